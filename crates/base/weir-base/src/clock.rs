@@ -19,8 +19,8 @@ pub trait Clock: Send + Sync {
     fn monotonic(&self) -> Duration;
     /// Milliseconds since 1970-01-01 UTC; may jump.
     fn unix_ms(&self) -> u64;
-    /// Completes after `duration`. With a clock without timers it never completes. Callers may use
-    /// it only to react faster, and their correctness must not depend on it.
+    /// Completes after `duration`. With a clock without timers it never completes, so callers may
+    /// use it only to react faster; their correctness must not depend on it.
     fn sleep(&self, _duration: Duration) -> Sleep {
         Box::pin(std::future::pending())
     }

@@ -9,11 +9,11 @@ use std::time::Duration;
 /// Largest volume: 16 TiB. Five tree levels of 128 pointers hold eight times as many 4 KiB blocks.
 pub const VOLUME_BYTES_MAX: u64 = 16 << 40;
 
-/// Longest component of a pool or volume name. NBD's 4 KiB export name and the 255-byte file names
-/// of filesystems can hold it.
+/// Maximum length of one component of a pool or volume name. NBD's 4 KiB export names and the
+/// 255-byte file names of filesystems have space for such names.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// If a volume has more queued data than this, a flush commits the txg instead of logging: logging
+/// Queued data of a volume above which a flush commits the txg instead of logging: logging more
 /// would write the data twice without a gain (design 3.2).
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
@@ -22,7 +22,7 @@ pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 /// into the space reserved for volumes with a reservation, and into the log of a small pool.
 pub const ATOMIC_WRITE_BYTES_MAX: u64 = 1 << 20;
 
-/// Largest single intent log batch; bounds the time for which one flush occupies the log.
+/// Maximum length of an intent log batch. It limits the time for which one flush occupies the log.
 pub const LOG_BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum time that a dirty block waits before its txg is committed (design 3).
@@ -32,10 +32,11 @@ pub const TXG_INTERVAL: Duration = Duration::from_secs(5);
 /// small enough for several to overlap.
 pub const STREAM_WRITE_BYTES: usize = 1 << 20;
 
-/// Writes of write heads in flight during the write-out of a txg; bounds buffers to 16 MiB.
+/// Maximum number of device writes in flight during the write-out of a txg. It limits the buffers
+/// to 16 MiB.
 pub const STREAM_WRITES_IN_FLIGHT: usize = 16;
 
-/// Tree nodes that one write-out or range read reads concurrently.
+/// Maximum number of tree nodes that one write-out or range read reads concurrently.
 pub const NODE_READS_IN_FLIGHT: usize = 64;
 
 /// Number of commits after which a freed physical segment may be overwritten, so that the last
@@ -45,38 +46,40 @@ pub const REUSE_AFTER_TXGS: u64 = 3;
 /// Minimum of `--memory`: enough for fixed buffers, one busy connection and useful caches.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
-/// Volumes, snapshots and bookmarks of one pool: 128 MiB of RAM at about 1 KiB for each record.
+/// Maximum number of volumes, snapshots and bookmarks of one pool: 128 MiB of RAM at about 1 KiB
+/// for each directory entry.
 pub const DATASETS_MAX: usize = 131_072;
 
-/// Holes that one open txg stores as ranges of a volume; bounds their tree in RAM. A commit is
-/// requested at half this number. A TRIM that finds this many holes waits for the commit.
+/// Maximum number of holes of a volume that one open txg stores as ranges; it limits their tree in
+/// RAM. A commit is requested at half this number. A TRIM that finds this many holes waits for the
+/// commit.
 pub const HOLE_RANGES_MAX: usize = 65_536;
 
 /// Like [`HOLE_RANGES_MAX`], for all volumes of a pool together.
 pub const HOLE_RANGES_POOL_MAX: usize = 4 * HOLE_RANGES_MAX;
 
-/// Blocks that block clones may reference in one txg: 4 GiB of data. Their pointers use 32 MiB of
-/// RAM, and half as much again while a piece is looked up. A commit writes their nodes in well
-/// under a second.
+/// Maximum number of blocks that block clones may reference in one txg: 4 GiB of data. Their
+/// pointers use 32 MiB of RAM, and half as much again while a piece is looked up. A commit writes
+/// their nodes in well under a second.
 pub const CLONE_BLOCKS_MAX: usize = 1 << 20;
 
-/// Blocks in one piece of a block clone: 1 GiB of data.
+/// Number of blocks in one piece of a block clone: 1 GiB of data.
 pub const CLONE_PIECE_BLOCKS: u64 = 1 << 18;
 
-/// A disk that has operations in flight and completes none for this long counts as unresponsive.
-/// The time is twenty times that of a spinning disk under a full queue, and short enough to return
-/// an error to a caller that waits 5 s.
+/// Time without a completed operation after which a disk with operations in flight counts as
+/// unresponsive. The time is twenty times that of a spinning disk under a full queue, and short
+/// enough to return an error to a caller that waits 5 s.
 pub const DISK_UNRESPONSIVE: Duration = Duration::from_secs(2);
 
-/// An import waits this long for the labels of a disk that the pool does not need. A busy disk
+/// Time for which an import waits for the labels of a disk that the pool does not need. A busy disk
 /// takes less. The wait is short because a disk that responds later is added automatically, and a
 /// resilver copies only the writes that it missed.
 pub const LABELS_WAIT: Duration = Duration::from_secs(5);
 
-/// Disks whose labels are read concurrently; each needs 2 MiB of buffers.
+/// Maximum number of disks whose labels are read concurrently; each needs 2 MiB of buffers.
 pub const LABELS_AT_ONCE: usize = 32;
 
-/// During an import, the pool stops I/O to a leg that completes nothing for this long, if its vdev
+/// Time without a completed operation after which an import stops I/O to a leg, if the leg's vdev
 /// has enough other legs. No client is connected yet, so the time is shorter than in an open pool.
 pub const OPEN_UNRESPONSIVE: Duration = Duration::from_secs(5);
 
@@ -106,13 +109,14 @@ pub const OWNER_LOOK: Duration = Duration::from_millis(500);
 /// labels again: two heartbeats, in which the previous owner finds the claim and stops.
 pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 
-/// A server that has not read its owner slot for this long reads it before the next write. The time
-/// is shorter than [`TAKEOVER_WAIT`]. It is longer than [`OWNER_BEAT`], so that a server that was
-/// not paused reads the slot only with its heartbeats.
+/// Age of the last owner slot read from which a server must read the slot again before its next
+/// write. The time is shorter than [`TAKEOVER_WAIT`]. It is longer than [`OWNER_BEAT`], so that a
+/// server that was not paused reads the slot only with its heartbeats.
 pub const OWNER_LOOK_MAX: Duration = Duration::from_secs(3);
 
-/// Consecutive forced takeovers from owners that do not stop. A second takeover handles an owner
-/// that rewrote its slot at the same moment; without a limit two servers would compete endlessly.
+/// Maximum number of consecutive forced takeovers from owners that do not stop. A second takeover
+/// handles an owner that rewrote its slot at the same moment; without a limit two servers would
+/// compete endlessly.
 pub const TAKEOVERS_MAX: usize = 3;
 
 /// Minimum hedge delay: a read waits at least this long for its leg before the pool also sends it
@@ -123,79 +127,83 @@ pub const HEDGE_MIN: Duration = Duration::from_millis(20);
 /// Maximum hedge delay, for slow legs.
 pub const HEDGE_MAX: Duration = Duration::from_millis(500);
 
-/// Between these two bounds, the hedge delay is this multiple of the leg's usual time, so that a
-/// slow kind of disk does not cause two reads for each request.
+/// Hedge delay as a multiple of the leg's usual time, within the two bounds above and below. The
+/// factor prevents a slow kind of disk from causing two reads for each request.
 pub const HEDGE_FACTOR: u32 = 16;
 
-/// Time for which a leg is tried last after a read bypassed it. It doubles with each further
-/// bypass.
+/// Time for which reads try a leg last after another leg served a read because this one was slow.
+/// The time doubles with each further such read.
 pub const AVOID_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum time for which a leg is tried last; afterwards one read tries it again.
+/// Maximum time for which reads try a leg last. When it is over, a read tries the leg again.
 pub const AVOID_MAX: Duration = Duration::from_secs(16);
 
-/// A disk is slow if its mean time is at least this multiple of the usual time of the pool's other
-/// disks ...
+/// Multiple of the usual time of the pool's other disks from which a disk's mean time counts as
+/// slow, if it also exceeds [`SLOW_MIN`].
 pub const SLOW_FACTOR: u64 = 8;
 
-/// ... and at least this long. Clients do not notice shorter times.
+/// Minimum mean time of a disk that counts as slow. Clients do not notice shorter times.
 pub const SLOW_MIN: Duration = Duration::from_millis(50);
 
-/// Combinations of damaged disks that a read tries for one block of a raidz vdev. This covers all
-/// damage up to the redundancy for a block in one strip, and for a block in two strips on vdevs of
-/// up to 17 disks. An attempt takes microseconds, so an unrecoverable block takes at most a second.
+/// Maximum number of combinations of damaged disks that a read tries for one block of a raidz vdev.
+/// It covers all damage up to the redundancy for a block in one strip, and for a block in two
+/// strips on vdevs of up to 17 disks. An attempt takes microseconds, so an unrecoverable block
+/// takes at most a second.
 pub const RECONSTRUCTIONS_MAX: usize = 16_384;
 
-/// Bytes that a scan reads concurrently from all legs while no client uses the pool: three ranges
-/// of 1 MiB on each leg of a common raidz, more on mirrors.
+/// Maximum number of bytes that a scan reads concurrently from all legs while no client uses the
+/// pool: three ranges of 1 MiB on each leg of a common raidz, more on mirrors.
 pub const SCAN_BYTES_IN_FLIGHT: usize = 32 << 20;
 
-/// ... in at most this many runs of blocks. In a segment with few live blocks the runs are short,
-/// and a disk completes many short reads as fast as few.
+/// Maximum number of runs of blocks that a scan reads concurrently while no client uses the pool.
+/// In a segment with few live blocks the runs are short, and a disk completes many short reads as
+/// fast as few.
 pub const SCAN_RUNS_IN_FLIGHT: usize = 64;
 
-/// Segments that a scan processes concurrently. While one waits for its last reads or for its lists
-/// of live blocks, the others keep disks and CPU busy. They share the bytes above.
+/// Number of segments that a scan processes concurrently. While one waits for its last reads or for
+/// its lists of live blocks, the others keep disks and CPU busy. They share
+/// [`SCAN_BYTES_IN_FLIGHT`].
 pub const SCAN_SEGMENTS_AT_ONCE: usize = 3;
 
-/// Segments in which the cleaner looks up live blocks while it reads the previous segment; the
-/// block lists of each use a few MiB at most.
+/// Number of segments in which the cleaner looks up live blocks while it reads the segment before
+/// them. The block list of each takes a few MiB at most.
 pub const SEGMENTS_LOOKED_AHEAD: usize = 2;
 
-/// Bytes that the cleaner reads concurrently.
+/// Maximum number of bytes that the cleaner reads concurrently.
 pub const CLEAN_BYTES_IN_FLIGHT: usize = 8 << 20;
 
-/// Blocks in one scan step while clients use the pool: 256 KiB, so that a client waits for one
-/// short read at most.
+/// Number of blocks in one scan step while clients use the pool: 256 KiB, so that a client waits
+/// for one short read at most.
 pub const SCAN_BLOCKS_BUSY: usize = 64;
 
-/// After each step, the scan of a busy pool pauses for this multiple of the step's duration, so
-/// that clients have four fifths of the disk time.
+/// Pause after each step of a scan in a busy pool, as a multiple of the step's duration, so that
+/// clients have four fifths of the disk time.
 pub const SCAN_BUSY_PAUSES: u32 = 4;
 
-/// Consecutive resilvers that may fail before the pool waits for the administrator. Otherwise a
-/// disk that accepts writes and loses them would be resilvered endlessly.
+/// Number of consecutive failed resilvers after which the pool waits for the administrator. Without
+/// this limit a disk that accepts writes and loses them would be resilvered endlessly.
 pub const SCAN_ATTEMPTS_MAX: u32 = 3;
 
 /// Maximum number of ranges in a pool's damage list: more than a user reads, and 48 KiB on disk.
 /// Further damage is only counted.
 pub const DAMAGED_RANGES_MAX: usize = 1024;
 
-/// Damaged blocks of one disk that count as one checksum error each, however often they are read;
-/// uses at most 64 KiB of RAM.
+/// Maximum number of bad blocks of one disk that are remembered, so that each counts as one
+/// checksum error however often it is read; they use at most 64 KiB of RAM.
 pub const BROKEN_BLOCKS_MAX: usize = 4096;
 
 /// Maximum number of pool metadata parts in the damage list.
 pub const DAMAGED_PARTS_MAX: usize = 128;
 
-/// Damaged blocks with several references that one scrub records before it searches for the
-/// pointers to them; uses 128 KiB of RAM.
+/// Maximum number of damaged shared blocks that one scrub records before it searches for the
+/// pointers to them; they use 128 KiB of RAM.
 pub const DAMAGED_SHARED_MAX: usize = 16_384;
 
-/// Snapshots that an entry of the damage list names; further ones are counted.
+/// Maximum number of snapshots that an entry of the damage list names; further ones are only
+/// counted.
 pub const DAMAGED_SNAPSHOTS_NAMED_MAX: usize = 16;
 
-/// Records of one damaged range that the pool looks up in other versions and clones: eight times
-/// the blocks of the largest segment, in well under a second. The rest of the range is shown only
-/// for the version that was read.
+/// Maximum number of records of one damaged range that the pool looks up in other versions and
+/// clones: eight times the blocks of the largest segment, in well under a second. The rest of the
+/// range is shown only for the version that was read.
 pub const SETTLED_RECORDS_MAX: usize = 65_536;

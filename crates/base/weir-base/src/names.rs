@@ -17,7 +17,7 @@ const RESERVED: [&str; 7] = ["cache", "dedup", "disk", "log", "mirror", "spare",
 /// Prefixes of keywords of the layout grammar; no pool name may begin with them.
 const RESERVED_PREFIXES: [&str; 2] = ["draid", "raidz"];
 
-/// Maximum length of a hold tag: the space for it in the snapshot's record.
+/// Maximum length of a hold tag: the space for a tag in the snapshot's directory entry.
 pub const TAG_BYTES_MAX: usize = 64;
 
 /// Maximum length of an iSCSI name (RFC 7143 4.2.7.1).
@@ -307,7 +307,7 @@ fn part(name: &str, first_ok: fn(&char) -> bool, first_bad: fn(char) -> Why) -> 
         return Err(Why::TooLong(NAME_BYTES_MAX));
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':' | '-');
-    // Report a character that is invalid in every position as such, also at the start.
+    // Report a character that is invalid in every position as such, even if it is the first one.
     if let Some(wrong) = name.chars().find(|c| !allowed(*c)) {
         return Err(Why::Character(wrong));
     }

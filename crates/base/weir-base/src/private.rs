@@ -34,7 +34,7 @@ pub enum PrivateError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Not a regular file, or too long for a secret.
+    /// The file is not a regular file, or too long for a secret.
     #[error(
         "{} is no file of a secret: it must be a file of at most {BYTES_MAX} bytes",
         path.display()
@@ -43,7 +43,7 @@ pub enum PrivateError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Other users may read or change it.
+    /// Other users may read or change the file or directory.
     #[error("{} is open to other users (mode {mode:04o})", path.display())]
     Open {
         /// Path of the file or directory.
@@ -56,7 +56,7 @@ pub enum PrivateError {
 }
 
 impl PrivateError {
-    /// Error kind, by the action that the user can take.
+    /// Maps the error to its [`ErrorKind`].
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Read { source, .. } => match source.kind() {

@@ -12,14 +12,14 @@ use std::ops::Range;
 use crate::BLOCK_BYTES;
 use crate::size::Human;
 
-/// Blocks of a record, stored as their log2.
+/// Number of blocks in a record, stored as its log2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordSize(u8);
 
 impl RecordSize {
     /// One block: the default record size.
     pub const BLOCK: Self = Self(0);
-    /// 1 MiB.
+    /// Maximum record size, 1 MiB.
     pub const MAX: Self = Self(8);
 
     /// The record size of `bytes` bytes; `None` unless it is a power of two from 4 KiB to 1 MiB.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Holds the result of a call. The code around the call (task, timer, record) needs no type
-/// parameter for the result, so that Rust compiles that code once.
+/// Container for the result of a call. The code around the call (task, timer, record) then needs no
+/// type parameter for the result, so that Rust compiles that code once.
 pub struct Slot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> Clone for Slot<T> {

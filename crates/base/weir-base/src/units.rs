@@ -36,7 +36,8 @@ id!(
     DatasetId, u64
 );
 id!(
-    /// Log sequence number: the order of acknowledged writes of a pool since its import.
+    /// Log sequence number: the position of a write in the order in which the pool acknowledged
+    /// writes since its import.
     Lsn, u64
 );
 id!(

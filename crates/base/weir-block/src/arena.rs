@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use parking_lot::Mutex;
 use weir_base::BLOCK_BYTES;
 
-/// Size of a huge page: if the system backs the arena with huge pages, it uses few TLB entries.
+/// Size of a chunk of cells: a huge page. If the system backs the arena with huge pages, it uses
+/// few TLB entries.
 const CHUNK_BYTES: usize = 2 << 20;
 const CELLS_PER_CHUNK: usize = CHUNK_BYTES / BLOCK_BYTES;
 
@@ -107,7 +108,7 @@ impl Cell {
         FREE.lock().push(self);
     }
 
-    /// The cell's reference count; zero while it is free or held by a `BlockMut`.
+    /// Reference count of the cell; zero while the cell is free or held by a `BlockMut`.
     fn count(&self) -> &AtomicU32 {
         let offset = self.0.as_ptr() as usize % CHUNK_BYTES;
         // SAFETY: chunks are aligned to their size and never freed; cell n's count is the n-th

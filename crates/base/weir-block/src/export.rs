@@ -30,7 +30,7 @@ impl ExportError {
         Self { kind, text: text.into() }
     }
 
-    /// Error kind, by the action that the caller can take.
+    /// Kind of the error, by the action that the caller can take.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -50,11 +50,11 @@ pub type ExportFuture<'a, T> = LocalBoxFuture<'a, Result<T, ExportError>>;
 
 /// One volume, as a connection uses it.
 pub trait Export: Send + Sync + 'static {
-    /// Size in bytes. A connection keeps the size of its handshake.
+    /// Size in bytes. A connection keeps the size that it got during its handshake.
     fn size_bytes(&self) -> u64;
 
-    /// Preferred alignment and granularity of requests: other writes must read the adjacent data
-    /// first. A power of two from 512 to 32 MiB.
+    /// Preferred alignment and granularity of requests: a write that is not aligned to it must read
+    /// the adjacent data first. A power of two from 512 to 32 MiB.
     fn block_bytes_preferred(&self) -> u32;
 
     /// True if writes are refused.
@@ -92,7 +92,8 @@ pub trait Export: Send + Sync + 'static {
     /// None before [`Export::flush`]. After an error the range holds old or new bytes.
     fn write<'a>(&'a self, offset: u64, data: &'a [u8]) -> ExportFuture<'a, ()>;
 
-    /// Like [`Export::try_write`], for whole blocks. Takes the blocks if it returns true.
+    /// Like [`Export::try_write`], for whole blocks. If it returns true, it has taken the blocks
+    /// out of `blocks`.
     fn try_write_blocks(&self, offset: u64, blocks: &mut Vec<Block>) -> Result<bool, ExportError>;
 
     /// Like [`Export::write`], for whole blocks.

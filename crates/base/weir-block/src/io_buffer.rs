@@ -16,9 +16,10 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::ptr::NonNull;
 
-/// Sizes of buffers that are kept.
+/// Sizes of buffers that a thread keeps for reuse.
 const SPARE_BYTES: RangeInclusive<usize> = 32 << 10..=2 << 20;
-/// Maximum bytes that a thread keeps: about the reads in flight of a scan or the cleaner.
+/// Maximum total size of the buffers that a thread keeps: about the reads in flight of a scan or
+/// the cleaner.
 const SPARES_BYTES_MAX: usize = 8 << 20;
 
 /// Dropped buffers of one thread, oldest first.
@@ -94,7 +95,7 @@ unsafe impl Send for IoBuf {}
 unsafe impl Sync for IoBuf {}
 
 impl IoBuf {
-    /// Alignment of the start; satisfies the strictest rule for direct I/O in Linux.
+    /// Alignment of the buffer's start; satisfies the strictest rule for direct I/O in Linux.
     pub const ALIGN: usize = 4096;
 
     /// A buffer of `len` zero bytes; `len > 0`.
@@ -108,8 +109,8 @@ impl IoBuf {
         }
     }
 
-    /// A buffer of `len` bytes for a read, which fills all of it or fails; `len > 0`. Before the
-    /// read it may have any bytes from this process's memory.
+    /// A buffer of `len` bytes for a read that fills all of it or fails; `len > 0`. Before the read
+    /// the buffer may contain any bytes of this process's memory.
     pub fn for_read(len: usize) -> Self {
         Self::spare(len).unwrap_or_else(|| Self::owning(Allocation::zeroed(len), len))
     }

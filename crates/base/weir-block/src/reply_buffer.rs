@@ -5,7 +5,7 @@
 //! Invariant: bytes are initialised once, when the buffer grows, so that space for read data costs
 //! nothing per reply.
 
-/// Up to this size, a growing buffer doubles; one send rarely has more replies than this.
+/// Size up to which a growing buffer doubles; one send rarely has more bytes of replies than this.
 const DOUBLED_BYTES_MAX: usize = 256 << 10;
 
 /// A buffer that grows and provides space without clearing it.
@@ -60,7 +60,7 @@ impl OutBuf {
     /// The system provides large zeroed buffers at no cost; clearing the new part of a reallocation
     /// would cost time.
     fn grow(&mut self, len: usize) {
-        // Doubling a large buffer would waste more memory than the copies are worth.
+        // Doubling a large buffer would waste more memory than the saved copies are worth.
         let now = self.bytes.len();
         let doubled = if now < DOUBLED_BYTES_MAX { 2 * now } else { now + now / 4 };
         let mut bytes = vec![0; len.max(doubled).max(4096)];

@@ -18,8 +18,8 @@ use lz4_flex::block;
 
 pub use zstd::{ZstdPacker, ZstdUnpacker};
 
-/// Divisor: the compressed form must save at least this fraction. A smaller saving does not justify
-/// decompression on each read (design 6: >= 12.5 %).
+/// Part (a divisor) of a block's size that its compressed form must save at least. A smaller saving
+/// does not justify decompression on each read (design 6: >= 12.5 %).
 const SAVING_SHARE: usize = 8;
 
 /// Maximum stored length of a block with `raw_bytes` bytes.
@@ -45,7 +45,7 @@ fn packed_of(stored: &[u8], raw_bytes: usize) -> Result<&[u8], MalformedError> {
     let len = place.iter().rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
     body.get(..len).ok_or(MalformedError)
 }
-/// One byte of an LZ4 block extends a match by at most 255 bytes.
+/// Maximum ratio of LZ4: one byte of an LZ4 block extends a match by at most 255 bytes.
 const LZ4_RATIO_MAX: usize = 255;
 
 /// The stored bytes are no valid compressed block.

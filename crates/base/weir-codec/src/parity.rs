@@ -27,7 +27,8 @@ mod portable;
 
 /// Maximum number of parity strips of a row.
 pub const PARITY_STRIPS_MAX: usize = 3;
-/// Maximum number of data strips for which the equations are independent: 2 has order 255.
+/// Maximum number of data strips: the equations of a row are independent up to this number, because
+/// 2 has order 255 in the field.
 pub const DATA_STRIPS_MAX: usize = 255;
 /// The length of a strip is a multiple of this.
 pub const UNIT_BYTES: usize = 64;
@@ -101,7 +102,7 @@ pub struct Recovery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LostStrip {
     strip: usize,
-    /// Strips and factors whose sum it is; none of them is lost.
+    /// Strips whose sum, each multiplied by its factor, gives the lost strip; none of them is lost.
     sources: Vec<(usize, u8)>,
 }
 

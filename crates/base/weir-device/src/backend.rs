@@ -21,7 +21,7 @@ use compio::runtime::{Runtime, RuntimeBuilder};
 pub enum IoBackend {
     /// io_uring: one ring per runtime.
     IoUring,
-    /// epoll for sockets and a thread pool for disks; the fallback if io_uring is refused.
+    /// epoll for sockets and a thread pool for disks: the fallback if the kernel refuses io_uring.
     Polling,
 }
 
@@ -83,7 +83,7 @@ fn choice() -> &'static Choice {
             if deferred {
                 defer_completions(&mut driver);
             }
-            // Without a fixed driver type the library also checks that the kernel has the
+            // With the automatic driver type the library also checks that the kernel has the
             // operations it needs.
             if driver.build().is_ok_and(|built| built.driver_type().is_iouring()) {
                 tracing::info!(deferred, "disks and sockets use io_uring");

@@ -22,7 +22,7 @@ use crate::watch::DiskWatch;
 /// A device operation in progress; not `Send`, because it completes on the thread that started it.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A read in progress; returns the buffer also after an error.
+/// A read in progress. It returns the buffer also after an error.
 pub type ReadFuture<'a> = IoFuture<'a, (Result<(), DeviceError>, IoBuf)>;
 
 /// Length and sector size of a disk.
@@ -100,7 +100,7 @@ impl std::fmt::Display for At {
 }
 
 impl DeviceError {
-    /// Error kind for callers outside the engine.
+    /// Maps the error to its [`ErrorKind`], for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
         match self.source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,

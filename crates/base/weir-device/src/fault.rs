@@ -35,33 +35,34 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Every later `op` fails with EIO.
+    /// Makes every later `op` fail with EIO.
     pub fn fail(&self, op: DeviceOp) {
         self.fail_in(op, 0..u64::MAX);
     }
 
-    /// Every later `op` that overlaps `bytes` of the disk fails with EIO. A flush overlaps every
-    /// range.
+    /// Makes every later `op` that overlaps `bytes` of the disk fail with EIO. A flush overlaps
+    /// every range.
     pub fn fail_in(&self, op: DeviceOp, bytes: Range<u64>) {
         self.failing.lock().push((op, bytes));
     }
 
-    /// Every operation waits this long before it starts; needs a runtime with timers.
+    /// Makes every operation wait this long before it starts; needs a runtime with timers.
     pub fn delay(&self, delay: Duration) {
         self.delay_us.store(delay.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// No operation that starts from now on completes.
+    /// Stops the disk from responding: no operation that starts from now on completes.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::Release);
     }
 
-    /// No `op` that starts from now on completes. Replaces the previous frozen kind of operation.
+    /// Stops the disk from responding to one kind of operation: no `op` that starts from now on
+    /// completes. Replaces the kind that was set before.
     pub fn freeze_op(&self, op: DeviceOp) {
         *self.frozen_op.lock() = Some(op);
     }
 
-    /// Removes all faults and the delay; frozen operations resume.
+    /// Removes all faults and the delay; operations that were waiting resume.
     pub fn clear(&self) {
         self.failing.lock().clear();
         self.frozen.store(false, Ordering::Release);

@@ -29,11 +29,11 @@ pub const FLUSH_PROBE_BYTES: usize = 4096;
 
 /// Maximum samples of one disk: enough for a median that one outlier does not move.
 const SAMPLES_MAX: usize = 32;
-/// No sample starts later than this. Including the last sample the probe takes less than 0.5 s if a
-/// flush takes 50 ms, and a spinning disk gives about 15 samples.
+/// Time after which no sample starts. Including the last sample the probe takes less than 0.5 s if
+/// a flush takes 50 ms, and a spinning disk gives about 15 samples.
 const TIME_MAX: Duration = Duration::from_millis(300);
-/// Faster disks are measured again, one by one: the time in which one thread serves the other disks
-/// would hide a flush that is too fast.
+/// Time below which a disk is measured again, alone: while one thread serves several disks, the
+/// time for the others would hide a flush that is too fast.
 const ALONE_BELOW: Duration = Duration::from_micros(500);
 
 /// Median times of one disk.

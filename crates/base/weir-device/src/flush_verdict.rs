@@ -13,11 +13,13 @@ use std::time::Duration;
 use crate::flush_probe::FlushFigures;
 use crate::medium::{CacheMode, Medium, MediumKind};
 
-/// A quarter of a revolution at 15,000 rpm, the fastest disk ever sold; rewriting one location
-/// takes a whole revolution. It is also far below the time of the flash in USB sticks.
+/// Minimum time of a durable write on a rotating disk: a quarter of a revolution at 15,000 rpm, the
+/// fastest disk ever sold; rewriting one location takes a whole revolution. This is also far below
+/// the time of the flash in USB sticks.
 const ROTATING_MIN: Duration = Duration::from_millis(1);
-/// Programming a flash page takes 100 us or more, without the update of the flash translation
-/// layer. Faster flash disks have capacitors and report that they have no volatile cache.
+/// Minimum time of a durable write on flash: programming a page takes 100 us or more, without the
+/// update of the flash translation layer. Faster flash disks have capacitors and report that they
+/// have no volatile cache.
 const FLASH_MIN: Duration = Duration::from_micros(100);
 
 /// Result of the evaluation.
@@ -25,7 +27,7 @@ const FLASH_MIN: Duration = Duration::from_micros(100);
 pub enum FlushVerdict {
     /// The disk is within the limits of its kind, or declares that it has no volatile cache.
     Plausible,
-    /// Faster than a disk with a volatile cache can make data durable.
+    /// The disk is faster than a disk with a volatile cache can make data durable.
     TooFast,
     /// The limits of the disk are unknown.
     NotJudged,
@@ -59,7 +61,7 @@ impl FlushVerdict {
     }
 }
 
-/// The physical minimum time of a durable write on such a disk, if it is known.
+/// Physical minimum time of a durable write on such a medium, if it is known.
 fn least(medium: &Medium) -> Option<Duration> {
     match (medium.kind, medium.cache) {
         // USB sticks report that they rotate, and USB bridges hide caches; none of them is fast.

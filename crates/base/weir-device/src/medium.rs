@@ -37,7 +37,7 @@ pub enum MediumKind {
 pub enum CacheMode {
     /// There is a volatile cache, and the kernel sends flushes.
     WriteBack,
-    /// There is no volatile cache, or it is protected; the kernel sends no flushes.
+    /// There is no volatile cache, or power-loss protection covers it; the kernel sends no flushes.
     WriteThrough,
 }
 
@@ -46,7 +46,7 @@ pub enum CacheMode {
 pub struct Medium {
     /// Kind of medium; for a file or a loop device, the kind of the disk below.
     pub kind: MediumKind,
-    /// Cache of that disk; `None` if the kernel does not report it.
+    /// Cache of the disk below; `None` if the kernel does not report it.
     pub cache: Option<CacheMode>,
     /// True if the disk is attached by USB; USB bridges often hide the cache of the disk.
     pub usb: bool,

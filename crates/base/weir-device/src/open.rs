@@ -134,7 +134,7 @@ pub(crate) struct OpenDisk {
     /// The same disk opened with `O_DSYNC`, for durable writes; absent if data passes through the
     /// page cache.
     durable: Option<File>,
-    /// The file behind a loop device, locked like the disk itself.
+    /// File behind a loop device. It is locked like the disk itself.
     _behind: Option<(File, Claim)>,
     _claim: Claim,
     pub(crate) geometry: Geometry,
@@ -259,7 +259,7 @@ fn open_durable(file: &File) -> Option<File> {
     opened.inspect_err(|error| tracing::debug!(%error, "no O_DSYNC descriptor")).ok()
 }
 
-/// True if the disk is marked as read-only. This is checked because root may write anyway.
+/// True if the disk is set read-only. This must be checked, because root could write to it anyway.
 fn is_read_only(metadata: &Metadata, identity: Identity) -> bool {
     match identity {
         // If even reading is not permitted, the open fails with a permission error instead.

@@ -21,7 +21,8 @@ pub const PROBE_BYTES: usize = 1 << 20;
 enum At {
     /// Bytes from the start of the disk.
     Start(u64),
-    /// `back` bytes before the end of the disk, rounded down to `unit`, then `plus` on.
+    /// Offset from the end of the disk: `back` bytes before the end, rounded down to a multiple of
+    /// `unit`, plus `plus`.
     End { back: u64, unit: u64, plus: u64 },
 }
 
@@ -93,7 +94,8 @@ const MARKS: &[Mark] = &[
     mark("GPT partition table", At::Start(4096), b"EFI PART"),
     mark("GPT partition table", At::End { back: 512, unit: 1, plus: 0 }, b"EFI PART"),
     mark("GPT partition table", At::End { back: 4096, unit: 1, plus: 0 }, b"EFI PART"),
-    // First version 1.0, then 0.90, which has the byte order of the machine that created it.
+    // Version 1.0 first, then version 0.90, which has the byte order of the machine that created
+    // it.
     mark("Linux RAID member", At::End { back: 8192, unit: 4096, plus: 0 }, RAID),
     mark("Linux RAID member", At::End { back: 1 << 16, unit: 1 << 16, plus: 0 }, RAID),
     mark("Linux RAID member", At::End { back: 1 << 16, unit: 1 << 16, plus: 0 }, RAID_BIG_ENDIAN),

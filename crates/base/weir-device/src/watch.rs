@@ -75,9 +75,9 @@ pub struct DiskFigures {
     pub in_flight: u64,
     /// Time since the last operation completed, if there are operations in flight.
     pub silent: Option<Duration>,
-    /// Number of reads that another leg served because this one took too long.
+    /// Number of reads that another leg served because this disk took too long.
     pub bypassed: u64,
-    /// True while reads try other legs first.
+    /// True while reads prefer the other legs of the vdev.
     pub avoided: bool,
 }
 
@@ -88,9 +88,9 @@ impl DiskFigures {
     }
 }
 
-/// Upper bound of the histograms: a day, in microseconds. Longer times count as this.
+/// Upper bound of the histograms: a day, in microseconds. A longer time counts as a day.
 const LONGEST_US: u64 = 86_400_000_000;
-/// Divisor that gives the weight of the newest operation in the recent mean.
+/// Weight of the newest operation in the recent mean (a divisor).
 const RECENT_SHARE: u64 = 8;
 
 struct OpWatch {
@@ -98,7 +98,8 @@ struct OpWatch {
     errors: AtomicU64,
     total_us: AtomicU64,
     recent_us: AtomicU64,
-    /// One significant digit, an error of at most 6 %; the histogram uses a few KiB.
+    /// Histogram of the times with one significant digit, an error of at most 6 %; it uses a few
+    /// KiB.
     times: Mutex<Histogram<u64>>,
 }
 
@@ -145,10 +146,11 @@ pub struct DiskWatch {
     clock: Arc<dyn Clock>,
     ops: [OpWatch; 4],
     in_flight: AtomicU64,
-    /// Time at which an operation last completed, or at which the first one in flight was issued.
+    /// Time at which an operation last completed, or at which the first operation in flight was
+    /// issued.
     progress_us: AtomicU64,
     bypassed: AtomicU64,
-    /// Number of bypassed reads since an operation last completed.
+    /// Number of reads that another leg served since an operation of this disk last completed.
     bypassed_in_a_row: AtomicU32,
     avoid_until_us: AtomicU64,
     fail_io: AtomicBool,
@@ -199,8 +201,8 @@ impl DiskWatch {
         Some(Duration::from_micros(self.now_us().saturating_sub(since)))
     }
 
-    /// Records that another leg served a read because this one took too long. For a while reads try
-    /// this leg last; the time doubles with each consecutive call.
+    /// Records that another leg served a read because this disk took too long. For a while reads
+    /// then try this leg last; that time doubles with each consecutive call.
     pub fn bypass(&self) {
         self.bypassed.fetch_add(1, Ordering::Relaxed);
         let times = self.bypassed_in_a_row.fetch_add(1, Ordering::Relaxed).min(16);
@@ -208,7 +210,7 @@ impl DiskWatch {
         self.avoid_until_us.store(self.now_us() + pause.as_micros() as u64, Ordering::Release);
     }
 
-    /// True if reads should try other legs first.
+    /// True if reads should prefer the other legs of the vdev.
     pub fn is_avoided(&self) -> bool {
         let until = self.avoid_until_us.load(Ordering::Acquire);
         until > 0 && until > self.now_us()
@@ -226,10 +228,10 @@ impl DiskWatch {
         self.fail_io.load(Ordering::Acquire)
     }
 
-    /// Completes as soon as [`Self::fail_io`] is called.
+    /// Waits until [`Self::fail_io`] is called.
     pub(crate) async fn until_io_failed(&self) {
         let mut released = std::pin::pin!(self.released.notified());
-        // Register before reading the flag, so that a call in between is not missed.
+        // Register before reading the flag, so that a call between the two is not missed.
         released.as_mut().enable();
         if !self.is_io_failed() {
             released.await;

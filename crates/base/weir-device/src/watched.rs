@@ -40,7 +40,7 @@ impl WatchedDevice {
         DeviceError { path: self.behind.path().to_owned(), op, offset, source }
     }
 
-    /// The result of an operation, or `None` as soon as I/O to the disk is stopped.
+    /// Returns the result of an operation, or `None` as soon as I/O to the disk is stopped.
     async fn answer<T>(&self, operation: impl Future<Output = T>) -> Option<T> {
         if self.watch.is_io_failed() {
             return None;

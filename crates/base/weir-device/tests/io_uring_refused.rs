@@ -36,7 +36,8 @@ const PWRITE: i64 = 68;
 #[cfg(not(target_arch = "x86_64"))]
 const FDATASYNC: i64 = 83;
 
-/// From now on these system calls of this thread and of threads that it starts fail with `errno`.
+/// Makes these system calls fail with `errno`, from now on, for this thread and the threads that it
+/// starts.
 fn refuse(calls: BTreeMap<i64, Vec<SeccompRule>>, errno: Errno) {
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let fail = SeccompAction::Errno(errno.raw_os_error().cast_unsigned());

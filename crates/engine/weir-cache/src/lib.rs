@@ -19,7 +19,7 @@ use weir_base::hash::FixedState;
 use weir_block::Block;
 use weir_format::BlockPtr;
 
-/// RAM of an entry in addition to its cell: key, value, index slot, ghost entries (measured).
+/// RAM of a cache entry in addition to its cell: key, value, index slot, ghost entries (measured).
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
 /// Part of the budget (a divisor) for tree nodes (design 5: a floor of 25 %).
 const NODE_SHARE: u64 = 4;
@@ -36,9 +36,9 @@ pub enum CacheClass {
 /// Hits and misses since the cache was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Lookups that found a block.
+    /// Number of lookups that found their block.
     pub hits: u64,
-    /// Lookups that found none.
+    /// Number of lookups that did not find their block.
     pub misses: u64,
     /// Bytes of cached blocks.
     pub bytes: u64,
@@ -76,7 +76,7 @@ impl Half {
     }
 
     fn entries_in(bytes: u64) -> u64 {
-        // At least a handful, so that the smallest pools of the simulator work.
+        // Keep at least 64 entries, so that the smallest pools of the simulator work.
         (bytes / (BLOCK_BYTES as u64 + ENTRY_OVERHEAD_BYTES)).max(64)
     }
 
@@ -141,8 +141,8 @@ impl BlockCache {
         found
     }
 
-    /// Caches a block of a record. The block was verified against its pointer, or is about to be
-    /// written under it.
+    /// Caches a block of a record. The caller has verified the block against the record's pointer,
+    /// or is about to write it under that pointer.
     pub fn insert(&self, class: CacheClass, ptr: &BlockPtr, part: usize, block: Block) {
         self.half(class).entries.insert(Key::new(ptr, part), block);
     }

@@ -1,15 +1,15 @@
-//! What a large volume, fully written and then overwritten at random, keeps in RAM.
+//! Measures the RAM that a large volume takes: fully written, then overwritten at random.
 //!
-//! Not here: speeds; the disk is no real one, and its time means nothing.
+//! Not here: speeds. The disk is simulated, so its times mean nothing.
 //!
 //! For example `large_volume /var/tmp 16 256 3`: a volume of 16 GiB with `--memory` of 256 MiB,
 //! overwritten three times. One line of JSON per stage.
 //!
 //! Invariants:
-//! - the engine is the one that serves clients, blocks are stored as they are (no compression), so
-//!   there are as many segments, nodes and tables as on a real disk of that size;
-//! - the disk keeps nothing in this process: a sector of one repeated number is that number in
-//!   a file, any other sector is in another file; so resident memory is the engine's.
+//! - the engine is the one that serves clients, and blocks are stored uncompressed, so there are as
+//!   many segments, nodes and tables as on a real disk of that size;
+//! - the disk takes no memory of this process, so that the resident memory is the engine's: a file
+//!   has the number of each sector that repeats one number, and another file has all other sectors.
 
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 
@@ -35,17 +35,18 @@ use weir_format::{Compression, SegmentClass, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Live part of the pool, once the volume is written.
+/// Live data in percent of the pool's capacity, once the volume is written.
 const LIVE_PERCENT: u64 = 80;
-/// Requests of the first pass.
+/// Blocks of each request in the first pass.
 const REQUEST_BLOCKS: usize = 256;
 
-/// A disk that is large and takes little room: most sectors of it repeat one number.
+/// A large disk that needs little space: most of its sectors repeat one number, and only that
+/// number is stored.
 struct PatternDisk {
     len_bytes: u64,
-    /// Per sector the number it repeats; [`Self::RAW`] where it does not.
+    /// For each sector the number that it repeats, or [`Self::RAW`] if it has other content.
     numbers: File,
-    /// The other sectors, in their places; a sparse file.
+    /// Sectors with other content, at their offsets; a sparse file.
     raw: File,
     stats: DeviceStats,
 }
@@ -57,7 +58,7 @@ impl PatternDisk {
         let open = |name: &str| {
             let path = directory.join(name);
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-            // Gone with the process, however that ends.
+            // Unlink the file now, so that it disappears when the process ends, also after a crash.
             fs::remove_file(path)?;
             Ok::<_, std::io::Error>(file)
         };
@@ -145,7 +146,7 @@ impl Device for PatternDisk {
     }
 }
 
-/// Runs a future to its end; this disk is never waited for.
+/// Polls a future until it completes. Operations of this disk complete at once, so nothing waits.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -156,7 +157,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The pool, and the one volume in it.
+/// The pool and its only volume.
 struct Bench {
     engine: Arc<Engine>,
     volume: Arc<Volume>,
@@ -254,7 +255,7 @@ impl Bench {
     }
 }
 
-/// Resident memory of this process now and at its highest.
+/// Resident memory of this process: the present value and the maximum so far.
 fn resident_bytes() -> Result<(u64, u64), Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let kib = |name: &str| {
@@ -265,16 +266,16 @@ fn resident_bytes() -> Result<(u64, u64), Box<dyn Error>> {
     Ok((kib("VmRSS:")? << 10, kib("VmHWM:")? << 10))
 }
 
-/// Tells what a large volume keeps in RAM, one line of JSON per stage.
+/// Measures the RAM that a large volume takes; prints one line of JSON per stage.
 #[derive(Parser)]
 struct Args {
-    /// Where the disk's files go.
+    /// Directory for the files of the disk.
     directory: PathBuf,
     /// Size of the volume.
     gibibytes: u64,
-    /// What `--memory` is for the server.
+    /// Memory budget, as the server's `--memory`.
     memory_mebibytes: u64,
-    /// How often all of it is overwritten.
+    /// Number of times that the whole volume is overwritten.
     overwrites: u64,
 }
 

@@ -1,9 +1,9 @@
-//! What sharing blocks costs and finds, on a file: cloning a range, dedupe of unique data against
-//! none, and dedupe of data of which a part is duplicates.
+//! Measures the cost and savings of shared blocks on a disk in a file: block clones, dedupe of
+//! unique data compared with no dedupe, and dedupe of data that has some duplicates.
 //!
-//! Not here: the same through a server (`cargo xtask bench-services`).
+//! Not here: the same measurements through a server (`cargo xtask bench-services`).
 //!
-//! Invariant: ratios compare runs of one process, taken in turns; figures go to stdout as JSON.
+//! Invariant: ratios compare alternating runs of one process. The results go to stdout as JSON.
 
 #![expect(clippy::print_stdout, reason = "the figures are the result")]
 
@@ -33,22 +33,22 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const MEMORY_BYTES: u64 = 1 << 30;
 const DISK_BYTES: u64 = 24 << 30;
 const CLONED_BYTES: u64 = 1 << 30;
-/// Blocks of one turn of a load.
+/// Blocks that one round of a load writes.
 const TURN_BLOCKS: u64 = 96 << 10;
-/// Of the index while unique data is written: a tenth of what is written beside it.
+/// Size of the dedupe index while unique data is written: it has room for a tenth of that data.
 const SMALL_INDEX_BYTES: u64 = 1 << 20;
-/// Blocks that are written together.
+/// Blocks of one request.
 const REQUEST_BLOCKS: usize = 8;
 
 #[derive(Parser)]
 struct Args {
-    /// Where the disk goes.
+    /// Directory for the disk file.
     #[arg(long)]
     dir: PathBuf,
-    /// Turns of each load.
+    /// Rounds of each load.
     #[arg(long, default_value_t = 6)]
     rounds: u64,
-    /// Measure range clones alone.
+    /// Measure only block clones.
     #[arg(long)]
     clones: bool,
 }
@@ -85,13 +85,14 @@ impl Bench {
         Ok(self.engine.volume(&name)?)
     }
 
-    /// Writes blocks to places in a fixed order that is none, and commits them.
+    /// Writes blocks in a fixed, scattered order and commits them.
     async fn write(&self, to: &Volume, content: &Content, generation: u32) -> Result<(), Failure> {
         let blocks = to.size_bytes() / BLOCK;
         let mut request = vec![0; REQUEST_BLOCKS * BLOCK_BYTES];
         let together = REQUEST_BLOCKS as u64;
         for at in 0..TURN_BLOCKS / together {
-            // A step that shares no factor with the number of places.
+            // The step has no factor in common with the number of requests, so each offset is
+            // written once.
             let place = at * 7919 % (blocks / together) * together * BLOCK;
             content.fill(&mut request, place, generation);
             if !to.try_write(place, &request)? {
@@ -108,28 +109,28 @@ fn content(dedupe_pct: f64, unit_bytes: u32, seed: u64, total_bytes: u64) -> Con
     Content::new(&spec, BLOCK_BYTES as u32, total_bytes)
 }
 
-/// Memory of this process.
+/// Resident memory of this process.
 fn resident_bytes() -> Result<u64, Failure> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let resident: u64 = statm.split(' ').nth(1).ok_or("no resident memory")?.parse()?;
     Ok(resident * 4096)
 }
 
-/// Time that this process had a processor, which other loads of the machine do not change.
+/// Processor time of this process, which does not depend on other loads of the machine.
 fn processor_seconds() -> Result<f64, Failure> {
     let schedstat = std::fs::read_to_string("/proc/self/schedstat")?;
     let nanoseconds: u64 = schedstat.split(' ').next().ok_or("no times")?.parse()?;
     Ok(nanoseconds as f64 / 1e9)
 }
 
-/// Seconds on the clock and on the processor.
+/// Duration and processor time, in seconds.
 #[derive(Clone, Copy)]
 struct Spent {
     clock: f64,
     processor: f64,
 }
 
-/// What some work takes.
+/// Measures the duration and processor time of some work.
 async fn timed(work: impl Future<Output = Result<(), Failure>>) -> Result<Spent, Failure> {
     let (begun, processor) = (Instant::now(), processor_seconds()?);
     work.await?;
@@ -153,7 +154,7 @@ async fn clones(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     bench.engine.sync().await?;
     let copy = bench.make("copy", CLONED_BYTES).await?;
     let pool = bench.engine.pool();
-    // In this order: data read, nodes read, anything read; data written, nodes, anything.
+    // Read bytes of data, of nodes and in total; then written bytes of data, of nodes and in total.
     let moved = || {
         let stats = bench.disk.stats();
         let (read, written) = (&stats.read_bytes, &stats.written_bytes);
@@ -169,7 +170,7 @@ async fn clones(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     let (mut times, mut processor) = (Vec::new(), Vec::new());
     let mut most = [0; 6];
     for _ in 0..args.rounds {
-        // Each time into an empty volume.
+        // Clone into an empty volume in each round.
         copy.zero(0, CLONED_BYTES).await?;
         bench.engine.sync().await?;
         let before = moved();
@@ -209,7 +210,7 @@ async fn unique(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     let (mut ratios, mut processor, mut resident) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..args.rounds as u32 {
         let (plain, looked) = (content(0.0, 4096, 2, size), content(0.0, 4096, 3, size));
-        // In both orders.
+        // Alternate the order of the two loads from round to round.
         let (plain, looked) = (bench.write(&off, &plain, round), bench.write(&on, &looked, round));
         let (plain, looked) = if round % 2 == 0 {
             let plain = timed(plain).await?;
@@ -290,7 +291,7 @@ fn main() -> Result<(), Failure> {
     let args = Args::parse();
     new_runtime()?.block_on(async {
         let bench = Bench::new(&args).await?;
-        // Commits when there is much to commit, or somebody waits for one.
+        // Commits when much data is dirty or a task waits for a commit.
         let commits = pin!(bench.engine.run(|_| std::future::pending::<()>()));
         match select(Box::pin(measure(&bench, &args)), commits).await {
             Either::Left((done, _)) => done,

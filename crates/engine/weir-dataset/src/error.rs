@@ -109,7 +109,8 @@ pub enum DatasetError {
         name: String,
         /// The reservation that the pool cannot grant.
         what: &'static str,
-        /// Bytes that the reservation needs in addition to those already reserved.
+        /// Bytes that the reservation needs in addition to those that are already reserved for the
+        /// volume.
         needed_bytes: u64,
         /// Unreserved bytes of the pool.
         unreserved_bytes: u64,
@@ -242,7 +243,8 @@ pub enum DatasetError {
         /// Resume position.
         token: ResumeToken,
     },
-    /// Another server's stream would change a dataset that the server did not create here.
+    /// The stream of another server would change a dataset here that this other server did not
+    /// create.
     #[error(
         "another server may not change {name}, which {address} did not make here. To allow it, on \
          this server: weir set {property}={address} {name}"
@@ -250,7 +252,7 @@ pub enum DatasetError {
     NotMarked {
         /// Full name of a volume or snapshot.
         name: String,
-        /// User property with the creator.
+        /// User property that names the creator of a dataset.
         property: String,
         /// The other server.
         address: IpAddr,

@@ -13,7 +13,7 @@
 
 mod error;
 
-// Rooms, lowest first: state comes before operations.
+// Modules, lowest layer first: state comes before operations.
 mod objects;
 mod state;
 mod accounting;

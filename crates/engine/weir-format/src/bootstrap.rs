@@ -14,8 +14,8 @@ use crate::segment::SegmentEntry;
 
 const WHAT: &str = "bootstrap table";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRBOOT");
-/// Above the number of root segments of any pool (2-3 MiB of root nodes per TiB); bounds hostile
-/// counts.
+/// Limit for the number of root segments: more than any pool has (2-3 MiB of root nodes per TiB),
+/// so that a forged count cannot cause a large allocation.
 const SEGMENTS_MAX: u32 = 65_536;
 /// The decoder lowers a larger saved-bytes count to this value, so that sums with it do not
 /// overflow.
@@ -28,7 +28,7 @@ pub const FREE_RUNS_MAX: usize = 64;
 /// A run of consecutive physical segments of a vdev that no virtual segment occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeRun {
-    /// Vdev.
+    /// Number of the vdev.
     pub vdev: u16,
     /// First physical segment.
     pub first: PsegIndex,
@@ -39,27 +39,28 @@ pub struct FreeRun {
 /// A decoded bootstrap table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// The txg that wrote it.
+    /// The txg that wrote the table.
     pub txg: Txg,
     /// Next unused virtual segment number.
     pub next_vseg: VsegId,
     /// Next unused dataset number.
     pub next_dataset: u64,
-    /// Root of the segment table: the entry of vseg n is entry n mod 64 of block n / 64.
+    /// Root of the segment table. The entry of segment n is entry n mod 64 of block n / 64.
     pub segments: TreeRoot,
-    /// Root of the dataset directory: the record of dataset n is block n.
+    /// Root of the dataset directory. The entry of dataset n is block n.
     pub datasets: TreeRoot,
-    /// Root of the remap tables: block n is the table of cleaned vseg n.
+    /// Root of the tree of remap tables. Block n is the table of segment n, if that segment was
+    /// cleaned.
     pub remaps: TreeRoot,
-    /// Root of the reference tables: block n is the table of vseg n, if blocks of vseg n were
-    /// shared.
+    /// Root of the tree of reference tables. Block n is the table of segment n, if blocks of that
+    /// segment were shared.
     pub references: TreeRoot,
     /// Additional bytes that the blocks would occupy if no block were shared.
     pub saved_bytes: u64,
-    /// Root segments.
+    /// Root segments, with their entries.
     pub root_segments: Vec<(VsegId, SegmentEntry)>,
     /// Some of the free physical segments. If a part of the segment table is unreadable, the pool
-    /// may write to these only.
+    /// may write only to these.
     pub free: Vec<FreeRun>,
     /// The txg in which a commit or a destroy first encountered an unreadable tree node. From this
     /// txg on, trees may contain damage markers and counters may exceed the contents of the trees.
@@ -91,7 +92,7 @@ impl Bootstrap {
         ),
     ];
 
-    /// Encodes.
+    /// Encodes the table.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u64(MAGIC);
@@ -114,7 +115,7 @@ impl Bootstrap {
             w.u32(run.first.0);
             w.u32(run.count);
         }
-        // Omitted if it is `None`, as in pools that predate damage markers.
+        // The field is omitted if it is `None`, as in pools that predate damage markers.
         if let Some(since) = self.damaged_since {
             w.u64(since.0);
         }
@@ -133,7 +134,7 @@ impl Bootstrap {
         let (txg, next_vseg, next_dataset) = (Txg(r.u64()?), VsegId(r.u64()?), r.u64()?);
         let (segments, datasets) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
         let (remaps, references) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
-        // A wrong count affects only the displayed number.
+        // A wrong count affects only the number that is displayed.
         let saved_bytes = r.u64()?.min(SAVED_BYTES_MAX);
         let count = r.u32()?;
         if count > SEGMENTS_MAX {

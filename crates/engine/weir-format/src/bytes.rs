@@ -9,11 +9,11 @@ use crate::error::FormatError;
 /// One field of a structure, for the printed documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Width in bytes; 0 = variable.
+    /// Width of the field in bytes; 0: variable.
     pub bytes: usize,
     /// Name of the field.
     pub name: &'static str,
-    /// Meaning and unit.
+    /// Meaning and unit of the value.
     pub meaning: &'static str,
 }
 

@@ -26,17 +26,17 @@ pub struct DamagedRange {
     pub first: u64,
     /// Number of records.
     pub count: u64,
-    /// The txg that made the unusable pointer. Versions of the volume from this txg on are damaged
-    /// ...
+    /// The txg that wrote the pointer to the damaged records. Versions of the volume from this txg
+    /// on are damaged.
     pub born: Txg,
-    /// ... up to the version that ended with this txg; [`Self::HEAD`]: including the head.
+    /// Last txg of the newest damaged version; [`Self::HEAD`] if the head is damaged too.
     pub until: Txg,
     /// Time of discovery, ms since 1970.
     pub found_unix_ms: u64,
 }
 
 impl DamagedRange {
-    /// The head of the volume, and snapshots that will be taken of it.
+    /// Value of `until` for the head of the volume, and so for snapshots that will be taken of it.
     pub const HEAD: Txg = Txg(u64::MAX);
 
     /// First record after the range.
@@ -99,20 +99,20 @@ pub struct DamagedPart {
     pub found_unix_ms: u64,
 }
 
-/// One record of the damage list.
+/// A directory entry that stores a part of the list of permanent errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageRecord {
-    /// Its number in the dataset directory.
+    /// Number of the entry in the dataset directory.
     pub id: DatasetId,
     /// Number of damaged ranges and parts that did not fit into the list.
     pub more: u64,
-    /// Ranges of volumes.
+    /// Damaged ranges of volumes.
     pub ranges: Vec<DamagedRange>,
-    /// Parts of the pool metadata.
+    /// Damaged parts of the pool metadata.
     pub parts: Vec<DamagedPart>,
 }
 
-/// Kind of a damage record in the directory, and the offset of the kind field.
+/// Code of this kind of entry in the directory, and the offset of the kind field.
 const KIND: u8 = 4;
 const KIND_AT: usize = 8;
 
@@ -121,10 +121,10 @@ const RANGE_BYTES: usize = 6 * 8;
 const PART_BYTES: usize = 1 + 2 * 8;
 
 impl DamageRecord {
-    /// Maximum number of ranges in one record, in addition to [`Self::PARTS_MAX`] parts.
+    /// Maximum number of ranges in one entry, in addition to [`Self::PARTS_MAX`] parts.
     pub const RANGES_MAX: usize =
         (BLOCK_BYTES - HEADER_BYTES - Self::PARTS_MAX * PART_BYTES) / RANGE_BYTES;
-    /// Maximum number of parts in one record, in addition to [`Self::RANGES_MAX`] ranges.
+    /// Maximum number of parts in one entry, in addition to [`Self::RANGES_MAX`] ranges.
     pub const PARTS_MAX: usize = 16;
 
     /// Fields, for the format documentation.
@@ -148,12 +148,12 @@ impl DamageRecord {
         field(0, "", "segment summary, 6 intent log; u64 number, u64 found ms"),
     ];
 
-    /// True if a block of the directory is a damage record.
+    /// True if a block of the directory is an entry of this kind.
     pub fn is_one(block: &[u8; BLOCK_BYTES]) -> bool {
         block.get(KIND_AT) == Some(&KIND)
     }
 
-    /// Encodes one block of the directory.
+    /// Encodes the entry as one block of the directory.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         assert!(self.ranges.len() <= Self::RANGES_MAX && self.parts.len() <= Self::PARTS_MAX);
         let mut w = Writer::default();

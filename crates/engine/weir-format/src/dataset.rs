@@ -36,11 +36,11 @@ pub enum DatasetKind {
 /// A point in time that can be the base of an incremental stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {
-    /// The volume in whose namespace it is.
+    /// Volume to whose namespace the bookmark belongs.
     pub of: DatasetId,
     /// Txg of the snapshot: the last txg whose changes the snapshot has.
     pub txg: Txg,
-    /// Guid of the snapshot from which it was made.
+    /// Guid of the snapshot from which the bookmark was made.
     pub guid: u64,
 }
 
@@ -52,11 +52,11 @@ pub struct Descent {
     /// Volumes that wrote the older blocks of the snapshot chain, oldest first. The volume wrote
     /// all later blocks itself.
     pub lineage: Vec<Ancestor>,
-    /// Size of the blocks and nodes in its tree that were born by the origin's txg, in units of 64
-    /// bytes.
+    /// Size of the blocks and nodes in the volume's tree that were born by the origin's txg, in
+    /// units of 64 bytes.
     pub inherited_units: u64,
-    /// The stream that is being received into the volume. No other change of the volume is allowed
-    /// meanwhile.
+    /// The stream that is being received into the volume. While it is set, no other change of the
+    /// volume is allowed.
     pub receiving: Option<Receiving>,
 }
 
@@ -69,11 +69,11 @@ pub struct Receiving {
     pub from: Option<u64>,
     /// True if the receive created the volume; aborting the receive then destroys the volume.
     pub is_new: bool,
-    /// All records before this one were received.
+    /// Number of the first record that was not received yet.
     pub next_record: u64,
     /// Name of the snapshot in the stream.
     pub snapshot: String,
-    /// Sender's wall clock when the snapshot was taken.
+    /// Time at which the snapshot was taken, by the sender's wall clock.
     pub created_unix_ms: u64,
 }
 
@@ -89,7 +89,8 @@ pub struct Origin {
 /// A volume that owned a snapshot chain before its present owner and wrote some of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ancestor {
-    /// Last birth txg of its blocks. The first one follows the `until` of the previous ancestor.
+    /// Newest birth txg of the blocks that this ancestor owns. The oldest is the txg after the
+    /// `until` of the previous ancestor.
     pub until: Txg,
     /// Dataset number of the volume, as in the segment summaries.
     pub owner: DatasetId,
@@ -104,21 +105,21 @@ pub struct Moment {
     pub txg: Txg,
     /// Globally unique identifier, also across pools.
     pub guid: u64,
-    /// Hold tags; a held snapshot cannot be destroyed.
+    /// Tags of the snapshot's holds. A snapshot with a hold cannot be destroyed.
     pub holds: Vec<String>,
-    /// Size of the blocks that only this snapshot of its chain references, in units of 64 bytes;
+    /// Size of the blocks that no other version of the volume references, in units of 64 bytes;
     /// `None`: currently unknown.
     pub unique_units: Option<u64>,
 }
 
-/// Maximum number of ancestors: bounds the promotions in a chain of clones.
+/// Maximum number of ancestors. It limits the promotions in a chain of clones.
 pub const ANCESTORS_MAX: usize = 64;
-/// Maximum number of hold tags on a snapshot, and (next constant) maximum length of a tag.
+/// Maximum number of hold tags of a snapshot.
 pub const HOLDS_MAX: usize = 16;
-/// See [`HOLDS_MAX`].
+/// Maximum length of a hold tag.
 pub const HOLD_BYTES_MAX: usize = 64;
 
-/// Maximum number of bookmarks of a volume; each occupies a record in memory.
+/// Maximum number of bookmarks of a volume; each bookmark takes memory for its directory entry.
 pub const BOOKMARKS_MAX: usize = 1024;
 
 /// Maximum count of blocks or units: above that of the largest volume. The decoder lowers a larger
@@ -131,11 +132,11 @@ const COUNT_MAX: u64 = 1 << 40;
 pub enum DatasetState {
     /// In use.
     Active,
-    /// Being freed over several txgs; invisible to users.
+    /// The dataset is being freed over several txgs, and users do not see it.
     Destroying,
 }
 
-/// A decoded dataset record.
+/// A decoded directory entry of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetRecord {
     /// Dataset number, never reused.
@@ -146,21 +147,21 @@ pub struct DatasetRecord {
     pub state: DatasetState,
     /// Name inside the pool, without the pool's name.
     pub name: String,
-    /// Size in bytes, whole records.
+    /// Size of the dataset in bytes; a multiple of the record size.
     pub size_bytes: u64,
     /// Record size: each data pointer of the tree refers to one record.
     pub record_size: RecordSize,
     /// Properties set on this dataset.
     pub properties: Properties,
-    /// Txg of its creation.
+    /// Txg that created the dataset.
     pub created_txg: Txg,
-    /// Wall clock of its creation.
+    /// Time of the dataset's creation, by the wall clock.
     pub created_unix_ms: u64,
-    /// Root of its block tree.
+    /// Root of the dataset's block tree.
     pub root: TreeRoot,
     /// Number of blocks that are not holes.
     pub used_blocks: u64,
-    /// Stored size of those blocks, in units of 64 bytes.
+    /// Stored size of the blocks that are not holes, in units of 64 bytes.
     pub stored_units: u64,
     /// Part of [`Self::stored_units`] whose pointers were made by sharing an existing block.
     pub shared_units: u64,
@@ -170,7 +171,7 @@ pub struct DatasetRecord {
     /// 64 bytes. Of a volume: born since its newest snapshot. Of a snapshot: born since the
     /// previous snapshot.
     pub born_units: u64,
-    /// During a destroy: the records before this one are already freed.
+    /// While the dataset is being destroyed: number of the first record that is not freed yet.
     pub freed_to: u64,
 }
 
@@ -214,7 +215,7 @@ impl DatasetRecord {
         field(0, "properties", "as below"),
     ];
 
-    /// Encodes one block of the directory.
+    /// Encodes the entry as one block of the directory.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let mut w = Writer::default();
         w.u64(self.id.0);

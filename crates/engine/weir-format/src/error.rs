@@ -15,51 +15,51 @@ pub enum FormatError {
     /// The magic number is missing: the bytes are another structure or none.
     #[error("{what}: no Weir {what} here")]
     Magic {
-        /// Structure.
+        /// Name of the structure.
         what: &'static str,
     },
     /// The checksum does not match the bytes.
     #[error("{what}: checksum mismatch")]
     Checksum {
-        /// Structure.
+        /// Name of the structure.
         what: &'static str,
     },
-    /// Written by a newer Weir.
+    /// A newer Weir wrote the structure.
     #[error("{what}: format version {found} is newer than {supported}; use a newer weir")]
     Version {
-        /// Structure.
+        /// Name of the structure.
         what: &'static str,
         /// Version on disk.
         found: u32,
-        /// Newest version this program reads.
+        /// Newest version that this program reads.
         supported: u32,
     },
-    /// Written by an older Weir, in a format that this Weir no longer reads.
+    /// An older Weir wrote the structure, in a format that this Weir no longer reads.
     #[error(
         "{what}: format version {found} is older than {supported}: the pool was made by an older \
          pre-release, which this weir cannot import; run that weir again and copy the data to a \
          new pool"
     )]
     OlderVersion {
-        /// Structure.
+        /// Name of the structure.
         what: &'static str,
         /// Version on disk.
         found: u32,
-        /// Oldest version this program reads.
+        /// Oldest version that this program reads.
         supported: u32,
     },
     /// The bytes end before the end of the structure.
     #[error("{what}: truncated")]
     Truncated {
-        /// Structure.
+        /// Name of the structure.
         what: &'static str,
     },
     /// A field has an invalid value.
     #[error("{what}: field {field} holds the impossible value {value}")]
     Field {
-        /// Structure.
+        /// Name of the structure.
         what: &'static str,
-        /// Field.
+        /// Name of the field.
         field: &'static str,
         /// Value of the field.
         value: u64,
@@ -84,7 +84,7 @@ impl FormatError {
         }
     }
 
-    /// Error kind for callers outside the engine.
+    /// Maps the error to its [`ErrorKind`], for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Magic { .. } => ErrorKind::NotFound,

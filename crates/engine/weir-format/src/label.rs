@@ -20,10 +20,10 @@ use crate::layout::{
 
 const WHAT: &str = "label";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLABL");
-/// Magic, version, body length, body checksum.
+/// Length of the header: magic, version, body length, body checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 16;
-/// Maximum number of vdevs, including removed ones, whose numbers are not reused. So many fit into
-/// a config copy together with the disks.
+/// Maximum number of vdevs, including removed ones, whose numbers are not reused. A config copy has
+/// space for this many vdevs with their disks.
 pub const VDEVS_MAX: usize = 1024;
 
 /// Redundancy of a vdev.
@@ -66,7 +66,7 @@ impl VdevKind {
         }
     }
 
-    /// Minimum and maximum number of legs of such a vdev.
+    /// Minimum and maximum number of legs of a vdev of this kind.
     pub const fn legs(self) -> std::ops::RangeInclusive<usize> {
         match self {
             Self::Disk => 1..=1,
@@ -87,15 +87,15 @@ impl VdevKind {
 /// Role of a vdev in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VdevRole {
-    /// Stores segments.
+    /// The vdev stores segments.
     Data,
-    /// Being evacuated: its segments move to other vdevs, then it is removed.
+    /// The vdev is being evacuated: its segments move to other vdevs, then it is removed.
     Evacuating,
-    /// Stores the intent log and no segments.
+    /// The vdev stores the intent log and no segments.
     Log,
-    /// A spare disk that replaces a failed one.
+    /// The vdev is a spare disk that replaces a failed one.
     Spare,
-    /// Removed; its number stays in use and it stores nothing.
+    /// The vdev was removed. Its number is not reused, and it stores nothing.
     Removed,
 }
 
@@ -110,8 +110,8 @@ impl VdevRole {
     }
 }
 
-/// Maximum number of segments of a vdev: 2 PiB of the largest. The list of free segments is in
-/// memory.
+/// Maximum number of segments of a vdev: 2 PiB with segments of the largest size. The bound exists
+/// because the list of free segments is in memory.
 const SEGMENTS_MAX: u64 = 1 << 26;
 /// Largest txg of a config; a pointer has 44 bits for a txg.
 const LABEL_TXG_MAX: u64 = 1 << 44;
@@ -132,8 +132,8 @@ pub struct VdevConfig {
     pub kind: VdevKind,
     /// Role.
     pub role: VdevRole,
-    /// Used bytes of each leg, including labels; the smallest leg determines it. 0 if the vdev was
-    /// removed.
+    /// Bytes of each leg that the pool uses, including labels; the smallest leg determines the
+    /// number. 0 if the vdev was removed.
     pub disk_bytes: u64,
     /// Disks of the vdev.
     pub legs: Vec<LegConfig>,
@@ -157,13 +157,14 @@ pub struct Label {
     pub pool: Guid,
     /// Pool name.
     pub name: String,
-    /// Guid of this disk; one of the legs below.
+    /// Guid of the disk that has this label; it is one of the legs below.
     pub disk: Guid,
-    /// Txg in which this config was written; the newest config is valid.
+    /// Txg in which this config was written. Of several configs the newest is valid.
     pub txg: Txg,
     /// Segment size. A segment of a vdev has as many whole rows as fit into it.
     pub segment_bytes: u32,
-    /// Strip size: the part of a row on one leg. A row of a disk or mirror is one strip.
+    /// Strip size: the length of the part of a row on one leg. A row of a disk or mirror is one
+    /// strip.
     pub strip_bytes: u32,
     /// Length of the intent log region on every leg.
     pub log_bytes: u64,
@@ -194,12 +195,12 @@ impl Label {
         field(0, "name", "pool name; a string is a u16 length and UTF-8"),
     ];
 
-    /// Data bytes of a vdev's rows.
+    /// Data bytes in one row of a vdev.
     pub fn row_bytes(&self, vdev: &VdevConfig) -> u64 {
         u64::from(self.strip_bytes) * vdev.data_strips() as u64
     }
 
-    /// Data bytes of a segment of this vdev; whole rows.
+    /// Data bytes in one segment of a vdev; whole rows.
     pub fn vdev_segment_bytes(&self, vdev: &VdevConfig) -> u64 {
         let segment = u64::from(self.segment_bytes);
         segment - segment % self.row_bytes(vdev)
@@ -211,11 +212,11 @@ impl Label {
             return 0;
         }
         let area = vdev.disk_bytes - segments_offset(self.log_bytes) - LABEL_BYTES;
-        // Divide by the bytes that a segment occupies on each leg.
+        // Divide by the number of bytes that a segment occupies on each leg.
         area / (self.vdev_segment_bytes(vdev) / vdev.data_strips() as u64)
     }
 
-    /// Data bytes of a vdev's segment area.
+    /// Data bytes in the segment area of a vdev.
     pub fn vdev_bytes(&self, vdev: &VdevConfig) -> u64 {
         self.segments(vdev) * self.vdev_segment_bytes(vdev)
     }
@@ -356,7 +357,7 @@ impl Label {
         Ok(VdevConfig { kind, role, disk_bytes, legs })
     }
 
-    /// Index of this disk's vdev, and of its leg in the vdev.
+    /// Index of the vdev to which this disk belongs, and index of the disk's leg in that vdev.
     pub fn place(&self) -> Option<(usize, usize)> {
         self.vdevs.iter().enumerate().find_map(|(v, vdev)| {
             vdev.legs.iter().position(|leg| leg.guid == self.disk).map(|l| (v, l))

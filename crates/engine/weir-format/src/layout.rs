@@ -21,38 +21,38 @@ pub const CONFIG_BYTES: usize = 64 << 10;
 pub const OWNER_OFFSET: u64 = 128 << 10;
 /// Offset of the uberblock ring in a label.
 pub const RING_OFFSET: u64 = 512 << 10;
-/// Slots in the ring; txg N is in slot N mod this.
+/// Number of slots in the ring. The uberblock of txg N is in slot N mod this number.
 pub const RING_SLOTS: u64 = 128;
 /// Length of one slot. The checksum of a slot detects a torn write, so no write needs to be atomic.
 pub const SLOT_BYTES: usize = 4096;
 
-/// Largest segment: the range of the pointer's 19-bit offset in 64-byte units.
+/// Largest segment size. It is limited by the pointer's 19-bit offset in 64-byte units.
 pub const SEGMENT_BYTES_MAX: u64 = 32 << 20;
-/// Smallest segment.
+/// Smallest segment size.
 pub const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Preferred minimum number of segments in a pool, so that open segments are a small part of it.
 pub const SEGMENTS_WANTED: u64 = 256;
-/// Default strip, the part of a row on one leg (design 1.2).
+/// Default strip size (design 1.2). A strip is the part of a row on one leg.
 pub const STRIP_BYTES: u32 = 64 << 10;
-/// Smallest strip, and the alignment of every strip: one direct I/O block.
+/// Smallest strip size, and the alignment of every strip: one direct I/O block.
 pub const STRIP_BYTES_MIN: u32 = 4096;
-/// Preferred minimum number of rows in a segment. The last row of each txg is padded, and a segment
-/// must not be mostly padding.
+/// Preferred minimum number of rows in a segment. The last row of each txg is padded, so with few
+/// rows a segment could be mostly padding.
 pub const ROWS_WANTED: u64 = 8;
 /// Maximum number of legs of a mirror.
 pub const MIRROR_LEGS_MAX: usize = 4;
-/// Maximum number of legs of a raidz vdev. Rows stay below 2 MiB, so that [`ROWS_WANTED`] of them
-/// fit into a segment, and a reader can find the damaged legs by trying all combinations.
+/// Maximum number of legs of a raidz vdev. With it, rows stay below 2 MiB, so that [`ROWS_WANTED`]
+/// of them fit into a segment, and a reader can find the damaged legs by trying all combinations.
 pub const RAIDZ_LEGS_MAX: usize = 32;
-/// Maximum number of disks in a pool: the uberblock can store the state of so many.
+/// Maximum number of disks in a pool: the uberblock has space for the state of this many disks.
 pub const DISKS_MAX: usize = 256;
-/// Smallest disk: two labels, a log, and enough segments for the cleaner to work with.
+/// Size of the smallest disk: two labels, a log, and enough segments for the cleaner to work with.
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
-/// Divisor of the disk size that gives the size of the intent log region.
+/// Size of the intent log region as a part of the disk size (a divisor).
 pub const LOG_SHARE: u64 = 64;
-/// Smallest and largest intent log region.
+/// Size of the smallest intent log region.
 pub const LOG_BYTES_MIN: u64 = 8 << 20;
-/// See [`LOG_BYTES_MIN`].
+/// Size of the largest intent log region.
 pub const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Version of all formats in this crate. 1: first. 2: segment summaries and remap tables, raidz. 3:
 /// roles of vdevs, list of import epochs. 4: checksums of summaries in the references to them. 5:

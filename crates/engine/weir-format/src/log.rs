@@ -34,7 +34,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLOGB");
 
 /// Alignment and granularity of batches in the ring.
 pub const ALIGN_BYTES: usize = 4096;
-/// Unit that has a stamp: the smallest unit that a disk writes atomically.
+/// Length of a sector: each sector has a stamp, because it is the smallest unit that a disk writes
+/// atomically.
 pub const SECTOR_BYTES: usize = 512;
 /// Length of a stamp.
 pub const STAMP_BYTES: usize = 24;
@@ -42,7 +43,7 @@ pub const STAMP_BYTES: usize = 24;
 pub const SECTOR_CONTENT_BYTES: usize = SECTOR_BYTES - STAMP_BYTES;
 /// Length of the batch header.
 pub const HEADER_BYTES: usize = 48;
-/// Length of one record without its payload.
+/// Length of one log record without its payload.
 pub const RECORD_BYTES: usize = 48;
 
 /// Fields of the header, for the format documentation.
@@ -90,14 +91,14 @@ pub enum LogOp<'a> {
     Zero(u64),
 }
 
-/// A decoded record.
+/// A decoded log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRecord<'a> {
-    /// Order of acknowledgement.
+    /// Log sequence number: the position of the change in the order of acknowledgement.
     pub lsn: Lsn,
     /// Txg that will contain the change.
     pub txg: Txg,
-    /// Dataset.
+    /// Dataset that the change belongs to.
     pub dataset: DatasetId,
     /// Byte offset in the dataset.
     pub offset: u64,
@@ -116,11 +117,11 @@ pub struct BatchHeader {
     pub batch: u64,
     /// Length of the whole batch.
     pub batch_bytes: u32,
-    /// Number of records.
+    /// Number of log records in the batch.
     pub count: u32,
-    /// Length of the records with their payloads, uncompressed.
+    /// Length of the log records with their payloads, uncompressed.
     pub raw_bytes: u32,
-    /// Length of the LZ4 block that has the records; 0: the records are stored raw.
+    /// Length of the LZ4 block that contains the log records; 0: they are stored uncompressed.
     pub packed_bytes: u32,
 }
 
@@ -182,14 +183,14 @@ pub struct SectorPlace {
     pub is_first: bool,
 }
 
-/// State of one sector that belongs to the range of a batch.
+/// State of one sector in the range of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Intact: it has the content of the batch's write.
+    /// The sector is intact: it has the content that the batch wrote.
     Whole,
-    /// Not written by the batch: it has zeros or a sector of an earlier batch.
+    /// The batch did not write the sector: it has zeros or a sector of an earlier batch.
     Absent,
-    /// Damaged after the write, or it has bytes that no log write leaves.
+    /// The sector was damaged after the write, or has bytes that no log write leaves.
     Damaged,
 }
 
@@ -199,8 +200,8 @@ impl BatchId {
         xxh3_64(&[content, key.map(u64::to_le_bytes).as_flattened()])
     }
 
-    /// Stamps each sector of this batch. `offset` is the batch's future byte offset in the log
-    /// region.
+    /// Stamps each sector of this batch. `offset`: byte offset in the log region at which the batch
+    /// will be written.
     pub fn stamp(&self, offset: u64, batch: &mut [u8]) {
         for (place, bytes) in sectors_of(offset).zip(batch.as_chunks_mut::<SECTOR_BYTES>().0) {
             let (content, stamp) = bytes.split_at_mut(SECTOR_CONTENT_BYTES);
@@ -294,7 +295,8 @@ impl BatchBuilder {
         self.count == 0
     }
 
-    /// Finishes the batch. Compresses the records if the batch becomes at least a unit shorter.
+    /// Finishes the batch. Compresses the log records if that makes the batch at least one unit
+    /// shorter.
     pub fn pack(self) -> PackedBatch {
         let raw = self.records.0;
         let raw_bytes = raw.len() as u32;
@@ -311,8 +313,8 @@ impl PackedBatch {
         batch_bytes(self.stored.len())
     }
 
-    /// Encodes the batch into `out`, whose length is [`Self::batch_bytes`]. `offset` is the batch's
-    /// future byte offset in the log region.
+    /// Encodes the batch into `out`, whose length is [`Self::batch_bytes`]. `offset`: byte offset
+    /// in the log region at which the batch will be written.
     pub fn finish(self, id: BatchId, offset: u64, out: &mut [u8]) {
         assert_eq!(out.len(), self.batch_bytes(), "the caller sized the buffer");
         let mut header = Writer::default();
@@ -333,7 +335,7 @@ impl PackedBatch {
     }
 }
 
-/// Sector numbers from a byte offset of the log region on.
+/// Numbers of the sectors that begin at a byte offset of the log region.
 pub fn sectors_at(offset: u64) -> std::ops::RangeFrom<u64> {
     offset / SECTOR_BYTES as u64..
 }

@@ -10,7 +10,7 @@ use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::pointer::BlockPtr;
 
-/// Pointers in one node.
+/// Number of pointers in one node.
 pub const NODE_FANOUT: usize = BLOCK_BYTES / BlockPtr::BYTES;
 /// log2 of [`NODE_FANOUT`].
 pub const NODE_SHIFT: u32 = NODE_FANOUT.trailing_zeros();
@@ -34,9 +34,9 @@ pub fn set_node_pointer(node: &mut [u8; BLOCK_BYTES], index: usize, ptr: &BlockP
 /// Root of one tree: a pointer, and the number of node levels above the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeRoot {
-    /// Top node, or block 0 itself when `height` is 0.
+    /// Pointer to the top node, or to block 0 itself if `height` is 0.
     pub ptr: BlockPtr,
-    /// Number of node levels.
+    /// Number of node levels above the blocks.
     pub height: u8,
 }
 

@@ -14,7 +14,7 @@ use crate::layout::SLOT_BYTES;
 
 const WHAT: &str = "owner slot";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIROWNR");
-/// Maximum length of each text: identity of the machine or its boot, host name.
+/// Maximum length of each text: identity of the machine, identity of its boot, host name.
 pub const OWNER_TEXT_BYTES_MAX: usize = 256;
 
 /// The process that has a pool open, or had it open last.
@@ -36,8 +36,8 @@ pub struct Owner {
     pub pid_namespace: u64,
     /// Process id.
     pub pid: u32,
-    /// Start of the process in ticks since boot; distinguishes it from a later process with the
-    /// same id.
+    /// Start time of the process in ticks since boot. It distinguishes the process from a later one
+    /// with the same id.
     pub pid_start: u64,
     /// Heartbeat: changes with every rewrite of the slot.
     pub beat: u64,
@@ -68,7 +68,7 @@ impl Owner {
         field(16, "checksum", "XXH3-128 of bytes 0 to 4080"),
     ];
 
-    /// Encodes one slot.
+    /// Encodes the owner as one slot.
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         let texts = [&self.machine, &self.host, &self.boot];
         assert!(texts.iter().all(|text| text.len() <= OWNER_TEXT_BYTES_MAX), "{self:?}");

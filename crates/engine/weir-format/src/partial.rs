@@ -26,7 +26,7 @@ const MAGIC: [u8; 8] = *b"WEIRPART";
 const WHAT: &str = "partial record";
 const REST_OFFSET: usize = 8;
 const KNOWN_OFFSET: usize = REST_OFFSET + BlockPtr::BYTES;
-/// One bit for each block of the largest record.
+/// Length of the set of stored blocks: one bit for each block of the largest record.
 const KNOWN_BYTES: usize = 32;
 const INDEX_OFFSET: usize = KNOWN_OFFSET + KNOWN_BYTES;
 const INDEX_BYTES: usize = 8;
@@ -34,17 +34,18 @@ const INDEX_BYTES: usize = 8;
 /// Header of a partial record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialHeader {
-    /// Pointer to the replaced record, which has the lost blocks. A damage marker if that pointer
-    /// is in a node that could not be read; a hole if it was lost.
+    /// Pointer to the replaced record, which has the blocks that this record lacks. It is a damage
+    /// marker if the pointer is in a node that could not be read, and a hole if the pointer was
+    /// lost.
     pub rest: BlockPtr,
-    /// Position of the record in its volume, needed to resolve a damage marker.
+    /// Index of the record in its volume, needed to resolve a damage marker.
     pub index: u64,
-    /// Bit n of byte n / 8 is set if block n is stored.
+    /// Set of the stored blocks: bit n mod 8 of byte n / 8 is set if block n is stored.
     known: [u8; KNOWN_BYTES],
 }
 
 impl PartialHeader {
-    /// Stored size: two units of 64 bytes.
+    /// Stored size of the header: two units of 64 bytes.
     pub const BYTES: usize = 128;
 
     /// Fields, for the format documentation.
@@ -77,7 +78,7 @@ impl PartialHeader {
         *byte |= 1 << (part % 8);
     }
 
-    /// Encodes.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         let fields = MAGIC.into_iter().chain(self.rest.encode()).chain(self.known);

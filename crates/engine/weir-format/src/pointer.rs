@@ -61,17 +61,17 @@ impl PtrKind {
 pub struct BlockPtr {
     /// Kind of object at this address.
     pub kind: PtrKind,
-    /// Virtual segment.
+    /// Virtual segment that contains the object.
     pub vseg: VsegId,
-    /// Start inside the segment, in units of [`PACK_BYTES`].
+    /// Offset of the object in the segment, in units of [`PACK_BYTES`].
     pub offset_units: u32,
-    /// Stored size in units of [`PACK_BYTES`].
+    /// Stored size of the object, in units of [`PACK_BYTES`].
     pub stored_units: u16,
     /// Storage format of the stored bytes.
     pub codec: Codec,
-    /// Uncompressed size; one block unless this is data of a volume.
+    /// Uncompressed size of the object; one block, unless the object is a record of a volume.
     pub record: RecordSize,
-    /// Transaction group that made the pointer: it wrote or shared the block.
+    /// Txg that made the pointer: that txg wrote or shared the block.
     pub birth: Txg,
     /// True if the pointer was made to share an existing block instead of writing a new one.
     pub shared: bool,
@@ -193,12 +193,13 @@ impl BlockPtr {
         Self { birth: txg, shared: true, ..self }
     }
 
-    /// The address as one number, which is never reused; caches use it as their key.
+    /// Address of the object as one number. A number is never reused; caches use it as their key.
     pub fn address(&self) -> u64 {
         self.vseg.0 | u64::from(self.offset_units) << VSEG_BITS
     }
 
-    /// Encodes.
+    /// Encodes the pointer. Inlined, because callers in other crates encode and decode millions of
+    /// pointers in a row.
     // Inlined: callers in other crates encode and decode millions of pointers in a row.
     #[inline]
     pub fn encode(&self) -> [u8; Self::BYTES] {
@@ -274,7 +275,8 @@ impl BlockPtr {
             checksum,
         };
         let end = ptr.offset_bytes() + ptr.stored_bytes() as u64;
-        // Raw blocks of the pool's own tables need not be whole blocks, so the check skips them.
+        // Raw blocks of the pool's own tables may have any length, so their length is not compared
+        // with the record size.
         let too_long = !record.is_block() && ptr.stored_bytes() > record.bytes();
         if ptr.stored_units == 0 || end > SEGMENT_BYTES_MAX || too_long {
             return Err(bad("stored", u64::from(ptr.stored_units)));

@@ -25,12 +25,14 @@ pub const USER_NAME_BYTES_MAX: usize = 128;
 /// Maximum length of a user property's value.
 pub const USER_VALUE_BYTES_MAX: usize = 1024;
 /// Maximum total size of the user properties of one dataset: names and values, each with 2 bytes
-/// for its length. The longest record of other fields leaves slightly more than this in a block.
+/// for its length. The longest other fields of a directory entry leave slightly more than this in a
+/// block.
 pub const USER_BYTES_MAX: usize = 1536;
 
 const WHAT: &str = "properties";
 
-/// Properties that are set. An unset property is inherited or has its default value.
+/// Properties that are set on a dataset or pool. An unset property is inherited or has its default
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
     /// Compression of new blocks.
@@ -86,12 +88,12 @@ impl Properties {
     /// Sets a property, or unsets it if `value` is `None`.
     ///
     /// # Panics
-    /// If the record has no field for it ([`Self::has_place`]).
+    /// If directory entries have no field for the property ([`Self::has_place`]).
     pub fn set<T: Value>(&mut self, key: Key<T>, value: Option<T>) {
         self.set_bytes(key.row, value.map(|value| value.encode()).as_deref());
     }
 
-    /// True if records of this format have a field for a property.
+    /// True if directory entries of this format have a field for the property.
     pub fn has_place(row: &Property) -> bool {
         (COMPRESSION.row.id..=REFRESERVATION.row.id).contains(&row.id)
     }
@@ -131,7 +133,7 @@ impl Properties {
         }
     }
 
-    /// Size of the user properties in a record.
+    /// Size of the user properties in a directory entry.
     pub fn user_bytes(&self) -> usize {
         self.user.iter().map(|(name, value)| 4 + name.len() + value.len()).sum()
     }
@@ -155,7 +157,7 @@ impl Properties {
         }
     }
 
-    /// True if the user properties are within the limits of a record.
+    /// True if the user properties fit into a directory entry.
     pub fn fits(&self) -> bool {
         let short = |(name, value): (&String, &String)| {
             (1..=USER_NAME_BYTES_MAX).contains(&name.len()) && value.len() <= USER_VALUE_BYTES_MAX
@@ -210,8 +212,8 @@ impl Properties {
 pub struct PoolRecord {
     /// Properties that datasets inherit or that apply to the whole pool.
     pub properties: Properties,
-    /// Numbers of datasets whose records were lost, ascending. A dataset that is later found under
-    /// such a number is out of date.
+    /// Numbers of datasets whose directory entries were lost, ascending. A dataset that is later
+    /// found under such a number is out of date.
     pub lost: Vec<Range<u64>>,
 }
 

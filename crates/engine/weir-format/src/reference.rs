@@ -30,13 +30,14 @@ pub const REFERENCES_MAX: u32 = 1 << 31;
 /// A reference table; 8 bytes per shared block in RAM and on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceTable {
-    /// `offset | count:32`, so that numeric order is offset order.
+    /// One number for each block, `offset | count:32`, so that numeric order is offset order.
     entries: Vec<u64>,
-    /// The counts were lost: any block of the segment may have any number of references.
+    /// True if the counts were lost, so that any block of the segment may have any number of
+    /// references.
     is_unknown: bool,
 }
 
-/// Marks a table that replaces a lost one: its reference counts are unknown.
+/// Flag of a table that replaces a lost one: its reference counts are unknown.
 const UNKNOWN: u32 = 1;
 
 const fn entry(offset: u32, count: u32) -> u64 {
@@ -115,7 +116,8 @@ impl ReferenceTable {
         }
     }
 
-    /// Drops one reference. Returns the number left, or `None` if the block is not in the table.
+    /// Drops one reference of a block. Returns the number of remaining references, or `None` if the
+    /// block is not in the table.
     pub fn give_up(&mut self, offset: u32) -> Option<u32> {
         let at = self.find(offset).ok()?;
         let known = self.entries.get_mut(at)?;
@@ -149,7 +151,7 @@ impl ReferenceTable {
         self.entries.iter().map(|entry| (offset_of(*entry), count_of(*entry)))
     }
 
-    /// RAM that it occupies; each allocation adds 16 bytes.
+    /// RAM that the table occupies. Each allocation adds 16 bytes.
     pub fn memory_bytes(&self) -> u64 {
         (size_of::<Self>() + self.entries.capacity() * size_of::<u64>() + 16) as u64
     }
@@ -202,7 +204,7 @@ impl ReferenceTable {
     }
 }
 
-/// Adds two valid counts.
+/// Adds two valid counts; the sum is valid too.
 fn sum(count: u32, added: u32) -> u32 {
     let sum = u64::from(count) + u64::from(added);
     assert!(sum <= u64::from(REFERENCES_MAX), "whoever shares looks at the count");

@@ -22,13 +22,13 @@ const UNITS_MAX: u64 = SEGMENT_BYTES_MAX / PACK_BYTES as u64;
 /// A run of adjacent blocks that moved together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemapRun {
-    /// Old offset in units of [`PACK_BYTES`].
+    /// Offset of the run before the move, in units of [`PACK_BYTES`].
     pub old: u32,
-    /// Length in units of [`PACK_BYTES`].
+    /// Length of the run, in units of [`PACK_BYTES`].
     pub units: u32,
     /// Segment that contains the run now.
     pub host: VsegId,
-    /// Offset in that segment, in units of [`PACK_BYTES`].
+    /// Offset of the run in the segment `host`, in units of [`PACK_BYTES`].
     pub new: u32,
 }
 
@@ -47,9 +47,10 @@ const UNITS_BITS: u32 = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemapTable {
     hosts: Vec<VsegId>,
-    /// `old:19 | units:20 | new:19`, lowest bits last, so that numeric order is the order of `old`.
+    /// One number for each run, `old:19 | units:20 | new:19`, with `new` in the lowest bits, so
+    /// that numeric order is the order of `old`.
     places: Vec<u64>,
-    /// Index into `hosts` for each run.
+    /// For each run: the index of its segment in `hosts`.
     host_of: Vec<u16>,
 }
 
@@ -117,7 +118,7 @@ impl RemapTable {
         self.places.is_empty()
     }
 
-    /// RAM that it occupies; each allocation adds 16 bytes.
+    /// RAM that the table occupies. Each allocation adds 16 bytes.
     pub fn memory_bytes(&self) -> u64 {
         let heap = size_of_val(&self.hosts[..])
             + size_of_val(&self.places[..])

@@ -11,22 +11,23 @@ use crate::error::FormatError;
 use crate::layout::{PACK_BYTES, STRIP_BYTES_MIN};
 use crate::summary::SummaryPlace;
 
-/// Segment table entries in one block.
+/// Number of segment table entries in one block.
 pub const SEGMENT_ENTRIES_PER_BLOCK: usize = BLOCK_BYTES / SegmentEntry::BYTES;
 
 /// State of a virtual segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
-    /// A write head appends to it.
+    /// A write head appends to the segment.
     Open,
-    /// Full, or closed early; read-only.
+    /// The segment is full or was closed early; it is read-only.
     Sealed,
-    /// No block in it is referenced. Its physical segment is reused a few txgs later.
+    /// No block in the segment is referenced. Its physical segment is reused a few txgs later.
     Dead,
-    /// Its live blocks moved to other segments. Its physical segment is reused a few txgs later.
+    /// The cleaner moved the live blocks to other segments. The physical segment is reused a few
+    /// txgs later.
     Evacuating,
-    /// Its live blocks moved to other segments, and its physical segment belongs to another
-    /// segment.
+    /// The cleaner moved the live blocks to other segments, and the physical segment now belongs to
+    /// another segment.
     Remapped,
 }
 
@@ -53,28 +54,29 @@ impl SegmentClass {
 pub struct SegmentEntry {
     /// State of the segment.
     pub state: SegmentState,
-    /// Kind of blocks in it.
+    /// Class of the segment: the kind of blocks in it.
     pub class: SegmentClass,
-    /// Vdev of its only replica.
+    /// Number of the vdev on which the segment is stored.
     pub vdev: u16,
     /// Physical segment on that vdev.
     pub pseg: PsegIndex,
-    /// Bytes of the live blocks whose pointers name this segment. In a clean segment: bytes of the
-    /// live blocks stored in it.
+    /// Bytes of the live blocks whose pointers name this segment. In a segment of class `Clean`:
+    /// bytes of the live blocks stored in it.
     pub live_bytes: u32,
-    /// Bytes written so far; whole rows.
+    /// Number of bytes written to the segment so far; whole rows.
     pub fill_bytes: u32,
-    /// First txg that wrote to it.
+    /// First txg that wrote to the segment.
     pub first_txg: Txg,
-    /// Last txg that wrote to it. If the segment is dead or was cleaned: the txg in which that
-    /// happened.
+    /// Last txg that wrote to the segment. If the segment is dead or was cleaned: the txg in which
+    /// that happened.
     pub last_txg: Txg,
-    /// Location of its newest summary.
+    /// Location of the newest summary of the segment.
     pub summary: SummaryPlace,
-    /// Root segments only: byte offset in the segment of the second copy of its contents; 0 if
-    /// there is none.
+    /// Root segments only: byte offset, in the segment, of the second copy of its contents; 0 if
+    /// there is no second copy.
     pub second_at: u32,
-    /// The root segment whose contents, up to the second copy in it, this segment repeats.
+    /// Root segment of which this segment is the third copy: it repeats that segment's contents up
+    /// to the second copy in it.
     pub copy_of: Option<VsegId>,
 }
 
@@ -176,8 +178,8 @@ impl SegmentEntry {
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
         let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()?, checksum: r.u64()? };
-        // No lookup uses these two fields. A wrong counter only prevents the pool from freeing the
-        // segment, and an impossible summary location is treated like an unreadable summary.
+        // No lookup uses these two fields. If the counter is wrong, the pool only fails to free the
+        // segment; an impossible summary location is treated like an unreadable summary.
         let live_bytes = live_bytes.min(fill_bytes);
         let summary = match summary.at.checked_add(summary.bytes) {
             Some(end) if end <= fill_bytes => summary,
@@ -204,7 +206,7 @@ impl SegmentEntry {
         }))
     }
 
-    /// Encodes one block of the segment table; `None` = unused number.
+    /// Encodes one block of the segment table; `None`: the number is not in use.
     pub fn encode_block(entries: &[Option<Self>]) -> [u8; BLOCK_BYTES] {
         assert_eq!(entries.len(), SEGMENT_ENTRIES_PER_BLOCK, "a whole block at a time");
         let mut w = Writer::default();

@@ -37,15 +37,15 @@ pub use read::StreamReader;
 pub use token::{ResumeToken, TokenError};
 pub use write::StreamWriter;
 
-/// Version of the stream, independent of the on-disk version: a stream can outlive its pool. 1:
-/// first. 2: records of several blocks.
+/// Version of the stream format. It is independent of the on-disk version, because a stream can
+/// outlive its pool. 1: first version. 2: records of several blocks.
 pub const STREAM_VERSION: u32 = 2;
 
 /// Maximum payload of a frame: a receiver must buffer this much before it can verify any of it. A
 /// nearly full frame has space for one more record.
 pub const FRAME_BYTES_MAX: usize = 3 << 19;
 
-/// A writer ends a frame at this size. Checksums and headers are then about 0.01 % of the stream,
+/// Size at which a writer ends a frame. Checksums and headers are then about 0.01 % of the stream,
 /// and an interrupted transfer loses little.
 const FRAME_BYTES_WANTED: usize = 256 << 10;
 
@@ -58,7 +58,7 @@ const KIND_BEGIN: u8 = 1;
 const KIND_CHANGES: u8 = 2;
 const KIND_END: u8 = 3;
 
-/// Code of a hole among changes. Any other code is the codec's code plus 1.
+/// Code of a hole among changes. The code of a record is its codec's code plus 1.
 const CODE_HOLE: u8 = 0;
 
 /// Fields of a begin frame, for the format documentation.
@@ -107,31 +107,31 @@ pub struct StreamBegin {
     pub size_bytes: u64,
     /// Record size of the volume; record numbers and counts use it as their unit.
     pub record_size: RecordSize,
-    /// Wall clock when the snapshot was taken.
+    /// Time at which the snapshot was taken, by the wall clock.
     pub created_unix_ms: u64,
     /// Name of the volume.
     pub volume: String,
-    /// Name of the snapshot, without the volume's.
+    /// Name of the snapshot, without the volume's name.
     pub snapshot: String,
 }
 
 /// Totals of a stream, sent in its end frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    /// Records with data.
+    /// Number of records with data.
     pub records: u64,
-    /// Stored size of those records in bytes.
+    /// Stored size of the records with data, in bytes.
     pub stored_bytes: u64,
-    /// Records in holes.
+    /// Number of records in holes.
     pub hole_records: u64,
 }
 
 /// One change of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamChange {
-    /// First record.
+    /// First record of the change.
     pub start: u64,
-    /// Number of records; 1 unless it is a hole.
+    /// Number of records; always 1, except for a hole.
     pub count: u64,
     /// Codec of the record and its byte range in the payload; `None` for a hole.
     stored: Option<(Codec, Range<usize>)>,
@@ -212,12 +212,12 @@ pub enum StreamFault {
 }
 
 impl StreamError {
-    /// True if all received frames were valid and the stream ended too early.
+    /// True if all received frames were valid but the stream ended too early.
     pub fn is_cut(&self) -> bool {
         self.why == StreamFault::Truncated
     }
 
-    /// Error kind for callers outside the engine.
+    /// Maps the error to its [`ErrorKind`], for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
         match self.why {
             StreamFault::Magic | StreamFault::Version { .. } => ErrorKind::Invalid,

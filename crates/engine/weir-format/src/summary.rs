@@ -24,16 +24,16 @@ const HEADER_BYTES: usize = 64;
 /// Offset of the checksum in the header.
 const CHECKSUM_AT: usize = 48;
 
-/// Maximum number of blocks in one segment: bounds a summary to 2.5 MiB and a remap table to 640
+/// Maximum number of blocks in one segment. It limits a summary to 2.5 MiB and a remap table to 640
 /// KiB. A segment is closed early only if its blocks compress to less than an eighth.
 pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
 
-/// Location of a summary in its segment; all zero means that there is none.
+/// Location of a summary in its segment; all fields are zero if there is no summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SummaryPlace {
-    /// Byte offset in the segment.
+    /// Byte offset of the summary in the segment.
     pub at: u32,
-    /// Length in bytes; whole 64-byte units.
+    /// Length of the summary in bytes; a multiple of 64.
     pub bytes: u32,
     /// Low half of the summary's checksum.
     pub checksum: u64,
@@ -57,19 +57,19 @@ impl SummaryPlace {
 /// Owner of a block: the only index of the only tree that can reference the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockOwner {
-    /// Dataset.
+    /// Number of the dataset.
     pub dataset: DatasetId,
-    /// Level in the dataset's tree; 0: a block of data.
+    /// Level of the block in the dataset's tree; 0: a block of data.
     pub level: u8,
-    /// Index among the blocks or nodes of that level.
+    /// Index of the block or node among those of the tree at `level`.
     pub index: u64,
 }
 
 /// One block of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummaryEntry {
-    /// Virtual segment of the block's address. It differs from the segment of this summary if the
-    /// block was moved.
+    /// Virtual segment of the block's address. If the block was moved, this is not the segment that
+    /// contains the summary.
     pub vseg: VsegId,
     /// Offset of the block's address in units of [`PACK_BYTES`].
     pub offset_units: u32,
@@ -77,7 +77,7 @@ pub struct SummaryEntry {
     pub at_units: u32,
     /// Stored size in units of [`PACK_BYTES`].
     pub stored_units: u16,
-    /// Owner.
+    /// Owner of the block.
     pub owner: BlockOwner,
     /// Txg that wrote the block. It determines whether the owner or one of its snapshots can
     /// reference it.
@@ -155,7 +155,7 @@ impl SummaryEntry {
 /// A decoded summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Segment that contains it.
+    /// Segment that contains the summary.
     pub vseg: VsegId,
     /// Location of the previous summary of the segment.
     pub previous: SummaryPlace,
@@ -183,7 +183,7 @@ impl Summary {
         (HEADER_BYTES + blocks * SummaryEntry::BYTES).next_multiple_of(PACK_BYTES)
     }
 
-    /// Encodes.
+    /// Encodes the summary.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u64(MAGIC);

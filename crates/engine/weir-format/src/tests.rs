@@ -359,7 +359,7 @@ fn summary_of_another_segment_or_with_a_flipped_bit_is_refused() {
     let named = SummaryPlace::of(4096, &bytes).checksum;
     assert_eq!(Summary::decode(&bytes, VsegId(9), named), Ok(summary()));
     assert!(Summary::decode(&bytes, VsegId(8), named).is_err());
-    // An earlier summary of the same segment, left in place by a lost write.
+    // An earlier summary of the same segment, still on disk because a write was lost.
     let earlier = Summary { entries: summary().entries.split_off(1), ..summary() }.encode();
     assert!(Summary::decode(&earlier, VsegId(9), named).is_err());
     for at in 0..bytes.len() {
@@ -588,7 +588,7 @@ proptest! {
         prop_assert!(ReferenceTable::decode(&bytes, VsegId(6)).is_err());
     }
 
-    /// Lowering a count gives the same table as counting fewer references.
+    /// Lowering a count gives the same table as if fewer references had been counted.
     #[test]
     fn lowered_counts_are_as_if_never_higher(
         counts in proptest::collection::btree_map(0_u32..40, 2_u32..9, 1..12),

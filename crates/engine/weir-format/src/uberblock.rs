@@ -15,8 +15,9 @@ use crate::layout::{FORMAT_VERSION, SLOT_BYTES};
 const WHAT: &str = "uberblock";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
 const COPIES: usize = 3;
-/// Maximum number of stale and unconfirmed legs together, limited by the slot size. Of the 256
-/// disks of a full pool at most 192 can be stale, because a vdev needs at least one leg in four.
+/// Maximum number of stale and unconfirmed legs together, limited by the slot size. It suffices,
+/// because a vdev needs at least one leg in four, so that at most 192 of the 256 disks of a full
+/// pool can be stale.
 pub const STALE_LEGS_MAX: usize = 224;
 /// Maximum number of import epochs in an uberblock.
 pub const LINEAGE_MAX: usize = 16;
@@ -24,9 +25,9 @@ pub const LINEAGE_MAX: usize = 16;
 /// Location of one copy of the bootstrap table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootstrapCopy {
-    /// Vdev.
+    /// Number of the vdev.
     pub vdev: u16,
-    /// Byte offset in the vdev's address space (start of the segment area = 0).
+    /// Byte offset of the copy in the vdev's segment area.
     pub offset: u64,
 }
 
@@ -35,14 +36,14 @@ pub struct BootstrapCopy {
 pub struct StaleLeg {
     /// Guid of the leg.
     pub guid: Guid,
-    /// The leg misses writes after this txg.
+    /// Last txg whose writes the leg has.
     pub after: Txg,
 }
 
-/// One import epoch: begins when the pool is created or imported.
+/// One import epoch. It begins when the pool is created or imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportEpoch {
-    /// Random identifier.
+    /// Random identifier of the epoch.
     pub id: Guid,
     /// First txg that was committed in this epoch.
     pub first: Txg,
@@ -51,19 +52,19 @@ pub struct ImportEpoch {
 /// A decoded uberblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uberblock {
-    /// Guid of its pool.
+    /// Guid of the pool.
     pub pool: Guid,
-    /// The txg that it commits.
+    /// The txg that the uberblock commits.
     pub txg: Txg,
-    /// Wall clock at commit; displayed, never compared.
+    /// Time of the commit by the wall clock; displayed, never compared.
     pub unix_ms: u64,
-    /// Epoch of the intent log that follows this txg. Batches of other epochs are stale.
+    /// Epoch of the intent log that follows this txg. Replay ignores batches of other epochs.
     pub log_epoch: u64,
     /// Vdev whose legs hold the intent log.
     pub log_vdev: u16,
-    /// First batch that may hold records newer than `txg`.
+    /// Number of the first log batch that may have records newer than `txg`.
     pub log_batch: u64,
-    /// Byte offset of that batch in the log region.
+    /// Byte offset of the batch `log_batch` in the log region.
     pub log_offset: u64,
     /// Locations of the bootstrap table: one to three copies.
     pub bootstrap: Vec<BootstrapCopy>,
@@ -110,7 +111,7 @@ impl Uberblock {
         field(16, "checksum", "XXH3-128 of bytes 0 to 4080"),
     ];
 
-    /// Encodes one ring slot.
+    /// Encodes the uberblock as one ring slot.
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         assert!((1..=COPIES).contains(&self.bootstrap.len()), "{self:?}");
         let listed = self.stale_legs.len() + self.unconfirmed_legs.len();

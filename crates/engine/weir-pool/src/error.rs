@@ -44,7 +44,7 @@ pub enum PoolError {
         pool: String,
         /// Name of the structure.
         what: &'static str,
-        /// Its address, if known.
+        /// Address of the structure, if known.
         place: Option<BlockAddress>,
         /// The defect.
         source: FormatError,
@@ -111,7 +111,7 @@ pub enum PoolError {
     OwnerLost {
         /// Pool.
         pool: String,
-        /// Number of the dataset that wrote it.
+        /// Number of the dataset that wrote the block.
         dataset: u64,
     },
     /// The remap table or reference table of a segment was lost.
@@ -200,7 +200,8 @@ pub enum PoolError {
         /// Missing disks that hold all data.
         missing: String,
     },
-    /// Some pool metadata is unreadable, and missing disks may hold it.
+    /// Some pool metadata is unreadable on the present disks, and a missing disk may have a
+    /// readable copy.
     #[error(
         "pool {pool} cannot be opened without loss: {what} cannot be read from the disks that are \
          there, and {missing} may have them. Attach these disks, or force the import to give up \
@@ -209,7 +210,7 @@ pub enum PoolError {
     LossWhileMissing {
         /// Pool.
         pool: String,
-        /// Metadata that the import would give up.
+        /// Unreadable metadata, which a forced import would abandon.
         what: String,
         /// Disks that are missing or not in use.
         missing: String,
@@ -250,7 +251,7 @@ pub enum PoolError {
     OldDisks {
         /// Pool.
         pool: String,
-        /// Each disk with the txg that it holds, and the pool's txg.
+        /// Each present disk with the newest txg that it has, and the newest txg of the pool.
         disks: String,
     },
     /// The pool committed a newer txg than these disks hold.
@@ -268,7 +269,7 @@ pub enum PoolError {
         seen: Txg,
         /// Time between the two txgs, as text.
         age: String,
-        /// Subject and verb of the clause: the source that names the newer txg.
+        /// Source that names the newer txg, as subject and verb of a clause of the message.
         by: Box<str>,
     },
     /// More uberblocks are damaged than one power cut can tear.
@@ -299,7 +300,7 @@ pub enum PoolError {
         host: String,
         /// The owner's process.
         pid: u32,
-        /// Time since the owner last wrote its slot, by the clocks of both machines.
+        /// Time since the owner last wrote its owner slot, by the clocks of both machines.
         seconds: u64,
     },
     /// Another server took the pool over.
@@ -360,14 +361,15 @@ pub enum PoolError {
         /// Disk name in the request.
         disk: String,
     },
-    /// The vdev's redundancy needs this disk.
+    /// The disk cannot be removed or taken offline: its vdev would no longer be readable without
+    /// it.
     #[error("{}", needed(pool, disk, vdev, *needs))]
     OnlyCopy {
         /// Pool.
         pool: String,
         /// Disk.
         disk: String,
-        /// Name of its vdev, as shown to the user.
+        /// Name of the disk's vdev, as shown to the user.
         vdev: String,
         /// Number of up-to-date disks that the vdev needs to be readable.
         needs: usize,
@@ -388,7 +390,7 @@ pub enum PoolError {
     Scan {
         /// Pool.
         pool: String,
-        /// Why.
+        /// Reason.
         why: &'static str,
     },
     /// No uberblock refers to readable roots.
@@ -402,7 +404,7 @@ pub enum PoolError {
         pool: String,
         /// Newest txg found.
         newest: Txg,
-        /// Reason why it cannot be used; `None` if no disk has an uberblock.
+        /// Reason why the newest uberblock cannot be used; `None` if no disk has an uberblock.
         why: Option<Box<Self>>,
     },
     /// A log batch that may have been acknowledged is unreadable on all legs.
@@ -420,7 +422,7 @@ pub enum PoolError {
     /// The requested layout is not possible.
     #[error("{why}")]
     Layout {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }

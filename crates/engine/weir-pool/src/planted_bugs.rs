@@ -16,7 +16,7 @@ pub enum PlantedBug {
     AckBeforeLogDurable,
     /// The pool reuses dead segments at once.
     ReuseAtOnce,
-    /// Remap tables point 64 bytes before the block.
+    /// Remap tables give an address 64 bytes before the block.
     RemapOffByOne,
     /// A changed remap table is evicted from RAM before a commit stores it.
     RemapTableLeavesEarly,
@@ -28,7 +28,8 @@ pub enum PlantedBug {
     DropLastBatch,
     /// The parity of a raidz row is computed with the last data strip in place of the first.
     WrongParityStrip,
-    /// A scrub rewrites parity while an import could still return to freed blocks of the row.
+    /// A scrub rewrites the parity of a row while an import could still go back to a txg that uses
+    /// freed blocks of the row.
     ParityAnewTooEarly,
     /// An import writes to the disks before it has claimed the pool.
     OpensUnclaimed,
@@ -36,22 +37,23 @@ pub enum PlantedBug {
     StaleLegTrusted,
     /// An import treats a leg as up to date although its own uberblocks end before the pool's.
     OldLegTrusted,
-    /// A vdev is removed while the last uberblocks refer to segments on it.
+    /// A vdev is removed while one of the last uberblocks still refers to segments on it.
     VdevLeavesEarly,
-    /// The log moves to another vdev while batches in its old region are needed.
+    /// The intent log moves to another vdev while replay still needs batches in the old log region.
     LogMovesEarly,
     /// A resilver skips a part of every segment.
     ResilverSkipsRange,
-    /// Blocks born in the last txg of a snapshot are freed when the volume drops them.
+    /// Blocks born in the last txg of a snapshot are freed when the volume stops referencing them.
     HeldOffByOne,
     /// Blocks of a destroyed snapshot are freed although the next version refers to them.
     SharedFreed,
     /// The cleaner treats blocks that only snapshots refer to as dead.
     SnapshotsNotAsked,
-    /// Destroyed snapshots are freed oldest first, so the snapshot of a rollback can be freed
-    /// before the blocks that the rollback dropped.
+    /// Destroyed snapshots are freed oldest first. The snapshot to which a rollback returned can
+    /// then be freed before the blocks that the rollback dropped.
     OldestFreedFirst,
-    /// The position up to which a destroyed snapshot was freed is not recorded.
+    /// A commit does not store the block index up to which a destroyed snapshot is freed, so the
+    /// next txg frees its blocks again.
     FreedAgain,
     /// Dropping one reference lowers the reference count by two.
     ReferenceDroppedTwice,
@@ -69,7 +71,8 @@ pub enum PlantedBug {
     ReplayForgetsRest,
     /// Replay drops partial writes to unreadable records.
     ReplayDropsParts,
-    /// A commit frees the record that a partial record replaces.
+    /// A commit frees the record that a partial record replaces, although reads of its other blocks
+    /// need it.
     ReplacedFreed,
     /// A read-modify-write uses old contents that it read before another txg was committed.
     RestOutlivesTxg,
@@ -85,16 +88,17 @@ pub enum PlantedBug {
     OldDisksTrusted,
     /// Unreadable metadata nodes are not rewritten from RAM.
     LostRootStays,
-    /// An import discards datasets and remap tables that it cannot read.
+    /// An import abandons datasets and remap tables that it cannot read, without being asked to.
     UnreadGivenUp,
     /// A recount treats blocks as dead if it cannot check their owners.
     UnknownTakenForDead,
-    /// A partial write to a record joins the txg of a block clone and keeps the rest from before
-    /// the clone.
+    /// A partial write joins the txg of a block clone that replaces the same record, and completes
+    /// the record with its content from before the clone.
     PartsBesideClones,
     /// A write that begins within a block is split into several changes.
     WritesCut,
-    /// A repair writes unverified bytes of the leg back around a bad block.
+    /// A repair of a bad block writes the leg's bytes next to the block back without verifying
+    /// them.
     NeighboursUnverified,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,

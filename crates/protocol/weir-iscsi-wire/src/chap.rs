@@ -21,15 +21,15 @@ const CHALLENGE_BYTES: usize = 32;
 /// Digest algorithms (CHAP_A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// 5: every initiator supports it.
+    /// Number 5; every initiator supports it.
     Md5,
-    /// 7.
+    /// Number 7.
     Sha256,
 }
 
 impl Algorithm {
-    /// Selects the strongest supported algorithm of the initiator's list. Its order is ignored,
-    /// because otherwise a man in the middle could choose the algorithm.
+    /// Selects the strongest supported algorithm of the initiator's list. The order of the list is
+    /// ignored, because otherwise a man in the middle could choose the algorithm.
     pub fn choose(list: &str) -> Option<Self> {
         let has = |number: &str| list.split(',').any(|one| one == number);
         [Self::Sha256, Self::Md5].into_iter().find(|one| has(one.number()))

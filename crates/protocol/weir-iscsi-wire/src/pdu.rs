@@ -75,7 +75,7 @@ pub mod opcode {
     pub const REJECT: u8 = 0x3f;
     /// Bits of byte 0 that contain the opcode.
     pub const MASK: u8 = 0x3f;
-    /// Bit of byte 0 that marks an immediate request, which bypasses CmdSN order.
+    /// Bit of byte 0 that marks an immediate request, which is processed outside of CmdSN order.
     pub const IMMEDIATE: u8 = 0x40;
 }
 
@@ -97,7 +97,7 @@ impl Header {
         self.byte(0) & opcode::MASK
     }
 
-    /// Whether the request is immediate, and so bypasses CmdSN order.
+    /// Whether the request is immediate, and so is processed outside of CmdSN order.
     pub fn is_immediate(&self) -> bool {
         self.byte(0) & opcode::IMMEDIATE != 0
     }
@@ -193,7 +193,7 @@ pub struct Pdu<'a> {
 /// Result of framing the start of the input.
 #[derive(Debug)]
 pub enum Framed<'a> {
-    /// The PDU is incomplete; the number of bytes that it needs in total, as far as known.
+    /// The PDU is incomplete; the number of bytes that it needs in total, as far as it is known.
     Need(usize),
     /// A PDU and its length in the input.
     Pdu(Pdu<'a>, usize),

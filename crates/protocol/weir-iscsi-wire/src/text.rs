@@ -29,13 +29,13 @@ pub const NONE: &str = "None";
 /// Error in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// Longer than a negotiation may be.
+    /// The text is longer than a negotiation may be.
     #[error("text of more than {TEXT_BYTES_MAX} bytes")]
     TooLong,
-    /// More keys than a negotiation may have.
+    /// The text has more keys than a negotiation may have.
     #[error("more than {KEYS_MAX} keys in one text")]
     TooManyKeys,
-    /// Not UTF-8, or not a list of key=value pairs.
+    /// The text is not UTF-8, or not a list of key=value pairs.
     #[error("text that is no list of key=value")]
     Malformed,
 }

@@ -32,7 +32,7 @@ pub enum IscsiError {
     /// The first PDU of the connection is no Login Request.
     #[error("opcode {opcode:#04x} instead of a login: not an iSCSI initiator?")]
     NoLogin {
-        /// Opcode of that PDU.
+        /// Opcode of the first PDU.
         opcode: u8,
     },
     /// A PDU could not be decoded.
@@ -41,12 +41,12 @@ pub enum IscsiError {
     /// Requests ahead of their CmdSN exceed the memory limit.
     #[error("commands out of order: {len} bytes wait for CmdSN {expected}")]
     OutOfOrder {
-        /// Bytes of the requests that wait.
+        /// Bytes of the waiting requests.
         len: usize,
         /// CmdSN of the missing command.
         expected: u32,
     },
-    /// Incomplete unsolicited data arrived while all memory was in use.
+    /// Unsolicited data of a command arrived incompletely while all memory was in use.
     #[error("{len} bytes of unfinished data that nobody asked for, and no memory is left")]
     UnsolicitedData {
         /// Length of that data, in bytes.
@@ -58,8 +58,8 @@ pub enum IscsiError {
         /// Description of the violation.
         why: &'static str,
     },
-    /// No progress within the time limit: no complete PDU arrived, no solicited data arrived, or
-    /// the initiator received no response.
+    /// The connection made no progress within the time limit: no complete PDU arrived, no solicited
+    /// data arrived, or the initiator took no response.
     #[error("the initiator {what} for {seconds} s")]
     Stuck {
         /// Action that the initiator failed to take.
@@ -86,7 +86,7 @@ pub enum IscsiError {
 }
 
 impl IscsiError {
-    /// Kind for callers outside this crate.
+    /// Maps the error to its [`ErrorKind`], for other crates.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::LoginRefused { .. }

@@ -19,13 +19,13 @@ use weir_net::limits::{CONNECTIONS_MAX, INPUT_BYTES};
 /// another: a login needs only a few round trips, and half-open connections must not pile up.
 pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Longest wait of a login for the end of the session that it reinstates. If storage does not
-/// complete the old session's commands by then, the new login fails: two sessions at once could
+/// Maximum time that a login waits for the end of the session that it reinstates. If storage does
+/// not complete the old session's commands by then, the new login fails: two sessions at once could
 /// both write.
 pub const REINSTATEMENT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Size of one Text Response. The server also reads its list of targets in parts of this size; some
-/// hundred targets fit into one.
+/// hundred targets fit into one part.
 pub const TEXT_PART_BYTES: usize = 32 << 10;
 
 /// MaxRecvDataSegmentLength of this target: the length that Linux sends in one Data-Out. A longer
@@ -36,16 +36,16 @@ pub const RECEIVE_DATA_BYTES_MAX: usize = 256 << 10;
 /// a half-received PDU then holds little memory. Twice the default of RFC 7143.
 pub const RECEIVE_DATA_BYTES_MIN: usize = 16 << 10;
 
-/// Longest data segment that this target sends, even if the initiator accepts more: one largest
-/// transfer.
+/// Longest data segment that this target sends, even if the initiator accepts more: as long as the
+/// largest transfer.
 pub const SEND_DATA_BYTES_MAX: usize = TRANSFER_BYTES_MAX;
 
 /// FirstBurstLength: immediate and unsolicited data of one command. Every command in the window may
 /// send as much, so a connection can hold [`COMMANDS_MAX`] times this value.
 pub const FIRST_BURST_BYTES: usize = 64 << 10;
 
-/// MaxBurstLength: data of one sequence, solicited by one R2T or sent up to an F bit. It holds a
-/// common largest request, which then takes one round trip.
+/// MaxBurstLength: data of one sequence, solicited by one R2T or sent up to an F bit. It is as long
+/// as the largest request of common initiators, so that such a request takes one round trip.
 pub const MAX_BURST_BYTES: usize = 1 << 20;
 
 /// MaxOutstandingR2T: the initiator gets the next R2T while it still sends data for the previous
@@ -55,11 +55,12 @@ pub const OUTSTANDING_R2T_MAX: u32 = 4;
 /// Longest data of one command: the maximum transfer length of the Block Limits page.
 pub const TRANSFER_BYTES_MAX: usize = weir_scsi::limits::TRANSFER_BYTES_MAX as usize;
 
-/// Command window of a session (MaxCmdSN). Linux uses 128.
+/// Number of commands in the window of a session (MaxCmdSN). Linux uses 128.
 pub const COMMANDS_MAX: u32 = 128;
 
-/// Solicited write data of a connection: two largest commands, so that one arrives while the other
-/// is written. NBD connections have the same limit.
+/// Memory for the solicited write data of a connection: twice the data of the largest command, so
+/// that the data of one arrives while that of another is written. NBD connections have the same
+/// limit.
 pub const GATHER_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
 /// Memory for PDUs ahead of their CmdSN. With one connection only a faulty initiator sends commands
@@ -70,20 +71,21 @@ pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 /// further request.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
-/// Memory for write data and responses that a connection gets without a request to the budget, if
-/// there are few connections: a full window of 4 KiB commands and their response buffers.
+/// Memory for write data and responses that each connection has without a request to the budget, if
+/// there are few connections: enough for a full window of 4 KiB commands and their response
+/// buffers.
 pub const OWN_BYTES: usize = 1 << 20;
 
-/// Same, if there are many connections: one largest unsolicited burst.
+/// As [`OWN_BYTES`], if there are many connections: enough for one largest unsolicited burst.
 pub const OWN_BYTES_MIN: usize = FIRST_BURST_BYTES;
 
-/// Memory that connections get without a request to the budget: 64 MiB in total, even for a
-/// thousand connections.
+/// Memory that all connections together have without a request to the budget: 64 MiB in total, even
+/// for a thousand connections.
 pub const OWN: Own =
     Own { least_bytes: OWN_BYTES_MIN, most_bytes: OWN_BYTES, total_bytes: 64 << 20 };
 
-/// Size at which gathered responses are sent before the next command runs: 60 reads of 4 KiB in one
-/// send, small enough for the CPU's cache.
+/// Size at which collected responses are sent before the next command runs: 60 reads of 4 KiB in
+/// one send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
 /// Longest response of a task that is copied into the next send. A longer one is sent from its own
@@ -98,7 +100,7 @@ pub const SHARE_BYTES_MIN: u32 = 64 << 10;
 /// the 1024 parts that the system accepts (`IOV_MAX`). Longer reads are copied.
 pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 
-/// Send buffers that a busy connection keeps for reuse: 8 reads of 1 MiB.
+/// Memory of the send buffers that a busy connection keeps for reuse: 8 reads of 1 MiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
 /// Longest PDU: header, most additional header segments (255 words), digests and data.
@@ -112,32 +114,33 @@ pub const INPUT_BYTES_MAX: usize = PDU_BYTES_MAX + INPUT_BYTES;
 /// than this limit on any link used for storage.
 pub const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
-/// Immediate task management requests that wait for commands to end: more than a working initiator
-/// needs, and few enough to bound their memory.
+/// Maximum number of immediate task management requests that wait for commands to end: more than a
+/// working initiator needs, and few enough to bound their memory.
 pub const MANAGEMENT_MAX: usize = 16;
 
 /// If one send answers more commands than this, the initiator keeps a queue, and busy polling for
 /// its next request gains nothing.
 pub const LINGER_COMMANDS_MAX: u64 = 2;
 
-/// Sessions of one server. The remaining connections are left for logins, so that a login over the
-/// limit still receives its status.
+/// Maximum number of sessions of one server. The remaining connections are left for logins, so that
+/// an initiator over the limit still receives its login status.
 pub const SESSIONS_MAX: usize = CONNECTIONS_MAX / 8 * 7;
 
-/// Sessions of one initiator with all targets, so that one initiator cannot take all sessions. A
-/// host with 64 targets on four paths needs as many. Sessions with CHAP count for the initiator's
-/// name, others for their address: a name alone proves nothing, so unauthenticated peers that use
-/// it do not reduce its owner's limit.
+/// Maximum number of sessions of one initiator with all targets, so that one initiator cannot take
+/// all sessions. A host with 64 targets on four paths needs as many. Sessions with CHAP count for
+/// the initiator's name, others for their address: a name alone proves nothing, so unauthenticated
+/// peers that use it do not reduce its owner's limit.
 pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 
-/// Sessions without CHAP: a quarter of all sessions is reserved for initiators with CHAP.
+/// Maximum number of sessions without CHAP. The other quarter of all sessions is reserved for
+/// initiators with CHAP.
 pub const UNPROVEN_SESSIONS_MAX: usize = SESSIONS_MAX / 4 * 3;
 
-/// Concurrent discovery sessions. They do not count as sessions with targets: an initiator
-/// completes a discovery within milliseconds.
+/// Maximum number of concurrent discovery sessions. These do not count as sessions with targets: an
+/// initiator completes a discovery within milliseconds.
 pub const DISCOVERIES_MAX: usize = 64;
 
-/// Discovery sessions from one address; another one ends the oldest of them.
+/// Maximum number of discovery sessions from one address; another one ends the oldest of them.
 pub const PEER_DISCOVERIES_MAX: usize = 16;
 
 /// Longest duration of a discovery session.
@@ -150,8 +153,8 @@ pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(100);
 /// Largest delay: one guess in two seconds instead of a thousand in one second.
 pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// Longest wait of a CHAP response in the throttle; the login is refused afterwards, well before
-/// [`LOGIN_LIMIT`]. Initiators retry by themselves.
+/// Maximum time that a CHAP response waits in the throttle. After it the login is refused, well
+/// before [`LOGIN_LIMIT`]. Initiators then retry.
 pub const GUESS_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Time without a wrong response after which an address has no delay again.
@@ -164,31 +167,32 @@ pub const ADDRESS_PLACES: usize = 32_768;
 /// Entries of the table of accounts with wrong responses: 96 KiB.
 pub const ACCOUNT_PLACES: usize = 4096;
 
-/// Minimum interval of wrong responses from all addresses that gave one before: 10 a second in
-/// total.
+/// Minimum interval between wrong responses from all addresses that gave a wrong one before: 10 a
+/// second in total.
 pub const DIRTY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum interval of wrong responses from all other addresses: 50 a second in total. Addresses
-/// with an earlier wrong response therefore do not delay an initiator that connects for the first
-/// time.
+/// Minimum interval between wrong responses from all other addresses: 50 a second in total.
+/// Addresses with an earlier wrong response therefore do not delay an initiator that connects for
+/// the first time.
 pub const CLEAN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Minimum interval of wrong responses for one account from addresses without an earlier one: 4 a
-/// second.
+/// Minimum interval between wrong responses for one account from addresses that gave no wrong one
+/// before: 4 a second.
 pub const CLEAN_ACCOUNT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Minimum interval of wrong responses for a known account from its known address. A guesser at
-/// that address delays the initiator by milliseconds and has 200 attempts a second.
+/// Minimum interval between wrong responses for a known account from its known address. A guesser
+/// at that address delays the initiator by milliseconds and has 200 attempts a second.
 pub const KNOWN_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Known accounts: successful logins with their addresses. A new entry evicts the oldest. The table
-/// takes about 300 KiB.
+/// Maximum number of known accounts: accounts with a successful login, each with its address. A new
+/// entry evicts the oldest. The table takes about 300 KiB.
 pub const KNOWN_MAX: usize = 4096;
 
-/// Logins of one known account from one address that wait in the throttle.
+/// Maximum number of logins of one known account from one address that wait in the throttle.
 pub const KNOWN_WAITING_MAX: usize = 64;
 
-/// Logins from one address that wait in the throttle; further ones are refused at once.
+/// Maximum number of logins from one address that wait in the throttle; further logins are refused
+/// at once.
 pub const GUESSES_WAITING_MAX: usize = 16;
 
 /// PDUs that the reader takes from one connection before it yields to the other tasks of its

@@ -48,33 +48,35 @@ mod memory;
 pub(crate) struct Connection {
     export: Arc<dyn Export>,
     negotiated: Negotiated,
-    /// Replies for the next send.
+    /// Replies collected for the next send.
     out: RefCell<OutBuf>,
     /// Large replies: each is sent from its own buffer or in pieces.
     queue: RefCell<VecDeque<Queued>>,
     /// Buffers for reuse, and their total capacity.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
-    /// Memory of the current send.
+    /// Memory of the send in progress.
     sending_bytes: Cell<usize>,
     task_requests: Cell<usize>,
     task_bytes: Cell<usize>,
     /// Memory reserved for the part of a long write that is being received.
     part_bytes: Cell<usize>,
-    /// Memory grant of this connection, and the bytes that it reported to the budget last.
+    /// Memory grant of this connection, and the number of bytes that the connection last reported
+    /// to the budget.
     grant: MemoryGrant,
     accounted_bytes: Cell<usize>,
     place: Arc<Place>,
-    /// No further request is taken; the writer ends after it has sent all replies.
+    /// True once the connection accepts no further request; the writer ends after it has sent all
+    /// replies.
     ended: Cell<bool>,
-    /// The socket failed, or a reply cannot be sent.
+    /// True once the socket failed, or once a reply cannot be sent.
     broken: Cell<bool>,
-    /// A reply is ready to send, or the session ended.
+    /// Set when a reply is ready to send, or the session ended.
     pub(crate) to_send: Signal,
-    /// A send or a request completed.
+    /// Set when a send or a request completed.
     pub(crate) progress: Signal,
-    /// Counters: completed receives, executed requests, and the executed requests at the time when
-    /// the writer last had nothing to send.
+    /// Three counters: completed receives, executed requests, and the number of executed requests
+    /// when the writer last had nothing to send.
     receives: Cell<u64>,
     requests: Cell<u64>,
     requests_answered: Cell<u64>,
@@ -85,11 +87,11 @@ pub(crate) struct Connection {
 pub(crate) enum Queued {
     /// A complete reply.
     Reply(Outgoing, Option<Ticket>),
-    /// A read without memory for its data: the writer reads and sends it in pieces.
+    /// A read for whose data there is no memory: the writer reads and sends it in pieces.
     InPieces(Ticket),
 }
 
-/// Request that became a task; counted until its reply was sent or copied.
+/// Request that became a task. It counts as running until its reply was sent or copied into a send.
 pub(crate) struct Ticket {
     connection: Rc<Connection>,
     request: Request,
@@ -202,7 +204,7 @@ impl Connection {
         self.progress.notify();
     }
 
-    /// Marks the end of requests.
+    /// Records that no further request will arrive.
     pub(crate) fn end(&self) {
         self.ended.set(true);
         self.to_send.notify();
@@ -264,7 +266,7 @@ impl Connection {
                 Ok((buffer.into(), true))
             }
             Err(error) => {
-                // The header of the reply already promised the full length.
+                // The header of the reply already announced the full length.
                 if let Some(more) = FAILURES.pass(Failure::HalfWay) {
                     tracing::warn!(
                         ?request, %error, more,
@@ -312,7 +314,7 @@ impl Connection {
         self.progress.notify();
     }
 
-    /// Whether the writer can end.
+    /// Whether the writer has nothing more to do.
     pub(crate) fn is_over(&self) -> bool {
         self.broken.get() || self.ended.get()
     }
@@ -374,7 +376,7 @@ impl Connection {
             Command::Read { .. } => self.read(request),
             Command::Flush => self.start_flush(request),
             Command::BlockStatus { one } => self.start_block_status(request, one),
-            // Unreachable: the session ends at DISC.
+            // Unreachable, because the session ends at DISC.
             Command::Disconnect => {}
             _ if request.len == 0 => self.done(request),
             Command::Write { .. } => self.write(request, payload),
@@ -419,7 +421,7 @@ impl Connection {
             Ok(true) => {}
             Ok(false) => {
                 out.truncate(mark);
-                // A task has its own buffer and counts it.
+                // A task has its own buffer and counts its memory itself.
                 drop(out);
                 self.start_read(request);
             }
@@ -438,7 +440,7 @@ impl Connection {
             return false;
         }
         let mut blocks = Vec::with_capacity((len / BLOCK_BYTES) as usize);
-        // The regular path meets the error again and reports it.
+        // The regular path gets the same error again and reports it.
         if !self.export.try_share(offset, u64::from(len), &mut blocks).unwrap_or(false) {
             return false;
         }
@@ -465,7 +467,8 @@ impl Connection {
             }
             ticket.answered = true;
             if connection.is_broken() {
-                // No writer will send the reply; in the queue it would keep its ticket for ever.
+                // No writer will send the reply. If it were queued, it would keep its ticket for
+                // ever.
                 return;
             }
             if buffer.len() > COPY_BYTES_MAX {
@@ -489,7 +492,7 @@ impl Connection {
     }
 
     /// Runs a write directly from the receive buffer, because there is no memory for a copy of its
-    /// payload. The reader waits until it completes.
+    /// payload. The reader waits until the write completes.
     pub(crate) async fn write_now(self: &Rc<Self>, request: Request, payload: &[u8]) {
         self.requests.update(|n| n + 1);
         match self.write_bytes_part(request.offset, payload).await {
@@ -501,7 +504,7 @@ impl Connection {
         }
     }
 
-    /// Writes a part of a long write, except the last one.
+    /// Writes a part of a long write that is not the last part; `run_long_write` runs the last one.
     pub(crate) async fn write_part(
         &self,
         offset: u64,
@@ -525,7 +528,7 @@ impl Connection {
         self.export.write(offset, bytes).await
     }
 
-    /// Sends the error reply of a request that failed before it was executed completely.
+    /// Sends the error reply of a request that failed before it was completely executed.
     pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
         self.fail(&mut self.out.borrow_mut(), request, error);
     }
@@ -550,8 +553,8 @@ impl Connection {
         });
     }
 
-    /// Replies to a write if the export has `taken` it without waiting; otherwise runs `rest` as a
-    /// task.
+    /// Replies to a write if the export has completed it without waiting (`taken`); otherwise runs
+    /// `rest` as a task.
     fn finish_write<W: Future<Output = Result<(), ExportError>> + 'static>(
         self: &Rc<Self>,
         request: Request,
@@ -637,7 +640,7 @@ impl Connection {
 
     fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
         let errno = errno(error.kind());
-        // Invalid requests of clients do not use up the log lines for storage errors.
+        // Do not log invalid requests here: they would use up the log lines for storage errors.
         let told = if errno == Errno::Io { FAILURES.pass(Failure::Request) } else { None };
         match told {
             Some(more) => tracing::warn!(?request, %error, more, "NBD request failed"),

@@ -14,7 +14,7 @@ pub const fn errno(kind: ErrorKind) -> Errno {
         ErrorKind::Invalid => Errno::Inval,
         ErrorKind::NoSpace => Errno::NoSpc,
         ErrorKind::ReadOnly | ErrorKind::Permission => Errno::Perm,
-        // NBD has no value for "not found" or "busy", and clients treat EIO as final.
+        // NBD has no value for "not found" or "busy", and clients treat EIO as a permanent error.
         ErrorKind::NotFound
         | ErrorKind::Exists
         | ErrorKind::Busy

@@ -11,10 +11,10 @@ use weir_base::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
-    /// The client set flags that the server did not offer; in most cases it is no NBD client.
+    /// The client set flags that the server did not offer; in most cases it is not an NBD client.
     #[error("unknown client flags {flags:#010x}: not an NBD client?")]
     ClientFlags {
-        /// Client flags that it sent.
+        /// Flags that the client sent.
         flags: u32,
     },
     /// The client sent an option other than `EXPORT_NAME` without fixed newstyle negotiation.
@@ -26,7 +26,7 @@ pub enum NbdError {
     /// An option starts with a wrong magic number.
     #[error("bad option magic {magic:#018x}: not an NBD client?")]
     OptionMagic {
-        /// The number that the client sent.
+        /// Magic number that the client sent.
         magic: u64,
     },
     /// The data of an option exceeds the limit.
@@ -62,7 +62,7 @@ pub enum NbdError {
     /// A request starts with a wrong magic number.
     #[error("bad request magic {magic:#010x}")]
     RequestMagic {
-        /// The number that the client sent.
+        /// Magic number that the client sent.
         magic: u32,
     },
     /// An invalid write that is too long to read and discard its payload.
@@ -80,7 +80,7 @@ pub enum NbdError {
     /// The peer closed the connection in the middle of a message.
     #[error("connection closed in the middle of a message")]
     Truncated,
-    /// The client held memory that others waited for, and made too little progress.
+    /// The client held memory for which others waited, and made too little progress.
     #[error("ended: the client takes no replies or sends no rest of a request, and others wait")]
     Stalled,
     /// A read failed after a part of its data was sent; the protocol cannot report that.
@@ -96,7 +96,7 @@ pub enum NbdError {
 }
 
 impl NbdError {
-    /// Kind for callers outside this crate.
+    /// Maps the error to its [`ErrorKind`], for other crates.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::ClientFlags { .. }

@@ -23,9 +23,9 @@ pub const BLOCK_BYTES: u32 = weir_base::BLOCK_BYTES as u32;
 /// constraints").
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// The server reads and discards the payload of a write longer than [`REQUEST_BYTES_MAX`], up to
-/// this length, and replies with an error. A longer write ends the connection, because reading it
-/// costs more than a new connection.
+/// Longest invalid write whose payload the server reads and discards before it replies with an
+/// error; a write longer than [`REQUEST_BYTES_MAX`] is invalid. A longer write ends the connection,
+/// because reading it costs more than a new connection.
 pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
 
 /// Longest option data: several times the length of an export name and a few metadata queries.
@@ -49,25 +49,26 @@ pub const INPUT_BYTES_MAX: usize = INPUT_BYTES;
 /// hold 64 MiB. TLS needs [`weir_net::limits::TLS_BYTES`] more.
 pub const OWN_BYTES: usize = 64 << 10;
 
-/// Part of a long write that is passed to the export at once: the longest write that the engine
-/// accepts atomically. A write of any length therefore needs no more memory than this.
+/// Length of the parts in which a long write is passed to the export: the longest write that the
+/// engine accepts atomically. A write of any length therefore needs no more memory than this.
 pub const PART_BYTES: usize = ATOMIC_WRITE_BYTES_MAX as usize;
 
-/// Size of the pieces of a read if memory is short. They use the connection's own memory; the read
-/// takes longer and waits for no other client.
+/// Size of the pieces in which a read is sent if memory is short. The pieces use the connection's
+/// own memory, so the read takes longer but waits for no other client.
 pub const PIECE_BYTES: usize = 32 << 10;
 
-/// Memory reserved for a reply without data: header and longest error text.
+/// Memory reserved for a reply without data: the header and the longest error text.
 pub const REPLY_BYTES_MAX: usize = 1 << 10;
 
-/// Memory of one extent during a BLOCK_STATUS: in the result of the export and in the reply.
+/// Memory that one extent takes during a BLOCK_STATUS: in the result of the export and in the
+/// reply.
 pub const EXTENT_BYTES: usize = 24;
 
 /// A connection reports its memory to the budget after a decrease by this size, after growth by a
 /// quarter of it, and when it becomes idle. Small requests in a deep queue thus take no lock.
 pub const ACCOUNT_BYTES: usize = 256 << 10;
 
-/// Size at which gathered replies are sent before the next request runs: 60 reads of 4 KiB in one
+/// Size at which collected replies are sent before the next request runs: 60 reads of 4 KiB in one
 /// send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
@@ -75,18 +76,20 @@ pub const SEND_BYTES: usize = 256 << 10;
 /// buffer.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// Read buffers that a busy connection keeps for reuse: 16 reads of 1 MiB, without new page faults.
+/// Memory of the read buffers that a busy connection keeps for reuse: 16 reads of 1 MiB, without
+/// new page faults.
 pub const POOL_BYTES_MAX: usize = 17 << 20;
 
-/// Requests of one connection that wait for I/O: twice the depth of the deepest common client queue
-/// (fio and the Linux client use up to 128).
+/// Maximum number of requests of one connection that wait for I/O: twice the depth of the deepest
+/// common client queue (fio and the Linux client use up to 128).
 pub const REQUESTS_MAX: usize = 256;
 
-/// Requests and replies of one connection: two largest requests, so that one is sent while the next
-/// is read.
+/// Memory for the requests and replies of one connection: twice the size of the largest request, so
+/// that one is sent while the next is read.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// Extents in one BLOCK_STATUS reply: 32 KiB; the client requests the rest with another command.
+/// Maximum number of extents in one BLOCK_STATUS reply: 32 KiB. The client requests the rest with
+/// another command.
 pub const EXTENTS_MAX: usize = 4096;
 
 /// If one send answers more requests than this, the client keeps a queue, and busy polling for its
@@ -100,7 +103,7 @@ pub const SHARE_BYTES_MIN: u32 = 64 << 10;
 /// Longest read that is sent directly from cached blocks: a send accepts 1024 parts (UIO_MAXIOV).
 pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 
-/// Longest write that is received completely before it runs; longer ones are taken from the receive
-/// buffer while they arrive. The client's socket holds about as much, so the client continues to
-/// send meanwhile.
+/// Longest write that is received completely before it runs. A longer write is taken from the
+/// receive buffer while it arrives. The client's socket buffers about as much, so the client
+/// continues to send during that time.
 pub const WHOLE_WRITE_BYTES_MAX: usize = (128 << 10) - 1;

@@ -21,13 +21,14 @@ use crate::request::{Request, is_whole_blocks};
 
 /// State of a long write; see the header of this file.
 pub(crate) struct LongWrite {
-    /// Unprocessed rest of the write.
+    /// Rest of the write that is not processed yet.
     request: Request,
     is_blocks: bool,
-    /// Data of the current part, if the write consists of whole blocks; otherwise `bytes` holds it.
+    /// Data of the current part, if the write consists of whole blocks; otherwise the data is in
+    /// `bytes`.
     blocks: Vec<Block>,
     bytes: Vec<u8>,
-    /// Bytes reserved for the current part; 0 if none are.
+    /// Memory reserved for the current part, in bytes.
     part_bytes: usize,
     failed: Option<ExportError>,
 }
@@ -46,8 +47,8 @@ impl LongWrite {
         if left <= PART_BYTES { left } else { to_end }
     }
 
-    /// Processes the available payload. Returns the bytes that are needed next, or `None` when the
-    /// write is complete.
+    /// Processes the payload that has arrived. Returns the number of bytes needed next, or `None`
+    /// when the write is complete.
     pub(crate) async fn take(
         &mut self,
         input: &mut Input,
@@ -87,7 +88,7 @@ impl LongWrite {
         }
     }
 
-    /// Takes the available payload of a part. Returns the number of missing bytes.
+    /// Takes the payload of a part that has arrived. Returns the number of missing bytes.
     fn take_part(&mut self, input: &mut Input, part: usize) -> usize {
         let have = if self.is_blocks { self.blocks.len() * BLOCK_BYTES } else { self.bytes.len() };
         let missing = part - have;
@@ -106,7 +107,7 @@ impl LongWrite {
         (missing - taken).min(input.room())
     }
 
-    /// Writes a part that is not the last one to the export.
+    /// Passes a part that is not the last one to the export.
     async fn hand_over(&mut self, connection: &Rc<Connection>) {
         let offset = self.request.offset;
         let written = if self.is_blocks {

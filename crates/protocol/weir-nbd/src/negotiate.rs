@@ -34,13 +34,13 @@ use crate::wire::{
 /// Next action after a call of [`Negotiation::feed`].
 #[derive(Debug)]
 pub enum Step {
-    /// The message is incomplete; its length, as far as known.
+    /// The message is incomplete; its length, as far as it is known.
     Need(usize),
     /// The message was processed; continue.
     Next,
     /// The reply continues: send this part; the next call appends the next part.
     More,
-    /// The transmission phase begins with the next byte.
+    /// The negotiation is complete: the transmission phase begins with the next byte.
     Ready(Ready),
     /// Send the pending output; TLS begins with the next byte of the socket.
     StartTls,
@@ -78,9 +78,9 @@ enum Phase {
 /// State of TLS in the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tls {
-    /// Neither offered nor required.
+    /// TLS is neither offered nor required.
     NotOffered,
-    /// Required; no STARTTLS yet.
+    /// TLS is required, and the client has not sent STARTTLS yet.
     Required,
     Agreed,
 }
@@ -90,14 +90,14 @@ enum Tls {
 pub struct Negotiation {
     phase: Phase,
     tls: Tls,
-    /// Address of the client, over TCP.
+    /// IP address of the client; `None` for a unix socket.
     from: Option<IpAddr>,
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
-    /// Export for which `base:allocation` was selected.
+    /// Name of the export for which `base:allocation` was selected.
     allocation_of: Option<String>,
-    /// Last name that was sent of a LIST reply that continues.
+    /// Last export name that was sent, while the reply to a LIST continues.
     listed: Option<String>,
 }
 
@@ -112,15 +112,15 @@ impl Negotiation {
         Self::with(Tls::Required, out)
     }
 
-    /// Sets the client's address, which determines the exports that it sees; `None` over a unix
-    /// socket.
+    /// Sets the client's address, which determines the exports that the client sees; `None` over a
+    /// unix socket.
     #[must_use]
     pub const fn of(mut self, from: Option<IpAddr>) -> Self {
         self.from = from;
         self
     }
 
-    /// Ends the TLS handshake: the next byte is encrypted.
+    /// Records the end of the TLS handshake: the next byte is encrypted.
     pub fn encrypted(&mut self) {
         assert_eq!(self.tls, Tls::Required, "TLS begins once, and where it was asked for");
         self.tls = Tls::Agreed;
@@ -232,7 +232,7 @@ impl Negotiation {
         Step::Next
     }
 
-    /// Appends one part of the reply to LIST, from the name after `after` on.
+    /// Appends one part of the reply to LIST, beginning with the name that follows `after`.
     fn list(&mut self, after: &str, exports: &dyn Exports, answer: &mut Answer<'_>) -> Step {
         let begin = answer.out.len();
         exports.names_after(after, self.from, &mut |name| {
@@ -282,7 +282,7 @@ impl Negotiation {
         }
     }
 
-    /// Replies to INFO or GO, except for the final ACK; returns `None` after an error reply.
+    /// Replies to INFO or GO, without the final ACK; returns `None` after an error reply.
     fn describe(
         &self,
         data: &[u8],
@@ -310,8 +310,8 @@ impl Negotiation {
                 && (BLOCK_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&preferred),
             "the protocol has no preferred size of {preferred}"
         );
-        // Always sent: a client may read it without having asked for it, and a client that does not
-        // know it skips it.
+        // Always send this item: a client may read it without having asked for it, and a client
+        // that does not know it skips it.
         answer.send(
             reply_kind::INFO,
             &[
@@ -341,7 +341,7 @@ impl Negotiation {
     ) {
         let list = option == option::LIST_META_CONTEXT;
         if !list {
-            // A selection replaces the previous one, even if it fails.
+            // A selection replaces the earlier one, even if the new one fails.
             self.allocation_of = None;
         }
         if !self.structured {
@@ -393,7 +393,7 @@ impl Negotiation {
             size_bytes: export.size_bytes(),
             read_only: export.read_only(),
             structured: self.structured,
-            // A selection for another export does not count.
+            // A selection of `base:allocation` for another export does not count.
             block_status: self.allocation_of.as_deref() == Some(name.as_str()),
         };
         Ready { export, name, negotiated }
@@ -419,7 +419,7 @@ impl Negotiation {
     }
 }
 
-/// Replies to an option before TLS; `more` bytes may follow it in the input.
+/// Replies to an option before TLS. `more`: bytes follow the option in the input.
 fn start_tls(option: u32, data: &[u8], more: bool, out: &mut Vec<u8>) -> Step {
     let mut answer = Answer { option, out };
     match option {

@@ -42,7 +42,7 @@ pub fn read_header(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, offse
     out.put_array(offset.to_be_bytes());
 }
 
-/// Most bytes that [`read_header`] appends.
+/// Maximum number of bytes that [`read_header`] appends.
 pub const READ_HEADER_BYTES_MAX: usize = PART_BYTES + 8;
 
 /// Appends an error reply; `text` is sent only with structured replies.
@@ -65,8 +65,8 @@ pub fn read_part(out: &mut OutBuf, cookie: u64, offset: u64, len: u32, is_last: 
     out.put_array(offset.to_be_bytes());
 }
 
-/// Appends the extents of `base:allocation`, truncated to `len`, with equal neighbours joined, and
-/// at most `max`. Returns false and appends nothing if there are none.
+/// Appends the extents of `base:allocation`, truncated to `len` bytes, with equal neighbours
+/// merged, and at most `max` of them. Returns false and appends nothing if there are no extents.
 pub fn block_status(
     out: &mut OutBuf,
     cookie: u64,

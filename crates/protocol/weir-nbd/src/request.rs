@@ -49,7 +49,7 @@ pub enum Command {
     Flush,
     /// TRIM or WRITE_ZEROES: zero the range.
     Zero {
-        /// The export may free the space of the range.
+        /// True if the export may free the space of the range.
         punch: bool,
         /// FUA: make the zeros durable before the reply.
         fua: bool,
@@ -65,10 +65,10 @@ pub enum Command {
     },
 }
 
-/// Request that may run.
+/// Valid request, which may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Identifies the request in its reply.
+    /// Cookie, which identifies the request in its reply.
     pub cookie: u64,
     /// Command.
     pub command: Command,
@@ -79,7 +79,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Memory that the request holds while it runs: for its data, or for its reply.
+    /// Memory that the request holds while it runs, for its data or for its reply.
     pub(crate) const fn held_bytes(&self) -> usize {
         match self.command {
             Command::Read { .. } | Command::Write { .. } => self.len as usize,
@@ -95,10 +95,10 @@ pub(crate) const fn is_whole_blocks(offset: u64, len: u32) -> bool {
     offset.is_multiple_of(BLOCK_BYTES as u64) && len.is_multiple_of(BLOCK_BYTES)
 }
 
-/// Request that may not run, with its error reply.
+/// Request that must not run, with its error reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Identifies the request in its reply.
+    /// Cookie, which identifies the request in its reply.
     pub cookie: u64,
     /// NBD error value of the reply.
     pub errno: Errno,
@@ -109,21 +109,23 @@ pub struct Refusal {
 /// Result of parsing the start of the input.
 #[derive(Debug)]
 pub enum Parsed<'a> {
-    /// The message is incomplete; its length, as far as known.
+    /// The message is incomplete; its length, as far as it is known.
     Need(usize),
-    /// Request, its payload (empty except for WRITE), and the length of both.
+    /// A request, its payload (empty except for WRITE), and the length of request and payload
+    /// together.
     Request(Request, &'a [u8], usize),
-    /// Long write. Its payload follows the header ([`REQUEST_HEADER_BYTES`]), may be incomplete,
+    /// A long write. Its payload follows the header ([`REQUEST_HEADER_BYTES`]), may be incomplete,
     /// and is processed while it arrives.
     LongWrite(Request),
-    /// Request to refuse, after `skip` bytes were discarded; they may not have arrived yet.
+    /// A request to refuse. The reader first discards `skip` bytes, which may not have arrived yet.
     Refuse {
         /// Error reply.
         refusal: Refusal,
         /// Length of the message.
         skip: usize,
     },
-    /// No request, or a write that is too long to discard: close the connection.
+    /// The bytes are not a request, or are a write that is too long to discard. The connection must
+    /// be closed.
     Close(NbdError),
 }
 
@@ -254,8 +256,8 @@ impl Header {
         self.flags & flag != 0
     }
 
-    /// Checks the flags. FUA is always allowed: the specification asks servers to accept it on all
-    /// commands.
+    /// Checks the flags of a command. FUA is always allowed, because the specification asks servers
+    /// to accept it on all commands.
     fn check_flags(&self, allowed: u16) -> Verdict<()> {
         if self.flags & !(allowed | command_flag::FUA) != 0 {
             return Err((Errno::Inval, "flag not known or not allowed for this command"));

@@ -3,8 +3,8 @@
 //! `connection` executes requests; listening and threads are in weir-net.
 //!
 //! The reader task receives as many bytes as are available and runs every complete request. The
-//! writer task sends the gathered replies. The reader continues during a send, and replies gather
-//! for the next one, so a deep queue costs one receive and one send for many requests.
+//! writer task sends the collected replies. The reader continues during a send and collects replies
+//! for the next send, so a deep queue costs one receive and one send for many requests.
 //!
 //! Invariants:
 //! - at end of input, DISC and shutdown, requests in flight complete and their replies are sent
@@ -62,7 +62,8 @@ pub struct Tls {
 }
 
 impl Nbd {
-    /// Serves `exports`. Connections share `budget`; each holds [`OWN_BYTES`] in addition.
+    /// Serves `exports`. Connections share `budget`; in addition, each has [`OWN_BYTES`] of its
+    /// own.
     pub fn new(exports: Arc<dyn Exports>, budget: Arc<Budget>) -> Self {
         Self {
             exports,
@@ -122,7 +123,8 @@ impl Protocol for Nbd {
         let tls = self.tls.as_ref().filter(|_| matches!(peer.local, Address::Tcp(_)));
         let tls = tls.map(|tls| (tls, peer.key, self.turn_limit));
         let seen = (&*self.exports, peer.address);
-        // Before the first byte, because replies of the handshake count as well.
+        // Create the grant before the first byte is sent, because replies of the handshake count as
+        // well.
         let grant = self.budget.grant();
         let shaken = shake_hands(socket, seen, tls, (watch, &grant));
         let Ok(result) = compio::time::timeout(self.handshake_limit, shaken).await else {
@@ -138,7 +140,7 @@ impl Protocol for Nbd {
     }
 }
 
-/// Connection that selected an export.
+/// A connection whose client has selected an export.
 struct Agreed<S> {
     socket: S,
     input: Input,
@@ -225,8 +227,8 @@ async fn transmit<S: Socket>(
     if matches!(written, Ok(Ok(()))) && !connection.is_broken() {
         socket.say_end().await;
     }
-    // Storage requests of a broken connection still hold the export, so wait for them before
-    // dropping it.
+    // Storage requests of a broken connection still use the export, so wait until they end before
+    // the export is dropped.
     while connection.has_tasks() {
         connection.progress.wait().await;
     }
@@ -291,7 +293,7 @@ async fn negotiate<S: Socket>(
             Step::Need(len) => need = len,
             Step::Next | Step::More => {}
             Step::Ready(ready) => {
-                // Before the next await: the export is in use from here on.
+                // Record this before the next await, because the export is in use from here on.
                 watch.set_user_of(&ready.name);
                 watch.end_handshake();
                 socket.write_all(out).await.0?;
@@ -313,7 +315,7 @@ async fn negotiate<S: Socket>(
     }
 }
 
-/// Receives once. `need` is the length of the message at the front, as far as known.
+/// Receives once. `need`: length of the first unprocessed message, as far as it is known.
 async fn receive<S: Socket>(
     socket: &mut S,
     input: &mut Input,
@@ -368,11 +370,11 @@ async fn read_requests<S: Socket>(
 }
 
 enum Pending {
-    /// The message is incomplete; its length, as far as known.
+    /// The message is incomplete; its length, as far as it is known.
     Need(usize),
-    /// Request to refuse, after this number of bytes was discarded.
+    /// A request to refuse, after this number of bytes was discarded.
     Skip(Refusal, usize),
-    /// No further request is to run.
+    /// No further request may run.
     End,
 }
 
@@ -415,7 +417,7 @@ async fn run_pending(
             Parsed::Request(request, payload, used) => {
                 let bytes = request.held_bytes();
                 let memory = match request.command {
-                    // These reserve nothing here: without memory, a read is sent in pieces, and a
+                    // Reserve no memory for these: without memory, a read is sent in pieces, and a
                     // write runs from the receive buffer.
                     Command::Read { .. } | Command::Write { .. } => 0,
                     _ => bytes,
@@ -436,7 +438,7 @@ async fn run_pending(
     }
 }
 
-/// Waits until a request may run that holds `bytes`; `memory` of them must be reserved.
+/// Waits until a request that holds `bytes` may run, and until `memory` bytes of them are reserved.
 async fn wait_for_room(connection: &Rc<Connection>, bytes: usize, memory: usize) {
     if !connection.has_room(bytes) {
         connection.wait_for_room(bytes).await;
@@ -444,7 +446,7 @@ async fn wait_for_room(connection: &Rc<Connection>, bytes: usize, memory: usize)
     connection.wait_for_memory(memory).await;
 }
 
-/// Discards `len` bytes. Returns false if the input ends before.
+/// Discards `len` bytes of input. Returns false if the input ends before.
 async fn skip<S: Socket>(socket: &mut S, input: &mut Input, len: usize) -> Result<bool, NbdError> {
     let mut left = len;
     loop {
@@ -513,7 +515,7 @@ async fn send<S: Socket>(
     Ok(())
 }
 
-/// Sends the reply of a read without memory for its data.
+/// Sends the reply of a read for whose data there is no memory.
 async fn send_pieces<S: Socket>(
     socket: &mut S,
     connection: &Rc<Connection>,

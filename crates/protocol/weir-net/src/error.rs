@@ -25,7 +25,7 @@ pub enum ServeError {
     /// Another server listens on the address.
     #[error("{address} is in use by another server; stop it or choose another address")]
     InUse {
-        /// The address.
+        /// Address on which the other server listens.
         address: String,
     },
     /// Invalid entry of an allow list.
@@ -45,7 +45,7 @@ pub enum ServeError {
         path: PathBuf,
         /// Reason for which the directory is unsafe.
         why: String,
-        /// Command that repairs it.
+        /// Command that removes the unsafe permission.
         mend: String,
     },
     /// The path of the unix socket contains a file of another kind.
@@ -73,7 +73,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Error kind for the border to other crates.
+    /// Maps the error to its [`ErrorKind`], for other crates.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Address { .. } | Self::Network { .. } => ErrorKind::Invalid,

@@ -13,7 +13,7 @@
 mod error;
 pub mod limits;
 
-// Rooms, lowest first: state comes before operations.
+// Modules, lowest layer first: state comes before operations.
 mod connections;
 mod listen;
 mod io;

@@ -28,7 +28,7 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// so that the clients of one machine never lock out all others.
 pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 
-/// A client that negotiated an export and has sent no request can be evicted after this time. All
+/// Time after which a client that negotiated an export but sent no request can be evicted. All
 /// known clients send a read right after the handshake.
 pub const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
@@ -53,24 +53,25 @@ pub const BALANCE_SPAN: Duration = Duration::from_millis(250);
 /// Maximum time for which a session that is about to move accepts no requests while it drains.
 pub const REST_LIMIT: Duration = Duration::from_millis(20);
 
-/// Time for which a worker remembers a disconnect call, for sessions that were moving between
-/// workers: much longer than a move takes.
+/// Time for which a worker keeps a disconnect call, so that it also ends sessions that were moving
+/// between workers at the time of the call: much longer than a move takes.
 pub const DISCONNECTS_KEPT: Duration = Duration::from_mins(1);
 
-/// At shutdown, clients that do not read their replies are cut off after this time.
+/// Time after which a shutdown drops clients that do not read their replies.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// A client that reads no byte for this time is dropped, because it holds memory that others wait
-/// for. TCP waits equally long for a peer that does not acknowledge.
+/// Time after which a client that reads no byte is dropped, because it holds memory for which
+/// others wait. TCP waits equally long for a peer that does not acknowledge.
 pub const SEND_STALL_LIMIT: Duration = Duration::from_mins(1);
 
-/// While connections wait for memory, a client that holds some must send or receive a part of it
-/// ([`STALL_FRACTION`]) in each such interval, or its connection is evicted. Long enough for a
-/// client machine that swaps or migrates; short enough that waiting clients do not time out (30 s).
+/// Interval in which a client that holds memory must send or receive a part of it
+/// ([`STALL_FRACTION`]) while other connections wait for memory; otherwise its connection is
+/// evicted. It is long enough for a client machine that swaps or migrates, and so short that
+/// waiting clients do not time out (30 s).
 pub const STALL_CHECK: Duration = Duration::from_secs(5);
 
-/// Divisor: the part of its memory that a client must transfer in each [`STALL_CHECK`]. It
-/// transfers all of it within 80 s.
+/// Part of its memory (a divisor) that a client must transfer in each [`STALL_CHECK`]. At that rate
+/// it transfers all of it within 80 s.
 pub const STALL_FRACTION: usize = 16;
 
 /// Interval at which a connection that waits for memory checks for stalled clients
@@ -94,8 +95,9 @@ pub const TURNS_MAX: usize = 64;
 /// Concurrent TLS handshakes of one address or local user: three quarters, as for connections.
 pub const PEER_TURNS_MAX: usize = TURNS_MAX / 4 * 3;
 
-/// Maximum duration of a permit. A handshake takes two round trips and some milliseconds of CPU.
-/// The first client of a peer without a permit waits no longer than this.
+/// Maximum duration of a permit of the fair queue. A handshake takes two round trips and some
+/// milliseconds of CPU time. If a peer has no permit, the first of its waiting clients gets one
+/// within this time.
 pub const TURN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Maximum wait for the client to read the TLS close_notify.
@@ -106,12 +108,15 @@ pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 /// long.
 pub const LINGER_MAX: Duration = Duration::from_micros(100);
 
-/// In each period of this many waits, the first [`LINGER_TRIALS`] try the other mode.
+/// Number of waits in one period of a busy poll. In each period the first [`LINGER_TRIALS`] waits
+/// try the other mode.
 pub const LINGER_TURNS: u32 = 2048;
 
-/// Enough samples for an average, and few enough that trying the slower mode costs little.
+/// Number of waits that try the other mode: enough samples for an average, and so few that trying
+/// the slower mode costs little.
 pub const LINGER_TRIALS: u32 = 16;
 
-/// Requested send buffer of a unix socket, which the kernel does not grow automatically. A client's
-/// read of 1 MiB then takes fewer sends (the kernel allows 416 KiB unless configured otherwise).
+/// Send buffer size to request for a unix socket, which the kernel does not grow automatically.
+/// With it, a client's read of 1 MiB takes fewer sends (the kernel allows 416 KiB unless configured
+/// otherwise).
 pub const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;

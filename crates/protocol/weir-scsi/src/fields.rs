@@ -40,7 +40,7 @@ fn field(bytes: &[u8], at: usize, len: usize) -> u64 {
     here.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// Overwrites bytes at an offset, or nothing if the value would not fit.
+/// Overwrites bytes at an offset. Changes nothing if the value would extend beyond the end.
 pub(crate) fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(here) = bytes.get_mut(at..at + value.len()) {
         here.copy_from_slice(value);

@@ -14,7 +14,7 @@ mod fields;
 pub mod limits;
 mod medium;
 
-// Rooms, lowest first: state comes before operations.
+// Modules, lowest layer first: state comes before operations.
 mod codec;
 mod unit;
 mod command;

@@ -6,18 +6,19 @@
 
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 
-/// Maximum transfer length of one READ or WRITE: equal to NBD's limit. It is 65,536 blocks of 512
+/// Maximum transfer length of one READ or WRITE, equal to NBD's limit. It is 65,536 blocks of 512
 /// bytes, the length that initiators request if they ignore the Block Limits VPD page.
 pub const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 
-/// Optimal transfer length of READ and WRITE: one burst of a transport, and the largest record.
+/// Optimal transfer length of READ and WRITE. It equals one burst of a transport, and the largest
+/// record.
 pub const OPTIMAL_BYTES: u64 = 1 << 20;
 
 /// Maximum number of blocks of one COMPARE AND WRITE; the CDB field is one byte.
 pub const COMPARE_BLOCKS_MAX: u8 = 255;
 
-/// A COMPARE AND WRITE with the largest blocks is one atomic change: after a crash, all of it is
-/// there or none.
+/// A COMPARE AND WRITE with the largest blocks is one atomic change: after a crash, the unit has
+/// all of it or none.
 const _: () = assert!(COMPARE_BLOCKS_MAX as u64 * 4096 <= ATOMIC_WRITE_BYTES_MAX);
 
 /// Maximum length of one WRITE SAME: large enough to reclaim space quickly, small enough that an
@@ -48,16 +49,16 @@ pub const COPY_LIST_BYTES_MAX: u32 = 4096;
 /// Maximum length of one EXTENDED COPY segment: the 16-bit block count times 4096-byte blocks.
 pub const COPY_SEGMENT_BYTES_MAX: u32 = 256 << 20;
 
-/// Copy results that one I_T_L nexus can query. A new result replaces the oldest. A token and its
-/// ranges take 2 KiB.
+/// Maximum number of copy results that one I_T_L nexus can query. A new result replaces the oldest.
+/// A token and its ranges take 2 KiB.
 pub const COPY_RESULTS_MAX: usize = 64;
 
-/// Concurrent EXTENDED COPY and WRITE USING TOKEN commands of one I_T_L nexus. Each holds a buffer
-/// of [`PIECE_BYTES`].
+/// Maximum number of concurrent EXTENDED COPY and WRITE USING TOKEN commands of one I_T_L nexus.
+/// Each has a buffer of [`PIECE_BYTES`].
 pub const COPIES_RUNNING_MAX: u8 = 16;
 
-/// ROD tokens that one logical unit keeps; with their ranges, they take half a MiB. An initiator
-/// that copies files creates about a hundred a minute.
+/// Maximum number of ROD tokens that one logical unit keeps; with their ranges, they take half a
+/// MiB. An initiator that copies files creates about a hundred a minute.
 pub const TOKENS_MAX: usize = 256;
 
 /// Maximum number of ranges of one token, and of one WRITE USING TOKEN: a parameter list of 1.5

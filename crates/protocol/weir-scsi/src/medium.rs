@@ -35,7 +35,7 @@ pub trait Medium: Export {
         len_bytes: u64,
     ) -> ExportFuture<'a, bool>;
 
-    /// Bytes that can still be written to the medium within the limits of its pool and quotas.
+    /// Bytes that can still be written within the limits of the medium's pool and quotas.
     fn room_bytes(&self) -> u64;
 
     /// Mapped bytes: written and not unmapped since. The value may lag behind briefly.

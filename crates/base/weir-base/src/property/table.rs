@@ -19,17 +19,17 @@ use crate::names::PropertyOf;
 
 /// A property that Weir interprets.
 pub struct Property {
-    /// Number in on-disk records; 0 if records do not store it.
+    /// Number of the property in on-disk records; 0 if they do not store it.
     pub id: u16,
     /// Name of the property.
     pub name: &'static str,
-    /// Kind of its value.
+    /// Kind of the property's value.
     pub kind: Kind,
     /// Description of the accepted values; `None` if the property is read-only.
     pub values: Option<&'static str>,
     /// Default value of a property that can be set.
     pub default: &'static str,
-    /// True if volumes inherit it from their pool.
+    /// True if volumes inherit the property from their pool.
     pub inherits: bool,
     /// Kinds of objects with this property.
     pub of: &'static [PropertyOf],
@@ -59,7 +59,7 @@ impl Property {
         (self.parse)(text)
     }
 
-    /// Exact text form of encoded bytes; `None` if the bytes are invalid.
+    /// Exact text form of an encoded value; `None` if the bytes are invalid.
     pub fn show(&self, bytes: &[u8]) -> Option<String> {
         (self.show)(bytes)
     }
@@ -120,7 +120,7 @@ const VOLUME: PropertyOf = PropertyOf::Volume;
 const SNAPSHOT: PropertyOf = PropertyOf::Snapshot;
 
 /// Creates a row for a property that can be set: number, name, values, default and description.
-/// Pools and volumes have it, and volumes inherit it.
+/// Pools and volumes have such a property, and volumes inherit it.
 const fn set<T: Value>(
     id: u16,
     name: &'static str,

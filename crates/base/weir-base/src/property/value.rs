@@ -129,8 +129,8 @@ impl Value for Limit {
 pub enum Refreservation {
     /// This many bytes; 0: no reservation.
     Bytes(u64),
-    /// The maximum space of the volume: its size and the nodes of its tree. Records store the
-    /// resulting number.
+    /// As much as the volume can ever use: its size and the nodes of its tree. Directory entries
+    /// store the resulting number.
     Auto,
 }
 

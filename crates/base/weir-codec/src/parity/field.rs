@@ -28,7 +28,7 @@ const LOGARITHMS: [u8; 256] = {
     logarithms
 };
 
-/// Value that a carry out of the eighth bit folds back to.
+/// Value that is added to a byte when doubling carries out of the eighth bit.
 pub(super) const REDUCTION: u8 = 0x1d;
 
 const fn double(value: u8) -> u8 {

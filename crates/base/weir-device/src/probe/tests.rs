@@ -83,7 +83,8 @@ fn arbitrary_bytes_and_lengths_never_panic() {
         assert_eq!(probe(&vec![0; len]), None);
         assert_eq!(probe(&vec![0xff; len]), None);
     }
-    // A tail longer than the disk is an error of the caller and must not panic either.
+    // A caller that passes more bytes of the end of the disk than the disk has must not cause a
+    // panic.
     assert_eq!(probe_content(&[], &[0; 512], 100), None);
 }
 

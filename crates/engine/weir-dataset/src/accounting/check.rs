@@ -1,8 +1,8 @@
-//! Check of the space counters of volumes and snapshots against a walk of their trees.
+//! Check of the space counters of volumes and snapshots against the contents of their trees.
 //!
 //! weir-pool checks the counters of segments block by block.
 //!
-//! Invariants: the check changes nothing; after damage a counter may exceed the result of the walk.
+//! Invariants: the check changes nothing; after damage a counter may exceed the sum over the tree.
 
 use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;
@@ -14,22 +14,22 @@ use crate::state::engine::Engine;
 use crate::state::snapshot::{Snapshot, descent, inherits};
 use crate::state::volume::Volume;
 
-/// Space counter that differs from the walk.
+/// Space counter that differs from the sum over the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongAccount {
     /// Volume or snapshot, without the pool's name.
     pub name: String,
     /// Name of the counter, which is in units of 64 bytes.
     pub what: &'static str,
-    /// Value in the record.
+    /// Value in the directory entry.
     pub counted: u64,
-    /// Value of the walk.
+    /// Sum over the tree.
     pub found: u64,
 }
 
 impl Engine {
-    /// Compares the space counters in the records with the trees. Empty if they agree. No write may
-    /// run concurrently.
+    /// Compares the space counters in the directory entries with the trees. Empty if they agree. No
+    /// write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_accounts(&self) -> Result<Vec<WrongAccount>, DatasetError> {
         let _committer = self.core.committer.lock().await;
@@ -42,13 +42,14 @@ impl Engine {
         Ok(wrong)
     }
 
-    /// Whether counters may exceed the result of a walk with `lost` unreadable nodes: the counters
-    /// include the blocks below them.
+    /// Whether counters may exceed the sum over a tree in which `lost` nodes are unreadable: the
+    /// counters include the blocks below those nodes.
     fn may_exceed(&self, lost: u64) -> bool {
         lost > 0 || self.core.pool.damaged_since().is_some()
     }
 
-    /// Checks the space that a volume references, and the inherited part of it.
+    /// Checks the counters of the space that a volume references, and of the part that it inherits
+    /// from its origin.
     async fn check_tree(
         &self,
         volume: &Volume,

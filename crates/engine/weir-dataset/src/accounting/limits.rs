@@ -49,13 +49,13 @@ impl State {
         if self.limits.is_taking { VolumeUsage { born: 0, ..usage } } else { usage }
     }
 
-    /// Worst-case cost of writing its dirty data.
+    /// Worst-case cost of writing the volume's dirty data.
     fn charge(&self) -> u64 {
         self.open.charge + self.syncing.as_ref().map_or(0, |syncing| syncing.charge)
     }
 
-    /// Upper bound of the volume's space with its refreservation and `cost` bytes of further dirty
-    /// data.
+    /// Upper bound of the space that the volume, its refreservation and `cost` bytes of further
+    /// dirty data take.
     pub(crate) fn most(&self, cost: u64) -> u64 {
         let kept = by_refreservation(&self.record.properties, self.has_after_snapshot());
         let charge = self.charge() + cost;
@@ -64,7 +64,7 @@ impl State {
         self.limits.usage.used + more + self.cloning_bytes
     }
 
-    /// Part of the shortfall that its dirty data does not cover.
+    /// Part of the volume's shortfall that its dirty data does not cover.
     fn lacks(&self) -> u64 {
         if self.record.state == DatasetState::Destroying {
             return 0;
@@ -73,14 +73,15 @@ impl State {
         if self.limits.covers() { shortfall.saturating_sub(self.charge()) } else { shortfall }
     }
 
-    /// Additional nodes of a TRIM, if they count: the volume has a quota and a snapshot, which
-    /// keeps the old nodes. A TRIM changes the nodes above its two ends and frees those in between.
+    /// Additional nodes that a TRIM writes, if they increase the space use: the volume has a quota
+    /// and a snapshot, which keeps the old nodes. A TRIM changes the nodes above its two ends and
+    /// frees those in between.
     pub(crate) fn nodes_of_trim(&self) -> u64 {
         let counts = self.record.properties.quota_bytes > 0 && !self.snapshots.is_empty();
         if counts { 2 * self.nodes().of(1) } else { 0 }
     }
 
-    /// Whether uncommitted changes may reduce the volume's use.
+    /// Whether uncommitted changes may reduce the space use of the volume.
     fn may_shrink(&self) -> bool {
         let dirty = self.charge() > 0 || !self.open.is_empty() || self.syncing.is_some();
         dirty || self.cloning_bytes > 0 || self.has_to_free()
@@ -99,7 +100,7 @@ impl Volume {
         blocks: u64,
         is_divisible: bool,
     ) -> Result<bool, DatasetError> {
-        // The rest may fit after the first parts are compressed.
+        // The rest of a large write may fit once its first parts are compressed.
         let is_divisible = is_divisible && blocks > ATOMIC_WRITE_BLOCKS;
         let nodes = state.nodes();
         let covered = if state.limits.is_set {
@@ -181,8 +182,8 @@ impl Volume {
         }
     }
 
-    /// Recomputes the limits, after a commit and after a change of a property. Returns the increase
-    /// of its reserved bytes.
+    /// Recomputes the limits of a volume, after a commit and after a change of a property. Returns
+    /// the increase of the volume's reserved bytes.
     pub(crate) fn measure_limits(&self, state: &mut State) -> u64 {
         let properties = &state.record.properties;
         let Properties { quota_bytes, reservation_bytes, refreservation_bytes, .. } = *properties;
@@ -254,7 +255,7 @@ impl Core {
         self.capacity_left().saturating_sub(self.claimed())
     }
 
-    /// Bytes by which the claims exceed the pool's space.
+    /// Bytes by which reservations and dirty data exceed the pool's space.
     fn overcommitted(&self) -> u64 {
         self.claimed().saturating_sub(self.capacity_left())
     }
@@ -283,7 +284,7 @@ impl Engine {
         Err(DatasetError::CannotReserve { name, what, needed_bytes, unreserved_bytes })
     }
 
-    /// Refuses to move `units` of snapshots between volumes if the destination would exceed its
+    /// Refuses to move `units` of snapshot data between volumes if the destination would exceed its
     /// quota, or if the pool has no space for the larger shortfall.
     pub(crate) fn refuse_move(
         &self,

@@ -39,7 +39,7 @@ impl Engine {
             let next = what.next;
             let found = Volume::units_unique(&self.core.pool, &what).await;
             let found = match found {
-                // The trees were replaced during the diff.
+                // A commit replaced the trees during the diff.
                 Err(PoolError::NoSegment { .. }) => continue,
                 found => found?,
             };
@@ -52,7 +52,8 @@ impl Engine {
             let chain = state.chain();
             let at = state.snapshots.iter().position(|s| s.record.id == id);
             let Some(at) = at else { return Ok(counted) };
-            // Keep the sum only for this version: later updates count only blocks that it drops.
+            // Keep the sum only if the next version is unchanged: from now on updates subtract only
+            // blocks that this next version drops.
             if chain.versions[at + 1].root == next {
                 state.snapshots[at].moment_mut().unique_units = Some(counted);
                 return Ok(counted);
@@ -65,19 +66,20 @@ impl Engine {
     }
 }
 
-/// A snapshot and the next version that is not under destruction. Clients see both.
+/// A snapshot, and the next version of its volume that is not under destruction. Clients can read
+/// both.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair {
     root: TreeRoot,
     of: TreeOf,
     pub(crate) next: TreeRoot,
     next_of: TreeOf,
-    /// Older versions hold all blocks born up to this txg.
+    /// An older snapshot also references all blocks born in this txg or earlier.
     after: Txg,
 }
 
 impl Pair {
-    /// Two versions of a snapshot chain, by index.
+    /// Builds the pair from the indexes of two versions of a snapshot chain.
     pub(crate) fn of(chain: &SnapshotChain, at: usize, next: usize, after: Txg) -> Self {
         let (version, next) = (chain.versions[at], chain.versions[next]);
         Self {
@@ -91,7 +93,8 @@ impl Pair {
 }
 
 impl Volume {
-    /// Counts the blocks of a snapshot that neither an older version nor the next version has.
+    /// Counts the blocks of a snapshot that neither an older version nor the next version
+    /// references.
     pub(crate) async fn units_unique(pool: &Pool, pair: &Pair) -> Result<Units, PoolError> {
         let Pair { root, of, next, next_of, after } = *pair;
         let (of, other, other_of) = (Some(of), Some(next), Some(next_of));

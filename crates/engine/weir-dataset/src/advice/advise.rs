@@ -28,16 +28,18 @@ use crate::error::DatasetError;
 use crate::state::engine::Engine;
 use crate::state::volume::Volume;
 
-/// Largest record size, and the bytes read for one sample.
+/// Largest record size, which is also the number of bytes read for one sample.
 const RANGE_BYTES: usize = RecordSize::MAX.bytes();
 const RANGE_BLOCKS: u64 = RecordSize::MAX.blocks();
-/// Bytes of each range that a compression setting compresses: whole records, at least one.
+/// Bytes of each sampled range that each compression setting compresses: whole records, at least
+/// one.
 const SETTING_BYTES: usize = 4 * BLOCK_BYTES;
-/// After this time and this number of samples, a setting's estimate is good enough. Slow settings
-/// then leave their time to others.
+/// Time and number of samples after which a setting's estimate is good enough. The advisor then
+/// stops testing that setting, which leaves more time for others.
 const SETTING_TIME: Duration = Duration::from_secs(1);
 const SETTING_SAMPLES: f64 = 8.0;
-/// Maximum draws for one sample: in a nearly empty volume most draws hit holes.
+/// Maximum number of random blocks drawn for one sample: in a nearly empty volume most of them are
+/// holes.
 const DRAWS_MAX: usize = 4096;
 /// Record sizes under test.
 const RECORDS: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -253,7 +255,7 @@ impl Advisor {
             volume.read(first * BLOCK_BYTES as u64, &mut self.range[..len]).await?;
             let at = (drawn - first) as usize * BLOCK_BYTES;
             if is_zero(&self.range[at..at + BLOCK_BYTES]) {
-                // Trimmed since the lookup.
+                // The block was trimmed since the lookup.
                 continue;
             }
             self.measure(volume.record_size().bytes(), at, &|| engine.pool().clock().monotonic());

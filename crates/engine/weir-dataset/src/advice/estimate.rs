@@ -29,7 +29,7 @@ const STEP_BLOCKS: usize = 32 << 10;
 /// 95 % of a normal distribution are within this number of standard deviations.
 pub(crate) const NORMAL_95: f64 = 1.96;
 
-/// Checksum of a content, its disk address and its size.
+/// Checksum of a content, and the disk address and size of a block that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Seen {
     checksum: u128,
@@ -38,12 +38,12 @@ struct Seen {
     stored_units: u16,
 }
 
-/// Sample of the contents of blocks.
+/// Sample of the contents of blocks, for a dedupe estimate.
 #[derive(Debug)]
 pub struct DedupeCount {
     kept: HashSet<Seen>,
     kept_max: usize,
-    /// Number of checksum bits that must be zero.
+    /// Number of checksum bits that must be zero for a content to be in the sample.
     bits: u32,
     /// Pointers visited.
     looked_at: u64,
@@ -52,11 +52,11 @@ pub struct DedupeCount {
 /// Result of the sample, extrapolated to all visited blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DedupeEstimate {
-    /// Blocks; each address counts once.
+    /// Number of blocks; each disk address counts once.
     pub blocks: u64,
-    /// Different contents: the blocks that dedupe would store.
+    /// Number of different contents: the blocks that dedupe would store.
     pub unique: u64,
-    /// Remaining blocks, which dedupe would not store.
+    /// Number of the remaining blocks, which dedupe would not store.
     pub duplicates: u64,
     /// Present size of all blocks on disk.
     pub stored_bytes: u64,
@@ -70,7 +70,7 @@ pub struct DedupeEstimate {
     pub ratio_high: f64,
     /// RAM for a dedupe index of all unique blocks.
     pub index_bytes: u64,
-    /// The sample contains one of this many contents; 1: every content.
+    /// One in this many contents is in the sample; 1: every content.
     pub one_in: u64,
 }
 
@@ -121,7 +121,7 @@ impl DedupeCount {
 
     /// Extrapolates the sample to all visited blocks.
     pub fn estimate(&self) -> DedupeEstimate {
-        // Number of addresses of each content, and their stored units.
+        // For each content: the number of disk addresses that have it, and their stored units.
         let mut contents: BTreeMap<u128, (u64, u64)> = BTreeMap::new();
         for seen in &self.kept {
             let (places, units) = contents.entry(seen.checksum).or_default();
@@ -136,7 +136,7 @@ impl DedupeCount {
             return DedupeEstimate::nothing();
         }
         let share = saved_units as f64 / units as f64;
-        // Error of a ratio of two sums, over contents that are in the sample at random.
+        // Error of the ratio of two sums over contents that are in the sample at random.
         let out = 1.0 - 1.0 / (1_u64 << self.bits) as f64;
         let square = |of: &(u64, u64)| (saved(of) as f64 - share * of.1 as f64).powi(2);
         let error = (out * contents.values().map(square).sum::<f64>()).sqrt() / units as f64;

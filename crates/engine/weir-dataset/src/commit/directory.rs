@@ -1,18 +1,18 @@
 //! Dataset directory: how an import reads it and treats its unreadable parts.
 //!
-//! weir-format decodes the records; `txg` stores changed ones.
+//! weir-format decodes the directory entries (dataset records); `txg` stores changed ones.
 //!
 //! Invariants:
-//! - an unreadable record or node loses only the datasets whose records it holds;
+//! - an unreadable entry or node affects only the datasets whose entries it contains;
 //! - commits leave an unreadable part of the directory unchanged and free no block born before the
 //!   import, so a later import that can read the part has its datasets with all their data. Only
 //!   [`Engine::discard_lost_datasets`], which an administrator calls, abandons the part;
 //! - an import fails without `force` if the top node is unreadable, or if the log has writes to
-//!   datasets with unreadable records;
+//!   datasets with unreadable entries;
 //! - an import also fails without `force` if disks are missing that may hold the unreadable part;
-//! - the records of snapshots and bookmarks whose volume is lost stay unchanged;
+//! - the entries of snapshots and bookmarks whose volume is unreadable stay unchanged;
 //! - no volume frees blocks that a clone shares with a lost origin;
-//! - no rollback or promotion changes a snapshot chain that may have unreadable records.
+//! - no rollback or promotion changes a snapshot chain that may have unreadable snapshots.
 
 use std::ops::Range;
 
@@ -33,8 +33,8 @@ use crate::state::outcome::Outcome;
 use crate::state::snapshot::descent;
 use crate::state::volume::Volume;
 
-/// Upper bound of the number from which numbering resumes after an unreadable range. A directory of
-/// maximum height has 2^32 indexes above it.
+/// Highest number at which numbering may resume after an unreadable range. A directory of maximum
+/// height has 2^32 more numbers above this one.
 const NUMBER_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX) - (1 << 32);
 
 const RECORD: &str = "dataset record";
@@ -42,28 +42,29 @@ const RECORD: &str = "dataset record";
 /// Unreadable parts of a pool's dataset directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostDatasets {
-    /// Numbers of datasets with unreadable records, ascending. Some numbers may never have been
-    /// used. The pool keeps the space of these datasets.
+    /// Numbers of datasets with unreadable directory entries, ascending. Some of the numbers may
+    /// never have been used. The pool keeps the space of these datasets.
     pub numbers: Vec<Range<u64>>,
-    /// Names of snapshots and bookmarks whose volume is lost.
+    /// Names of the snapshots and bookmarks whose volume is unreadable.
     pub orphans: Vec<String>,
     /// Whether the import could not read the pool's own properties.
     pub properties: bool,
 }
 
-/// Contents of the directory, and its losses.
+/// Contents of the dataset directory, and its unreadable parts.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// The pool's own record, including the lost numbers that earlier versions stored in it.
+    /// Directory entry of the pool itself, including the unreadable numbers that earlier releases
+    /// stored in it.
     pub(crate) own: PoolRecord,
     /// All datasets that can be opened.
     pub(crate) records: Vec<DatasetRecord>,
-    /// List of permanent errors, and the numbers of the records that store it.
+    /// List of permanent errors, and the numbers of the directory entries that store it.
     pub(crate) damage: DamageList,
     pub(crate) damage_records: Vec<DatasetId>,
     /// Datasets that the import renamed, so that their name differs from the stored one.
     pub(crate) renamed: HashSet<DatasetId>,
-    /// Losses found at import.
+    /// Unreadable parts of the directory that the import found.
     pub(crate) losses: DirectoryLosses,
 }
 
@@ -116,9 +117,10 @@ impl Engine {
         Ok(done)
     }
 
-    /// Refuses to change the snapshot chain of a volume if one of these numbers may be a snapshot
-    /// of it with an unreadable record. The snapshot would return at a wrong position in the chain,
-    /// and destroying its neighbour would free blocks that other versions still reference.
+    /// Refuses to change the snapshot chain of a volume if an unreadable directory entry with one
+    /// of these numbers may be one of its snapshots. That snapshot would return at a wrong position
+    /// in the chain, and destroying its neighbour would free blocks that other versions of the
+    /// volume still reference.
     pub(crate) fn refuse_unread(
         &self,
         volume: &Volume,
@@ -207,7 +209,7 @@ impl Directory {
         Ok((found, parts, why))
     }
 
-    /// Adds a record.
+    /// Adds a directory entry.
     fn take(&mut self, pool: &Pool, id: u64, block: &[u8; BLOCK_BYTES]) -> Result<(), FormatError> {
         if id == 0 {
             self.own = PoolRecord::decode(block)?;
@@ -226,8 +228,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Adds a part of the list of permanent errors. If the part is undecodable, the next change of
-    /// the list rewrites it.
+    /// Adds a part of the list of permanent errors. If the part cannot be decoded, the next change
+    /// of the list rewrites the part.
     fn add_damage(&mut self, id: DatasetId, decoded: Result<DamageRecord, FormatError>) {
         self.damage_records.push(id);
         match decoded {
@@ -240,15 +242,15 @@ impl Directory {
         }
     }
 
-    /// First number that no dataset has used, including unreadable datasets.
+    /// First number that no dataset has used, unreadable datasets included.
     pub(crate) fn next_dataset(&self, stored: u64) -> u64 {
         let DirectoryLosses { emptied, unread, .. } = &self.losses;
         let ends = emptied.iter().chain(unread).map(|range| range.end.min(NUMBER_MAX));
         ends.fold(stored, u64::max)
     }
 
-    /// Records the unreadable parts of the directory. A record there may belong to any dataset,
-    /// also to a snapshot of any volume.
+    /// Records the unreadable parts of the directory. An unreadable entry may belong to any
+    /// dataset, also to a snapshot of any volume.
     fn note_unread(&mut self, pool: &Pool, parts: &[LostPart], next_dataset: u64) {
         let losses = &mut self.losses;
         let mut places: Vec<Range<u64>> = parts.iter().map(LostPart::blocks).collect();
@@ -267,8 +269,8 @@ impl Directory {
         losses.unread = places;
     }
 
-    /// Renames a dataset if a younger one has its name. The younger one was created while the older
-    /// record was unreadable.
+    /// Renames a dataset if a younger one has the same name. The younger one was created while the
+    /// older one's entry was unreadable.
     fn tell_names_apart(&mut self) {
         let key = |record: &DatasetRecord, name: &str| {
             let (kind, of) = match &record.kind {
@@ -297,7 +299,7 @@ impl Directory {
         }
     }
 
-    /// Separates the snapshots and bookmarks without their volume.
+    /// Separates the snapshots and bookmarks whose volume is not in the directory.
     fn part_orphans(&mut self) {
         let volumes: HashSet<DatasetId> = self
             .records
@@ -316,7 +318,7 @@ impl Directory {
     }
 
     /// Detaches clones from impossible origins: a snapshot of another txg, or a snapshot of one of
-    /// the clone's descendants. Such a clone continues as a clone with a lost origin.
+    /// the clone's descendants. Such a clone stays usable as a clone with a lost origin.
     fn cut_origins(&mut self) {
         // Maps each snapshot to its volume and txg, and each volume to its origin's volume.
         let mut snapshots: HashMap<DatasetId, (DatasetId, Txg)> = HashMap::default();
@@ -331,7 +333,8 @@ impl Directory {
             let DatasetKind::Volume(descent) = &mut record.kind else { continue };
             let Some(origin) = &mut descent.origin else { continue };
             let Some((parent, txg)) = snapshots.get(&origin.snapshot).copied() else { continue };
-            // `origins` has no cycle so far; check whether the parent descends from this volume.
+            // `origins` has no cycle so far, so it can be followed to check whether the parent
+            // descends from this volume.
             let mut above = Some(parent);
             while let Some(volume) = above.filter(|volume| *volume != record.id) {
                 above = origins.get(&volume).copied();
@@ -349,7 +352,7 @@ impl Directory {
         self.losses.held_for_clones = self.losses.held_for_clones.max(held);
     }
 
-    /// Determines the blocks that clones share with lost origins.
+    /// Determines which blocks clones share with lost origins, so that these blocks stay allocated.
     fn hold_for_clones(&mut self) {
         let snapshots: HashSet<DatasetId> = self
             .records
@@ -365,8 +368,8 @@ impl Directory {
     }
 }
 
-/// Validates a record against its pool: its blocks were born by the committed txg, and numbers on
-/// which other code relies cannot overflow. Wrong names and counters are harmless.
+/// Validates a directory entry: its blocks were born by the committed txg, and numbers on which
+/// other code relies cannot overflow. Wrong names and counters are harmless.
 fn judge(pool: &Pool, record: &DatasetRecord) -> Result<(), FormatError> {
     let what = RECORD;
     let ensure = |holds: bool, field, value| {
@@ -404,7 +407,7 @@ fn merge(ranges: &mut Vec<Range<u64>>) {
     });
 }
 
-/// Shortens a name so that a number fits behind it.
+/// Shortens a name so that a number can be appended.
 fn cut_name(name: &str) -> &str {
     let room = NAME_BYTES_MAX - "-18446744073709551615".len();
     &name[..name.floor_char_boundary(room)]

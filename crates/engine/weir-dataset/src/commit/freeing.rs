@@ -10,8 +10,8 @@
 //! - of one snapshot chain, one version at a time is freed: a partly freed version first, otherwise
 //!   the newest. The versions that a rollback left behind thus go before the snapshot that was
 //!   rolled back to. While the newest is kept for a copy, older ones wait;
-//! - the same txg stores the progress in the version's record;
-//! - a volume's record stays until its last snapshot is freed;
+//! - the same txg stores the progress in the version's directory entry;
+//! - a volume's directory entry stays until its last snapshot is freed;
 //! - blocks below an unreadable node are not freed here; a recount finds them. Blocks opposite an
 //!   unreadable node are not freed either if both versions may share them.
 
@@ -34,7 +34,7 @@ const FREE_BLOCKS_MIN: u64 = 8;
 /// Value of `freed_to` for a completely freed version.
 const ALL: u64 = u64::MAX;
 
-/// Version that is being freed.
+/// Version of a volume that is being freed.
 struct Target {
     /// `None`: the head of the volume.
     snapshot: Option<usize>,
@@ -44,12 +44,12 @@ struct Target {
 /// Result of freeing in one txg.
 struct Freed {
     units: u64,
-    /// Index of the first block not yet visited; [`ALL`] at the end.
+    /// Index of the first block not yet visited; [`ALL`] after the last block.
     to: u64,
 }
 
 impl State {
-    /// Whether a txg has blocks of this volume to free.
+    /// Whether the next txg has blocks of this volume to free.
     pub(crate) fn has_to_free(&self) -> bool {
         self.is_destroyed() || self.going(PlantedBug::None).is_some()
     }
@@ -96,8 +96,8 @@ impl State {
     }
 }
 
-/// Frees the next part of a volume's destroyed versions. All blocks of the txg are already
-/// readable.
+/// Frees the next part of a volume's destroyed versions. The blocks that the txg wrote must already
+/// be readable.
 #[boxed(?Send)]
 pub(crate) async fn free_some(
     pool: &Pool,
@@ -179,7 +179,8 @@ fn note_snapshot(state: &mut State, written: &mut Written, index: usize, freed: 
         written.note(record.clone());
         return;
     }
-    // Blocks that stay allocated belong to the next version, which accounts for them from now on.
+    // Blocks that stay allocated belong to the next version, whose counters include them from now
+    // on.
     let DatasetRecord { id, born_units, .. } = state.snapshots.remove(index).record;
     written.forget(id);
     match state.snapshots.get_mut(index) {

@@ -50,7 +50,8 @@ impl Volume {
         };
         let is_damage = |error: &PoolError| error.kind() == ErrorKind::Data;
         let traced = Tracer::new(pool).trace(root, record).await?;
-        // Below an unreadable node, a damage marker replaces the pointer.
+        // The record is below an unreadable node, so a damage marker takes the place of the
+        // record's pointer.
         let is_below = traced.level > 0 && !traced.ptr.is_hole();
         let old = if is_below { traced.ptr.damage_marker_of(traced.level) } else { traced.ptr };
         let known = if old.is_partial() { Some(pool.read_partial(&old).await) } else { None };
@@ -67,7 +68,7 @@ impl Volume {
     /// record joins the open txg once all its blocks are known.
     ///
     /// # Panics
-    /// [`Self::begin_partial`] was not called for it.
+    /// [`Self::begin_partial`] was not called for the record.
     pub(crate) fn put_partial(
         &self,
         state: &mut State,
@@ -119,7 +120,7 @@ impl Engine {
                 && let Err(error) = self.complete_range(&volume, range.first..range.end()).await
             {
                 self.pool().check_alive()?;
-                // The next scan tries again.
+                // The next scan tries again to complete the record.
                 tracing::debug!(%error, "partial record not completed");
             }
         }
@@ -154,7 +155,8 @@ impl Engine {
                     Either::Left((Ok(()), _)) => {
                         tracing::info!(volume = volume.id.0, at, "lost part rewritten");
                     }
-                    // An available disk may have another record of the range.
+                    // This record stays unreadable, but an available disk may have other records of
+                    // the range.
                     Either::Left((Err(error), _)) if error.kind() == ErrorKind::Data => {}
                     Either::Left((Err(error), _)) => return Err(error),
                 }

@@ -3,7 +3,7 @@
 //! weir-pool finds the batches during import; `partial` handles unreadable records.
 //!
 //! Invariants:
-//! - I7: replay skips records of committed txgs and applies the rest in order; a crash during
+//! - I7: replay skips log records of committed txgs and applies the rest in order; a crash during
 //!   replay leaves the log unchanged, so that replay can be repeated;
 //! - a log record never changes bytes beyond its volume, whatever its fields contain;
 //! - replay never drops a logged block because other data is unreadable, unless an administrator
@@ -48,8 +48,8 @@ impl Engine {
                 if record.txg <= committed {
                     continue;
                 }
-                // A missing volume was destroyed in a txg that was committed after the record was
-                // logged.
+                // A missing volume was destroyed in a txg that was committed after the log record
+                // was written.
                 if let Some(volume) = volumes.get(&record.dataset) {
                     replay_record(volume, &record).await?;
                     replayed += 1;
@@ -70,7 +70,8 @@ impl Engine {
     }
 }
 
-/// Refuses an import that would drop logged writes to datasets with unreadable records.
+/// Refuses an import that would drop logged writes to datasets whose directory entries are
+/// unreadable.
 pub(crate) fn refuse_logged_for_unread(
     imported: &Imported,
     losses: &DirectoryLosses,
@@ -93,7 +94,8 @@ async fn replay_record(volume: &Volume, logged: &LogRecord<'_>) -> Result<(), Da
     };
     let checked = volume.check(&volume.state.lock(), logged.offset, bytes);
     if let Err(error) = checked {
-        // The volume shrank or was destroyed after this record was logged, so its data is obsolete.
+        // The volume shrank or was destroyed after this log record was written, so the record's
+        // data is obsolete.
         tracing::debug!(%error, "record not replayed");
         return Ok(());
     }

@@ -45,7 +45,7 @@ const FREEING_INTERVAL: Duration = Duration::from_millis(100);
 struct FrozenTxg {
     txg: Txg,
     volumes: Vec<Frozen>,
-    /// The pool's own record, if the commit must write it.
+    /// Directory entry of the pool itself, if the commit must write it.
     own: Option<PoolRecord>,
     /// Whether the commit rewrites the whole directory.
     all: bool,
@@ -55,7 +55,7 @@ struct FrozenTxg {
 pub(crate) struct Frozen {
     pub(crate) volume: Arc<Volume>,
     pub(crate) table: Option<Arc<DirtyTable>>,
-    /// Incomplete records of log replay, in ascending order.
+    /// Incomplete records of log replay, by ascending record number.
     partial: Vec<(u64, PartialRecord)>,
     /// Block clones of the txg, and their changes to the tree.
     pub(crate) clones: Vec<BlockClone>,
@@ -64,9 +64,9 @@ pub(crate) struct Frozen {
     pub(crate) is_destroyed: bool,
     record_dirty: bool,
     past: EarlierSnapshots,
-    /// Changed records of snapshots and bookmarks.
+    /// Changed directory entries of snapshots and bookmarks.
     others: Vec<DatasetRecord>,
-    /// Removed bookmarks.
+    /// Bookmarks that the txg removes.
     forgotten: Vec<DatasetId>,
     /// The snapshot that the txg creates at its end.
     taking: Option<DatasetRecord>,
@@ -99,7 +99,8 @@ impl Engine {
             if all || !self.core.pool.roots_are_damaged() {
                 return Ok(());
             }
-            // Some metadata is unreadable on disk and exists only in RAM; a crash would lose it.
+            // Some metadata is unreadable on disk and exists only in RAM. Commit now, because a
+            // crash would lose it.
             self.core.want(self.core.open_txg());
         }
     }
@@ -119,8 +120,8 @@ impl Engine {
         if !busy && !is_unstored && !log_is_full && self.core.wanted() < txg {
             return None;
         }
-        // Copy all records now if the directory is rewritten: later they may contain changes of the
-        // next txg.
+        // Copy all directory entries now if the directory is rewritten: later they may contain
+        // changes of the next txg.
         let all = self.core.pool.root_is_stale();
         let is_stored = all && own.record != PoolRecord::default();
         let stored = std::mem::take(&mut own.is_dirty) || is_stored;
@@ -189,7 +190,7 @@ impl Engine {
         let charge = table.as_ref().map_or(0, |table| table.charge)
             + part.clones.iter().map(|clone| clone.charge).sum::<u64>();
         if part.frees {
-            // The next txg frees more of it.
+            // The next txg frees the next part of the volume.
             self.core.note_freeing(out.txg.next());
         }
         let mut written = Written {
@@ -210,8 +211,8 @@ impl Engine {
             new_damage: self.cloned_damage(&part.clones, &part.cloned),
             is_reshaped: record_dirty || part.frees || part.taking.is_some(),
             taken: None,
-            // The txg that stores the destroyed state frees nothing yet, so that it commits without
-            // delay.
+            // The txg that stores the state "destroying" frees nothing yet, so that it commits
+            // without delay.
             frees: part.frees && !record_dirty,
             others: others.collect(),
         };
@@ -235,7 +236,7 @@ impl Engine {
         }
         changes.extend(write_partial(out, volume.id, &part.partial).await?);
         written.new_damage.extend(part.partial.iter().map(|(record, _)| *record..record + 1));
-        // The changes of clones are in the order of the requests.
+        // The changes that clones make are in the order of the requests, so sort them by block.
         if table.is_some() || self.core.pool.bug() != PlantedBug::ClonesUnsorted {
             changes.sort_unstable_by_key(|change| change.start);
         }
@@ -258,7 +259,7 @@ impl Engine {
         Ok(written)
     }
 
-    /// Writes the changed records into the dataset directory.
+    /// Writes the changed directory entries into the dataset directory.
     async fn write_directory(
         &self,
         out: &mut WriteOut<'_>,
@@ -300,8 +301,8 @@ impl Engine {
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let (root, _) = tree.grow(out, TreeKind::Root, height).await?;
         if all {
-            // Also replaces the pointers below nodes that became unreadable while the pool was in
-            // use.
+            // This also replaces the pointers below nodes that became unreadable while the pool was
+            // in use.
             changes = filled(changes, root.blocks(), &unread);
         }
         let (tree, past) = (Tree::new(pool, root), EarlierSnapshots::default());
@@ -333,7 +334,7 @@ impl Engine {
             self.core.pool.unsettle_damage();
         }
         self.core.measure_after_commit(written.iter().any(|w| w.changed));
-        // Uncharge first, so that a pool without dirty blocks has no charges either.
+        // Release the charges first, so that a pool without dirty blocks has no charges either.
         self.core.uncharge(written.iter().map(|w| w.charge).sum());
         self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
         self.core.announce_commit(txg);
@@ -384,7 +385,7 @@ impl Engine {
     }
 }
 
-/// Freezes one volume. With `all`, its records are included even if they are unchanged.
+/// Freezes one volume. With `all`, its directory entries are included even if they are unchanged.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
     let mut past = state.past();
     past.held.hold(volume.core.held_for_unread());
@@ -431,8 +432,8 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
     })
 }
 
-/// Makes the records that a volume gained holes if their leaf is unreadable: the leaf holds no
-/// pointers for them.
+/// Turns the records that a volume gained by growing into holes if their leaf is unreadable: the
+/// leaf has no pointers for them.
 async fn zero_new_space(
     tree: Tree<'_>,
     changes: Vec<Change>,
@@ -446,7 +447,8 @@ async fn zero_new_space(
     }
 }
 
-/// Builds the record of the requested snapshot from the volume's record at the end of the txg.
+/// Builds the directory entry of the requested snapshot from the volume's entry at the end of the
+/// txg.
 fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord {
     let DatasetKind::Snapshot(mut moment) = asked.kind else {
         unreachable!("snapshots are asked for as such")

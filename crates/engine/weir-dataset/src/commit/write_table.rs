@@ -18,8 +18,8 @@ use crate::objects::dirty::DirtyTable;
 use crate::state::engine::Engine;
 use crate::state::volume::Volume;
 
-/// Bytes compared with data on disk in one batch: enough concurrent reads for any disk. The packed
-/// copies use as much memory again.
+/// Bytes that one batch compares with data on disk: enough concurrent reads for any disk. The
+/// packed copies of these bytes need as much memory again.
 const DEDUPE_TOGETHER: usize = 1 << 20;
 
 /// Changes of a volume while its records are stored.
@@ -36,7 +36,8 @@ struct Storing<'a> {
     /// Records to be compared with dedupe candidates, and the indexes of their changes.
     waiting: Vec<Candidate>,
     places: Vec<usize>,
-    /// Changes that repeat the record of an earlier one: index, index of the earlier one, blocks.
+    /// Changes that repeat the record of an earlier change: index of the change, index of the
+    /// earlier one, blocks.
     repeats: Vec<(usize, usize, Blocks)>,
 }
 
@@ -137,7 +138,7 @@ impl Storing<'_> {
         Ok(())
     }
 
-    /// Stores the repeated records as references to the first one.
+    /// Stores each repeated record as a reference to the first record with its content.
     async fn repeat(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
         let repeats = std::mem::take(&mut self.repeats);
         for same in repeats.chunk_by(|(_, a, _), (_, b, _)| a == b) {
@@ -145,7 +146,7 @@ impl Storing<'_> {
                 unreachable!("a table's records are stored one by one")
             };
             let sharing = Sharing::of(std::iter::repeat_n(&ptr, same.len()));
-            // Dedupe may have found a block that already has many references.
+            // Dedupe may have chosen a block that already has many references.
             let fits = self.engine.core.pool.check_share(&sharing).await.is_ok();
             if fits {
                 out.share(&sharing).await?;

@@ -1,4 +1,4 @@
-//! Changes that a txg wrote for a volume, until the txg publishes them.
+//! Changes of a volume that a txg wrote and has not published yet.
 //!
 //! `txg` writes and publishes them.
 //!
@@ -18,38 +18,39 @@ use crate::state::volume::Volume;
 #[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
 pub(crate) struct Written {
     pub(crate) volume: Arc<Volume>,
-    /// The volume's record after the txg. `None` only until the write-out sets it.
+    /// Directory entry of the volume after the txg. `None` only until the write-out sets it.
     pub(crate) record: Option<DatasetRecord>,
-    /// Whether the volume and all its snapshots are freed and removed.
+    /// Whether the volume and all its snapshots are completely freed and removed.
     pub(crate) is_gone: bool,
     pub(crate) data_blocks: u64,
     pub(crate) charge: u64,
     /// The txg's part of [`State::cloning_bytes`].
     pub(crate) cloned_bytes: u64,
-    /// Whether a client changed the volume. False if the commit only rewrites records.
+    /// Whether a client changed the volume. False if the commit only rewrites directory entries.
     pub(crate) changed: bool,
     pub(crate) delta: Delta,
     /// Changes to the tree.
     pub(crate) changes: Vec<Change>,
     /// Records that the volume gained by growing. They cannot be damaged.
     pub(crate) gained: Option<Range<u64>>,
-    /// Records that the txg stores as damage: partial ones, and clones of damaged ones.
+    /// Records that become permanent errors in this txg: partial records, and clones of damaged
+    /// records.
     pub(crate) new_damage: Vec<Range<u64>>,
     /// Whether a snapshot or the volume itself was created, changed or destroyed.
     pub(crate) is_reshaped: bool,
     pub(crate) taken: Option<DatasetRecord>,
     pub(crate) frees: bool,
-    /// Records of snapshots and bookmarks to store. `None` removes the record.
+    /// Directory entries of snapshots and bookmarks to store. `None` removes the entry.
     pub(crate) others: BTreeMap<DatasetId, Option<DatasetRecord>>,
 }
 
 impl Written {
-    /// Stores a snapshot's record in this txg.
+    /// Stores a snapshot's directory entry in this txg.
     pub(crate) fn note(&mut self, record: DatasetRecord) {
         self.others.insert(record.id, Some(record));
     }
 
-    /// Removes a snapshot's record from the directory in this txg.
+    /// Removes a snapshot's directory entry in this txg.
     pub(crate) fn forget(&mut self, snapshot: DatasetId) {
         self.others.insert(snapshot, None);
     }

@@ -40,8 +40,8 @@ const FANOUT: u64 = NODE_FANOUT as u64;
 /// Maximum bytes that one reference adds to the reference tables.
 const COUNT_BYTES: u64 = 8;
 
-/// Records of a volume that a clone is about to replace. From now on, a partial change of them
-/// waits for the commit of the clone before it loads the rest of a record.
+/// Records of a volume that a clone is about to replace. While they are announced, a partial change
+/// of one of them waits for the commit of the clone before it loads the rest of the record.
 struct Announced<'a> {
     volume: &'a Volume,
     records: Range<u64>,
@@ -63,14 +63,15 @@ impl Drop for Announced<'_> {
     }
 }
 
-/// Part of a clone that one txg makes, in records.
+/// Part of a clone that one txg applies, in records.
 struct Piece {
     from: u64,
     to: Range<u64>,
     size: RecordSize,
 }
 
-/// Splits a range into pieces, in an order in which no piece overwrites the source of a later one.
+/// Splits a range into pieces, in an order in which no piece overwrites the source of a later
+/// piece.
 fn pieces(size: RecordSize, from: u64, to: u64, count: u64, backwards: bool) -> Vec<Piece> {
     let most = CLONE_PIECE_BLOCKS / size.blocks();
     let starts = (0..count).step_by(most as usize);
@@ -87,8 +88,8 @@ fn pieces(size: RecordSize, from: u64, to: u64, count: u64, backwards: bool) -> 
 }
 
 impl Engine {
-    /// Makes a range of `destination` a reference to a range of `source`. Reads and writes no data.
-    /// Both may be ranges of one volume, and overlap; the source may be a snapshot
+    /// Makes a range of `destination` a reference to a range of `source`, without reading or
+    /// writing data. Both may be ranges of one volume and may overlap; the source may be a snapshot
     /// ([`Engine::open_snapshot`]). Long ranges are cloned in consecutive pieces of 1 GiB.
     ///
     /// The clone replaces all writes acknowledged before this call. Of a concurrent write to a
@@ -178,8 +179,8 @@ impl Engine {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Adds a piece to the open txg; its destination is already announced. `None`: a commit must
-    /// come first.
+    /// Adds a piece to the open txg; the destination of the piece is already announced. `None`: a
+    /// commit must come first.
     fn ask_for_clone(
         &self,
         source: &Arc<Volume>,
@@ -205,7 +206,7 @@ impl Engine {
         Ok(Some(self.core.open_txg()))
     }
 
-    /// Commits until `txg` is committed, which it may already be.
+    /// Commits until `txg` is committed. Returns at once if it already is.
     pub(crate) async fn commit_through(&self, txg: Txg) -> Result<(), DatasetError> {
         self.core.want(txg);
         while self.core.pool.committed_txg() < txg {
@@ -245,8 +246,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Collects the references of a clone, and its changes to the destination's tree where no later
-    /// change covers it.
+    /// Collects the references that a clone makes, and its changes to the destination's tree where
+    /// no later change covers the clone.
     async fn look_up(
         &self,
         clone: &BlockClone,
@@ -278,7 +279,7 @@ impl Engine {
             let records = clone.from.max(*base)..(clone.from + count).min(base + FANOUT);
             for record in records {
                 let ptr = tree.pointer_in(of, leaf, record)?;
-                // Damage is not shared: the references below a damage marker are unknown.
+                // Do not share damage: which blocks are below a damage marker is unknown.
                 let ptr = tree.record_at(ptr, record).await?;
                 pool.check_record(&ptr, clone.size)?;
                 // No reference count covers the record that a partial record replaced.
@@ -297,19 +298,19 @@ impl Engine {
 }
 
 impl State {
-    /// Whether an acknowledged write is not in the committed tree yet. Clones do not count:
-    /// concurrent clones join one txg.
+    /// Whether an acknowledged write of the volume is not in the committed tree yet. Clones do not
+    /// count: concurrent clones join one txg.
     fn has_unwritten(&self) -> bool {
         !self.open.is_empty() || self.syncing.is_some()
     }
 
-    /// Whether a clone that is not in the tree yet determines the content of a block.
+    /// Whether a clone that is not in the committed tree yet determines the content of a block.
     pub(crate) fn is_becoming_clone(&self, block: u64) -> bool {
         let none = self.clones.is_empty() && self.syncing_clones.is_empty();
         if none && self.announced_clones.is_empty() {
             return false;
         }
-        // The writes of a txg come after its clones.
+        // A txg applies its writes after its clones.
         let record = self.record.record_size.record_of(block);
         let is_clone = |range: &Range<u64>| range.contains(&record);
         let is_written = |table: &DirtyTable| table.get(block).is_some();
@@ -323,7 +324,7 @@ impl State {
     }
 }
 
-/// Adds the records that a txg writes in the destination of a clone.
+/// Adds the records in the destination of a clone that the txg also writes.
 fn cover(covered: &mut RangeSet, table: &DirtyTable, BlockClone { to, size, .. }: &BlockClone) {
     let blocks = size.blocks_of(to);
     for block in table.data_within(&blocks) {
@@ -335,14 +336,15 @@ fn cover(covered: &mut RangeSet, table: &DirtyTable, BlockClone { to, size, .. }
     }
 }
 
-/// Tree changes of a clone, without covered records: references, and the holes between them.
+/// Tree changes that a clone makes to records not covered by a later write: references, and the
+/// holes between them.
 struct Made {
     range: Range<u64>,
-    /// Records that are not covered.
+    /// Records of the destination that no later write covers.
     open: RangeSet,
-    /// All records before this one are in `changes` or in `run`.
+    /// All records before this one are already in `changes` or in `run`.
     at: u64,
-    /// References that end at `at`: neighbours in one leaf.
+    /// References that end before record `at`: neighbours in one leaf.
     run: Vec<BlockPtr>,
     changes: Vec<Change>,
 }
@@ -356,7 +358,7 @@ impl Made {
         Self { range: range.clone(), open, at: range.start, run, changes }
     }
 
-    /// Makes an uncovered record a reference; records come in order.
+    /// Makes a record a reference if no later write covers it. Records come in ascending order.
     fn refer(&mut self, record: u64, ptr: BlockPtr) {
         if record != self.at || record.is_multiple_of(FANOUT) {
             self.leave_holes(record);
@@ -365,7 +367,7 @@ impl Made {
         self.at = record + 1;
     }
 
-    /// Ends the run, and makes the uncovered records up to `to` holes.
+    /// Ends the run of references, and makes the uncovered records up to `to` holes.
     fn leave_holes(&mut self, to: u64) {
         if !self.run.is_empty() {
             self.changes.push(Change::run(self.at - self.run.len() as u64, &self.run));

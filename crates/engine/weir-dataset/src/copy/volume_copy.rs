@@ -5,8 +5,8 @@
 //! Invariants:
 //! - a copy has the content of its source at one point in time;
 //! - no client sees an incomplete copy, or the snapshot from which it is made;
-//! - both are stored as destroying until the copy is complete, and only state in RAM keeps their
-//!   blocks from being freed. So the next import frees their remains after a crash.
+//! - the stored state of both is "destroying" until the copy is complete, and only state in RAM
+//!   keeps their blocks from being freed. So after a crash the next import frees their blocks.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ use crate::state::properties::of_clone;
 use crate::state::snapshot::SnapshotId;
 use crate::state::volume::Volume;
 
-/// Keeps a snapshot that is stored as destroying. Dropping this lets commits reclaim its space.
+/// Keeps the blocks of a snapshot whose stored state is "destroying". Dropping this value lets
+/// commits reclaim the snapshot's space.
 struct Kept<'e> {
     engine: &'e Engine,
     snapshot: DatasetId,
@@ -29,7 +30,7 @@ struct Kept<'e> {
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        // A promotion may have moved it to another volume.
+        // A promotion may have moved the snapshot to another volume.
         for volume in self.engine.all_volumes() {
             let mut state = volume.state.lock();
             let mut all = state.snapshots.iter_mut();
@@ -59,8 +60,8 @@ impl Engine {
     ) -> Result<Outcome, DatasetError> {
         self.core.pool.check_alive()?;
         self.refuse_taken(name)?;
-        // The copy and the snapshot of its source. Concurrent copies may each exceed the maximum by
-        // these two: no lock is held between this check and the copy.
+        // Count two datasets: the copy, and the snapshot of its source. Concurrent copies may each
+        // exceed the maximum by two, because no lock is held between this check and the copy.
         self.refuse_too_many(2)?;
         if let Some(own) = snapshot {
             let source = SnapshotId { volume: volume.to_owned(), name: own.to_owned() };
@@ -81,7 +82,7 @@ impl Engine {
         let volumes = [(Arc::clone(&found), &name)];
         self.take_snapshots(&volumes, DatasetState::Destroying, None).await?;
         let state = found.state.lock();
-        // No other task took one: the admin lock is held.
+        // The admin lock is held, so no other task took this snapshot.
         let taken = state.snapshots.last().expect("it was just taken");
         let kept = Kept { engine: self, snapshot: taken.record.id };
         Ok((kept, self.view_of(volume, taken)))
@@ -123,7 +124,7 @@ impl Engine {
         let id = self.new_dataset();
         let properties = of_clone(&of.properties);
         let mut record = self.empty_record(id, name, size, properties);
-        // After a crash the next import frees it.
+        // After a crash the next import frees the unfinished copy.
         record.state = DatasetState::Destroying;
         let copy = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
         let mut list = self.volume_list.write();

@@ -11,8 +11,8 @@ use crate::error::DatasetError;
 use crate::state::engine::Engine;
 
 impl Engine {
-    /// Compares every segment's live bytes with the references in the trees. Empty if they agree.
-    /// No write may run concurrently.
+    /// Compares the live-byte counter of every segment with the references in the trees. Empty if
+    /// they agree. No write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,

@@ -39,24 +39,25 @@ use crate::state::volume::{State, Volume};
 /// Maximum retries after a tree was replaced during a lookup.
 const RESTARTS_MAX: usize = 8;
 
-/// Maximum rounds of lookups, because a lookup can add entries for clones and their parents. The
-/// rest is looked up a second later.
+/// Maximum rounds of lookups: a lookup can add entries for clones and their parents, which need
+/// another round. Entries that remain are looked up a second later.
 const ROUNDS_MAX: usize = 16;
 
-/// Damaged records of a volume or its snapshots, by name.
+/// Damaged records of a volume or of its snapshots, named for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedData {
     /// Name of the volume inside the pool.
     pub volume: String,
-    /// Offset of the range.
+    /// Offset of the damaged range.
     pub offset_bytes: u64,
-    /// Length of the range.
+    /// Length of the damaged range.
     pub len_bytes: u64,
-    /// Whether the volume itself contains them. If not, only snapshots do.
+    /// Whether the volume itself references the damaged blocks. If not, only its snapshots do.
     pub in_volume: bool,
-    /// Snapshots that contain them, oldest first; at most `DAMAGED_SNAPSHOTS_NAMED_MAX` names.
+    /// Names of the snapshots that reference damaged blocks of the range, oldest first; at most
+    /// `DAMAGED_SNAPSHOTS_NAMED_MAX`.
     pub snapshots: Vec<String>,
-    /// Number of snapshots that contain them.
+    /// Number of snapshots that reference damaged blocks of the range.
     pub snapshot_count: usize,
     /// Time of discovery, ms since 1970.
     pub found_unix_ms: u64,
@@ -69,7 +70,7 @@ pub struct PoolDamage {
     pub data: Vec<DamagedData>,
     /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
-    /// Lower bound of the damage that did not fit into the list.
+    /// Lower bound of the number of damaged items that did not fit into the list.
     pub more: u64,
 }
 
@@ -78,7 +79,7 @@ pub struct PoolDamage {
 struct Shown {
     /// Volume of the version.
     volume: DatasetId,
-    /// [`DamagedRange::HEAD`] for the head of a volume.
+    /// Last txg in the version; [`DamagedRange::HEAD`] for the head of a volume.
     version: Txg,
     root: TreeRoot,
     size: RecordSize,
@@ -100,7 +101,7 @@ struct Versions {
     shown: Vec<Shown>,
     inherits: Txg,
     origin: Option<DatasetId>,
-    /// Numbers of these snapshots.
+    /// Numbers of the volume's visible snapshots.
     snapshots: HashSet<DatasetId>,
 }
 
@@ -129,7 +130,8 @@ impl Versions {
     }
 }
 
-/// Whether the block at the end of a traced path is unreadable. Tests a record by reading it.
+/// Whether the record or node at the end of a traced path is unreadable. A record is tested by
+/// reading it.
 async fn is_lost(
     pool: &Pool,
     traced: &Traced,
@@ -169,7 +171,7 @@ impl Volume {
         result
     }
 
-    /// As [`Self::noted`], for a walk over a long range that reads nodes only: adds the records
+    /// As [`Self::noted`], for an operation on a long range that reads only nodes: adds the records
     /// below the first unreadable node.
     pub(crate) async fn noted_node<T>(
         &self,
@@ -190,7 +192,7 @@ impl Volume {
             match self.look_for_damage(&blocks, nodes_alone).await {
                 Ok(false) => {}
                 Err(error) if outlived(&error) => {}
-                // Another error is no damage: the disk with the data may be temporarily
+                // Another error is no damage: the disk that has the data may be temporarily
                 // unresponsive.
                 Ok(true) | Err(_) => return,
             }
@@ -203,15 +205,16 @@ impl Volume {
         }
     }
 
-    /// True if the list contains some of these blocks in the present version, or if some damage did
-    /// not fit into the list.
+    /// True if the list of permanent errors contains some of these blocks in the present version,
+    /// or if some damage did not fit into the list.
     pub(crate) fn is_listed(&self, blocks: &Range<u64>) -> bool {
         let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
         let on_list = |record| pool.damaged_to(shown.volume, record, shown.version).is_some();
         shown.size.touched(blocks).any(on_list) || pool.damage().more > 0
     }
 
-    /// Makes one pass. False if the tree was replaced meanwhile.
+    /// Searches the blocks for damage once. Returns false if a commit replaced the tree in the
+    /// meantime.
     async fn look_for_damage(
         &self,
         blocks: &Range<u64>,
@@ -223,7 +226,8 @@ impl Volume {
         let (mut at, end) = (wanted.start, wanted.end.min(shown.records));
         let mut tracer = Tracer::new(pool);
         while at < end {
-            // Skip listed ranges: a lost node may have terabytes below it.
+            // Skip ranges that are already on the list: an unreadable node may have terabytes below
+            // it.
             if let Some(end) = pool.damaged_to(shown.volume, at, shown.version) {
                 at = end;
                 continue;
@@ -283,8 +287,8 @@ impl Engine {
         self.all_volumes().into_iter().find(|volume| volume.id == id)
     }
 
-    /// Finds the other versions and volumes that share new entries of the list, and removes entries
-    /// that no version contains any more.
+    /// Finds the other versions and volumes that share damaged records of new entries of the list,
+    /// and removes entries that no version contains any more.
     #[boxed(?Send)]
     pub(crate) async fn settle_damage(&self) {
         for _ in 0..ROUNDS_MAX {
@@ -311,7 +315,7 @@ impl Engine {
             (range.born <= versions.inherits).then_some(parent)
         });
         if let (Some(parent), true) = (&parent, range.until <= versions.inherits) {
-            // A promotion moved the snapshots of this range to the parent.
+            // A promotion moved the snapshots of this range to the parent volume.
             pool.replace_damage(range, &[DamagedRange { volume: parent.id, ..*range }]);
             pool.unsettle_damage();
             return Ok(());
@@ -395,7 +399,8 @@ impl Engine {
     }
 
     /// Runs after a scrub: finds all references to damaged shared blocks, and reads the listed
-    /// records from disk again. If the scrub `saw_all`, removes intact records from the list.
+    /// records from disk again. If the scrub visited everything (`saw_all`), removes intact records
+    /// from the list.
     #[boxed(?Send)]
     pub(crate) async fn conclude_damage(&self, saw_all: bool) -> Result<(), DatasetError> {
         self.find_shared_damage().await?;
@@ -420,7 +425,7 @@ impl Engine {
     async fn recheck_range(&self, range: &DamagedRange) -> Result<(), PoolError> {
         let Some(volume) = self.dataset(range.volume) else { return Ok(()) };
         let mut at = range.first;
-        // A volume with client writes has a new tree every few seconds.
+        // A commit replaces the tree of a volume with client writes every few seconds.
         for _ in 0..RESTARTS_MAX {
             let versions = volume.state.lock().versions();
             let held = versions.held(range);
@@ -438,8 +443,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the records on the list for the `damaged` versions only. False if the volume changed
-    /// meanwhile.
+    /// Keeps the records on the list for the `damaged` versions only. Returns false if the volume
+    /// changed in the meantime.
     fn put_checked(
         &self,
         volume: &Volume,
@@ -516,7 +521,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Destination records of a txg's clones whose source records are damaged.
+    /// Records in the destinations of a txg's clones whose source records are damaged.
     pub(crate) fn cloned_damage(
         &self,
         clones: &[BlockClone],
@@ -554,8 +559,8 @@ impl Engine {
         found
     }
 
-    /// Writes the list of permanent errors into the dataset directory if the stored list differs,
-    /// or if the whole directory is rewritten. Returns the changed directory blocks.
+    /// Writes the list of permanent errors into the dataset directory if the stored list is out of
+    /// date, or if the whole directory is rewritten. Returns the changed directory blocks.
     #[boxed(?Send)]
     pub(crate) async fn store_damage(
         &self,
@@ -608,7 +613,7 @@ async fn damaged_versions(
     Ok((end, damaged))
 }
 
-/// Names a range. `None` if no visible version contains it.
+/// Describes a range for users. `None` if no visible version contains it.
 fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
     let holds = |txg: Txg| range.born <= txg && txg <= range.until;
     let snapshots = || {
@@ -633,7 +638,7 @@ fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
     })
 }
 
-/// Converts the list to directory records without numbers. An empty list has none.
+/// Converts the list to directory entries without numbers. An empty list needs no entry.
 fn to_records(list: &DamageList) -> Vec<DamageRecord> {
     let DamageList { ranges, parts, more } = list;
     let mut ranges = ranges.chunks(DamageRecord::RANGES_MAX);

@@ -24,17 +24,18 @@ use crate::state::snapshot::{descent_mut, inherits};
 use crate::state::timer::Timer;
 use crate::state::volume::Volume;
 
-/// Maximum consecutive recounts that each correct something, until the next scrub. A block that
-/// loses its last reference needs a second recount; contradictory tables would be corrected without
-/// end.
+/// Maximum number of consecutive recounts that each correct a counter, until the next scrub. A
+/// block that loses its last reference needs a second recount; without this limit, contradictory
+/// tables would be corrected endlessly.
 const RECOUNTS_MAX: u32 = 8;
 
-/// Segments between commits. An interrupted recount must find the uncommitted results again.
+/// Segments that a recount processes between commits. After an interruption, results that are not
+/// committed must be found again.
 const SEGMENTS_PER_COMMIT: usize = 64;
 
-/// Node bytes to walk without a commit: some seconds on any disk, and the trees of 16 GiB of 4 KiB
-/// blocks. A larger pool stays marked as damaged: lost sharing and accounting data may make its
-/// counters too high.
+/// Maximum size of all tree nodes of a pool that a recount reads while no commit can run: some
+/// seconds on any disk, and the trees of 16 GiB of 4 KiB blocks. A larger pool stays in the damaged
+/// state, because damaged sharing and space data may have made its counters too high.
 const RECOUNT_NODE_BYTES_MAX: u64 = 128 << 20;
 
 /// Result of a recount of some counters.
@@ -90,17 +91,18 @@ impl Volume {
 }
 
 impl Engine {
-    /// Recounts every segment. Clears the pool's damage mark if no damage is left.
+    /// Recounts every segment. Clears the pool's damage state if no damage is left.
     ///
     /// # Errors
     /// The pool is suspended.
     pub(crate) async fn recount(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         let pool = self.pool();
-        // Blocks under destruction are counted once they are freed, which requests another recount.
+        // Destroyed data that is not freed yet is counted later: freeing it requests another
+        // recount.
         self.commit_now().await?;
         let met = pool.lost_nodes_met();
         tracing::info!(pool = pool.name(), "recount of damaged space begins");
-        // The counts of segments depend on these tables, so they come first.
+        // The counters of segments depend on the reference tables, so restore those first.
         let is_restored = self.restore_tables().await?;
         let roots = || self.roots_with(&[]);
         let mut is_whole = true;
@@ -121,7 +123,8 @@ impl Engine {
         } else if is_whole {
             match self.recount_trees(met).await? {
                 Counts::Right => tracing::info!(pool = pool.name(), "no damage is left"),
-                // Blocks that lost their last reference must now be found in their segments.
+                // Blocks that lost their last reference are still counted in their segments, so
+                // another recount is needed.
                 Counts::Corrected if self.may_recount() => pool.want_recount(),
                 Counts::Corrected => {
                     tracing::error!(pool = pool.name(), "recounts do not come to an end");
@@ -133,10 +136,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Rebuilds lost reference tables, and frees segments with lost entries once nothing references
-    /// them. True if another recount may find more.
+    /// Rebuilds lost reference tables, and frees segments with lost entries once no tree references
+    /// them. Returns true if another recount may correct more.
     async fn restore_tables(&self) -> Result<bool, DatasetError> {
-        // No commit can run meanwhile, so this must be short.
+        // No commit can run during this step, so the step must be short.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(false);
         }
@@ -158,9 +161,9 @@ impl Engine {
     }
 
     /// Compares reference counts and space counters with the trees, and corrects them. If all are
-    /// right and no damage was found since `met` was read, clears the pool's damage mark.
+    /// right and no change found damage since `met` was read, clears the pool's damage state.
     async fn recount_trees(&self, met: u64) -> Result<Counts, DatasetError> {
-        // No commit can run meanwhile, so this must be short.
+        // No commit can run during this step, so the step must be short.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(Counts::Unknown);
         }
@@ -198,7 +201,7 @@ impl Engine {
         units.sum::<u64>() * PACK_BYTES as u64
     }
 
-    /// Sets the space counters of a volume and its snapshots to the result of a walk.
+    /// Sets the space counters of a volume and its snapshots to the sums over their trees.
     async fn recount_account(&self, volume: &Volume) -> Result<Counts, PoolError> {
         let (record, chain, is_going) = {
             let state = volume.state.lock();
@@ -231,8 +234,8 @@ impl Engine {
 }
 
 impl Volume {
-    /// Stores the result of a walk in the next commit: the volume's counters, and the units born in
-    /// each version.
+    /// Stores the sums in the next commit: the volume's counters, and the units born in each
+    /// version.
     fn set_account(&self, now: &Delta, born: &[u64]) -> Counts {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -248,7 +251,8 @@ impl Volume {
         state.record_dirty |= !is_right;
         for (snapshot, born) in state.snapshots.iter_mut().zip(born) {
             let differs = snapshot.record.born_units != *born;
-            // It was counted while a part of this tree or the next one was unreadable.
+            // The earlier value was counted while a part of this tree or of the next one was
+            // unreadable.
             let had_unique = snapshot.moment_mut().unique_units.take().is_some();
             if differs || had_unique {
                 snapshot.record.born_units = *born;

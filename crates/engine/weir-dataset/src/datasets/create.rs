@@ -36,7 +36,7 @@ impl Engine {
         Err(DatasetError::Size { name: self.full_name(name), size: size.bytes, why })
     }
 
-    /// Refuses a record size that would leave much of each segment empty behind the last record.
+    /// Refuses a record size at which much of each segment would stay unused after its last record.
     pub(crate) fn check_record(&self, name: &str, size: RecordSize) -> Result<(), DatasetError> {
         let fits = |size: &RecordSize| {
             size.is_block()
@@ -110,7 +110,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Record of a new, empty volume.
+    /// Directory entry of a new, empty volume.
     pub(crate) fn empty_record(
         &self,
         id: DatasetId,
@@ -138,9 +138,10 @@ impl Engine {
         }
     }
 
-    /// Adds a new volume to the list. None of its writes is logged before its record is stored.
+    /// Adds a new volume to the list. None of the volume's writes is logged before its directory
+    /// entry is stored.
     pub(crate) fn add_volume(&self, volume: Volume) {
-        // Lock the list against a freeze, so that this txg also stores the record.
+        // Lock the list against a freeze, so that this txg also stores the directory entry.
         let mut list = self.volume_list.write();
         {
             let mut state = volume.state.lock();

@@ -56,7 +56,7 @@ impl Engine {
                 snapshot.destroy();
             }
             state.forget_bookmarks(|_| true);
-            // Its queue is never logged again; a waiting flush waits for the commit.
+            // The volume's queue is never logged again; a waiting flush waits for the commit.
             state.overflow = Some(self.core.open_txg());
             volume.measure_limits(&mut state);
         }

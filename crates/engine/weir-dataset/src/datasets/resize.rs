@@ -32,7 +32,7 @@ impl Engine {
         }
         if size < before {
             // From here on no client writes beyond the new end. Earlier writes there are committed,
-            // so the tree alone shows whether there is data.
+            // so the tree alone shows whether data is beyond the end.
             volume.state.lock().shrinking_to = Some(size);
             let used = self.used_end(&volume).await;
             match used {
@@ -77,7 +77,7 @@ impl Engine {
                 resize(size, before);
             };
             self.promise_more(name, what, || resize(before, size), undo)?;
-            // Log nothing until the commit: a replay before it would not know the new size.
+            // Log nothing until the commit: a replay before the commit would not know the new size.
             volume.state.lock().overflow = Some(self.core.open_txg());
         }
         self.commit_change().await

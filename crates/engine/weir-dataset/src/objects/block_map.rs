@@ -100,7 +100,7 @@ impl BlockMap {
     }
 }
 
-/// Clears the slots of a group within a range. Returns the number of blocks removed.
+/// Clears the slots of a group that are within a range. Returns the number of blocks removed.
 fn clear(group: u64, slots: &mut Group, range: &Range<u64>) -> usize {
     let in_range = (group * GROUP..).zip(slots).filter(|(block, _)| range.contains(block));
     in_range.filter_map(|(_, slot)| slot.take()).count()

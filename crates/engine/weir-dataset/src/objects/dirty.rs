@@ -30,7 +30,7 @@ pub(crate) enum Dirty {
 pub(crate) struct DirtyTable {
     blocks: BlockMap,
     holes: RangeSet,
-    /// Bytes of pool space charged for these changes.
+    /// Bytes of pool space reserved for writing these changes.
     pub(crate) charge: u64,
     /// Number of tree nodes that `charge` includes.
     pub(crate) nodes: u64,
@@ -58,7 +58,7 @@ impl DirtyTable {
         (!self.holes.is_empty() && self.holes.contains(block)).then_some(Dirty::Hole)
     }
 
-    /// Writes a block. Returns true if the table had no data for it before.
+    /// Writes a block. Returns true if the table had no data for the block before.
     pub(crate) fn write(&mut self, block: u64, data: Block) -> bool {
         if !self.holes.is_empty() {
             self.holes.remove(block..block + 1);
@@ -66,7 +66,7 @@ impl DirtyTable {
         self.blocks.insert(block, data)
     }
 
-    /// As [`Self::write`], but in place if only the table references the block.
+    /// As [`Self::write`], but changes the block in place if only the table references it.
     pub(crate) fn overwrite(&mut self, block: u64, bytes: &[u8; BLOCK_BYTES]) -> bool {
         match self.blocks.get_mut(block).map(Block::get_mut) {
             Some(Some(cell)) => {
@@ -77,7 +77,7 @@ impl DirtyTable {
         }
     }
 
-    /// Makes a range a hole. Returns the number of data blocks that it replaced.
+    /// Makes a range a hole. Returns the number of data blocks that the hole replaced.
     pub(crate) fn zero(&mut self, range: Range<u64>) -> usize {
         let replaced = self.blocks.remove(&range);
         self.holes.insert(range);
@@ -94,8 +94,8 @@ impl DirtyTable {
         self.holes.within(range)
     }
 
-    /// All changes as sorted, disjoint tree changes, with data for the records among them. Records
-    /// of zeros become holes.
+    /// All changes as sorted, disjoint tree changes; those that write records have the records'
+    /// data. Records of zeros become holes.
     pub(crate) fn changes(&self, size: RecordSize) -> Vec<(Change, Option<Blocks>)> {
         let hole = |range: Range<u64>| {
             assert!(size.cut(&range).next().is_none(), "tables hold whole records: {range:?}");
@@ -135,16 +135,16 @@ impl Payload {
         match self {
             Self::One(_) => BLOCK_BYTES as u64,
             Self::Many(blocks) => (blocks.len() * BLOCK_BYTES) as u64,
-            // Memory for the queue entry.
+            // Memory that the queue entry takes.
             Self::Zero { .. } => 64,
         }
     }
 }
 
-/// Change, or part of one, that waits for the log or for a commit.
+/// A change, or a part of a change, that waits for the intent log or for a commit.
 #[derive(Clone)]
 pub(crate) struct QueuedRecord {
-    /// LSN of the change; all its parts have the same.
+    /// LSN of the change; all parts of a change have the same LSN.
     pub(crate) lsn: Lsn,
     pub(crate) txg: Txg,
     pub(crate) offset: u64,

@@ -1,4 +1,5 @@
-//! Cache of the leaf nodes that recent reads of a volume used. A hit saves the walk from the root.
+//! Cache of the leaf nodes that recent reads of a volume used. A hit avoids the lookup from the
+//! root.
 //!
 //! The node cache also holds these nodes; this table only saves its lookups.
 //!
@@ -16,13 +17,13 @@ const SLOTS: usize = 2048;
 #[derive(Default)]
 pub(crate) struct Leaves {
     root: TreeRoot,
-    /// Empty until the first read.
+    /// Leaf with its index and pointer, for each slot. Empty until the first read.
     slots: Vec<Option<(u64, BlockPtr, Block)>>,
 }
 
 impl Leaves {
-    /// Returns the pointer of a block under `tree`'s root. `None`: the caller must read a node
-    /// first.
+    /// Returns the pointer to a block in the tree with root `tree`. `None`: the caller must read a
+    /// node first.
     pub(crate) fn pointer(
         &mut self,
         tree: &Tree<'_>,
@@ -56,7 +57,7 @@ impl Leaves {
     }
 }
 
-/// The content behind a damage marker is unknown without a read.
+/// Returns `None` for a damage marker: what it replaces is unknown without a read.
 #[expect(clippy::unnecessary_wraps, reason = "what lookups return")]
 fn readable(ptr: BlockPtr) -> Result<Option<BlockPtr>, PoolError> {
     Ok((!ptr.is_damaged()).then_some(ptr))

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Disjoint ranges in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet {
-    /// Start to end (exclusive).
+    /// For each range: its start, and its end (exclusive).
     ranges: BTreeMap<u64, u64>,
 }
 

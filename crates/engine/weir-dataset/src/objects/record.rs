@@ -34,13 +34,13 @@ impl VolumeSize {
         self.record.records_in(self.bytes)
     }
 
-    /// Height of the tree over its records.
+    /// Height of the tree over the volume's records.
     pub(crate) fn height(self) -> u8 {
         TreeRoot::height_for(self.records())
     }
 }
 
-/// Kind of a change that covers a record only partly.
+/// Kind of a change that covers a record only in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartialChange {
     /// Writes data.

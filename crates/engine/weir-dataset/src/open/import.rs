@@ -71,7 +71,7 @@ impl Engine {
         *engine.late.lock() = imported.late;
         let settle = async {
             engine.replay(&imported.batches, imported.replay_after).await?;
-            // Commit even if nothing was replayed: log batches of this import belong to a new
+            // Commit even if nothing was replayed: the log batches of this import have a new log
             // epoch, which an uberblock must name before the first of them is written.
             engine.core.want(engine.core.open_txg());
             engine.commit().await?;
@@ -82,8 +82,8 @@ impl Engine {
         Ok(Arc::new(engine))
     }
 
-    /// Waits for the disks that were unresponsive during the import and adds each once it responds.
-    /// A resilver follows.
+    /// Waits for the disks that were unresponsive during the import, and adds each disk once it
+    /// responds. A resilver follows.
     #[boxed(?Send)]
     pub async fn add_late_disks(&self) {
         let late = std::mem::take(&mut *self.late.lock());
@@ -97,7 +97,7 @@ impl Engine {
         futures_util::future::join_all(add_late_disk).await;
     }
 
-    /// `renamed`: datasets whose records must be stored again.
+    /// `renamed`: datasets whose directory entries must be stored again.
     fn new(
         pool: Pool,
         options: &EngineOptions,
@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Takes over the directory's data about the pool itself, and its losses.
+    /// Takes over the pool's own entry and the unreadable parts from the directory.
     fn adopt(&self, directory: Directory) {
         let next = directory.next_dataset(self.next_dataset());
         self.next_dataset.store(next, Ordering::Release);
@@ -160,8 +160,8 @@ impl Engine {
         *self.core.own.write() = PoolOwn { record, is_dirty: false };
         let pool = &self.core.pool;
         if !losses.numbers.is_empty() || pool.lost_tables() != LostTables::default() {
-            // Blocks kept for lost datasets make counters too high until a recount can read
-            // everything.
+            // Blocks that are kept for unreadable datasets make counters too high, until a recount
+            // can read all trees.
             pool.note_lost_node(self.core.open_txg());
             pool.want_recount();
         }

@@ -27,7 +27,7 @@ use crate::state::properties::found_at;
 use crate::state::snapshot::SnapshotId;
 use crate::state::volume::{State, Volume};
 
-/// The pool or dataset that has a property.
+/// The pool or dataset on which a property is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyTarget {
     /// The pool itself.
@@ -44,7 +44,7 @@ pub enum PropertyChange {
     /// A property of the table, with its encoded value ([`Value::encode`]). `None`: the property is
     /// inherited or has its default.
     Set(&'static Property, Option<Vec<u8>>),
-    /// A user property.
+    /// A user property, with its value. `None`: the property is unset.
     User(String, Option<String>),
 }
 
@@ -95,13 +95,14 @@ impl PropertyChange {
         }
     }
 
-    /// Whether the property is a number of bytes that the pool must be able to reserve or limit.
+    /// Whether the property is a number of bytes that the pool must be able to reserve, or that
+    /// limits the use.
     fn is_limit(&self) -> bool {
         matches!(self, Self::Set(row, _) if row.kind == Kind::Limit)
     }
 }
 
-/// The value that a record stores: a refreservation of `auto` becomes a number of bytes.
+/// Value that a directory entry stores: a refreservation of `auto` becomes a number of bytes.
 fn resolved(row: &Property, value: &[u8], size: VolumeSize) -> Vec<u8> {
     let is_auto =
         *row == *REFRESERVATION.row && Refreservation::decode(value) == Some(Refreservation::Auto);
@@ -111,11 +112,11 @@ fn resolved(row: &Property, value: &[u8], size: VolumeSize) -> Vec<u8> {
 /// Properties set on a target and on the levels from which it inherits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertiesOf {
-    /// Set on the target.
+    /// Properties set on the target itself.
     pub own: Properties,
-    /// Set on the volume, if the target is a snapshot.
+    /// Properties set on the volume, if the target is a snapshot.
     pub volume: Option<Properties>,
-    /// Set on the pool, if the target is a volume or snapshot.
+    /// Properties set on the pool, if the target is a volume or snapshot.
     pub pool: Option<Properties>,
 }
 
@@ -146,7 +147,8 @@ impl Engine {
                 let volume = self.volume(&id.volume)?;
                 let state = volume.state.lock();
                 let snapshot = state.snapshot(&id.name).ok_or_else(|| self.no_snapshot(id))?;
-                // A snapshot stores its volume's compression for clones. It has none of its own.
+                // A snapshot stores its volume's compression, so that clones can inherit it. The
+                // snapshot itself has no such property.
                 let own = snapshot.record.properties.clone();
                 let volume = Some(state.record.properties.clone());
                 Ok(PropertiesOf { own, volume, pool: Some(pool) })
@@ -160,9 +162,9 @@ impl Engine {
     /// They are set after any crash once this returns. A crash before that leaves all or none.
     ///
     /// # Errors
-    /// `Limit` for a quota below the present use or a reservation above a limit, `CannotReserve`
-    /// for a reservation for which the pool has no space, `TooMany` and `Unfit`; nothing has
-    /// changed then.
+    /// `Limit` for a quota below the present use or a reservation above a limit, `CannotReserve` for a
+    /// reservation for which the pool has no space, `TooMany` and `Unfit`; nothing has changed
+    /// then.
     #[boxed(?Send)]
     pub async fn change_properties(
         &self,
@@ -172,7 +174,8 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         if changes.iter().any(PropertyChange::is_limit) {
-            // Dirty data counts at its worst-case cost; after a commit its actual cost is known.
+            // Commit and try again: dirty data counts at its worst-case cost, and after a commit
+            // its actual cost is known.
             self.core.want(self.core.open_txg());
             self.commit().await?;
         }
@@ -278,7 +281,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes the pool's own record.
+    /// Changes the directory entry of the pool itself.
     fn make_own(&self, plan: &Planned) -> Result<(), DatasetError> {
         let quota = plan.after.quota_bytes;
         if quota > 0 && quota != plan.before.quota_bytes {
@@ -351,7 +354,7 @@ fn check_quota(name: String, quota: u64, used: u64) -> Result<(), DatasetError> 
     Err(DatasetError::Limit { name, property: "quota", value: quota, bound: used, why })
 }
 
-/// Refuses user properties that do not fit into a record.
+/// Refuses user properties that do not fit into a directory entry.
 fn check_user(name: &str, properties: &Properties) -> Result<(), DatasetError> {
     let Properties { user, .. } = properties;
     let unfit = |why| Err(DatasetError::Unfit { name: name.to_owned(), why });

@@ -40,24 +40,24 @@ use crate::state::timer::{Timer, boxed_timer};
 /// Poll interval of a scan that cannot continue.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Walk of a scan through the segments, several of them concurrently.
+/// Traversal of the segments by a scan, several segments concurrently.
 struct Walk {
     kind: ScanKind,
-    /// Stop count of scrubs at its start.
+    /// Stop count of scrubs when the scan started.
     stops: u64,
-    /// Held for each step while clients use the pool.
+    /// Locked during each step while clients use the pool, so that one step runs at a time.
     busy_turn: Mutex<()>,
-    /// Reason for an end before it has read everything.
+    /// Reason why the scan ended before it had read everything.
     ended: OnceLock<Walked>,
 }
 
-/// End of a scan's walk.
+/// End of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walked {
     All,
     /// The pool is closing, or the scan was stopped.
     Stopped,
-    /// A resilver has priority.
+    /// The scrub must wait, because a resilver has priority.
     Preempted,
 }
 
@@ -83,7 +83,7 @@ impl Engine {
         if self.pool().scan_status().is_some_and(is_paused) {
             self.pool().set_scan_state(ScanState::Running);
         } else {
-            // Show it as running from now on, so that the next status query reports it.
+            // Set the status to running now, so that the next status query reports the scrub.
             self.pool().begin_scan(ScanKind::Scrub);
         }
         *wanted = Wanted::Running;
@@ -103,7 +103,7 @@ impl Engine {
         match (status.kind, status.state) {
             (ScanKind::Scrub, ScanState::Running) => *wanted = Wanted::Running,
             (ScanKind::Scrub, ScanState::Paused) => *wanted = Wanted::Paused,
-            // If a leg is still stale, another resilver begins automatically.
+            // If a leg is still stale, a new resilver begins automatically.
             (_, ScanState::Running) => status.state = ScanState::Stopped,
             _ => {}
         }
@@ -210,7 +210,7 @@ impl Engine {
                     self.nap(sleep).await;
                 }
             } else if self.evacuate(sleep).await? {
-                // Repeat until nothing is left to move.
+                // Repeat until no segment is left to move.
             } else if self.pool().take_recount() {
                 self.recount(sleep).await?;
             } else if scrub {
@@ -247,7 +247,8 @@ impl Engine {
             Ok(false) => Ok(()),
             Err(error) => {
                 self.pool().check_alive()?;
-                // A commit replaced them meanwhile, or a disk is missing.
+                // A commit replaced the metadata trees during the verification, or a disk is
+                // missing.
                 tracing::debug!(%error, "the pool's own trees are verified later");
                 Ok(())
             }
@@ -271,7 +272,7 @@ impl Engine {
         self.all_volumes().iter().map(acked).sum::<u64>() + data.hits + data.misses
     }
 
-    /// Runs one resilver. True if all its legs are up to date afterwards.
+    /// Runs one resilver. Returns true if all legs that it covered are up to date afterwards.
     async fn resilver(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
         let pool = self.pool();
         let legs = pool.begin_resilver();
@@ -283,7 +284,8 @@ impl Engine {
         if whole {
             *self.scans.failures.lock() = 0;
             tracing::info!(pool = pool.name(), "resilver done");
-            // A replaced disk may still have the unreadable data: the administrator decides on it.
+            // A replaced disk may still have the unreadable data, so the administrator decides when
+            // to remove it.
             if pool.scan_status().is_some_and(|scan| scan.damaged == 0) {
                 self.settle_successions().await;
             }
@@ -316,9 +318,10 @@ impl Engine {
         Ok(!self.pool().wants_resilver())
     }
 
-    /// Whether a resilver that found damage may complete: its legs then hold everything that any
-    /// leg holds, and the list of permanent errors names the rest. Not while a leg that may have
-    /// the data is missing. Not before the last attempt: a disk may fail to read temporarily.
+    /// Whether a resilver that found damage may complete. Its legs then have everything that any
+    /// leg has, and the list of permanent errors names the rest. It may not complete while a leg
+    /// that may have the data is missing, nor before the last attempt, because a disk may fail to
+    /// read temporarily.
     fn damage_may_stay(&self) -> bool {
         let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
         let in_use = |state| matches!(state, LegState::Online | LegState::Stale);
@@ -343,7 +346,7 @@ impl Engine {
         self.complete_partial().await?;
         self.conclude_damage(walked == Walked::All && resumed.is_none()).await?;
         if walked == Walked::All {
-            // The repairs are durable before the scrub is reported as finished.
+            // Make the repairs durable before the scrub is reported as finished.
             self.commit_now().await?;
             let mut wanted = self.scans.wanted.lock();
             if stops == self.scans.stops.load(Ordering::Acquire) {
@@ -426,7 +429,7 @@ impl Engine {
         Ok(walk.ended.get().copied().unwrap_or(Walked::All))
     }
 
-    /// Scans a segment, unless the walk ends before.
+    /// Scans a segment, unless the scan ends before.
     async fn scan_segment(
         &self,
         walk: &Walk,
@@ -451,7 +454,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits while the scan is paused. `Some` if the walk must end.
+    /// Waits while the scan is paused. Returns `Some` if the scan must end.
     async fn may_go_on(&self, kind: ScanKind, stops: u64, sleep: &Timer<'_>) -> Option<Walked> {
         loop {
             if self.is_stopping() {

@@ -35,7 +35,7 @@ pub struct BookmarkId {
 }
 
 impl State {
-    /// Removes the bookmarks that `goes` selects, in the open txg.
+    /// Removes the bookmarks for which `goes` returns true, in the open txg.
     pub(crate) fn forget_bookmarks(&mut self, goes: impl Fn(&Mark) -> bool) {
         let Self { bookmarks, forgotten, .. } = self;
         bookmarks.retain(|mark| {
@@ -54,7 +54,7 @@ impl State {
         self.bookmarks.insert(at, mark);
     }
 
-    /// Bookmarks with a later txg.
+    /// Bookmarks with a txg later than `txg`.
     pub(crate) fn bookmarks_after(&self, txg: Txg) -> impl Iterator<Item = &Mark> {
         self.bookmarks.iter().filter(move |mark| mark.bookmark().txg > txg)
     }
@@ -160,8 +160,8 @@ impl Engine {
         self.all_volumes().into_iter().find(owns)
     }
 
-    /// Finds the first bookmark that `is` accepts among the ancestors of a snapshot. The flag is
-    /// true if the bookmark lies in the chain of an origin.
+    /// Finds the first bookmark for which `is` returns true among the ancestors of a snapshot. The
+    /// flag is true if the bookmark belongs to the chain of an origin.
     pub(crate) fn older_bookmark(
         &self,
         of: &Arc<Volume>,
@@ -181,8 +181,8 @@ impl Engine {
             }
         }
         let (mut volume, mut is_clone) = (Arc::clone(of), false);
-        // A snapshot cannot be the base of its own stream, but an origin can be the base of its
-        // clone's.
+        // A snapshot cannot be the base of its own stream, but an origin can be the base of the
+        // stream of its clone.
         let mut until = Txg(moment(snapshot).txg.0.saturating_sub(1));
         loop {
             let fits =

@@ -94,15 +94,15 @@ impl Engine {
         all
     }
 
-    /// Bytes that destroying these snapshots of one volume together would free. Blocks shared only
-    /// among them make this more than the sum of each alone. Reads the nodes that only they
-    /// reference.
+    /// Bytes that destroying these snapshots of one volume together would free. It exceeds the sum
+    /// for each snapshot alone by the blocks that only these snapshots share. Reads the nodes that
+    /// only these snapshots reference.
     ///
     /// # Errors
     /// `NoSnapshot`.
     #[boxed(?Send)]
     pub async fn freed_by(&self, volume: &str, names: &[String]) -> Result<u64, DatasetError> {
-        /// Bounds the retries after a commit replaced the trees during the diff.
+        /// Maximum retries after a commit replaced the trees during the diff.
         const TRIES_MAX: usize = 4;
         let found = self.volume(volume)?;
         let mut tries = 0;
@@ -132,8 +132,9 @@ impl Engine {
     }
 }
 
-/// Pairs for the snapshots that `goes` selects. Each pair finds the blocks born after the previous
-/// version that the next remaining version does not have.
+/// Pairs of each snapshot for which `goes` returns true and the next remaining version. The diff of
+/// a pair finds the blocks that were born after the previous version and that the next remaining
+/// version does not reference.
 fn going(state: &State, goes: impl Fn(&Snapshot) -> bool) -> Vec<Pair> {
     let chain = state.chain();
     let mut found = Vec::new();

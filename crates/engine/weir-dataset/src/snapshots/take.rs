@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - a change is committed before it is acknowledged, and one txg stores all its records;
-//! - no txg is written out while several records change, so no txg stores a part of a change;
+//! - no txg is written out while a change updates several directory entries, so no txg stores a
+//!   part of a change;
 //! - no snapshot with a clone, a hold or a reader is destroyed.
 
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::state::volume::{State, Volume};
 /// Description of a snapshot, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotInfo {
-    /// Its own name.
+    /// Name of the snapshot, without the volume's name.
     pub name: String,
     /// Size of the volume at the snapshot.
     pub size_bytes: u64,
@@ -41,19 +42,19 @@ pub struct SnapshotInfo {
     pub guid: u64,
     /// Last txg that the snapshot contains.
     pub txg: Txg,
-    /// Wall clock of the request.
+    /// Time of the request, by the wall clock.
     pub created_unix_ms: u64,
     /// Space that destroying only this snapshot would free.
     pub used_bytes: u64,
-    /// Space that it references, nodes included.
+    /// Space that the snapshot references, nodes included.
     pub referenced_bytes: u64,
     /// Part of `referenced_bytes` written since the previous snapshot.
     pub written_bytes: u64,
-    /// Tags of the holds, which prevent its destruction.
+    /// Tags of the snapshot's holds, which prevent its destruction.
     pub holds: Vec<String>,
-    /// Names of the volumes cloned from it.
+    /// Names of the volumes cloned from the snapshot.
     pub clones: Vec<String>,
-    /// Its creator; `None`: a user.
+    /// Creator of the snapshot; `None`: a user.
     pub taken_by: Option<TakenBy>,
 }
 
@@ -73,17 +74,18 @@ impl Engine {
     /// Takes snapshots of several volumes at one point in time.
     ///
     /// # Durability
-    /// All of them exist after any crash once this returns. A crash before that leaves all or none.
+    /// Once this returns, all of the snapshots exist after any crash. A crash before that leaves
+    /// all of them or none.
     ///
     /// # Errors
-    /// `SnapshotExists`; `CannotReserve` or `Quota` if a volume's reservation does not fit in
-    /// addition to the snapshot. Then no snapshot is taken.
+    /// `SnapshotExists`; `CannotReserve` or `Quota` if a volume's reservation does not fit in addition to
+    /// the snapshot. Then no snapshot is taken.
     #[boxed(?Send)]
     pub async fn create_snapshots(&self, ids: &[SnapshotId]) -> Result<Outcome, DatasetError> {
         self.create_snapshots_by(ids, None).await
     }
 
-    /// As [`Self::create_snapshots`]; the records store the creator.
+    /// As [`Self::create_snapshots`], and stores the creator in the snapshots' directory entries.
     #[boxed(?Send)]
     pub async fn create_snapshots_by(
         &self,
@@ -110,8 +112,8 @@ impl Engine {
         self.take_snapshots(&volumes, DatasetState::Active, by).await
     }
 
-    /// Takes snapshots of these names and stores them in this state. The caller holds the admin
-    /// lock.
+    /// Takes snapshots with these names; their stored state is `as_state`. The caller holds the
+    /// admin lock.
     #[boxed(?Send)]
     pub(crate) async fn take_snapshots(
         &self,
@@ -120,8 +122,8 @@ impl Engine {
         by: Option<TakenBy>,
     ) -> Result<Outcome, DatasetError> {
         if self.ask_for(volumes, as_state, by).is_err() {
-            // Dirty data counts at its worst-case cost. Its commit may show that there is enough
-            // space.
+            // Commit and try again: dirty data counts at its worst-case cost, and its commit may
+            // show that there is enough space.
             self.core.want(self.core.open_txg());
             self.commit().await?;
             self.ask_for(volumes, as_state, by)?;
@@ -129,15 +131,15 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Requests a snapshot of each volume at the end of the open txg, if the pool has space for
-    /// their refreservations once more.
+    /// Requests a snapshot of each volume at the end of the open txg, if the pool can reserve their
+    /// refreservations a second time.
     fn ask_for(
         &self,
         volumes: &[(Arc<Volume>, &String)],
         as_state: DatasetState,
         by: Option<TakenBy>,
     ) -> Result<(), DatasetError> {
-        // Lock the list against a freeze, so that one txg takes all of them.
+        // Lock the list against a freeze, so that one txg takes all of the snapshots.
         let _list = self.volume_list.write();
         for (at, (volume, name)) in volumes.iter().enumerate() {
             let own = volume.state.lock().record.name.clone();
@@ -155,8 +157,8 @@ impl Engine {
                 state.limits.is_taking = false;
                 volume.measure_limits(&mut state);
             };
-            // Either reservation keeps space for overwrites, and the snapshot will hold the
-            // overwritten blocks.
+            // Both reservation and refreservation keep space for overwrites; from now on the
+            // snapshot references the overwritten blocks.
             let what = match volume.state.lock().record.properties.refreservation_bytes {
                 0 => "its reservation, beside what the snapshot will hold,",
                 _ => "its refreservation, which a snapshot makes anew,",
@@ -172,7 +174,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Record of a requested snapshot, without its tree.
+    /// Directory entry of a requested snapshot, without its tree.
     pub(crate) fn wanted_snapshot(&self, of: &DatasetRecord, name: &str) -> DatasetRecord {
         let id = self.new_dataset();
         let created_unix_ms = self.core.pool.clock().unix_ms();
@@ -196,8 +198,9 @@ impl Engine {
         }
     }
 
-    /// Snapshots of a volume, oldest first. The space that one alone references is recounted if its
-    /// neighbours changed. That reads the nodes that it alone references.
+    /// Snapshots of a volume, oldest first. If the neighbours of a snapshot changed, this counts
+    /// again the space that only the snapshot references, and for that reads the nodes that only it
+    /// references.
     #[boxed(?Send)]
     pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>, DatasetError> {
         let volume = self.volume(volume)?;
@@ -237,11 +240,12 @@ impl Engine {
             let origin = descent(&state.record).origin?;
             (origin.snapshot == snapshot).then(|| state.record.name.clone())
         };
-        // Clones under destruction do not count: they neither free nor read inherited blocks.
+        // Clones under destruction do not count, because they neither free nor read inherited
+        // blocks.
         self.volumes().into_iter().filter_map(clone).collect()
     }
 
-    /// Refuses the operation if a snapshot that `goes` selects has a clone.
+    /// Refuses the operation if a snapshot for which `goes` returns true has a clone.
     pub(crate) fn refuse_clones(
         &self,
         volume: &Volume,
@@ -267,7 +271,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses the operation if a snapshot that `goes` selects is held or being read.
+    /// Refuses the operation if a snapshot for which `goes` returns true has a hold or is being
+    /// read.
     pub(crate) fn refuse_held(
         &self,
         state: &State,
@@ -329,7 +334,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Changes the record of one snapshot.
+    /// Changes the directory entry of one snapshot.
     pub(crate) async fn change_snapshot(
         &self,
         id: &SnapshotId,
@@ -349,7 +354,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Holds a snapshot: it cannot be destroyed until the tag is released.
+    /// Adds a hold to a snapshot: the snapshot cannot be destroyed until the tag is released.
     #[boxed(?Send)]
     pub async fn hold_snapshot(&self, id: &SnapshotId, tag: &str) -> Result<Outcome, DatasetError> {
         self.change_snapshot(id, |snapshot, name| {
@@ -379,7 +384,8 @@ impl Engine {
         self.change_snapshot(id, |snapshot, name| snapshot.release(tag, name)).await
     }
 
-    /// Renames a snapshot. From then on it belongs to a user.
+    /// Renames a snapshot. From then on the snapshot belongs to a user, so that no schedule
+    /// destroys it.
     #[boxed(?Send)]
     pub async fn rename_snapshot(
         &self,
@@ -419,7 +425,7 @@ impl Engine {
     /// Creates a view of a snapshot; `volume` is the name of its volume.
     pub(crate) fn view_of(&self, volume: &str, snapshot: &Snapshot) -> Arc<Volume> {
         let name = format!("{volume}@{}", snapshot.record.name);
-        // A snapshot kept for a copy is stored as destroying. Its view is active.
+        // The stored state of a snapshot that a copy reads is "destroying"; its view is active.
         let state = DatasetState::Active;
         let record = DatasetRecord { name, state, ..snapshot.record.clone() };
         let view = Volume::new(Arc::clone(&self.core), record, false);

@@ -22,7 +22,7 @@ pub(crate) struct BlockClone {
     pub(crate) to: Range<u64>,
     /// Record size of both volumes.
     pub(crate) size: RecordSize,
-    /// Bytes of pool space charged for it.
+    /// Bytes of pool space reserved for the clone.
     pub(crate) charge: u64,
     pub(crate) failed: Failure,
 }
@@ -31,8 +31,8 @@ pub(crate) struct BlockClone {
 pub(crate) type Failure = Arc<Mutex<Option<DatasetError>>>;
 
 impl BlockClone {
-    /// Upper bound of the bytes that the clone can add to its volume's used space: references count
-    /// as blocks do.
+    /// Upper bound of the bytes that the clone can add to the used space of its volume: references
+    /// count like blocks.
     pub(crate) fn weight(&self) -> u64 {
         (self.to.end - self.to.start) * self.size.bytes() as u64 + self.charge
     }

@@ -2,35 +2,35 @@
 //!
 //! `commit::directory` reads the directory.
 //!
-//! Invariant: the number of a lost dataset is never assigned again.
+//! Invariant: the number of an unreadable dataset is never assigned again.
 
 use std::ops::Range;
 
 use weir_base::{DatasetId, Txg};
 use weir_format::DatasetRecord;
 
-/// Losses of the directory, found at import and kept until the pool closes.
+/// Unreadable parts of the directory that the import found; kept until the pool closes.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryLosses {
     /// Directory indexes that the next commit clears, after an administrator abandoned their
-    /// records.
+    /// entries.
     pub(crate) emptied: Vec<Range<u64>>,
-    /// Directory indexes of unreadable records, ascending.
+    /// Directory indexes of unreadable entries, ascending.
     pub(crate) unread: Vec<Range<u64>>,
     /// Numbers that the unreadable datasets may have.
     pub(crate) numbers: Vec<Range<u64>>,
     /// Newest birth txg of the blocks that these datasets may reference.
     pub(crate) unread_until: Txg,
-    /// Records of snapshots and bookmarks whose volume is lost.
+    /// Directory entries of snapshots and bookmarks whose volume is unreadable.
     pub(crate) orphans: Vec<DatasetRecord>,
-    /// Blocks born by this txg may belong to a lost snapshot that is the origin of a clone.
+    /// Blocks born by this txg may belong to an unreadable snapshot that is the origin of a clone.
     pub(crate) held_for_clones: Txg,
-    /// Whether the pool's own record is lost.
+    /// Whether the directory entry of the pool itself is unreadable.
     pub(crate) own: bool,
 }
 
 impl DirectoryLosses {
-    /// Whether the record of the dataset with this number is unreadable.
+    /// Whether the directory entry of the dataset with this number is unreadable.
     pub(crate) fn is_unread(&self, dataset: DatasetId) -> bool {
         self.numbers.iter().any(|numbers| numbers.contains(&dataset.0))
     }

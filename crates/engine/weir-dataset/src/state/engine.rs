@@ -25,12 +25,13 @@ use crate::state::shared::Core;
 use crate::state::traffic::Traffic;
 use crate::state::volume::Volume;
 
-/// Percentages of the memory budget. Buffers in flight, log queues and the program use the rest.
+/// Parts of the memory budget in percent. Buffers in flight, log queues and the program use the
+/// rest.
 const CACHE_PERCENT: u64 = 38;
 pub(crate) const DIRTY_PERCENT: u64 = 42;
 
-/// Divisor: the dedupe index takes at most this part of the memory budget. A non-empty index takes
-/// it from the caches' part.
+/// Maximum part of the memory budget (a divisor) for the dedupe index. A non-empty index reduces
+/// the caches' part.
 pub(crate) const HINT_SHARE: u64 = 5;
 /// Default upper bound of the dedupe index: 50 million blocks.
 pub(crate) const HINT_BYTES_MAX: u64 = 1 << 30;
@@ -56,8 +57,8 @@ impl EngineOptions {
     }
 }
 
-/// Records of the volume's record size that must fit into a segment: eight, less the loss by
-/// rounding to whole rows.
+/// Number of records of the volume's record size that must fit into a segment: eight, less the loss
+/// by rounding to whole rows.
 pub(crate) const RECORDS_OF_SEGMENT: u64 = 7;
 
 /// Description of a new volume whose record size is one block.
@@ -78,7 +79,7 @@ pub struct Engine {
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     pub(crate) next_dataset: AtomicU64,
     pub(crate) datasets_max: AtomicUsize,
-    /// Lock of each call that changes the set of volumes or a property.
+    /// Lock that each call holds which changes the set of volumes or a property.
     pub(crate) admin: Mutex<()>,
     pub(crate) stopping: AtomicBool,
     /// Limits the blocks that block clones may reference in one txg.
@@ -87,9 +88,9 @@ pub struct Engine {
     pub(crate) scans: ScanDesk,
     /// Disks that were unresponsive during import.
     pub(crate) late: parking_lot::Mutex<Vec<LateDisk>>,
-    /// Replaced legs whose replacement is not yet resilvered.
+    /// Replaced legs, each until its replacement is resilvered.
     pub(crate) successions: parking_lot::Mutex<Vec<PendingReplacement>>,
-    /// Numbers of the directory records that store the list of permanent errors.
+    /// Numbers of the directory entries that store the list of permanent errors.
     pub(crate) damage_records: parking_lot::Mutex<Vec<DatasetId>>,
 }
 
@@ -99,7 +100,7 @@ impl Engine {
         &self.core.pool
     }
 
-    /// Counters of client requests. Each protocol server adds its requests here.
+    /// Counters of client requests. Each protocol server counts its requests here.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
@@ -154,8 +155,8 @@ impl Engine {
         self.scans.wake.notify_one();
     }
 
-    /// True after [`Self::abandon`]. Callers then also stop waiting for disks that it does not
-    /// reach, such as a disk about to be added.
+    /// True after [`Self::abandon`]. Callers then also stop waiting for a disk that the call could
+    /// not fail, such as a disk about to be added.
     pub fn is_abandoned(&self) -> bool {
         self.is_stopping() && self.core.pool.check_alive().is_err()
     }

@@ -25,9 +25,9 @@ const PROMISE_MAX: u64 = 64 * weir_base::limits::VOLUME_BYTES_MAX;
 /// Space use of a volume as of the last commit, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeUsage {
-    /// Used space, snapshots included.
+    /// Space that the volume and its snapshots use.
     pub(crate) used: u64,
-    /// The volume's own data that no snapshot holds.
+    /// Data of the volume that no snapshot references.
     pub(crate) born: u64,
 }
 
@@ -58,15 +58,15 @@ pub(crate) fn thick_bytes(size: VolumeSize) -> u64 {
 pub(crate) struct Limits {
     /// Whether the volume has any limit.
     pub(crate) is_set: bool,
-    /// Its space use.
+    /// Space use of the volume.
     pub(crate) usage: VolumeUsage,
-    /// Part of [`Core::unclaimed`] that belongs to this volume: its reserved bytes that its dirty
-    /// data does not cover.
+    /// Part of [`Core::unclaimed`] that belongs to this volume: the part of its reserved bytes that
+    /// its dirty data does not cover.
     pub(crate) unclaimed: u64,
     /// Whether [`Core::promises`] counts this volume.
     pub(crate) is_promised: bool,
-    /// Whether a requested snapshot is not created yet. The dirty data will belong to the snapshot,
-    /// so the refreservation again applies in full.
+    /// True while a requested snapshot is not created yet. The dirty data will belong to the
+    /// snapshot, so the refreservation counts in full once more.
     pub(crate) is_taking: bool,
 }
 

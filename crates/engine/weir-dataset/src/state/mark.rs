@@ -10,13 +10,13 @@ use weir_format::{Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties
 /// Description of a bookmark, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BookmarkInfo {
-    /// Its own name.
+    /// Name of the bookmark, without the volume's name.
     pub name: String,
-    /// Guid of its snapshot.
+    /// Guid of the bookmark's snapshot.
     pub guid: u64,
-    /// Txg of its snapshot.
+    /// Txg of the bookmark's snapshot.
     pub txg: Txg,
-    /// Wall clock of the request for that snapshot.
+    /// Time of the request for that snapshot, by the wall clock.
     pub created_unix_ms: u64,
 }
 
@@ -24,7 +24,7 @@ pub struct BookmarkInfo {
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) record: DatasetRecord,
-    /// Whether the commit must write the record.
+    /// Whether the commit must write the bookmark's directory entry.
     pub(crate) dirty: bool,
 }
 
@@ -47,7 +47,7 @@ impl Mark {
     }
 }
 
-/// Record of a bookmark: apart from its kind it has only a name and a time.
+/// Directory entry of a bookmark: apart from its kind it has only a name and a time.
 pub(crate) fn record(
     id: DatasetId,
     name: &str,

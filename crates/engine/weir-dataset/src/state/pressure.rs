@@ -14,12 +14,12 @@ use std::time::Duration;
 use weir_base::limits::{STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_format::Compression;
 
-/// Percentage of the dirty-data budget (design 6). Below it writers do not wait; above half of the
-/// budget commits follow each other without a pause.
+/// Percentage of the dirty-data budget (design 6). Below this percentage writers do not wait; above
+/// half of the budget, commits follow one another without a pause.
 const DIRTY_PERCENT: u64 = 60;
 
-/// Minimum size of a write-out whose wait is meaningful: a smaller one fits into the writes in
-/// flight and waits for no disk.
+/// Minimum size of a write-out whose waiting time says something about the disks: a smaller
+/// write-out fits into the writes in flight and waits for no disk.
 const TELLING_BYTES: u64 = (STREAM_WRITE_BYTES * STREAM_WRITES_IN_FLIGHT) as u64 * 2;
 
 #[derive(Debug, Default)]

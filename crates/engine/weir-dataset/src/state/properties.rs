@@ -10,15 +10,15 @@
 use weir_base::property::{Key, Property, Value};
 use weir_format::Properties;
 
-/// Effective value. `chain` begins with the dataset itself; the first level that sets the property
-/// decides. For a property that is not inherited only the dataset itself counts.
+/// Effective value of a property. `chain` begins with the dataset itself; the first level that sets
+/// the property decides. For a property that is not inherited, only the dataset itself counts.
 pub fn effective<T: Value>(key: Key<T>, chain: &[&Properties]) -> T {
     let found = levels(key.row, chain).find_map(|level| level.get(key));
     found.unwrap_or_else(|| key.default_value())
 }
 
-/// As [`effective`], for any property: the bytes, and the number of levels above the dataset.
-/// `None` for the default.
+/// As [`effective`], for any property: its encoded value, and the number of levels above the
+/// dataset at which it is set. `None` for the default.
 pub fn found_at(row: &Property, chain: &[&Properties]) -> Option<(Vec<u8>, usize)> {
     let mut levels = levels(row, chain).enumerate();
     levels.find_map(|(at, level)| Some((level.bytes(row)?, at)))

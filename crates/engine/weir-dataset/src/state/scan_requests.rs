@@ -26,10 +26,10 @@ pub(crate) struct ScanDesk {
     pub(crate) wanted: parking_lot::Mutex<Wanted>,
     /// Scrub of an earlier import epoch that is to be resumed.
     pub(crate) resume: parking_lot::Mutex<Option<(ScanStatus, ScanPlace)>>,
-    /// Position of the scrub.
+    /// Positions of the segments that the scrub reads and has read.
     pub(crate) places: parking_lot::Mutex<Places>,
-    /// Stop count of scrubs; a scrub that started at a lower count ends, even if the next one is
-    /// already requested.
+    /// Number of times that scrubs were stopped. A scrub that started at a lower number ends, even
+    /// if the next scrub is already requested.
     pub(crate) stops: AtomicU64,
     /// Consecutive unsuccessful resilvers.
     pub(crate) failures: parking_lot::Mutex<u32>,
@@ -37,7 +37,7 @@ pub(crate) struct ScanDesk {
     pub(crate) own_trees_at: parking_lot::Mutex<Option<Duration>>,
     /// Consecutive recounts that corrected a counter.
     pub(crate) recounts: AtomicU32,
-    /// Whether clients used the pool during the last step.
+    /// Whether clients used the pool during the last step of a scan.
     pub(crate) saw_load: AtomicBool,
     pub(crate) wake: Notify,
 }

@@ -27,28 +27,30 @@ use crate::state::limits::OVERWRITE_BYTES;
 use crate::state::pressure::Pressure;
 use crate::state::properties::effective;
 
-/// A txg may use half of the remaining space, so that writers slow down as it shrinks, or up to
-/// this bound if half is less: a txg must have space for the largest change that one write needs.
+/// Minimum that a txg may use. A txg may use half of the remaining space, so that writers slow down
+/// as the space shrinks, but always at least this much: the largest change that one write needs.
 const TXG_ROOM_MIN: u64 = OVERWRITE_BYTES;
 
-/// Maximum consecutive commits without a client's change and without progress. After that, segments
-/// that only wait for reuse do not count as space to come, because the commits consume as much as
-/// they release. The number is several times the commits that reuse of a segment takes, and enough
-/// for the cleaner to empty one.
+/// Maximum number of consecutive commits that contain no client's change and do not increase the
+/// number of free and pending segments. After that many, segments that only wait for reuse no
+/// longer count as space that will become free, because such commits consume as much as they
+/// release. The number is several times the commits that the reuse of a segment takes, and enough
+/// for the cleaner to empty one segment.
 const FRUITLESS_COMMITS_MAX: u32 = 32;
 
 /// Tracks whether commits without client changes still increase the free space.
 #[derive(Debug, Default)]
 struct Fruit {
-    /// Highest number of free and pending segments since the last commit with a client's change.
+    /// Highest number of free and pending segments since the last commit with a client's change. A
+    /// pending segment is dead or cleaned and becomes free within a few txgs.
     best: u64,
-    /// Number of commits since `best` was reached.
+    /// Number of commits since the number of segments reached `best`.
     fruitless: u32,
 }
 
 impl Fruit {
-    /// Records a commit. `changed`: it contained a client's change. `segments`: free and pending
-    /// segments after it.
+    /// Records a commit. `changed`: the commit contained a client's change. `segments`: number of
+    /// free segments after the commit, plus segments that become free within a few txgs.
     fn note(&mut self, changed: bool, segments: u64) {
         if changed || segments > self.best {
             *self = Self { best: segments, fruitless: 0 };
@@ -66,7 +68,7 @@ impl Fruit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
     committed: Txg,
-    /// Permanent.
+    /// True once the pool is suspended, which is permanent.
     poisoned: bool,
 }
 
@@ -77,11 +79,12 @@ pub(crate) enum Admission {
     Now,
     /// Too much data is dirty; wait for a commit.
     Wait,
-    /// The pool has no space for it.
+    /// The pool has no space for the write.
     Full,
 }
 
-/// Nodes that dirty blocks of one tree can make a txg write, in addition to nodes charged before.
+/// Limit of the nodes that a txg writes because of dirty blocks of one tree, beyond the nodes for
+/// which space is already reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
     height: u8,
@@ -90,16 +93,18 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Nodes of a tree over a volume of this size, less `promised` nodes that are already charged.
+    /// Nodes of a tree over a volume of this size, less the `promised` nodes for which space is
+    /// already reserved.
     pub(crate) fn left(height: u8, size: VolumeSize, promised: u64) -> Self {
         let (height, records) = (height.max(size.height()), size.records());
         let all: u64 = (1..=height).map(|level| records.div_ceil(TreeRoot::capacity(level))).sum();
         Self { height, record: size.record, left: all.saturating_sub(promised) }
     }
 
-    /// Upper bound of the nodes that `blocks` consecutive blocks can touch: their leaves and a path
-    /// of nodes, limited to the uncharged nodes of the tree. The limit allows txgs that are many
-    /// times larger: a txg that changes blocks all over a volume writes each node once.
+    /// Upper bound of the nodes that a change of `blocks` consecutive blocks can affect: their
+    /// leaves and a path of nodes, but at most the nodes of the tree for which no space is reserved
+    /// yet. This limit makes txgs possible that are many times larger: a txg that changes blocks
+    /// all over a volume writes each node once.
     pub(crate) fn of(self, blocks: u64) -> u64 {
         if blocks == 0 {
             return 0;
@@ -108,7 +113,8 @@ impl Nodes {
         (leaves + u64::from(self.height)).min(self.left)
     }
 
-    /// Upper bound of the bytes that these blocks and their nodes can take.
+    /// Upper bound of the bytes that `blocks` consecutive blocks and the nodes above them can take
+    /// on disk.
     pub(crate) fn cost(self, blocks: u64) -> u64 {
         (blocks + self.of(blocks)) * BLOCK_BYTES as u64
     }
@@ -118,7 +124,7 @@ impl Nodes {
 #[derive(Debug, Default)]
 pub(crate) struct PoolOwn {
     pub(crate) record: PoolRecord,
-    /// Whether the commit must write the record again.
+    /// Whether the commit must write the pool's directory entry again.
     pub(crate) is_dirty: bool,
 }
 
@@ -127,35 +133,37 @@ pub(crate) struct Core {
     open_txg: AtomicU64,
     dirty_blocks: AtomicU64,
     dirty_blocks_max: AtomicU64,
-    /// Worst-case cost of writing all dirty blocks, in bytes.
+    /// Worst-case space for writing all dirty blocks, in bytes; each change adds its part when it
+    /// is accepted.
     charged: AtomicU64,
-    /// Bytes that changes may charge until the next commit.
+    /// Upper limit of `charged` until the next commit, in bytes.
     available: AtomicU64,
     trim_available: AtomicU64,
     hole_ranges: AtomicUsize,
     /// Bytes of live data that the pool can still take, including space that cleaning frees.
     capacity_left: AtomicU64,
-    /// Whether the pool's quota leaves less space than the disks.
+    /// Whether the pool's quota leaves less space for data than the disks do.
     is_at_quota: AtomicBool,
     /// Part of the reservations that the dirty data of their volumes does not cover
     /// ([`crate::accounting::limits`]).
     pub(crate) unclaimed: AtomicU64,
     /// Number of volumes with a reservation.
     pub(crate) promises: AtomicUsize,
-    /// Bytes that a pool with reservations keeps free in addition to them: half of the reserve.
-    /// This space exists, but so fragmented that reclaiming each piece would move much live data.
+    /// Bytes that a pool with reservations keeps free in addition to the reservations: half of the
+    /// reserve. This free space is so fragmented that reclaiming each piece of it would move much
+    /// live data.
     scattered: AtomicU64,
     /// Unreadable parts of the dataset directory.
     pub(crate) directory_losses: parking_lot::Mutex<DirectoryLosses>,
-    /// The pool's own record. Volumes inherit its properties.
+    /// Properties of the pool itself, which volumes inherit.
     pub(crate) own: RwLock<PoolOwn>,
-    /// Whether commits will free space: dead segments, or work for the cleaner.
+    /// Whether later commits will free space: there are dead segments, or segments for the cleaner.
     space_pending: AtomicBool,
-    /// Whether empty commits can still free space of any kind.
+    /// Whether commits without client changes can still free any space.
     commits_help: AtomicBool,
     fruit: parking_lot::Mutex<Fruit>,
     pub(crate) pressure: Pressure,
-    /// Newest txg that frees space.
+    /// Newest txg whose commit frees space.
     freeing: AtomicU64,
     /// Whether only the timer woke the committer.
     idle: AtomicBool,
@@ -166,7 +174,8 @@ pub(crate) struct Core {
     /// Signals commit progress. `Notify` wakes waiters in FIFO order. Within a tokio runtime a
     /// `watch` picks one at random, which would make simulations unreplayable.
     news: Notify,
-    /// Held by the task that writes the intent log. Tasks that wait for it form a group commit.
+    /// Held by the task that writes the intent log. Changes of tasks that wait for this lock are
+    /// logged together (group commit).
     pub(crate) log_writer: Mutex<()>,
     /// Held by the committing task.
     pub(crate) committer: Mutex<()>,
@@ -219,7 +228,8 @@ impl Core {
         self.dirty_blocks_max.load(Ordering::Acquire)
     }
 
-    /// The txg that new writes join. Holding any volume's lock keeps it unchanged.
+    /// The txg that new writes join. The number does not change while the caller holds the lock of
+    /// any volume.
     pub(crate) fn open_txg(&self) -> Txg {
         Txg(self.open_txg.load(Ordering::Acquire))
     }
@@ -229,7 +239,8 @@ impl Core {
         self.open_txg.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Recomputes the available space after a commit. `changed`: it contained a client's change.
+    /// Recomputes the available space after a commit. `changed`: the commit contained a client's
+    /// change.
     pub(crate) fn measure_after_commit(&self, changed: bool) {
         let (free, pending) = self.pool.free_segments();
         self.fruit.lock().note(changed, (free + pending) as u64);
@@ -286,8 +297,8 @@ impl Core {
         self.capacity_left.load(Ordering::Acquire)
     }
 
-    /// Bytes of `capacity_left` that are claimed: dirty data at its worst case, the uncovered part
-    /// of the reservations, and the space kept free in addition to reservations.
+    /// Bytes of `capacity_left` that are already claimed: the worst-case cost of dirty data, the
+    /// uncovered part of the reservations, and the space kept free in addition to reservations.
     pub(crate) fn claimed(&self) -> u64 {
         let charged = self.charged.load(Ordering::Acquire);
         charged + self.unclaimed.load(Ordering::Acquire) + self.beside_promises()
@@ -316,22 +327,22 @@ impl Core {
         self.directory_losses.lock().held()
     }
 
-    /// Effective compression of a volume with these properties of its own.
+    /// Effective compression of a volume on which `properties` are set.
     pub(crate) fn compression_of(&self, properties: &Properties) -> Compression {
         self.effective(COMPRESSION, properties)
     }
 
-    /// Whether the engine deduplicates writes to a volume with these properties.
+    /// Whether the engine deduplicates writes to a volume on which `properties` are set.
     pub(crate) fn dedupes(&self, properties: &Properties) -> bool {
         self.effective(DEDUPE, properties)
     }
 
-    /// Whether a volume with these properties refuses writes.
+    /// Whether a volume on which `properties` are set refuses writes.
     pub(crate) fn is_read_only(&self, properties: &Properties) -> bool {
         self.effective(READ_ONLY, properties)
     }
 
-    /// Effective value of a property for a volume with these properties of its own.
+    /// Effective value of a property for a volume on which `properties` are set.
     fn effective<T: Value>(&self, key: Key<T>, properties: &Properties) -> T {
         effective(key, &[properties, &self.own.read().record.properties])
     }
@@ -362,9 +373,9 @@ impl Core {
         self.pressure.decide(asked, dirty, self.dirty_max())
     }
 
-    /// Decides whether `blocks` more consecutive dirty blocks may be accepted. `nodes` bounds the
-    /// nodes that they make a txg write; a reservation of their volume covers `covered` bytes of
-    /// the cost.
+    /// Decides whether `blocks` more consecutive dirty blocks may be accepted. `nodes` limits the
+    /// nodes that the txg writes because of them. A reservation of their volume covers `covered`
+    /// bytes of the cost.
     pub(crate) fn admit(&self, blocks: u64, nodes: Nodes, covered: u64) -> Admission {
         self.admit_cost(blocks, nodes.cost(blocks), covered)
     }
@@ -373,19 +384,20 @@ impl Core {
     pub(crate) fn admit_cost(&self, blocks: u64, cost: u64, covered: u64) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         let charged = self.charged.load(Ordering::Acquire) + cost;
-        // Other tasks may have reduced their claims meanwhile, so `covered` can exceed `unclaimed`.
+        // `covered` can exceed `unclaimed`, because other tasks may have reduced `unclaimed` in the
+        // meantime.
         let kept = self.unclaimed.load(Ordering::Acquire).saturating_sub(covered);
         let kept = kept + self.beside_promises();
-        // A fully covered write skips this check, even if the pool's tables have grown a little
-        // since: the reserve absorbs that.
+        // A write whose cost the reservation covers completely skips this check, even if the pool's
+        // tables have grown a little since: the reserve absorbs that growth.
         if covered < cost && charged + kept > self.capacity_left() {
-            // The commit of dirty data may free the live data that it replaces.
+            // The commit of dirty data may free the live data that the dirty data replaces.
             let hopeless = dirty == 0 && !self.is_freeing();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
         if charged > self.available.load(Ordering::Acquire) {
-            // A covered write waits longer: also for segments of the pool's metadata, which other
-            // writes do not wait for.
+            // A write that the reservation covers waits longer: also for segments of the pool's
+            // metadata, which other writes do not wait for.
             let promised = covered == cost && self.commits_help.load(Ordering::Acquire);
             let hopeless = dirty == 0 && !promised && !self.space_is_coming();
             return if hopeless { Admission::Full } else { Admission::Wait };
@@ -400,7 +412,7 @@ impl Core {
         blocks == 0 || dirty == 0 || dirty + blocks <= self.dirty_max()
     }
 
-    /// Whether commits alone will free space.
+    /// Whether commits will free space without further changes by clients.
     pub(crate) fn space_is_coming(&self) -> bool {
         self.space_pending.load(Ordering::Acquire) || self.is_freeing()
     }
@@ -416,8 +428,8 @@ impl Core {
         self.freeing.fetch_max(txg.0, Ordering::AcqRel);
     }
 
-    /// Charges a TRIM. It frees space later, but first needs space for its nodes and for the
-    /// `blocks` of a record that it cuts.
+    /// Reserves space for a TRIM. A TRIM frees space later, but first needs space for its nodes and
+    /// for the `blocks` of a record that it covers only in part.
     pub(crate) fn admit_trim(&self, blocks: u64) -> bool {
         const NODES_COST: u64 = 64;
         let cost = (NODES_COST + blocks) * BLOCK_BYTES as u64;
@@ -426,7 +438,7 @@ impl Core {
             .is_ok()
     }
 
-    /// Hole ranges of the open txg, summed over all volumes.
+    /// Number of hole ranges in the open txg, summed over all volumes.
     pub(crate) fn hole_ranges(&self) -> usize {
         self.hole_ranges.load(Ordering::Acquire)
     }
@@ -438,7 +450,7 @@ impl Core {
         others + now
     }
 
-    /// Counts newly dirty blocks and charges their cost.
+    /// Counts newly dirty blocks and reserves `cost` bytes for them.
     pub(crate) fn add_dirty(&self, blocks: u64, cost: u64) {
         self.charged.fetch_add(cost, Ordering::AcqRel);
         let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
@@ -449,7 +461,7 @@ impl Core {
         }
     }
 
-    /// Releases the charges of a committed txg.
+    /// Releases the space that was reserved for the dirty data of a committed txg.
     pub(crate) fn uncharge(&self, bytes: u64) {
         let before = self.charged.fetch_sub(bytes, Ordering::AcqRel);
         assert!(before >= bytes, "charges are taken once and given back once");
@@ -496,10 +508,12 @@ impl Core {
         if is_committed() { Ok(()) } else { Err(self.dead().into()) }
     }
 
-    /// Waits for commits or for the poisoning of the pool, until `is_over` returns true.
+    /// Waits until `is_over` returns true; checks it after each commit and when the pool is
+    /// suspended.
     pub(crate) async fn news_until(&self, is_over: impl Fn() -> bool) {
         loop {
-            // Register before the check, so that no notification between the two is missed.
+            // Register before the check, so that no notification between the check and the wait is
+            // missed.
             let mut news = std::pin::pin!(self.news.notified());
             news.as_mut().enable();
             if is_over() {
@@ -515,12 +529,12 @@ impl Core {
         self.news.notify_waiters();
     }
 
-    /// Error of a poisoned pool.
+    /// Error of a suspended pool.
     pub(crate) fn dead(&self) -> PoolError {
         self.pool.check_alive().err().unwrap_or_else(|| self.pool.poison(&"the engine stopped"))
     }
 
-    /// Wakes all waiters after the pool is poisoned.
+    /// Wakes all waiters after the pool was suspended.
     pub(crate) fn announce_poison(&self) {
         self.progress.lock().poisoned = true;
         self.news.notify_waiters();

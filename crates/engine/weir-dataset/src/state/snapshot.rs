@@ -5,9 +5,10 @@
 //! Invariants:
 //! - a volume's snapshots are ordered by time;
 //! - a snapshot under destruction stays in the list until its last block is freed;
-//! - the source snapshot of a copy is stored as "destroying", so that no crash leaves it behind;
-//!   while `kept` is set, none of its blocks is freed;
-//! - the old head after a rollback remains as such a snapshot, under a name that no user sees.
+//! - the stored state of the source snapshot of a copy is "destroying", so that no crash leaves the
+//!   snapshot behind; while `kept` is set, none of its blocks is freed;
+//! - after a rollback the old head remains as a snapshot under destruction, with a name that no
+//!   user sees.
 
 use std::sync::Weak;
 
@@ -25,9 +26,10 @@ use crate::state::volume::{State, Volume, VolumeSpace};
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) record: DatasetRecord,
-    /// Whether the commit must write the record again.
+    /// Whether the commit must write the snapshot's directory entry again.
     pub(crate) dirty: bool,
-    /// Whether its blocks stay allocated although it is being destroyed, until a task releases it.
+    /// Whether the snapshot's blocks stay allocated although it is being destroyed, until the task
+    /// that uses it releases it.
     pub(crate) kept: bool,
     /// The open read-only view of the snapshot, if any.
     pub(crate) view: Weak<Volume>,
@@ -81,7 +83,7 @@ impl Snapshot {
     }
 }
 
-/// Snapshot-specific part of a snapshot's record.
+/// Snapshot-specific part of a snapshot's directory entry.
 pub(crate) fn moment(record: &DatasetRecord) -> &Moment {
     match &record.kind {
         DatasetKind::Snapshot(moment) => moment,
@@ -110,7 +112,7 @@ pub(crate) fn inherits(record: &DatasetRecord) -> Txg {
     descent(record).origin.map_or(Txg(0), |origin| origin.txg)
 }
 
-/// Adds the effect of a tree change to the volume's space counters.
+/// Adds the space that a tree change added or removed to the volume's counters.
 pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
     record.used_blocks = record.used_blocks.saturating_add_signed(delta.blocks);
     record.stored_units = record.stored_units.saturating_add_signed(delta.stored_units);
@@ -161,7 +163,8 @@ impl State {
         self.snapshots.iter_mut().find(|s| s.is_active() && s.record.name == name)
     }
 
-    /// Adds the effect of a tree change to the snapshots' counters. Returns the changed records.
+    /// Adds the space that a tree change added or removed to the snapshots' counters. Returns the
+    /// changed directory entries.
     pub(crate) fn account_snapshots(&mut self, delta: &Delta) -> Vec<DatasetRecord> {
         let mut touched = Vec::new();
         if delta.unique_units != 0
@@ -211,8 +214,8 @@ pub struct SnapshotId {
     pub name: String,
 }
 
-/// Snapshots and bookmarks of a volume that are newer than `snapshot`, which is one of its own or
-/// its origin.
+/// Snapshots and bookmarks of a volume that are newer than `snapshot`, which is a snapshot of the
+/// volume or its origin.
 pub(crate) fn newer_than(volume: &Volume, snapshot: &DatasetRecord) -> Vec<DatasetId> {
     let state = volume.state.lock();
     let at = state.snapshots.iter().position(|s| s.record.id == snapshot.id);

@@ -29,20 +29,20 @@ pub enum TakenBy {
     Schedule(u64),
     /// Replication run.
     Replication,
-    /// Stream received into this volume. The number keeps a promotion from assigning the snapshot
-    /// to the schedule of another volume.
+    /// Stream received into this volume. Because the number is stored, a promotion does not assign
+    /// the snapshot to the schedule of another volume.
     Received(DatasetId),
     /// User, after a rename or an explicit request.
     User,
 }
 
 impl TakenBy {
-    /// The user property, name and value.
+    /// The user property that stores this creator, as name and value.
     pub(crate) fn as_property(self) -> (String, String) {
         (TAKEN_BY.to_owned(), self.to_string())
     }
 
-    /// Reads the property. `None`: the snapshot belongs to a user.
+    /// Reads the creator from the user property. `None`: the snapshot belongs to a user.
     pub(crate) fn of(properties: &Properties) -> Option<Self> {
         let value = properties.user.get(TAKEN_BY)?;
         match value.split_once(' ') {
@@ -66,7 +66,7 @@ impl std::fmt::Display for TakenBy {
     }
 }
 
-/// Assigns a snapshot to the user. A snapshot without user properties already belongs to one.
+/// Assigns a snapshot to the user. A snapshot without user properties already belongs to a user.
 pub(crate) fn give_to_user(properties: &mut Properties) -> Outcome {
     if properties.user.is_empty() || TakenBy::of(properties) == Some(TakenBy::User) {
         return Outcome::Unchanged;
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(give_to_user(&mut taken), Outcome::Changed);
         assert_eq!(TakenBy::of(&taken), Some(TakenBy::User));
         assert_eq!(give_to_user(&mut taken), Outcome::Unchanged);
-        // The record has no space for another property.
+        // The directory entry has no space for another property.
         let mut full = Properties::default();
         full.user.extend((0..USER_PROPERTIES_MAX).map(|n| (format!("m:{n}"), String::new())));
         assert_eq!(give_to_user(&mut full), Outcome::Changed);

@@ -48,13 +48,13 @@ pub struct VolumeInfo {
     pub dedupe: bool,
     /// Written blocks that are not trimmed, in bytes, as of the last commit.
     pub used_bytes: u64,
-    /// Space that these blocks occupy on disk, one copy.
+    /// Space that these written blocks occupy on disk, without copies and parity.
     pub stored_bytes: u64,
     /// Part of `stored_bytes` that deduplication or block clones share with earlier blocks.
     pub shared_bytes: u64,
-    /// Wall clock of creation.
+    /// Time of creation, by the wall clock.
     pub created_unix_ms: u64,
-    /// Breakdown of its space.
+    /// Breakdown of the space of the volume and its snapshots.
     pub space: VolumeSpace,
 }
 
@@ -79,58 +79,59 @@ pub struct VolumeSpace {
 #[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
 pub(crate) struct State {
     pub(crate) record: DatasetRecord,
-    /// Whether the commit must write the record again.
+    /// Whether the commit must write the volume's directory entry again.
     pub(crate) record_dirty: bool,
     pub(crate) open: DirtyTable,
     /// Hole ranges of `open` that [`Core::hole_ranges`] includes.
     pub(crate) counted_holes: usize,
     pub(crate) syncing: Option<Arc<DirtyTable>>,
-    /// Incomplete records of log replay. The dirty tables hold complete records only.
+    /// Incomplete records of log replay. The dirty tables contain only complete records.
     pub(crate) partial: BTreeMap<u64, PartialRecord>,
     /// Records that block clones will replace once the earlier dirty data is committed.
     pub(crate) announced_clones: Vec<Range<u64>>,
     /// Block clones of the open txg. The commit applies them before the txg's other changes.
     pub(crate) clones: Vec<BlockClone>,
-    /// Destination records of block clones in the syncing txg, until it is durable.
+    /// Records that block clones of the syncing txg replace, until that txg is durable.
     pub(crate) syncing_clones: Vec<Range<u64>>,
-    /// Upper bound of the space that the clones of both txgs add to `used`.
+    /// Upper bound of the space that the clones of the open and the syncing txg add to `used`.
     pub(crate) cloning_bytes: u64,
     /// Changes not yet logged or committed, oldest first.
     pub(crate) queue: VecDeque<QueuedRecord>,
     pub(crate) queued_bytes: u64,
-    /// Newest txg whose records the log queue dropped. Only its commit makes them durable.
+    /// Newest txg of which the queue dropped intent log records. Only the commit of this txg makes
+    /// the dropped changes durable.
     pub(crate) overflow: Option<Txg>,
-    /// Last acknowledged change.
+    /// LSN of the last acknowledged change.
     pub(crate) acked: Lsn,
-    /// Last change of the syncing txg.
+    /// LSN of the last change in the syncing txg.
     pub(crate) syncing_acked: Lsn,
-    /// Last durable change; all earlier changes are durable too.
+    /// LSN of the last durable change; all earlier changes are durable too.
     pub(crate) durable: Lsn,
     pub(crate) history: CompressHistory,
     pub(crate) leaves: Leaves,
-    /// Ordered by time.
+    /// Snapshots of the volume, ordered by time.
     pub(crate) snapshots: Vec<Snapshot>,
-    /// Ordered by time.
+    /// Bookmarks of the volume, ordered by time.
     pub(crate) bookmarks: Vec<Mark>,
     /// Bookmarks that the open txg removes from the directory.
     pub(crate) forgotten: Vec<DatasetId>,
     /// Snapshot that the open txg creates at its end. The commit fills in the fields that depend on
     /// the tree.
     pub(crate) taking: Option<DatasetRecord>,
-    /// Whether the volume is an unfinished copy of another one. Until it is complete its stored
-    /// record says "destroying", no client sees it, and the engine frees none of its space.
+    /// Whether the volume is an unfinished copy of another volume. Until the copy is complete, its
+    /// stored state is "destroying", no client sees it, and the engine frees none of its space.
     pub(crate) is_coming: bool,
     /// Whether this volume shows a snapshot and is therefore not writable.
     pub(crate) is_view: bool,
     /// Whether writes are refused: the property is set on the volume or inherited from the pool.
     pub(crate) is_read_only: bool,
     pub(crate) limits: Limits,
-    /// Whether a stream is being received into it.
+    /// Whether a stream is being received into the volume.
     pub(crate) claimed: bool,
-    /// Smaller size whose cut-off range is being checked for data. During the check, commits do not
-    /// store this size and accesses end at it.
+    /// Requested smaller size of the volume, while the range beyond it is checked for data. During
+    /// the check, commits do not store this size, and accesses end at it.
     pub(crate) shrinking_to: Option<u64>,
-    /// Number of records before it grew, until a commit stores the new size.
+    /// Number of records before the volume grew, until a commit stores the new size.
     pub(crate) grown_from: Option<u64>,
 }
 
@@ -139,7 +140,7 @@ pub(crate) enum Source {
     Dirty(Dirty),
     /// In the committed tree, in the record at this pointer.
     Stored(BlockPtr),
-    /// In the committed tree; finding it requires reading nodes.
+    /// In the committed tree. To find it, nodes must be read first.
     Tree(TreeRoot),
 }
 
@@ -172,7 +173,7 @@ impl State {
         Nodes::left(self.record.root.height, self.size(), self.open.nodes)
     }
 
-    /// Whether its space is being freed.
+    /// Whether the volume was destroyed, so that its space is being freed.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.record.state == DatasetState::Destroying && !self.is_coming
     }
@@ -185,7 +186,7 @@ impl State {
         self.queued_bytes += payload.queued_bytes();
         self.queue.push_back(QueuedRecord { lsn: self.acked, txg, offset, payload });
         if self.queued_bytes > LOG_QUEUED_BYTES_MAX {
-            // A commit now costs less than logging; the cleared queue releases its memory.
+            // A commit now costs less than logging. The cleared queue releases its memory.
             self.queue.clear();
             self.queued_bytes = 0;
             self.overflow = Some(txg);
@@ -199,7 +200,8 @@ pub struct Volume {
     pub(crate) core: Arc<Core>,
     pub(crate) id: DatasetId,
     pub(crate) state: Mutex<State>,
-    /// Flushes in progress. The log writer includes the changes of volumes that have any.
+    /// Number of flushes in progress. The log writer includes the changes of each volume for which
+    /// this is not 0.
     pub(crate) flush_waiters: AtomicUsize,
 }
 
@@ -272,7 +274,7 @@ impl Volume {
         format!("{}/{}", self.core.pool.name(), state.record.name)
     }
 
-    /// Checks that the volume exists and that the access is within it.
+    /// Checks that the volume exists and that the range is within it.
     pub(crate) fn check(&self, state: &State, offset: u64, len: u64) -> Result<(), DatasetError> {
         if state.is_destroyed() {
             return Err(DatasetError::Destroyed { name: self.full_name(state) });
@@ -289,7 +291,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Checks that the volume is writable and that the change is within it.
+    /// Checks that the volume is writable and that the range of the change is within it.
     pub(crate) fn check_change(
         &self,
         state: &State,
@@ -345,7 +347,7 @@ impl Volume {
     }
 
     /// Puts blocks into the open txg without logging them. No log queue references the blocks, so
-    /// the table changes already dirty blocks in place.
+    /// the dirty table changes blocks that are already dirty in place.
     fn overwrite(&self, state: &mut State, first: u64, blocks: &[[u8; BLOCK_BYTES]]) {
         let added = (first..)
             .zip(blocks)
@@ -355,7 +357,7 @@ impl Volume {
         self.charge(state, added);
     }
 
-    /// Charges the space for blocks added to the open table.
+    /// Reserves pool space for blocks added to the open txg's dirty table.
     pub(crate) fn charge(&self, state: &mut State, added: u64) {
         let nodes = state.nodes();
         let cost = nodes.cost(added);
@@ -365,7 +367,7 @@ impl Volume {
         self.cover(state, cost);
     }
 
-    /// Charges the space for nodes that no new block accounts for.
+    /// Reserves pool space for nodes that the txg writes although no new block is below them.
     fn charge_nodes(&self, state: &mut State, nodes: u64) {
         if nodes > 0 {
             let cost = nodes * BLOCK;
@@ -433,7 +435,7 @@ impl Volume {
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
                 let all = self.count_holes(state);
-                // The other half is for TRIMs that arrive before the commit.
+                // Leave the other half of the limit to TRIMs that arrive before the commit.
                 if state.open.hole_ranges() >= HOLE_RANGES_MAX / 2
                     || all >= HOLE_RANGES_POOL_MAX / 2
                 {
@@ -452,11 +454,11 @@ impl Volume {
         self.core.count_holes(before, state.counted_holes)
     }
 
-    /// Waits for the next commit, which releases the charges of its dirty data.
+    /// Waits for the next commit, which releases the space reserved for the txg's dirty data.
     pub(crate) async fn wait_for_room(&self) -> Result<(), DatasetError> {
         let committed = self.core.pool.committed_txg();
-        // The commit of the syncing txg may release enough; the commit of the open txg certainly
-        // does.
+        // The commit of the syncing txg may release enough space; the commit of the open txg
+        // certainly does.
         self.core.want(self.core.open_txg());
         self.core.committed(committed.next()).await
     }
@@ -510,7 +512,7 @@ mod tests {
     use crate::state::engine::VolumeSpec;
 
     // Regression: during a slow commit, TRIMs created as many hole ranges as the pool had space for
-    // nodes: several GiB of memory on a 10 TiB pool.
+    // nodes. On a 10 TiB pool these took several GiB of memory.
     #[test]
     fn trims_of_many_ranges_wait_for_a_commit() {
         let (engine, ..) = engine();
@@ -520,7 +522,8 @@ mod tests {
         let trim = |range: u64| volume.try_zero(range * 2 * BLOCK, BLOCK).unwrap();
         let add = |ranges: Range<u64>| {
             let mut state = volume.state.lock();
-            // `try_zero` charges nodes, and this small pool has no space for that many.
+            // Set the ranges directly: `try_zero` reserves space for nodes, and this small pool has
+            // no space for that many.
             ranges.for_each(|range| assert_eq!(state.open.zero(range * 2..range * 2 + 1), 0));
         };
         let is_wanted = || engine.core.wanted() == engine.core.open_txg();

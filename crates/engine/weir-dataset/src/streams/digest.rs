@@ -27,7 +27,7 @@ const DIGEST_BLOCKS: u64 = DIGEST_BYTES / BLOCK_BYTES as u64;
 pub struct Digests {
     /// Size of the volume at the snapshot.
     pub size_bytes: u64,
-    /// One for each [`DIGEST_BYTES`], up to the end of the volume.
+    /// One digest for each [`DIGEST_BYTES`] of the volume, up to its end.
     pub digests: Vec<u128>,
 }
 

@@ -42,7 +42,7 @@ const BLOCKS_AT_ONCE: usize = 256;
 /// Destination and options of a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveSpec {
-    /// The volume's name inside the pool.
+    /// Name of the destination volume inside the pool.
     pub volume: String,
     /// Whether to roll the volume back first if it was changed since the base snapshot of the
     /// stream. Newer snapshots are destroyed.
@@ -54,25 +54,26 @@ pub struct ReceiveSpec {
     pub mark: Option<Mark>,
 }
 
-/// Sender of a stream. The volume that the stream creates and its final snapshot get this user
-/// property with the sender's address, in the txgs that create them. An existing volume takes the
-/// stream only if it has the mark, and only a snapshot with the mark becomes the origin of a new
-/// volume.
+/// Sender of a stream, recorded in a user property. The volume that the stream creates and its
+/// final snapshot get this property with the sender's address, in the txgs that create them. An
+/// existing volume accepts the stream only if it has the property with that address, and only such
+/// a snapshot becomes the origin of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Name of the user property. Its value may contain several addresses, separated by commas.
+    /// Name of the user property that records the sender. Its value may contain several addresses,
+    /// separated by commas.
     pub property: String,
     /// The sender's address.
     pub address: IpAddr,
 }
 
 impl Mark {
-    /// The user property to set on the datasets that the stream creates.
+    /// Returns the user property to set on the datasets that the stream creates.
     fn as_property(&self) -> (String, String) {
         (self.property.clone(), self.address.to_string())
     }
 
-    /// True if these properties contain the mark.
+    /// True if these properties name the sender.
     fn is_on(&self, properties: &Properties) -> bool {
         let value = properties.user.get(&self.property).map_or("", String::as_str);
         value.split(',').any(|address| address.trim().parse() == Ok(self.address))
@@ -97,7 +98,7 @@ pub struct Received {
     pub snapshot: String,
     /// Record size; `counts` is in records of this size.
     pub record_size: RecordSize,
-    /// Contents of the stream.
+    /// Number of records and bytes in the stream.
     pub counts: StreamCounts,
 }
 
@@ -106,18 +107,18 @@ pub struct Received {
 pub struct Receiver {
     engine: Arc<Engine>,
     spec: ReceiveSpec,
-    /// Whether the snapshot belongs to a user, so that no schedule destroys it.
+    /// Whether the received snapshot belongs to a user, so that no schedule destroys it.
     by_user: bool,
     reader: StreamReader,
     claim: Option<Claim>,
-    /// Plan of a dry run.
+    /// Header and destination of a stream that a dry run checks.
     judged: Option<Judged>,
     rolled_back: bool,
     end: Option<StreamCounts>,
     received_bytes: u64,
 }
 
-/// Plan of a stream that is only checked.
+/// A stream that is only checked.
 struct Judged {
     begin: StreamBegin,
     is_new: bool,
@@ -143,7 +144,7 @@ impl Drop for Claim {
     }
 }
 
-/// Resume token of the stream into this volume.
+/// Resume token of the unfinished stream into this volume.
 fn token(record: &DatasetRecord) -> Option<ResumeToken> {
     let Receiving { to, from, next_record, .. } = *descent(record).receiving.as_ref()?;
     Some(ResumeToken { to, from, next_record })
@@ -158,7 +159,8 @@ impl Receiver {
         Self { engine, spec, by_user, reader, claim, judged, rolled_back, end, received_bytes }
     }
 
-    /// As [`Self::new`]. The snapshot belongs to a user, so that no schedule destroys or counts it.
+    /// As [`Self::new`], but the received snapshot belongs to a user, so that no schedule destroys
+    /// or counts it.
     pub fn for_user(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         Self { by_user: true, ..Self::new(engine, spec) }
     }
@@ -351,8 +353,8 @@ impl Receiver {
 }
 
 impl Volume {
-    /// Name of the final snapshot of an unfinished stream into the volume, being received or
-    /// interrupted.
+    /// Name of the final snapshot of an unfinished stream into the volume. The stream is being
+    /// received or was interrupted.
     pub fn receiving(&self) -> Option<String> {
         let state = self.state.lock();
         if state.is_view {
@@ -485,7 +487,8 @@ impl Engine {
         .await
     }
 
-    /// Record of the snapshot with this guid, of the volume itself or its origin.
+    /// Directory entry of the snapshot with this guid, which is a snapshot of the volume or its
+    /// origin.
     pub(super) fn standing_at(&self, volume: &Volume, guid: u64) -> Option<DatasetRecord> {
         let origin = {
             let state = volume.state.lock();
@@ -498,7 +501,7 @@ impl Engine {
         self.find_snapshot(|s| s.record.id == origin.snapshot && s.moment().guid == guid)
     }
 
-    /// Finds the first active snapshot that `is` accepts.
+    /// Finds the first active snapshot for which `is` returns true.
     pub(super) fn find_snapshot(&self, is: impl Fn(&Snapshot) -> bool) -> Option<DatasetRecord> {
         self.volumes().into_iter().find_map(|volume| {
             let state = volume.state.lock();

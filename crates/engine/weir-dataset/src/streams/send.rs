@@ -1,4 +1,4 @@
-//! Send: writes a snapshot, or its difference to an older one, as a stream.
+//! Send: writes a snapshot, or its difference to an older snapshot, as a stream.
 //!
 //! weir-format defines the stream; the caller transfers it; `receive` applies it.
 //!
@@ -27,7 +27,7 @@ use crate::state::mark::Mark;
 use crate::state::snapshot::{Snapshot, SnapshotId, descent};
 use crate::state::volume::Volume;
 
-/// Blocks read together: two device reads if they are adjacent.
+/// Blocks read as one group: two device reads if the blocks are adjacent.
 const BLOCKS_AT_ONCE: usize = 512;
 
 /// Groups read concurrently. With [`BLOCKS_AT_ONCE`] they need at most 8 MiB of memory, plus the
@@ -40,12 +40,13 @@ const ESTIMATE_POINTERS_MAX: usize = 32_768;
 /// Description of a stream to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendSpec {
-    /// The snapshot.
+    /// Snapshot whose content the stream has.
     pub snapshot: SnapshotId,
     /// Base of an incremental stream: an older snapshot that the receiver has, of the same volume
     /// or of an origin.
     pub from: Option<SendFrom>,
-    /// Resume position of an interrupted stream. The token names the base itself.
+    /// Position at which an interrupted stream resumes. The token already identifies the base, so
+    /// `from` is not needed.
     pub resume: Option<ResumeToken>,
 }
 
@@ -63,7 +64,7 @@ pub struct Sending {
     view: Arc<Volume>,
     begin: StreamBegin,
     root: TreeRoot,
-    /// Blocks born by this txg are not sent.
+    /// Blocks born in this txg or earlier are not sent.
     after: Txg,
     estimate_bytes: u64,
 }
@@ -79,8 +80,8 @@ impl Sending {
         self.estimate_bytes
     }
 
-    /// Parameters of the tree diff. It skips nodes born by `after`, with everything below them. In
-    /// other nodes it returns every hole, because the previous content is unknown.
+    /// Parameters of the tree diff. The diff skips nodes born by `after`, with everything below
+    /// them. From other nodes it returns every hole, because it does not know the previous content.
     fn what(&self, bug: PlantedBug) -> DiffSpec {
         let (mut from, mut holes) = (self.begin.first_record, self.begin.from.is_some());
         if bug == PlantedBug::ResumeSkips && from > 0 {
@@ -91,14 +92,15 @@ impl Sending {
     }
 }
 
-/// Base of a stream: an older snapshot, or the bookmark of one.
+/// Base of a stream: an older snapshot, or a bookmark of such a snapshot.
 struct Older {
     guid: u64,
     txg: Txg,
     is_clone: bool,
 }
 
-/// Changes sent together: first record, number of records, and the pointer or a hole.
+/// Changes that are sent together. For each: the first record, the number of records, and the
+/// pointer or a hole.
 type Changes = Vec<(u64, u64, BlockPtr)>;
 
 /// As [`Changes`], with verified stored bytes; `None` for a hole.
@@ -217,8 +219,8 @@ impl Engine {
         Some(Older { guid: mark.guid, txg: mark.txg, is_clone })
     }
 
-    /// Finds the snapshot that `is` accepts among the ancestors of a snapshot: older ones of its
-    /// volume, and of the volumes of its origins.
+    /// Finds the snapshot for which `is` returns true among the ancestors of a snapshot: older
+    /// snapshots of its volume, and of the volumes of its origins.
     fn older(
         &self,
         of: &Arc<Volume>,
@@ -231,7 +233,7 @@ impl Engine {
                 let state = volume.state.lock();
                 let at = state.snapshots.iter().position(|s| s.record.id == newest)?;
                 // A snapshot cannot be the base of its own stream, but an origin can be the base of
-                // its clone's.
+                // the stream of its clone.
                 let older = &state.snapshots[..at + usize::from(is_clone)];
                 let fits = |s: &&Snapshot| s.is_active() && is(&state.record, s);
                 if let Some(found) = older.iter().find(fits) {
@@ -294,7 +296,8 @@ impl Engine {
         let mut ended = false;
         loop {
             while !ended && reads.len() < GROUPS_IN_FLIGHT {
-                // Keep the position: the diff moves past an unreadable node.
+                // Save the position before the call, because the diff moves past an unreadable
+                // node.
                 let from = walk.position();
                 let next = next_changes(&mut walk, sending).await;
                 let size = sending.begin.record_size;
@@ -338,7 +341,7 @@ impl Engine {
     }
 }
 
-/// Returns the next changes in ascending order; none at the end.
+/// Returns the next changes in ascending order; an empty list at the end.
 async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes, DatasetError> {
     let records = sending.begin.record_size.records_in(sending.begin.size_bytes);
     let most = (BLOCKS_AT_ONCE / sending.begin.record_size.blocks() as usize).max(1);

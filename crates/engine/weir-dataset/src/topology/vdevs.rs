@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - one change of the pool's topology runs at a time, never concurrently with a change of volumes;
-//! - the evacuation of a vdev begins only if all reserved and charged space fits on the other
-//!   vdevs;
+//! - the evacuation of a vdev begins only if the other vdevs have space for all reservations and
+//!   all dirty data;
 //! - an evacuating vdev is emptied in the background, also after an import, and then removed.
 
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::state::engine::Engine;
 use crate::state::outcome::Outcome;
 use crate::state::timer::Timer;
 
-/// Maximum commits to move the intent log to or from a vdev. Normally two suffice: the first
-/// commits the changes logged meanwhile, the second moves the log.
+/// Maximum number of commits to move the intent log to or from a vdev. Normally two suffice: the
+/// first commits the changes that were logged since the move began, the second moves the log.
 const LOG_MOVES_IN_TXGS: usize = 4;
 /// Pause between commits that only wait for freed segments or for space.
 const EVACUATION_WAIT: Duration = Duration::from_millis(100);
@@ -46,8 +46,8 @@ impl Engine {
         self.pool().check_alive()?;
         let vdev = self.pool().add_vdev(spec, guid).await?;
         // The commits write an uberblock to the new disks, move the log to a new log vdev, and
-        // update the space for writers. The log moves with the first commit that finds none of its
-        // batches needed.
+        // update the space available to writers. The log moves with the first commit after which no
+        // batch on the old vdev is needed.
         for _ in 0..LOG_MOVES_IN_TXGS {
             self.commit_now().await?;
             if spec.role != VdevRole::Log || self.pool().log_is_on(vdev) {
@@ -96,10 +96,10 @@ impl Engine {
         Ok(Outcome::Changed)
     }
 
-    /// Removes a vdev from the pool if it is empty. Returns whether it did.
+    /// Removes a vdev from the pool if the vdev is empty. Returns whether it was removed.
     async fn leave_if_empty(&self, vdev: u16) -> Result<bool, DatasetError> {
-        // A running commit may be moving the log to this vdev. Segments freed by a write-out are
-        // free only once it is committed.
+        // Wait for a running commit: it may be moving the log to this vdev, and segments freed by
+        // its write-out are free only once it is committed.
         let _committer = self.core.committer.lock().await;
         let leaves = self.pool().can_leave(vdev);
         if leaves {
@@ -114,7 +114,8 @@ impl Engine {
         pool.check_removable(vdev)?;
         pool.set_vdev_open(vdev, false);
         self.core.measure_space();
-        // Writes accepted meanwhile may have been charged against this vdev's space.
+        // The space of this vdev may have been counted for writes that were accepted in the
+        // meantime.
         if let Err(unreserved_bytes) = self.core.keeps_promises() {
             pool.set_vdev_open(vdev, true);
             self.core.measure_space();
@@ -135,7 +136,8 @@ impl Engine {
         Ok(if stays { Outcome::Changed } else { Outcome::Unchanged })
     }
 
-    /// Lets every vdev use the full size of its disks. Returns the bytes gained for data.
+    /// Lets every vdev use the full size of its disks. Returns the bytes that the pool gains for
+    /// data.
     #[boxed(?Send)]
     pub async fn expand(&self) -> Result<u64, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -167,7 +169,7 @@ impl Engine {
         joined.map(|()| true)
     }
 
-    /// Makes one step of the evacuation. False if there is nothing to do.
+    /// Makes one step of the evacuation. Returns false if there is nothing to do.
     pub(crate) async fn evacuate(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
         let before = self.pool().evacuations();
         if !before.iter().any(|left| left.segments > left.stuck || left.segments == 0) {

@@ -18,8 +18,8 @@ use crate::objects::range_set::RangeSet;
 use crate::state::volume::Volume;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Maximum records and damaged ranges visited in one call. For a longer range the answer ends
-/// early.
+/// Maximum number of records and damaged ranges that one call visits. For a longer range the result
+/// ends early.
 const BLOCKS_MAX: usize = 1 << 18;
 
 /// Range of data, or a hole.
@@ -65,7 +65,7 @@ impl Volume {
     ) -> Result<Vec<Extent>, DatasetError> {
         let first = offset / BLOCK;
         let mut end = (offset + len).div_ceil(BLOCK);
-        // Copy the dirty ranges and the root under one lock, before the tree walk.
+        // Copy the dirty ranges and the root under one lock, before the tree is read.
         let (root, size, overlay) = {
             let state = self.state.lock();
             self.check(&state, offset, len)?;
@@ -82,7 +82,7 @@ impl Volume {
         let mut insert = |records: Range<u64>| {
             let blocks = size.blocks_of(&records);
             seen += 1;
-            // Each data range yields two extents: itself and the hole before it.
+            // Each data range yields two extents: the range, and the hole before it.
             if seen > BLOCKS_MAX || data.len() * 2 > max + 2 {
                 stopped_at = Some(blocks.start);
                 return false;

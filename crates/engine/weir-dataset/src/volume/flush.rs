@@ -74,7 +74,8 @@ impl Volume {
         let mut records: Vec<QueuedRecord> = Vec::new();
         for record in &state.queue {
             let bytes = record.payload.queued_bytes() as usize;
-            // Only a zero has several parts; the parts after the first are two blocks at most.
+            // Only a zeroing change has several parts; the parts after the first have two blocks at
+            // most.
             let is_begun = |last: &QueuedRecord| last.lsn == record.lsn;
             if bytes > *room && !records.last().is_none_or(is_begun) {
                 break;
@@ -128,7 +129,8 @@ impl Engine {
         }
     }
 
-    /// Logs one batch: the queue of `first`, then of every other volume with a waiting flush.
+    /// Logs one batch: the queued changes of volume `first`, then those of every other volume with
+    /// a waiting flush.
     #[boxed(?Send)]
     async fn log_round(&self, first: weir_base::DatasetId) -> Result<(), DatasetError> {
         let mut volumes: Vec<Arc<Volume>> =
@@ -188,8 +190,8 @@ fn push(builder: &mut BatchBuilder, volume: &Volume, record: &QueuedRecord) {
     }
 }
 
-/// Suspends the pool if a log write is dropped before it returns: the batch may or may not be on
-/// disk, so later batches must not follow it.
+/// Suspends the pool if the future of a log write is dropped before it completes: the batch may or
+/// may not be on disk, so later batches must not follow it.
 struct DropGuard<'a> {
     core: &'a Core,
     armed: bool,
@@ -218,8 +220,8 @@ mod tests {
 
     const BLOCK: u64 = BLOCK_BYTES as u64;
 
-    /// A zero that begins and ends within blocks has three records. If a batch held only the first,
-    /// a crash after it would leave a part of the zero.
+    /// A zeroing change that begins and ends within blocks has three log records. If a batch held
+    /// only the first, a crash after it would leave only a part of the change.
     #[test]
     fn batch_holds_all_parts_of_a_change_or_none() {
         let (_engine, _, b) = engine();

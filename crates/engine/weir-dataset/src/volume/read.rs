@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - newest content first: open table, syncing table, tree;
-//! - a read takes the root under the same hold of the lock that finds no newer content in the
-//!   tables, so it misses no write;
+//! - a read checks the tables for newer content and takes the root without releasing the lock in
+//!   between, so it misses no write;
 //! - the segments of a root may be reused while a read waits; the read then restarts.
 
 use async_recursion::async_recursion as boxed;
@@ -21,15 +21,15 @@ use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Maximum restarts of a read after its segments were reused. Each restart requires several commits
-/// in between, so more restarts mean a fault.
+/// Maximum number of restarts of a read because its segments were reused. Each restart requires
+/// several commits in between, so a larger number means a fault.
 const RESTARTS_MAX: usize = 8;
 
-/// Blocks looked up under one hold of the lock: enough to amortise it, and few enough that writers
-/// on other threads notice no delay.
+/// Blocks looked up each time the lock is held: enough to amortise the locking, and few enough that
+/// writers on other threads notice no delay.
 const BATCH: usize = 32;
 
-/// Content of a block in memory.
+/// Content of a block, as far as memory has it.
 enum InMemory {
     Data(Block),
     Zeros,
@@ -70,8 +70,8 @@ fn fill(out: &mut [u8], piece: &Piece, block: Option<&Block>) {
 }
 
 impl Volume {
-    /// Reads if everything is in memory. On `Ok(false)` the caller uses [`Self::read`], and the
-    /// content of `out` is unspecified.
+    /// Reads the range if all of it is in memory. On `Ok(false)` the caller uses [`Self::read`],
+    /// and the content of `out` is unspecified.
     pub fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, DatasetError> {
         let mut found: [Option<Block>; BATCH] = [const { None }; BATCH];
         let mut done = 0;
@@ -101,7 +101,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Appends a handle for each block of an aligned range if everything is in memory. On
+    /// Appends a handle for each block of an aligned range if all of the range is in memory. On
     /// `Ok(false)` the caller uses [`Self::read`], and the content of `blocks` is unspecified.
     pub fn try_share(
         &self,
@@ -162,8 +162,8 @@ impl Volume {
                     if self.is_listed(&blocks) {
                         break;
                     }
-                    // A commit rewrote the tree or the record meanwhile, and both are intact on
-                    // disk.
+                    // A commit replaced the tree or the record during the read, and both are intact
+                    // on disk.
                 }
                 _ => break,
             }

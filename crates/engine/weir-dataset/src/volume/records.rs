@@ -9,7 +9,7 @@
 //! Invariants:
 //! - a dirty table holds complete records; each is either data or a hole;
 //! - loading a record into a table changes no content: the load is neither logged nor acknowledged,
-//!   and is charged like any record.
+//!   and pool space is reserved for the record as for any other.
 
 use std::ops::Range;
 
@@ -27,14 +27,15 @@ use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Content of a record read under this root. `None`: a hole.
+/// Root of a tree, and content of a record that was read under this root. `None`: the record is a
+/// hole.
 type Known = (TreeRoot, Option<Vec<Block>>);
 
 /// Present content of a record.
 enum Old {
     Hole,
     Blocks(Vec<Block>),
-    /// Not read yet. It must be looked up under this root.
+    /// The record was not read yet and must be looked up under this root.
     Unread(TreeRoot),
 }
 
@@ -43,8 +44,8 @@ impl State {
         VolumeSize { bytes: self.record.size_bytes, record: self.record.record_size }
     }
 
-    /// Whether the open txg's table already holds every record that a change of these blocks covers
-    /// only partly.
+    /// Whether the dirty table of the open txg already has every record that a change of these
+    /// blocks covers only in part.
     pub(crate) fn is_ready(&self, blocks: &Range<u64>, kind: PartialChange) -> bool {
         let size = self.record.record_size;
         size.is_block() || size.cut(blocks).all(|record| self.has_record(record, kind))
@@ -58,8 +59,8 @@ impl State {
         }
     }
 
-    /// Upper bound of the blocks that a write adds to the open txg, without its partly covered
-    /// records.
+    /// Upper bound of the blocks that a write adds to the open txg, without the records that it
+    /// covers only in part.
     pub(crate) fn adds(&self, blocks: &Range<u64>) -> u64 {
         let whole = self.record.record_size.inside(blocks);
         (whole.end - whole.start) * self.record.record_size.blocks()
@@ -95,9 +96,10 @@ impl State {
 pub(crate) struct Change {
     pub(crate) blocks: Range<u64>,
     pub(crate) kind: PartialChange,
-    /// Number of records that it covers completely.
+    /// Number of records that the change covers completely.
     pub(crate) whole: u64,
-    /// Records that it covers partly, two at most. It needs the rest of their content.
+    /// Records that the change covers only in part, at most two. The rest of their content must be
+    /// read first.
     pub(crate) cut: Vec<u64>,
 }
 
@@ -171,9 +173,8 @@ impl Volume {
             };
             match obstacle {
                 Obstacle::Unread(record, root) => match self.read_old(root, record).await {
-                    // The segment was reused during the read: look the record up again. Under a
-                    // root that is still current, the pointer refers to a segment that never
-                    // existed.
+                    // The segment was reused during the read: look the record up again. If the root
+                    // is still current, the pointer instead names a segment that never existed.
                     Err(PoolError::NoSegment { .. }) if self.state.lock().record.root != root => {}
                     found => drop(known.insert(record, (root, found?))),
                 },
@@ -203,7 +204,7 @@ impl Volume {
             }
             match state.old(&self.core.pool, record, known.get(&record))? {
                 Old::Unread(root) => return Ok(Some(Obstacle::Unread(record, root))),
-                // Wait for the clone of this range.
+                // Wait for the commit of the clone that replaces this record.
                 _ if state.is_becoming_clone(size.first_block(record)) => {
                     return Ok(Some(Obstacle::Wait));
                 }
@@ -299,8 +300,8 @@ impl Volume {
         self.charge(state, added);
     }
 
-    /// Makes completely covered records of the open txg holes, and zeros the blocks of partly
-    /// covered ones. Returns the number of data blocks removed.
+    /// Makes records of the open txg holes if the range covers them completely, and zeros the
+    /// blocks of partly covered ones. Returns the number of data blocks removed.
     pub(crate) fn zero_in_open(state: &mut State, blocks: &Range<u64>) -> usize {
         let size = state.record.record_size;
         let whole = size.blocks_of(&size.inside(blocks));

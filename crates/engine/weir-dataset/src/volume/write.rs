@@ -2,8 +2,8 @@
 //!
 //! `state::volume` has the calls that never wait; `records` loads partly covered records.
 //!
-//! A change joins the open txg and the log queue under one hold of the volume's lock, so it is in
-//! one txg and in one log batch: a crash leaves all of it or nothing.
+//! A change joins the open txg and the log queue without a release of the volume's lock in between,
+//! so it is in one txg and in one log batch: a crash leaves all of the change or nothing.
 //!
 //! Invariants:
 //! - a write of up to [`ATOMIC_WRITE_BYTES_MAX`] is one change, at any alignment;
@@ -77,7 +77,7 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Self::write`], for whole blocks and without a copy.
+    /// As [`Self::write`], for whole blocks, which are not copied.
     #[boxed(?Send)]
     pub async fn write_blocks(
         &self,
@@ -167,7 +167,7 @@ impl Volume {
     /// Makes a range read as zeros and frees its space (TRIM and WRITE ZEROES alike).
     ///
     /// # Durability
-    /// None until a flush. A crash leaves all of it or nothing.
+    /// None until a flush. A crash leaves all of the change or nothing.
     ///
     /// # Errors
     /// `Full` if not even the reserve has space for the changed nodes.
@@ -203,7 +203,7 @@ impl Volume {
     }
 }
 
-/// Returns a block of the open txg with a part of it replaced. `None`: the block is a hole.
+/// Returns a block of the open txg in which a part is replaced. `None`: the block is a hole.
 fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
     let (block, at) = (offset / BLOCK, (offset % BLOCK) as usize);
     match state.open.get(block) {
@@ -217,7 +217,7 @@ fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
     }
 }
 
-/// See [`Volume::together`].
+/// Number of bytes that one change covers; see [`Volume::together`].
 fn together(size: RecordSize, offset: u64, len: u64) -> u64 {
     if len <= ATOMIC_WRITE_BYTES_MAX {
         return len;

@@ -279,7 +279,7 @@ fn scrub_lists_lost_data_and_removes_restored_data() {
         assert_eq!(pool.listed(), ["v 3+1 itself@monday"], "no client met it");
         pool.scrub();
         assert_eq!(pool.listed(), ["v 3+1 itself@monday"], "it is there still");
-        // Like a disk that reconnects with a good copy.
+        // Restore the block, as if a disk with a good copy had reconnected.
         pool.flip(3, 1);
         pool.reopen();
         assert!(Pool::reads(&pool.volume("v"), 3));

@@ -257,7 +257,7 @@ fn stale_label_of_another_pool_on_a_longer_disk_is_erased() {
     assert_holds(&engine, &data(1), "the attached disk alone");
     drop(engine);
 
-    // The same for a disk of a new pool.
+    // Creating a pool on the longer disk also erases the old label at the end of that disk.
     drop(made(VdevKind::Mirror, &[b.clone(), longer.clone()]));
     assert_eq!(states(&open(&[&b, &longer]).unwrap()).len(), 2);
     assert!(open(&[&longer]).unwrap().pool().guid() < Guid(500));

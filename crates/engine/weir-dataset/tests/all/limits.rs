@@ -18,7 +18,8 @@ use weir_format::Compression;
 const MEMORY_BYTES: u64 = 16 << 20;
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Space that a pool with reservations keeps free in addition: half of the reserve of 12 segments.
+/// Space that a pool with reservations keeps free in addition to the reservations: half of the
+/// reserve of 12 segments.
 const BESIDE: u64 = 6 * MIB;
 
 struct Pool {

@@ -22,14 +22,14 @@ const AT: usize = 1;
 const ROUNDS_MAX: usize = 400;
 const RECORD: RecordSize = RecordSize::from_shift(2).expect("four blocks");
 
-/// The entry that a row expects on the damage list.
+/// The entry that a test case expects on the damage list.
 enum Lost {
     /// This block in the head of a volume.
     Block(&'static str, usize),
     /// This block in the snapshot of `b` only.
     OfSnapshot(usize),
     Part(PoolPart),
-    /// Any entry; the row itself checks it.
+    /// Any entry; the test case checks it itself.
     Anything,
 }
 

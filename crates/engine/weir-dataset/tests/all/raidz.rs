@@ -118,7 +118,8 @@ fn row_with_too_many_unreadable_strips_is_damaged_data() {
     let error = now(volume.read(0, &mut out)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Data, "{error}");
     engine.pool().check_alive().unwrap();
-    // A disk whose label is unreadable too counts as missing, and its data may return with it.
+    // A disk whose label is unreadable as well counts as missing. When the disk reconnects, its
+    // data may be readable again.
     faults.fail(DeviceOp::Read);
     let error = now(volume.read(0, &mut out)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -68,8 +68,9 @@ fn damage_of_an_earlier_scan_step_does_not_reach_the_parity() {
     now(volume.write(0, &data)).unwrap();
     now(engine.commit()).unwrap();
 
-    // The first step of a busy pool ends inside the second row, in its second strip. The damaged
-    // block is before that offset. The strips that reconstruct it are on both sides of it.
+    // The first scan step in a busy pool ends in the second strip of the second row. The damaged
+    // block is before that offset, and the strips from which it is reconstructed are on both sides
+    // of the offset.
     let (bad, helper) = (ROW_BLOCKS + 2, ROW_BLOCKS + 16 + 2);
     assert!(bad < SCAN_BLOCKS_BUSY - 1 && SCAN_BLOCKS_BUSY < 2 * ROW_BLOCKS);
     let block = |number: usize| &data[number * BLOCK..(number + 1) * BLOCK];

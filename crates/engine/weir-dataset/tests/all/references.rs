@@ -4,7 +4,7 @@
 //! Crashes and concurrency are in weir-sim.
 //!
 //! Invariant: at regular intervals every block of every volume and snapshot equals the model, and
-//! every reference count, counter and account equals the result of a tree walk.
+//! every reference count, counter and account equals the result of a traversal of all trees.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -290,7 +290,7 @@ impl Bench {
         if Self::unless_in_use(now(self.engine.destroy_volume(&name, true))) {
             self.volumes.remove(&name);
             self.snapshots.retain(|(of, _), _| *of != name);
-            // Like a client that reconnects later.
+            // Create the volume again, like a client that reconnects later.
             if !self.volumes.contains_key("a") && self.below(2) == 0 {
                 self.make("a");
             }

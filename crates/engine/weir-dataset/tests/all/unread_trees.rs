@@ -3,7 +3,7 @@
 //!
 //! The damage in the meantime is in `metadata_trees`, crashes and load in weir-sim.
 //!
-//! Invariant: only the administrator gives up data that a later import may be able to read.
+//! Invariant: only the administrator abandons data that a later import may be able to read.
 
 use std::ops::Range;
 
@@ -189,7 +189,7 @@ fn remap_tables_are_used_again_when_they_become_readable() {
     bench.destroy_all();
 }
 
-/// The pool always kept lost parts of the segment table; this test covers that.
+/// Unreadable parts of the segment table were never dropped, and must still not be.
 #[test]
 fn segments_are_used_again_when_their_entries_become_readable() {
     for level in [0, 1] {

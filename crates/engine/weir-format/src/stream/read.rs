@@ -34,7 +34,7 @@ enum Expect {
 /// Reads one stream.
 pub struct StreamReader {
     bytes: Vec<u8>,
-    /// Number of bytes in `bytes` that were consumed.
+    /// Number of bytes of `bytes` that were already consumed.
     used: usize,
     expect: Expect,
     chain: Chain,
@@ -43,7 +43,7 @@ pub struct StreamReader {
     offset: u64,
     /// Number and offset of the frame that was returned last.
     last: (u64, u64),
-    /// Lowest record that may come next, and the number of records in the volume.
+    /// Lowest record number that may come next, and the number of records in the volume.
     next: u64,
     records: u64,
     record_size: RecordSize,
@@ -104,7 +104,8 @@ impl StreamReader {
         }
     }
 
-    /// Refuses the frame that was returned last, for a fault that only the caller can detect.
+    /// Refuses the frame that was returned last, because of a fault that only the caller can
+    /// detect.
     pub fn refuse_last(&mut self, source: FormatError) -> StreamError {
         (self.frame, self.offset) = self.last;
         self.fail(source.into())
@@ -129,7 +130,7 @@ impl StreamReader {
 
     fn try_next(&mut self) -> Result<Option<StreamFrame>, StreamFault> {
         if self.expect == Expect::Preamble {
-            // Refuse other data at the first byte that differs.
+            // Refuse a stream of another format at the first byte that differs.
             if !self.rest().iter().zip(&MAGIC).all(|(a, b)| a == b) {
                 return Err(StreamFault::Magic);
             }

@@ -12,8 +12,8 @@ use crate::bytes::Writer;
 use crate::compression::Codec;
 use crate::layout::PACK_BYTES;
 
-/// Reserve of a frame's buffer above the wanted payload: header, checksum, and the excess of the
-/// last change.
+/// Space of a frame's buffer above the wanted payload: header, checksum, and the part of the last
+/// change that exceeds the wanted payload.
 const FRAME_ROOM_BYTES: usize = 8 << 10;
 
 /// Writes one stream.
@@ -21,9 +21,9 @@ pub struct StreamWriter {
     chain: Chain,
     /// Header space and payload of the next changes frame.
     changes: Writer,
-    /// A hole that may still grow: start and end.
+    /// Start and end of a hole that later changes may still extend.
     hole: Option<(u64, u64)>,
-    /// Lowest record that may be added next.
+    /// Lowest record number that may be added next.
     next: u64,
     counts: StreamCounts,
 }

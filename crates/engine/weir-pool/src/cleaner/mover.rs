@@ -44,7 +44,7 @@ struct Living<'a> {
 /// Runs of neighbours that are read concurrently.
 type Batch<'a> = Vec<Vec<Living<'a>>>;
 
-/// Result for a part of a victim; the parts of one victim are consecutive.
+/// Result for a part of a victim. The parts of one victim follow one another.
 struct Part<T> {
     victim: Victim,
     is_last: bool,
@@ -167,8 +167,8 @@ impl Pool {
         Part { victim, is_last, found }
     }
 
-    /// Reads a run with one device read. A block that is wrong in it is read again by itself, from
-    /// every leg if necessary.
+    /// Reads a run of neighbouring blocks with one device read. A block that fails its checksum is
+    /// read again alone, from every leg if necessary.
     async fn read_living(&self, run: &[Living<'_>]) -> Result<Stored, PoolError> {
         let (mut bufs, mut places) = (Vec::with_capacity(1), Vec::with_capacity(run.len()));
         let span = if run.len() > 1 {

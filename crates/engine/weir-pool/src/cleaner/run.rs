@@ -28,8 +28,8 @@ use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::Roots;
 use crate::txg::write_out::WriteOut;
 
-/// Segments that one commit may gain in addition to twice the bytes that it wrote: enough to catch
-/// up, without a long delay of writers.
+/// Segments that one commit may free in addition to twice the bytes that it wrote: enough for the
+/// cleaner to catch up, without a long delay of writers.
 const CATCH_UP_SEGMENTS: u64 = 4;
 
 /// Live bytes that one commit moves off evacuating vdevs: a fraction of a second of work for their
@@ -49,7 +49,8 @@ impl Pool {
         Reserve::of(self.segments.areas.total_segments())
     }
 
-    /// Whether there are victims, and enough free segments to move their blocks.
+    /// Whether there are victims, and enough free segments for the blocks that the cleaner would
+    /// move out of them.
     pub fn can_clean(&self) -> bool {
         self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
     }
@@ -149,7 +150,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Remap tables that translate the pointers of the moved blocks now.
+    /// Remap tables that currently translate the pointers of the moved blocks.
     async fn remaps_of(
         &self,
         moved: &[Moved],
@@ -164,7 +165,7 @@ impl Pool {
     }
 }
 
-/// Returns the first victims, until their `count` adds up to `budget`.
+/// Returns as many of the first victims as `budget` allows; each has the cost `count`.
 fn take_until(
     mut victims: Vec<Victim>,
     budget: u64,

@@ -15,7 +15,7 @@ pub struct CleanerStatus {
     pub total: Cleaned,
     /// Work in the last `lately_ms`.
     pub lately: Cleaned,
-    /// Length of that period; shorter if the pool was opened more recently.
+    /// Length of the period of `lately`; shorter than usual if the pool was opened within it.
     pub lately_ms: u64,
     /// Free segments now.
     pub free_segments: u64,

@@ -4,9 +4,9 @@
 //! (`scan`).
 //!
 //! Invariants:
-//! - a check changes nothing. It walks every tree, while no write-out runs;
-//! - the walk skips the subtree of an unreadable node. In that case, and until a damaged pool is
-//!   recounted, a counter may be too high; a counter that is too low is always wrong;
+//! - a check changes nothing. It traverses every tree, while no write-out runs;
+//! - the traversal skips the subtree of an unreadable node. In that case, and until a damaged pool
+//!   is recounted, a counter may be too high; a counter that is too low is always wrong;
 //! - segments whose entries were lost have neither a counter nor an address; other code reports
 //!   them.
 
@@ -76,18 +76,20 @@ impl Pool {
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
-    /// True if the entry of the segment that a pointer names, or that holds its block, was lost.
+    /// True if the segment table entry was lost of the segment that a pointer names, or of the
+    /// segment that now holds its block.
     fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
         let host = self.segments.host_of(ptr).ok().flatten();
         self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))
     }
 
-    /// Segments with a reference table, because blocks of theirs were shared.
+    /// Segments with a reference table, which a segment gets when one of its blocks is shared.
     fn shared_segments(&self) -> HashSet<VsegId> {
         self.segments.with_references().into_iter().collect()
     }
 
-    /// Whether counters may exceed the result of a walk that could not read `lost` nodes.
+    /// True if the counters may exceed the counts of a tree traversal that skipped `lost`
+    /// unreadable nodes.
     fn may_exceed(&self, lost: u64, roots: &Roots) -> bool {
         lost > 0 || self.damaged_since().is_some() || roots.has_lost()
     }
@@ -159,7 +161,8 @@ impl Pool {
         }
         placed.sort_unstable_by_key(|(vdev, at, _)| (*vdev, *at));
         let shared = self.shared_segments();
-        // References to one block; `check_references` verifies their number.
+        // Treat all references to a shared block as one block; `check_references` verifies their
+        // number.
         placed.dedup_by(|(_, _, b), (_, _, a)| shared.contains(&a.vseg) && is_same_block(a, b));
         let overlap = placed.windows(2).find(|pair| {
             let ((va, a, first), (vb, b, _)) = (&pair[0], &pair[1]);
@@ -178,8 +181,8 @@ impl Pool {
         Ok(wrong)
     }
 
-    /// As [`Self::check_references`], with the differences that damage may explain, and whether
-    /// there is such damage.
+    /// As [`Self::check_references`], but also returns the differences that known damage may
+    /// explain, and whether such damage exists.
     pub(crate) async fn count_references(
         &self,
         roots: &Roots,
@@ -198,7 +201,8 @@ impl Pool {
         for (vseg, ptrs) in found {
             let table = self.translated(|segments| segments.references_of(vseg)).await?;
             if table.as_ref().is_some_and(|table| table.is_unknown()) {
-                // Its counts were lost, so no block of it is freed.
+                // The reference counts of this segment were lost, so no block of the segment is
+                // freed.
                 is_unknown = true;
                 continue;
             }
@@ -212,7 +216,7 @@ impl Pool {
     }
 }
 
-/// Whether two pointers refer to one block and describe it alike.
+/// Whether two pointers refer to one block with equal fields.
 fn is_same_block(a: &BlockPtr, b: &BlockPtr) -> bool {
     let what = |ptr: &BlockPtr| (ptr.address(), ptr.stored_units, ptr.codec, ptr.checksum);
     (a.kind, a.record) == (b.kind, b.record) && what(a) == what(b)

@@ -1,4 +1,4 @@
-//! Restores lost tables of segments from a walk of all trees: recounts the references to shared
+//! Restores lost tables of segments by a traversal of all trees: recounts the references to shared
 //! blocks, and proves that no pointer refers to segments whose entries are lost.
 //!
 //! Not here: when this runs (weir-dataset's recount), counters of segments (`recount`).
@@ -7,8 +7,8 @@
 //! - every tree was read completely while no write-out ran;
 //! - a restored table counts each block that a pointer names, even a block with a single reference:
 //!   the last owner of a shared block may differ from the owner in its summary;
-//! - lost segments are given up only after no tree of the last txgs that an import may fall back to
-//!   refers to them.
+//! - lost segments are abandoned only once no tree of the last txgs, to which an import may go
+//!   back, refers to them.
 
 use std::collections::BTreeMap;
 
@@ -62,8 +62,9 @@ impl Pool {
         Ok(true)
     }
 
-    /// Gives up segments whose entries are lost once no pointer refers to any of them, and frees
-    /// the space that was withheld for them. Returns true if it did, or if a later call may.
+    /// Abandons the segments whose entries are lost once no pointer refers to any of them, and
+    /// frees the physical segments that were reserved for them. Returns true if it freed them, or
+    /// if a later call may.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -102,7 +103,8 @@ impl Pool {
         Ok(true)
     }
 
-    /// Whether a pointer names a lost segment, directly or through a remap table. True if unknown.
+    /// Whether a pointer refers to a block in a lost segment, directly or through a remap table.
+    /// True if that cannot be determined.
     async fn leads_to_lost_segments(&self, roots: &Roots) -> Result<bool, PoolError> {
         let mut named = HashSet::default();
         let mut visit = |ptr: BlockPtr| _ = named.insert(ptr.vseg);
@@ -131,7 +133,8 @@ impl Pool {
 /// Builds the table of a segment with one reference for each of these sorted offsets.
 fn table_of(offsets: &[u32]) -> ReferenceTable {
     let mut table = ReferenceTable::default();
-    // `share` counts the first reference of a block that is not in the table as two.
+    // For a block that is not in the table, `share` sets the count to two at the first offset, so
+    // that each count is one too high until it is lowered below.
     table.share(offsets);
     for same in offsets.chunk_by(|a, b| a == b) {
         table.lower(same[0], same.len() as u32);

@@ -1,6 +1,6 @@
 //! Recount: corrects the live-byte counters of segments after tree nodes were lost. No structure
-//! lists the blocks below a lost node, so the recount finds them as the excess of a segment's
-//! counter over its live blocks.
+//! lists the blocks below a lost node, so the recount finds their size as the difference between a
+//! segment's counter and its live blocks.
 //!
 //! Not here: time and pace (weir-dataset), the search for live blocks (`live`).
 //!
@@ -9,8 +9,8 @@
 //!   that disagrees is a fault, and the segment is left unchanged;
 //! - a segment is recounted only if every owner of its blocks could be checked, and while no
 //!   write-out changed it;
-//! - the next write-out subtracts the excess before any other change, so a crash leaves the old or
-//!   the corrected counter; an excess found in an older txg is discarded.
+//! - the next write-out subtracts this difference before any other change, so a crash leaves the
+//!   old or the corrected counter; a difference found in an older txg is discarded.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ impl Iterator for RecountPlan {
 }
 
 impl Pool {
-    /// Every segment that holds blocks of datasets, or that pointers to such blocks name.
+    /// Every segment that stores blocks of datasets, or that is named in pointers to such blocks.
     pub fn plan_recount(&self) -> RecountPlan {
         let placed = self.segments.in_place_order().into_iter();
         let counts = placed.filter(|(_, entry)| {
@@ -68,11 +68,11 @@ impl Pool {
             Ok(self.live_in(vseg, roots).await?.lost == 0)
         };
         self.check_alive()?;
-        // If something cannot be read, the counter stays unchanged.
+        // If a part of the data is unreadable, the counter stays unchanged.
         Ok(done.unwrap_or(false))
     }
 
-    /// Recounts a cleaned segment, whose blocks are in other segments.
+    /// Recounts a cleaned segment, whose blocks were moved to other segments.
     async fn recount_moved(
         &self,
         vseg: VsegId,
@@ -105,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// Counter of a segment, and the commit that it belongs to; `None` during a write-out.
+    /// Counter of a segment and the commit to which the value belongs; `None` during a write-out.
     fn quiet_count(&self, vseg: VsegId) -> Option<(Txg, u64)> {
         let resting = self.streams.lock().is_some();
         let entry = self.segments.entry(vseg).filter(|_| resting)?;
@@ -113,7 +113,7 @@ impl Pool {
     }
 
     /// Whether the live bytes found in a segment equal its counter as of commit `seen`, or will
-    /// once the next commit has subtracted the excess.
+    /// equal it once the next commit has subtracted the leaked bytes.
     pub(crate) fn agrees(&self, vseg: VsegId, counted: u64, found: u64, seen: Txg) -> bool {
         if counted == found {
             return true;
@@ -140,7 +140,7 @@ impl Pool {
     #[boxed(?Send)]
     pub async fn recount_references(&self, roots: &Roots) -> Result<bool, PoolError> {
         if roots.has_lost() {
-            // The walk may miss blocks that a clone shares with a lost origin.
+            // The traversal may miss blocks that a clone shares with a lost origin.
             return Ok(false);
         }
         let (wrong, _) = self.count_references(roots).await?;
@@ -153,7 +153,7 @@ impl Pool {
                 WrongCount::References { vseg, offset, found, .. } => {
                     let offset_units = (offset / PACK_BYTES as u64) as u32;
                     let found = u32::try_from(found).expect("less than a count of the table");
-                    // Loads the table: one that was used recently stays in RAM.
+                    // Load the table; a recently used table stays in RAM.
                     self.translated(|segments| segments.references_of(vseg)).await?;
                     // Set the count at once: lowering a crafted count one by one takes a minute.
                     self.segments.inner.lock().lower(vseg, offset_units, found);
@@ -163,7 +163,7 @@ impl Pool {
         Ok(wrong.is_empty())
     }
 
-    /// Subtracts the excess that was found since the last commit.
+    /// Subtracts the leaked bytes that recounts found since the last commit.
     pub(crate) fn take_excess(&self, txg: Txg) {
         for Leak { vseg, bytes, seen } in std::mem::take(&mut *self.lost_nodes.leak.lock()) {
             if seen.next() == txg && self.segments.take_excess(vseg, bytes, txg) {

@@ -1,8 +1,7 @@
 //! Checksum error counter of a disk.
 //!
-//! Clients retry, and a broken node is read again for each record below it, so a count of failed
-//! reads says nothing about the disk. Each broken block counts once, until it is repaired or a
-//! scrub begins.
+//! Clients retry, and a bad node is read again for each record below it, so a count of failed reads
+//! says nothing about the disk. Each bad block counts once, until it is repaired or a scrub begins.
 //!
 //! Invariant: the counter tracks at most [`BROKEN_BLOCKS_MAX`] blocks; each failed read of a
 //! further block counts.
@@ -18,7 +17,7 @@ use weir_base::limits::BROKEN_BLOCKS_MAX;
 #[derive(Debug, Default)]
 pub(crate) struct ChecksumErrors {
     total: AtomicU64,
-    /// Byte offsets on the disk of the broken blocks that were counted.
+    /// Offsets on the disk of the bad blocks already counted, in bytes.
     counted: Mutex<BTreeSet<u64>>,
 }
 
@@ -27,7 +26,8 @@ impl ChecksumErrors {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Counts a broken block that begins at byte `at` of the disk.
+    /// Counts a bad block that begins at byte `at` of the disk, unless the block was counted
+    /// before.
     pub(crate) fn count(&self, at: u64) {
         let mut counted = self.counted.lock();
         let has_room = counted.len() < BROKEN_BLOCKS_MAX;
@@ -36,8 +36,8 @@ impl ChecksumErrors {
         self.total.fetch_add(u64::from(is_new), Ordering::Relaxed);
     }
 
-    /// Records a write to these bytes of the disk: blocks that begin in them count again if they
-    /// break again.
+    /// Records a write to these bytes of the disk. A block that begins in them counts again if it
+    /// fails its checksum again.
     pub(crate) fn forget(&self, bytes: &Range<u64>) {
         if self.total() == 0 {
             return;
@@ -48,7 +48,7 @@ impl ChecksumErrors {
         }
     }
 
-    /// Starts a new count of each broken block, when a scrub begins.
+    /// Lets every bad block count once more, when a scrub begins.
     pub(crate) fn forget_all(&self) {
         self.counted.lock().clear();
     }

@@ -53,12 +53,12 @@ struct Asked<'a> {
     doubt: Doubt,
     device: Arc<dyn Device>,
     read: ReadFuture<'a>,
-    /// The next leg was read because this one took too long.
+    /// True if the next leg was read as well, because this read took longer than the hedge delay.
     late: bool,
 }
 
 impl<'a> Copies<'a> {
-    /// Prepares to read `legs` in this order; issues no read yet.
+    /// Prepares to read from `legs` in this order; issues no read yet.
     pub(crate) fn new(
         legs: Vec<&'a Leg>,
         disk_offset: u64,
@@ -128,9 +128,9 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// Records a bypass of the late legs if the caller took another leg's copy. A caller that rejects
-/// every copy drops `Copies` only when no leg is left to wait for, so bad data counts as no
-/// latency.
+/// If the caller used another leg's copy, records for each late leg that the read completed without
+/// it. A caller that rejects every copy drops `Copies` only when no read is in flight any more, so
+/// bad data never makes a leg count as slow.
 impl Drop for Copies<'_> {
     fn drop(&mut self) {
         for late in self.asked.iter().filter(|asked| asked.late && self.answered) {
@@ -271,8 +271,9 @@ pub(crate) mod tests {
         });
     }
 
-    // After a power cut between two uberblocks every good leg is unconfirmed. Reads used a stale
-    // leg as often as those, and counted the writes that it had missed as errors of its disk.
+    // Regression: after a power cut between two uberblocks every good leg is unconfirmed. Reads
+    // used a stale leg as often as the unconfirmed ones, and counted the writes that it had missed
+    // as errors of its disk.
     #[test]
     fn stale_leg_is_read_last_and_its_old_bytes_are_no_disk_error() {
         new_runtime().unwrap().block_on(async {
@@ -290,8 +291,8 @@ pub(crate) mod tests {
         });
     }
 
-    // Each read of a broken block counted an error on each leg. Concurrent reads of the same block
-    // are slow, and the pool status then reported both disks as slow.
+    // Regression: every read of an unreadable block counted as another error of each leg, and
+    // concurrent reads of that block made the pool status report both disks as slow.
     #[test]
     fn block_broken_on_each_leg_counts_once_and_slows_no_leg() {
         new_runtime().unwrap().block_on(async {

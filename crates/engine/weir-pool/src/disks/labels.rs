@@ -108,7 +108,7 @@ pub(crate) struct DiskLabels {
     pub(crate) label: Label,
     /// Valid uberblocks of the pool on this disk, in no order.
     pub(crate) uberblocks: Vec<Uberblock>,
-    /// Ring slots that are damaged in each readable copy, in no order.
+    /// Ring slots that are damaged in each readable copy of the ring, in no order.
     pub(crate) damaged_slots: Vec<u64>,
     /// Process that has the pool open, or had it open last.
     pub(crate) owner: Option<Owner>,
@@ -124,7 +124,8 @@ pub(crate) async fn read_labels(
     let len = device.geometry().len_bytes;
     let mut best: Result<Label, FormatError> = Err(FormatError::Magic { what: "label" });
     let mut rings = Vec::new();
-    // Label B is at the end of the used part, which may be shorter than the disk.
+    // Label B is at the end of the part of the disk that the pool uses, which may be shorter than
+    // the disk.
     let mut offsets = vec![0];
     if len >= 2 * LABEL_BYTES {
         offsets.push(len - LABEL_BYTES);
@@ -154,7 +155,8 @@ pub(crate) async fn read_labels(
         return Err(error);
     }
     Ok(best.map(|label| {
-        // On a disk longer than its used part, the read at the end found no label.
+        // If the disk is longer than the part that the pool uses, the read at the end of the disk
+        // found no label.
         let used = label.place().map(|(vdev, _)| label_offsets(label.vdevs[vdev].disk_bytes));
         let own = rings.iter().filter(|(at, _)| used.is_some_and(|used| used.contains(at)));
         let damaged_slots = damaged_slots(
@@ -281,6 +283,6 @@ pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<
 pub(crate) struct DamagedSlot {
     pub(crate) leg: Guid,
     pub(crate) slot: u64,
-    /// Newest txg before it was found.
+    /// Newest txg before the damage was found.
     pub(crate) seen: Txg,
 }

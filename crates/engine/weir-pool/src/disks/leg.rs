@@ -20,11 +20,12 @@ use crate::disks::scan_kind::ScanKind;
 /// Data that a leg lacks.
 #[derive(Default)]
 pub(crate) struct Missing {
-    /// The leg misses the writes after this txg.
+    /// Last txg whose writes the leg has; it missed later ones.
     stale_after: Option<Txg>,
-    /// The leg may miss nothing: only its own uberblocks end at that txg. It counts as complete.
+    /// True if the leg may have missed nothing: only its own uberblocks end at that txg. The leg
+    /// counts as complete.
     unconfirmed: bool,
-    /// A resilver copied all missed data; the next uberblock may record that.
+    /// A resilver copied all missed data to the leg; the next uberblock may record that.
     copied: bool,
     /// Number of times the leg went out of use.
     absences: u64,
@@ -35,11 +36,12 @@ pub(crate) struct Missing {
 /// Doubt that a leg holds current data; reads try legs in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doubt {
-    /// It certainly holds all data.
+    /// The leg certainly holds all data.
     UpToDate,
-    /// Only its own newest uberblock is missing: on an honest disk it holds all data.
+    /// Only the newest uberblock is missing on the leg: unless its disk lost flushed writes, it
+    /// holds all data.
     Unconfirmed,
-    /// It missed writes.
+    /// The leg missed writes.
     Stale,
 }
 
@@ -54,10 +56,10 @@ pub(crate) struct Leg {
     /// `None` while the disk is missing.
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
-    /// Problem of the disk, in addition to its state: the reason why an import excluded it, or that
-    /// it is too short.
+    /// Problem of the disk in addition to its state: the reason why an import excluded the disk, or
+    /// that it is too short.
     note: Mutex<Option<String>>,
-    /// An administrator took it offline.
+    /// An administrator took the leg offline.
     offline: AtomicBool,
     pub(crate) missing: Mutex<Missing>,
     pub(crate) read_errors: AtomicU64,
@@ -87,7 +89,7 @@ impl Leg {
         newest.map(|(_, path)| path.as_str()).expect("a leg begins with a path")
     }
 
-    /// The disk; `None` while it is missing.
+    /// Disk of the leg; `None` while the disk is missing.
     pub(crate) fn device(&self) -> Option<Arc<dyn Device>> {
         self.device.read().clone()
     }
@@ -100,13 +102,13 @@ impl Leg {
         self.note.lock().clone()
     }
 
-    /// The disk, if it may be used.
+    /// Disk of the leg, if reads and writes may use it.
     pub(crate) fn usable(&self) -> Option<Arc<dyn Device>> {
         if self.is_faulted() || self.is_offline() { None } else { self.device() }
     }
 
-    /// Whether a failed repair of this leg leaves something to repair. False for a scrub of a leg
-    /// that was taken offline meanwhile: a resilver will check everything that it missed.
+    /// Whether a failed repair of this leg must be repeated. False if a scrub repaired a leg that
+    /// was then taken offline: a resilver will check everything that the leg missed.
     pub(crate) fn still_lacks(&self, kind: ScanKind) -> bool {
         kind == ScanKind::Resilver || !self.is_offline()
     }
@@ -129,8 +131,8 @@ impl Leg {
         self.usable().is_some() && (missing.stale_after.is_none() || missing.unconfirmed)
     }
 
-    /// Whether its own newest uberblock is one txg older than the pool's and no resilver has
-    /// checked the leg since.
+    /// Whether the newest uberblock on the leg is one txg older than the pool's, and no resilver
+    /// has checked the leg since the import.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.missing.lock().unconfirmed
     }
@@ -167,7 +169,8 @@ impl Leg {
         missing.unconfirmed = false;
     }
 
-    /// Marks all writes after `txg` as missed, or after an earlier txg that was set before.
+    /// Records that the leg missed all writes after `txg`, or after an earlier txg that was set
+    /// before.
     pub(crate) fn set_stale_since(&self, txg: Txg) {
         self.set_stale(txg);
         let mut missing = self.missing.lock();
@@ -183,8 +186,8 @@ impl Leg {
         }
     }
 
-    /// Clears the stale state, because no other leg can supply the missed data or the leg needs
-    /// none (a spare).
+    /// Treats the leg as up to date, because no other leg can supply the missed data or because the
+    /// leg needs no data (a spare).
     pub(crate) fn take_as_it_is(&self) {
         if self.usable().is_some() {
             let mut missing = self.missing.lock();
@@ -192,8 +195,8 @@ impl Leg {
         }
     }
 
-    /// Stale entry of the leg in the next uberblock. A leg out of use misses everything after the
-    /// last txg that it took part in.
+    /// Entry of the leg in the list of stale legs of the next uberblock. A leg that is not in use
+    /// misses everything after the last txg that was written to it.
     pub(crate) fn stale_in_next(&self, committed: Txg) -> Option<Txg> {
         let mut missing = self.missing.lock();
         if self.usable().is_none() {
@@ -203,8 +206,8 @@ impl Leg {
         missing.stale_after.filter(|_| !missing.copied && !missing.unconfirmed)
     }
 
-    /// Unconfirmed entry of the leg in the next uberblock: the txg up to which the leg is
-    /// confirmed.
+    /// Entry of the leg in the list of unconfirmed legs of the next uberblock: the txg up to which
+    /// the leg is confirmed.
     pub(crate) fn unconfirmed_in_next(&self) -> Option<Txg> {
         let missing = self.missing.lock();
         missing.stale_after.filter(|_| missing.unconfirmed && !missing.copied)
@@ -219,7 +222,7 @@ impl Leg {
         }
     }
 
-    /// Number of times it went out of use; the caller passes it to [`Self::set_copied`].
+    /// Number of times the leg went out of use; the caller passes it to [`Self::set_copied`].
     pub(crate) fn absences(&self) -> u64 {
         self.missing.lock().absences
     }
@@ -241,7 +244,7 @@ impl Leg {
         }
     }
 
-    /// Takes the leg offline. It misses all writes from here on.
+    /// Takes the leg offline. The leg misses all writes from here on.
     pub(crate) fn set_offline(&self) {
         let was_in_use = !self.offline.swap(true, Ordering::AcqRel) && !self.is_faulted();
         self.note_absence(was_in_use);
@@ -253,10 +256,10 @@ impl Leg {
         self.device.write().take()
     }
 
-    /// Brings the leg online with all writes after `committed` marked as missed, or after an
+    /// Brings the leg online, as a leg that missed all writes after `committed`, or after an
     /// earlier txg that was set before.
     pub(crate) fn bring_back(&self, device: Arc<dyn Device>, committed: Txg) {
-        // Stale before the first read or write can use it.
+        // Mark the leg stale before the first read or write can use it.
         self.set_stale(committed);
         *self.note.lock() = None;
         if device.path() != self.path() {
@@ -286,8 +289,9 @@ impl Leg {
         self.note_absence(first && !self.is_offline());
     }
 
-    /// Returns whether a write or flush succeeded on a complete leg. An error faults the leg. A leg
-    /// that went out of use meanwhile does not count: it lacks the later writes to other legs.
+    /// Returns whether a write or flush succeeded on a complete leg. An error faults the leg. The
+    /// result is false if the leg went out of use during the operation, because the leg then lacks
+    /// the later writes.
     pub(crate) fn judge(&self, done: Result<(), DeviceError>) -> bool {
         let done = done.map_err(|error| self.fault(&error)).is_ok();
         done && self.is_whole()

@@ -9,12 +9,12 @@
 pub enum LegState {
     /// In use and up to date.
     Online,
-    /// In use, but it missed writes. It receives new writes; reads do not rely on it until a
-    /// resilver has copied the missed ones.
+    /// In use, but the leg missed writes. It receives new writes; reads prefer other legs until a
+    /// resilver has copied the missed writes.
     Stale,
     /// A write or flush failed; the leg is no longer used.
     Faulted,
-    /// An administrator took it offline.
+    /// An administrator took the leg offline.
     Offline,
     /// The disk was not found.
     Missing,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::disks::leg::Leg;
 
-/// One position: the current leg and the earlier ones.
+/// One position of a vdev: its current leg, and the legs that were replaced there.
 struct Position {
     holders: boxcar::Vec<Leg>,
     left: AtomicBool,
@@ -38,7 +38,7 @@ impl Legs {
         Self(legs.into_iter().map(Position::of).collect())
     }
 
-    /// Legs that belong to the vdev now.
+    /// Current legs of the vdev.
     pub(crate) fn iter(&self) -> Iter<'_> {
         Iter { legs: self, next: 0 }
     }

@@ -13,16 +13,17 @@ pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// Whether the import epoch of `late` came after that of `early`. Decides between uberblocks of the
-/// same [`age`]: a claim has the log epoch and number of a txg that another import epoch did not
-/// finish.
+/// Whether the import epoch of `late` began after that of `early`. This decides between uberblocks
+/// of the same [`age`]: a claim has the same log epoch and txg number as a txg that another import
+/// epoch began and did not complete.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let before = early.lineage.first();
     before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
 }
 
-/// Sort key: every import starts a new log epoch, so a higher log epoch comes later in the pool's
-/// history, even if an absent leg holds a txg of the same number.
+/// Sort key of uberblocks by their order in the pool's history. Every import starts a new log
+/// epoch, so a higher log epoch is later, even if a leg that was absent has a txg of the same
+/// number.
 pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
 }
@@ -52,10 +53,10 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) 
     import_epoch.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
 }
 
-/// Whether `old` differs from the history of `new` only by txgs that power cuts interrupted. Each
-/// import epoch in the lineage of `old` may have one txg that is missing from `new`, in addition to
-/// its claim: the last, which a power cut between the writes to two disks left on one of them. Any
-/// number of epochs in a row may end this way.
+/// Whether `old` would be part of the history of `new` if no power cut had interrupted a commit.
+/// For each import epoch in the lineage of `old`, the history of `new` may lack two txgs: the claim
+/// of that epoch, and its last txg, which a power cut between the writes to two disks left on only
+/// one of them. Any number of consecutive epochs may end in this way.
 ///
 /// Such a txg contains no acknowledged write: an import epoch acknowledges writes only after its
 /// first txg is on all disks.
@@ -65,7 +66,7 @@ pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
         let shared = shared_until(import_epoch.id, new);
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
-            // The epoch is missing as a whole, so its claim counts too.
+            // No part of this import epoch is in the history, so its claim counts too.
             None => (end.0.saturating_add(1).saturating_sub(import_epoch.first.0), 2),
         };
         if unknown > most {
@@ -79,13 +80,13 @@ pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     false
 }
 
-/// End of a leg's uberblock ring, among the uberblocks that belong to one history.
+/// End of the uberblock ring of a leg, among the uberblocks that belong to one history of the pool.
 #[derive(Clone, Copy)]
 pub(crate) struct RingEnd {
     /// Txg of the newest uberblock.
     pub(crate) last: Txg,
-    /// The leg is complete up to this txg. It is earlier than `last` if that uberblock lists the
-    /// leg itself as stale or unconfirmed: the leg was being resilvered.
+    /// Txg up to which the leg is complete. It is earlier than `last` if that uberblock lists the
+    /// leg itself as stale or unconfirmed, because the leg was being resilvered.
     pub(crate) complete: Txg,
 }
 

@@ -27,11 +27,12 @@ use weir_format::Owner;
 use crate::disks::owner_slot::read_slot;
 use crate::planted_bugs::PlantedBug;
 
-/// Number of slot reads by one write on a disk that takes longer than [`OWNER_LOOK_MAX`] to answer.
+/// Limit of a write's attempts to read the owner slot. A slot read that takes longer than
+/// [`OWNER_LOOK_MAX`] is out of date when it ends, so the write repeats it.
 const LOOKS_MAX: usize = 3;
 
-/// Time of the last slot read, in milliseconds of each clock. The monotonic clock stops while a
-/// machine is suspended; the wall clock does not.
+/// Time of the last read of an owner slot, in milliseconds of each clock. The monotonic clock stops
+/// while a machine is suspended; the wall clock does not.
 #[derive(Debug, Default)]
 struct Looked {
     monotonic: AtomicU64,
@@ -65,10 +66,10 @@ impl Looked {
     }
 }
 
-/// Owner slots that this server wrote or may have found.
+/// Owner slots that count as slots of this server.
 struct Own {
     pool: Guid,
-    /// This import epoch, and earlier ones whose slots may not have been rewritten yet.
+    /// This import epoch, and earlier epochs whose owner slots may not have been overwritten yet.
     import_epochs: Vec<Guid>,
 }
 
@@ -76,11 +77,12 @@ struct Own {
 pub(crate) struct OwnerGuard {
     clock: Arc<dyn Clock>,
     bug: PlantedBug,
-    /// Unset until a server announces itself; until then nothing is checked.
+    /// Unset until the server announces its ownership of the pool; until then the guard checks
+    /// nothing.
     own: OnceLock<Own>,
-    /// Last slot read of a heartbeat or commit.
+    /// Last read of an owner slot by a heartbeat or commit.
     looked: Looked,
-    /// Server that took the pool.
+    /// Other server, which took the pool over.
     other: OnceLock<Owner>,
 }
 
@@ -90,24 +92,26 @@ impl OwnerGuard {
         Arc::new(Self { clock, bug, own: OnceLock::new(), looked, other: OnceLock::new() })
     }
 
-    /// Starts the checks: a slot of `pool` that names an import epoch outside `import_epochs` stops
-    /// all writes.
+    /// Starts the checks: a slot of `pool` that names an import epoch outside `import_epochs` stops all
+    /// writes.
     pub(crate) fn start(&self, pool: Guid, import_epochs: Vec<Guid>) {
         self.looked.set(Moment::now(&*self.clock));
         assert!(self.own.set(Own { pool, import_epochs }).is_ok(), "a pool has one owner slot");
     }
 
-    /// Server that took the pool, once a slot named it.
+    /// Other server that took the pool over, once an owner slot named it.
     pub(crate) fn other(&self) -> Option<&Owner> {
         self.other.get()
     }
 
-    /// Runs `read`, which reads the slot of some disk, and checks the slot.
+    /// Runs `read`, which reads the owner slot of a disk, and checks that the slot is this
+    /// server's.
     pub(crate) async fn look(&self, read: impl Future<Output = Option<Owner>>) {
         self.look_for(&self.looked, read).await;
     }
 
-    /// Returns false if `read` found no slot, which proves nothing.
+    /// As [`Self::look`], and records the time in `looked`. Returns false if `read` found no owner
+    /// slot, which proves nothing.
     async fn look_for(&self, looked: &Looked, read: impl Future<Output = Option<Owner>>) -> bool {
         let begun = Moment::now(&*self.clock);
         let slot = read.await;
@@ -148,12 +152,12 @@ pub(crate) fn is_not_owner(error: &DeviceError) -> bool {
 struct GuardedDevice {
     behind: Arc<dyn Device>,
     guard: Arc<OwnerGuard>,
-    /// Last read of this disk's slot by a write.
+    /// Last read of this disk's owner slot by a write.
     looked: Looked,
 }
 
 impl GuardedDevice {
-    /// True if a write may go to the disk without a slot read.
+    /// True if a write may go to the disk without a read of its owner slot.
     fn may_write(&self) -> bool {
         let guard = &self.guard;
         if guard.own.get().is_none() || guard.bug == PlantedBug::OwnerNotChecked {
@@ -163,8 +167,8 @@ impl GuardedDevice {
         guard.other().is_none() && (guard.looked.is_recent(now) || self.looked.is_recent(now))
     }
 
-    /// Repeats the slot read until one takes less than [`OWNER_LOOK_MAX`], at most [`LOOKS_MAX`]
-    /// times.
+    /// Reads the owner slot again until one read takes less than [`OWNER_LOOK_MAX`], at most
+    /// [`LOOKS_MAX`] times. Fails if the slot names another server.
     async fn check(&self, op: DeviceOp, offset: u64) -> Result<(), DeviceError> {
         for _ in 0..LOOKS_MAX {
             if self.may_write() {

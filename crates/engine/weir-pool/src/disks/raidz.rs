@@ -39,7 +39,7 @@ mod write;
 
 pub(crate) use crate::disks::raidz::reconstruct::subsets;
 
-/// Pieces of a read, each with whether its leg has answered.
+/// Pieces of a read. For each piece: whether its leg has answered.
 struct Own<'a> {
     rows: &'a Rows,
     pieces: Vec<Piece>,
@@ -116,7 +116,7 @@ impl Vdev {
     }
 
     /// Reads from the legs that hold the bytes. If that fails or takes too long, `Err` has enough
-    /// other strips to reconstruct them, or all readable strips if these are too few.
+    /// other strips to reconstruct the bytes, or all readable strips if those are too few.
     async fn read_or_gather<'a>(
         &'a self,
         rows: &'a Rows,
@@ -152,7 +152,7 @@ impl Vdev {
         Err(gather)
     }
 
-    /// Whether to try the legs that hold the bytes first.
+    /// Whether the read first tries only the legs that hold the bytes.
     fn asks_own_legs(&self, own: &Own<'_>) -> bool {
         let mut avoided = Vec::new();
         for piece in &own.pieces {
@@ -168,9 +168,9 @@ impl Vdev {
         avoided.is_empty() || !self.can_do_without(own.rows, &avoided)
     }
 
-    /// Whether other complete legs suffice to read the data without the `slow` ones. Only legs that
-    /// answer in time count, so that a hedge adds no load if all disks are busy. If all of `slow`
-    /// are unresponsive, other slow legs count as well.
+    /// Whether other complete legs suffice to read the data without the `slow` ones. Legs that were
+    /// slow recently do not count, so that a hedged read adds no load if all disks are busy. If all
+    /// of `slow` are unresponsive, every responsive leg counts.
     fn can_do_without(&self, rows: &Rows, slow: &[usize]) -> bool {
         let is_silent = |leg: &Leg| leg.silent().is_some_and(|silent| silent >= DISK_UNRESPONSIVE);
         let stuck = slow.iter().all(|leg| is_silent(&self.legs[*leg]));
@@ -179,7 +179,8 @@ impl Vdev {
         legs.filter(|(_, leg)| leg.is_whole() && answers(leg)).count() >= rows.data
     }
 
-    /// Returns the result of the read, or the legs that exceed their hedge delay if others suffice.
+    /// Returns the result of the read. If its hedge delay expires and the other legs suffice,
+    /// returns the legs that have not answered.
     async fn in_time<T>(
         &self,
         own: &Own<'_>,
@@ -192,7 +193,7 @@ impl Vdev {
                 return Poll::Ready(Ok(read));
             }
             loop {
-                // Created only once the read is known to be pending.
+                // Create the timer only once the read is known to be pending.
                 let timer_of = || {
                     let next =
                         own.unanswered().map(hedge_delay).filter(|next| *next > waited).min();
@@ -214,7 +215,8 @@ impl Vdev {
         .await
     }
 
-    /// Reads pieces from their own legs. `Err` lists the unreadable pieces by row and strip.
+    /// Reads pieces from the legs that hold them. `Err` lists the unreadable pieces by row and
+    /// strip.
     async fn read_pieces(&self, own: &Own<'_>, len: usize) -> Result<IoBuf, Vec<(u64, usize)>> {
         let Own { rows, pieces, answered } = own;
         let reads = pieces.iter().zip(answered).map(|(piece, answered)| async move {

@@ -29,7 +29,8 @@ impl Repairs {
     pub(crate) async fn hold(&self, range: Range<u64>) -> Held<'_> {
         loop {
             let mut ended = pin!(self.ended.notified());
-            // Register before the check, so that a release in between is not missed.
+            // Register before the check, so that a release between the check and the wait is not
+            // missed.
             ended.as_mut().enable();
             if self.try_hold(&range) {
                 return Held { repairs: self, range };

@@ -16,9 +16,9 @@ use std::ops::Range;
 /// Shape of the rows of a raidz vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rows {
-    /// Number of data strips in a row; they are numbered from 0.
+    /// Number of data strips in a row. Data strips are numbered from 0.
     pub(crate) data: usize,
-    /// Number of parity strips in a row, numbered after the data strips.
+    /// Number of parity strips in a row. Parity strips are numbered after the data strips.
     pub(crate) parity: usize,
     pub(crate) strip_bytes: u64,
 }
@@ -45,7 +45,8 @@ impl Piece {
     }
 }
 
-/// Same byte range of every strip of a row: the input for reconstructing the pieces in it.
+/// The same byte range of every strip of a row: the input for reconstructing the pieces within that
+/// range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) row: u64,
@@ -75,7 +76,7 @@ impl Rows {
         ((leg as u64 + strips - row % strips) % strips) as usize
     }
 
-    /// Offset of a byte of a row's strips in the segment area of every leg.
+    /// Offset, in the segment area of every leg, of byte `within` of a row's strips.
     pub(crate) fn leg_offset(&self, row: u64, within: u64) -> u64 {
         row * self.strip_bytes + within
     }

@@ -13,15 +13,15 @@ use crate::disks::hedge::hedge_delay;
 use crate::disks::leg::Leg;
 use crate::disks::vdev::Vdev;
 
-/// Minimum number of operations of a kind before a disk is classified by them.
+/// Minimum number of operations of a kind before the pool classifies a disk by their times.
 const JUDGED_OPS_MIN: u64 = 16;
 
 /// Speed problem of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slowness {
-    /// It has operations in flight and completed none for this long.
+    /// The disk has operations in flight and completed none for this long.
     Unresponsive(Duration),
-    /// It takes far longer than the pool's other disks.
+    /// The disk takes far longer than the pool's other disks.
     Slow {
         /// Kind of operation.
         op: DiskOp,
@@ -30,7 +30,7 @@ pub enum Slowness {
         /// Median of the recent mean times of the other disks.
         others_us: u64,
     },
-    /// Reads bypassed it recently.
+    /// Reads recently completed without this disk, because it was slow.
     Avoided,
 }
 
@@ -79,7 +79,7 @@ impl Leg {
         self.device().map_or(HEDGE_MIN, |device| hedge_delay(&*device))
     }
 
-    /// Records that a read bypassed this leg.
+    /// Records that a read completed without this leg, because the leg was slow.
     pub(crate) fn note_bypass(&self) {
         if let Some(watch) = self.device().as_ref().and_then(|device| device.watch()) {
             watch.bypass();
@@ -97,7 +97,8 @@ impl Leg {
 
 impl Vdev {
     /// Stops I/O to legs that were unresponsive for `limit`, if the responsive legs hold all data.
-    /// The writes of such a leg then fail, which faults it. Returns the paths of these legs.
+    /// The in-flight writes of such a leg then fail, which faults the leg. Returns the paths of
+    /// these legs.
     pub(crate) fn fail_unresponsive_legs(&self, limit: Duration) -> Vec<String> {
         let answers = |leg: &Leg| {
             leg.is_whole() && leg.silent().is_none_or(|silent| silent < DISK_UNRESPONSIVE)

@@ -13,7 +13,7 @@
 //! - the checksum in the pointer decides whether a read is right, never the status that the disk
 //!   reports;
 //! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock
-//!   that says so is durable; a fault or an absence meanwhile revokes that.
+//!   that says so is durable; a fault or an absence of the leg before that keeps it stale.
 
 use crate::disks::leg::{Doubt, Leg};
 use std::ops::Range;
@@ -43,9 +43,11 @@ pub(crate) struct Vdev {
     kind: VdevKind,
     role: RwLock<VdevRole>,
     pub(crate) legs: Legs,
-    /// The log must not move here: no label names this vdev durably yet, or it is being removed.
+    /// True if the intent log must not move to this vdev: no label names the vdev durably yet, or
+    /// the vdev is being removed.
     closed_to_log: AtomicBool,
-    /// Used bytes of each leg, labels included; they grow with the disks.
+    /// Used bytes of each leg, labels included. The number grows when the pool expands to larger
+    /// disks.
     disk_bytes: AtomicU64,
     /// Data bytes of a row: the unit of every append.
     pub(crate) row_bytes: u64,
@@ -53,7 +55,7 @@ pub(crate) struct Vdev {
     pub(crate) base: u64,
     /// Row geometry of a raidz vdev.
     pub(crate) rows: Option<Rows>,
-    /// Largest sector size of its legs.
+    /// Largest sector size of the legs.
     sector_bytes: AtomicU64,
     next_read: AtomicUsize,
     pub(crate) repairs: Repairs,
@@ -102,7 +104,7 @@ impl Vdev {
         *self.role.write() = role;
     }
 
-    /// Whether the log must not move here.
+    /// Whether the intent log must not move to this vdev.
     pub(crate) fn is_closed_to_log(&self) -> bool {
         self.closed_to_log.load(Ordering::Acquire)
     }
@@ -124,7 +126,7 @@ impl Vdev {
         self.sector_bytes.load(Ordering::Relaxed)
     }
 
-    /// Raises the sector size to that of a disk that joins.
+    /// Raises the sector size to that of a disk that becomes a leg.
     pub(crate) fn raise_sector_bytes(&self, bytes: u32) {
         self.sector_bytes.fetch_max(u64::from(bytes), Ordering::Relaxed);
     }
@@ -163,8 +165,8 @@ impl Vdev {
         VdevConfig { kind: self.kind(), role, disk_bytes: self.disk_bytes(), legs }
     }
 
-    /// Ignores the error of a log vdev or removed vdev, because a commit needs neither. A later log
-    /// write detects whether the log vdev can be written; a removed vdev holds no data.
+    /// Ignores the error if the vdev is a log vdev or was removed, because a commit needs neither.
+    /// A later log write detects whether the log vdev can be written; a removed vdev holds no data.
     pub(crate) async fn unless_dispensable(
         &self,
         done: impl Future<Output = Result<(), PoolError>>,
@@ -188,7 +190,7 @@ impl Vdev {
     }
 
     /// If a mirror has no complete leg: the leg that was the last to go out of use while complete.
-    /// That leg received every acknowledged write.
+    /// That leg has every acknowledged write.
     pub(crate) fn last_standing(&self) -> Option<Guid> {
         let when = |leg: &&Leg| leg.missing.lock().left;
         let last = self.legs.iter().max_by_key(when).filter(|leg| when(leg) > 0);
@@ -262,8 +264,8 @@ impl Vdev {
         self.next_read.fetch_add(1, Ordering::Relaxed) % self.legs.len()
     }
 
-    /// Legs in the order in which a read tries them: up to date first and stale last, among these
-    /// the recently slow ones last, then round-robin from `start`.
+    /// Legs in the order in which a read tries them: up to date, unconfirmed, stale. Among equals,
+    /// recently slow legs come last; the rest is round-robin from `start`.
     fn read_order(&self, start: usize) -> Vec<&Leg> {
         let mut order: Vec<&Leg> = self.legs.iter().collect();
         let first = start % order.len();

@@ -4,7 +4,7 @@
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
 //! A commit writes its uberblock to every leg in use before the next txg begins. A leg that fails
-//! meanwhile is listed as stale from then on. So the ring of an unlisted leg ends at the pool's
+//! in between is listed as stale from then on. So the ring of an unlisted leg ends at the pool's
 //! newest txg, or one txg earlier if the power failed between two legs. A ring that ends earlier
 //! belongs to an old copy of the disk, or to a disk that lost writes which it had reported as
 //! durable.
@@ -12,9 +12,9 @@
 //! Invariants:
 //! - claims do not count: they repeat an older uberblock, and a leg without them misses no data;
 //! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
-//! - a leg whose ring ends one txg early is unconfirmed: on an honest disk the rows of that txg
-//!   were flushed before its uberblock was written, so the leg counts as complete and is
-//!   resilvered;
+//! - a leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it
+//!   has the rows of that txg, which were flushed before the uberblock was written, so the leg
+//!   counts as complete and is resilvered;
 //! - a leg whose own newest uberblock calls it stale or unconfirmed (such as the copy of a disk
 //!   during its resilver) is complete only up to the txg named there;
 //! - if the uberblock's lists and the ring differ, the earlier txg counts.
@@ -29,7 +29,8 @@ use crate::disks::vdevs::Vdevs;
 use crate::import::found_disk::Found;
 use crate::planted_bugs::PlantedBug;
 
-/// Marks each leg according to `uberblock` and to the leg's own ring.
+/// Marks each leg as stale or unconfirmed for which `uberblock`, or the uberblock ring of the leg
+/// itself, says that it missed writes.
 pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
     let content_txg = content_txg(uberblock, found);
     for vdev in vdevs.in_service() {
@@ -49,7 +50,8 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
             }
             let end_of = |own| ring_end(leg.guid, own, &uberblock.lineage, uberblock.txg);
             match found.uberblocks_of(leg.guid).map(end_of) {
-                // Missing disk: its ring is read when it reconnects.
+                // The disk is missing: the import reads its uberblock ring when the disk
+                // reconnects.
                 None => {}
                 Some(None) if joined_with_it => leg.set_unconfirmed(Txg(0)),
                 Some(None) => note_old(leg, RingEnd::NONE, content_txg),

@@ -61,8 +61,8 @@ pub async fn create(
     for (vdev, config) in vdevs.iter().zip(&label.vdevs) {
         for (disk, leg) in vdev.disks.iter().zip(&config.legs) {
             let own = Label { disk: leg.guid, ..label.clone() };
-            // Also clears a label of another pool at the end of a disk that is longer than the
-            // others.
+            // Erasing also removes a label of another pool at the end of a disk that is longer than
+            // the others.
             forget_disk(&**disk, config.disk_bytes).await?;
             write_labels(&**disk, &own).await.map_err(Arc::new)?;
             zero_log(&**disk, label.log_bytes).await?;

@@ -37,8 +37,8 @@ const SEGMENT_TABLE: &str = "segment table";
 /// Reads the segment, remap and reference tables, and lists the unreadable parts.
 ///
 /// # Errors
-/// Disks are missing; `LossWhileMissing` unless `force` gives up the parts that missing disks may
-/// hold.
+/// Disks are missing: `LossWhileMissing`, unless `force` allows the import to abandon the parts
+/// that missing disks may have.
 #[boxed(?Send)]
 pub(crate) async fn read_entries(
     pool: &Pool,
@@ -136,7 +136,8 @@ fn lost_remaps(
     missing
 }
 
-/// Data segments whose reference tables may be lost, and segments without data that have one.
+/// Data segments whose reference tables may be lost, and segments of other classes that have a
+/// reference table.
 fn lost_references(
     segments: &[(VsegId, SegmentEntry)],
     references: &WholeTree,
@@ -175,7 +176,7 @@ async fn read_remaps(
                 left = rest.unwrap_or(left);
                 rest.map(|_| table)
             }
-            // Only blocks behind this table become unreadable.
+            // Only the blocks that this remap table translates become unreadable.
             Err(error) if error.kind() == ErrorKind::Data => {
                 tracing::error!(vseg = vseg.0, %error, "remap table of a cleaned segment is lost");
                 unread.push(vseg);
@@ -229,7 +230,7 @@ async fn read_segment_table(
 }
 
 /// Decodes one block of the segment table and checks each entry against the pool. One invalid entry
-/// rejects the whole block, because all of it may be wrong.
+/// rejects the whole block, because its other entries may be wrong too.
 fn decode_entries(
     pool: &Pool,
     bootstrap: &Bootstrap,

@@ -2,7 +2,7 @@
 //!
 //! Not here: reading the labels (`late_disks`), opening the pool (`open_pool`).
 //!
-//! Invariant: `check_newest` refuses an uberblock if a later txg is known to be committed.
+//! Invariant: `check_newest` refuses an uberblock if a later txg was certainly committed.
 
 use std::sync::Arc;
 
@@ -151,7 +151,7 @@ impl Found {
         self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
     }
 
-    /// Disks that hold `newest` and that it does not list as stale.
+    /// Disks that have the uberblock `newest` and that it does not list as stale.
     fn current<'a>(&'a self, newest: &'a Uberblock) -> impl Iterator<Item = &'a FoundDisk> {
         self.disks
             .iter()
@@ -159,10 +159,11 @@ impl Found {
             .filter(|disk| disk.uberblocks.contains(newest))
     }
 
-    /// Number of consecutive ring slots after `newest` that are damaged on each current disk.
+    /// Number of consecutive ring slots after `newest` that are damaged on each disk that is up to
+    /// date.
     fn damaged_after(&self, newest: &Uberblock) -> usize {
         let is_damaged = |after: &u64| {
-            // Wraps: a forged txg can be `u64::MAX`.
+            // The addition wraps, because a forged txg can be `u64::MAX`.
             let slot = newest.txg.0.wrapping_add(*after) % RING_SLOTS;
             self.current(newest).all(|disk| disk.damaged_slots.contains(&slot))
         };

@@ -71,13 +71,13 @@ pub async fn discover(
     }))
 }
 
-/// An opened pool, and the log records that its volumes need.
+/// An opened pool, and the log batches that replay applies to its volumes.
 pub struct Imported {
     /// Pool at its last committed txg.
     pub pool: Pool,
     /// Batches to replay in order.
     pub batches: Vec<Batch>,
-    /// Last txg whose changes are in the trees: records of later txgs are replayed.
+    /// Last txg whose changes are in the trees. Replay applies log records of later txgs.
     pub replay_after: Txg,
     /// Disks that did not answer in time; the pool was opened without them.
     pub late: Vec<LateDisk>,
@@ -85,7 +85,7 @@ pub struct Imported {
     owner: Option<&'static Identity>,
     /// Import epochs that the owner slots named.
     owners_before: Vec<Guid>,
-    /// Uberblock that the pool was opened from.
+    /// Uberblock from which the pool was opened.
     uberblock: Uberblock,
 }
 
@@ -116,7 +116,8 @@ impl Imported {
     }
 }
 
-/// Reads all labels and settles who owns the pool; reads them again after a takeover.
+/// Reads all labels and checks that no other server owns the pool. After a takeover, reads the
+/// labels again.
 async fn read_labels_without_owner(
     disks: Vec<Arc<dyn Device>>,
     how: ImportOptions,
@@ -171,7 +172,8 @@ pub async fn import(
     let mut tried: Vec<Uberblock> = Vec::new();
     let mut why = None;
     for uberblock in candidates {
-        // A claim is no older state to fall back to.
+        // A claim has the same roots as the uberblock before it, so it is no older state to go back
+        // to.
         if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
             continue;
         }
@@ -281,7 +283,8 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
     Err(PoolError::OldDisks { pool, disks: old.collect::<Vec<_>>().join(", ") })
 }
 
-/// Refuses disks that diverged from the others. With `force`, marks them as stale from txg 0.
+/// Refuses disks that diverged from the others. With `force`, marks these disks as stale from txg
+/// 0.
 fn refuse_diverged(
     label: &Label,
     vdevs: &Vdevs,
@@ -313,7 +316,7 @@ async fn try_uberblock(
     (how, options): (ImportOptions, &PoolOptions),
 ) -> Result<(Pool, Txg), (Vdevs, PoolError)> {
     let label = &found.label;
-    // Marks legs before the first read: a stale leg holds old data, which is not damage.
+    // Mark stale legs before the first read: the old data on a stale leg is not damage.
     if options.bug != PlantedBug::StaleLegTrusted {
         mark_legs(&vdevs, uberblock, found, options.bug);
     }
@@ -367,7 +370,8 @@ async fn try_uberblock(
             }
         }
     };
-    // A pool of the root segments alone: they hold the segment table of all others.
+    // First open the pool with the root segments alone: they contain the segment table, which
+    // describes all other segments.
     let roots = Entries { segments: bootstrap.root_segments.clone(), ..Entries::default() };
     let roots = build(roots, vdevs)?;
     match read_entries(&roots, &bootstrap, how.force).await {

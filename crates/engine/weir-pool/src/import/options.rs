@@ -12,18 +12,19 @@ use crate::state::moment::PoolMoment;
 /// Options of one import.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
-    /// Accept an older uberblock or a damaged log if the newest is unusable, a missing log, the
-    /// newest side of diverged disks, disks whose history lacks `newest_seen`, and a pool that
-    /// another server has open; the other server then stops using it.
+    /// Import the pool even with one of these defects: the newest uberblock or log batch is
+    /// unusable, so that an older one must be used; the log is missing; disks diverged, so that one
+    /// side must be chosen; the history of the disks lacks `newest_seen`; or another server has the
+    /// pool open, which then stops using it.
     pub force: bool,
     /// Newest txg of the pool that the caller has seen. Import refuses disks whose history lacks
     /// it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
     pub newest_seen: Option<PoolMoment>,
-    /// Process that opens the pool and checks for another owner; `None` if the import writes
-    /// nothing to the disks.
+    /// Process that opens the pool and checks whether another process owns it; `None` if the import
+    /// writes nothing to the disks.
     pub owner: Option<&'static Identity>,
-    /// Wait for unresponsive disks without a time limit. Used for a pool that ran without some
-    /// disk, because the responding disks may lack its last writes.
+    /// Wait for unresponsive disks without a time limit. Used for a pool that ran without one of
+    /// its disks, because the responding disks may lack the last writes.
     pub waits_for_all: bool,
     /// Random id of this import epoch in the pool's history.
     pub import_epoch: Guid,

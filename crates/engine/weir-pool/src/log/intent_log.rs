@@ -47,12 +47,13 @@ struct LiveBatch {
 
 struct Ring {
     vdev: u16,
-    /// Destination of a requested move, which happens once no batch is needed.
+    /// Vdev of a requested move of the log. The move happens once no batch on the present vdev is
+    /// needed.
     moving_to: Option<u16>,
     epoch: u64,
     head: u64,
     next_batch: u64,
-    /// Batches that an uncommitted txg may need, oldest first.
+    /// Batches that replay may need for an uncommitted txg, oldest first.
     live: VecDeque<LiveBatch>,
     live_bytes: u64,
 }
@@ -119,7 +120,8 @@ impl IntentLog {
         let len = packed.batch_bytes();
         let mut bytes = IoBuf::zeroed(len);
         let (vdev, epoch, batch, offset) = {
-            // Reserve the space before the write: a concurrent commit must know that it is in use.
+            // Reserve the space before the write, so that a concurrent commit knows that the space
+            // is in use.
             let mut ring = self.ring.lock();
             if ring.moving_to.is_some() {
                 return Err(LogWriteError::Full);
@@ -145,8 +147,8 @@ impl IntentLog {
             .map_err(LogWriteError::Pool)
     }
 
-    /// Offset of the first free `len` bytes. They end strictly before the oldest live batch, so
-    /// that a full ring differs from an empty one.
+    /// Offset of the first free range of `len` bytes. The range ends strictly before the oldest
+    /// live batch, so that a full ring differs from an empty one.
     fn place(&self, ring: &Ring, len: u64) -> Option<u64> {
         let to_end = ring.head + len <= self.region_bytes;
         let Some(oldest) = ring.live.front() else {
@@ -182,7 +184,8 @@ impl IntentLog {
     }
 
     /// Releases the batches before `start`, the batch that a durable uberblock names as the start
-    /// of the replay. Batches logged since then stay, even if their txgs are committed by now.
+    /// of the replay. Batches logged after that uberblock was built stay, even if their txgs are
+    /// committed by now.
     pub(crate) fn release(&self, start: LogStart) {
         let mut ring = self.ring.lock();
         while let Some(live) = ring.live.pop_front_if(|live| live.batch < start.batch) {
@@ -259,8 +262,9 @@ mod tests {
         Ok(())
     }
 
-    /// A batch of a txg that is being committed may be logged after its uberblock was built. Replay
-    /// starts with that batch, so its space must not be reused before the next commit.
+    /// A batch of a txg that is being committed may be logged after the uberblock of that txg was
+    /// built. Replay starts with that batch, so its space must not be reused before the next
+    /// commit.
     #[test]
     fn batch_that_the_uberblock_names_is_kept() {
         new_runtime().unwrap().block_on(async {

@@ -23,12 +23,13 @@ use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 use crate::log::intent_log::LogStart;
 
-/// Bytes scanned at a time in the search for later batches, which prove damage.
+/// Bytes that each step of the search for later batches reads. A later batch proves that this one
+/// is damaged.
 const SCAN_BYTES: usize = 1 << 20;
 
-/// Upper bound of the batch length. A batch holds changes of up to 4 MiB, of which the last, one
-/// client request, may exceed that by 32 MiB. If more space than this was left before the end of
-/// the region, the next batch did not start at 0.
+/// Upper bound of the batch length. A batch contains up to 4 MiB of changes; the last of them is
+/// one client request, which may exceed the 4 MiB by 32 MiB. If more space than this bound was left
+/// before the end of the log region, the next batch did not start at offset 0.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Content at an offset where the next batch may be.
@@ -77,7 +78,7 @@ impl<'a> Replay<'a> {
             }
         }
         if damaged {
-            // A disk that stopped answering is no damage to the log.
+            // A disk that stopped responding is not damage to the log.
             self.vdev.read_any(0, ALIGN_BYTES, Some).await?;
         }
         if damaged || self.later_batch_found().await {
@@ -91,10 +92,10 @@ impl<'a> Replay<'a> {
         Ok(None)
     }
 
-    /// Offsets where the next batch may be, each with whether damage there may be damage of that
-    /// batch: 0, if the batch did not fit after the last one, and the end of the last batch.
-    /// Offset 0 comes first: a batch there may extend over the other offset, with client data where
-    /// a header would be.
+    /// Offsets at which the next batch may begin: 0, if it did not fit after the last batch, and
+    /// the end of the last batch. The flag tells whether damage at the offset may be damage of that
+    /// batch. Offset 0 comes first: a batch there may extend over the other offset and have client
+    /// data where a header would be.
     fn places(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
         let LogStart { offset, .. } = self.next;
         let room = self.region_bytes.saturating_sub(offset);
@@ -112,7 +113,7 @@ impl<'a> Replay<'a> {
         first.read_all(self.vdev, ALIGN_BYTES).await;
         let header = match first.parts.first() {
             Some(Part::Whole) => decode_header(&first.bytes),
-            // The batch begins at another offset and extends over this one.
+            // The batch begins at another offset and extends over this offset.
             _ if first.within => return Place::End,
             _ => return first.end(),
         };
@@ -131,7 +132,8 @@ impl<'a> Replay<'a> {
         decode_batch(&all.bytes, offset).map_or(Place::Damaged, Place::Batch)
     }
 
-    /// Whether a sector of a later batch exists. Then this batch was acknowledged before.
+    /// Whether a sector of a later batch exists. A later batch proves that this batch was
+    /// acknowledged.
     async fn later_batch_found(&self) -> bool {
         let mut offset = 0;
         while offset < self.region_bytes {
@@ -177,9 +179,9 @@ struct Merged {
     bytes: Vec<u8>,
     /// Best state of each sector on any leg.
     parts: Vec<Part>,
-    /// A leg lacks a sector, so the batch was never durable on that leg.
+    /// True if a leg lacks a sector of the batch, so that the batch was never durable on that leg.
     lacking: bool,
-    /// A leg has a later sector of the batch where the first would be.
+    /// True if a leg has a later sector of the batch at the offset of its first sector.
     within: bool,
 }
 

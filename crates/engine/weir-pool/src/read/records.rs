@@ -24,9 +24,9 @@ use crate::planted_bugs::PlantedBug;
 use crate::segments::pinned::Pinned;
 use crate::state::pool::Pool;
 
-/// Maximum length of one device read that covers several neighbouring blocks.
+/// Maximum length of one device read of several neighbouring blocks.
 pub(crate) const RUN_BYTES_MAX: u64 = 1 << 20;
-/// Maximum gap between two blocks that one device read covers.
+/// Maximum gap between two blocks that are read with one device read.
 pub(crate) const RUN_GAP_BYTES_MAX: u64 = 16 << 10;
 
 /// One block to read: number `part` of the record that `ptr` refers to. The pointer is no hole, and
@@ -68,8 +68,8 @@ impl Pool {
         self.cache.get(Self::class(ptr), ptr, part)
     }
 
-    /// Adds the blocks of a record to the cache. They were verified against its pointer, or are
-    /// about to be written under it.
+    /// Adds the blocks of a record to the cache. The caller has verified them against the record's
+    /// pointer, or is about to write them under that pointer.
     pub(crate) fn keep_blocks(&self, ptr: &BlockPtr, blocks: &[Block]) {
         for (part, block) in blocks.iter().enumerate() {
             self.cache.insert(Self::class(ptr), ptr, part, block.clone());
@@ -101,7 +101,8 @@ impl Pool {
         Ok(self.read_from_disk(ptr).await?[0].clone())
     }
 
-    /// Refuses a pointer whose record size is not `size`: Weir did not write its node.
+    /// Refuses a pointer whose record size is not `size`: Weir did not write the node that contains
+    /// the pointer.
     pub fn check_record(&self, ptr: &BlockPtr, size: RecordSize) -> Result<(), PoolError> {
         if ptr.record == size || ptr.is_hole() {
             return Ok(());
@@ -159,7 +160,8 @@ impl Pool {
         Ok(blocks)
     }
 
-    /// Reads the verified stored bytes of one record. Returns a buffer and their start in it.
+    /// Reads the verified stored bytes of one record. Returns a buffer and the offset of the bytes
+    /// in it.
     pub(crate) async fn read_stored(
         &self,
         ptr: &BlockPtr,
@@ -171,7 +173,7 @@ impl Pool {
     }
 
     /// Reads the verified stored bytes at a pinned address, if possible from the leg `first`.
-    /// Returns a buffer and their start in it.
+    /// Returns a buffer and the offset of the bytes in it.
     pub(crate) async fn read_placed(
         &self,
         place: &Pinned<'_>,
@@ -215,7 +217,7 @@ impl Pool {
         let mut results: Vec<Option<Result<Block, PoolError>>> =
             parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();
         let mut missing: Vec<Wanted<'_>> = Vec::new();
-        // Whether all parts since the last wanted one belong to its record.
+        // True if all parts since the last wanted one belong to the same record as that part.
         let mut comes_along = false;
         for index in 0..parts.len() {
             let RecordPart { ptr, part } = parts[index];
@@ -260,7 +262,7 @@ impl Pool {
         results.into_iter().map(|r| r.expect("every block was cached or read")).collect()
     }
 
-    /// As [`Self::read_parts`], for the first block of each record. A tree node has only one.
+    /// As [`Self::read_parts`], for the first block of each record. A tree node has only one block.
     pub async fn read_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Block, PoolError>> {
         let parts: Vec<RecordPart> =
             ptrs.iter().map(|ptr| RecordPart { ptr: *ptr, part: 0 }).collect();
@@ -362,7 +364,7 @@ impl Pool {
     }
 
     /// Reads the unverified bytes from the first to the last block of a run. Returns the leg that
-    /// was tried first, a buffer and their start in it.
+    /// was tried first, a buffer and the offset of the bytes in it.
     pub(crate) async fn read_span(
         &self,
         first: &Wanted<'_>,
@@ -401,7 +403,8 @@ impl Pool {
 
     fn unpack(&self, ptr: &BlockPtr, stored: &[u8]) -> Result<Blocks, PoolError> {
         let unpacked = self.unpack_stored(ptr.record, ptr.codec, stored);
-        // The checksum matched, so these bytes are as written: the writer was at fault.
+        // The checksum matched, so the disk returned what was written: the writer stored invalid
+        // content.
         unpacked.ok_or_else(|| {
             self.bad_block(ptr, "compressed block", FormatError::Truncated { what: "block" })
         })

@@ -65,7 +65,7 @@ impl Pool {
                 }
                 return Err(error);
             }
-            // A commit stored it at another address meanwhile.
+            // A commit has stored the table at another address in the meantime.
             Err(_) => {}
         }
         Ok(())

@@ -38,7 +38,7 @@ pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
 }
 
 impl Vdev {
-    /// Approximate memory that checking a run takes.
+    /// Approximate memory that the scan needs to check a run of blocks.
     fn bytes_to_check(&self, scope: &Scope<'_>, run: &Part<'_>) -> usize {
         if self.has_rows() {
             self.bytes_of_rows(run)
@@ -79,13 +79,14 @@ impl Vdev {
             stream::iter(reads).buffered(scope.legs_in_flight).collect().await;
         let unread = spans.iter().zip(&blank).any(|(span, blank)| span.is_none() && !blank);
         if run.items().len() > 1 && unread {
-            // One unreadable sector must not lose the copies of its neighbours.
+            // Read each block alone: one unreadable sector must not hide the good copies of its
+            // neighbours.
             for index in run.from..run.to {
                 checked.add(Box::pin(self.check_run(scope, run.of(index..index + 1))).await);
             }
             return checked;
         }
-        // Ordered by block, then by leg.
+        // `good` is ordered by block, then by leg.
         let mut good = Vec::with_capacity(run.items().len() * legs.len());
         for live in run.items() {
             let place = (live.at - run.items()[0].at) as usize;
@@ -107,7 +108,7 @@ impl Vdev {
                     Ok(right) => drop(proved.insert(index, right)),
                     Err(unread) => {
                         checked.lose(index);
-                        // A disk that is unavailable now may have a good copy.
+                        // A disk that is unavailable now may have a good copy of the block.
                         let lacks =
                             scope.kind == ScanKind::Resilver && unread == Unread::Unavailable;
                         checked.unrepaired += u64::from(lacks);
@@ -170,7 +171,7 @@ impl Vdev {
     }
 }
 
-/// Whether neighbours of a mirror are too far apart for one read.
+/// Whether neighbouring blocks of a mirror are too far apart for one read.
 fn far_apart(first: &Live, before: &Live, next: &Live) -> bool {
     next.at > before.end() + RUN_GAP_BYTES_MAX || next.end() - first.at > RUN_BYTES_MAX
 }
@@ -196,7 +197,7 @@ impl Pool {
     }
 
     /// Checks some live blocks of a segment on the legs that `kind` covers. Returns the result and
-    /// the index of the block before which it stopped; `None` if the segment no longer exists.
+    /// the index of the first block not checked; `None` if the segment no longer exists.
     #[boxed(?Send)]
     pub(crate) async fn check_part(
         &self,
@@ -237,7 +238,7 @@ impl Pool {
         Some(self.check_runs(vdev, scope, part, pace).await)
     }
 
-    /// Checks a part run by run, several runs concurrently.
+    /// Checks the blocks of a part in runs, several runs concurrently.
     async fn check_runs(
         &self,
         vdev: &Vdev,

@@ -19,8 +19,8 @@ impl Pool {
     /// are bad that were good at the last call; the next commit then rewrites all metadata trees.
     ///
     /// # Errors
-    /// `NoSegment`: a commit replaced the trees meanwhile. Other errors: disks are missing, or the
-    /// pool is suspended.
+    /// `NoSegment`: a commit replaced the trees during the call. Other errors: disks are missing,
+    /// or the pool is suspended.
     pub async fn verify_own_trees(&self) -> Result<bool, PoolError> {
         let sets = self.live_roots().await?;
         let mut bad = HashSet::default();

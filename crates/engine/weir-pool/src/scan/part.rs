@@ -22,7 +22,7 @@ pub(crate) struct Checked {
     pub(crate) unrepaired: u64,
     /// Blocks without any good copy.
     pub(crate) damaged: u64,
-    /// Indexes of these blocks in the segment's list of live blocks.
+    /// Indexes of the blocks without any good copy, in the segment's list of live blocks.
     pub(crate) lost: Vec<usize>,
     /// Wrong parity strips that the scan must not rewrite before the second pass.
     pub(crate) postponed: u64,
@@ -63,12 +63,12 @@ impl<'a> Part<'a> {
         &self.all[self.from..self.to]
     }
 
-    /// Stored bytes of the items.
+    /// Stored bytes of the part's blocks.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.items().iter().map(|live| live.len as u64).sum()
     }
 
-    /// Bytes from the first item to the end of the last.
+    /// Bytes from the start of the part's first block to the end of the last.
     pub(crate) fn len(&self) -> usize {
         let items = self.items();
         // In a pool with crafted metadata, blocks may overlap.
@@ -76,13 +76,13 @@ impl<'a> Part<'a> {
         (end - items[0].at) as usize
     }
 
-    /// The blocks in `range` alone.
+    /// The blocks in `range` alone, as a part.
     pub(crate) fn of(self, range: Range<usize>) -> Self {
         Self { from: range.start, to: range.end, ..self }
     }
 
-    /// Splits the part before each block for which `splits` returns true. Its arguments are the
-    /// first block of the piece, the previous block and this block.
+    /// Splits the part before each block for which `splits` returns true. The arguments of `splits`
+    /// are the first block of the present piece, the previous block and this block.
     pub(crate) fn split(self, splits: impl Fn(&Live, &Live, &Live) -> bool) -> Vec<Self> {
         let (mut pieces, mut first) = (Vec::new(), self.from);
         for next in self.from + 1..=self.to {
@@ -99,14 +99,15 @@ impl<'a> Part<'a> {
 
 /// Legs that a scan reads and writes.
 pub(crate) struct Scope<'a> {
-    /// Pool whose cache may hold blocks that no leg has.
+    /// Pool of the blocks. Its cache may have the content of a block that no leg has.
     pub(crate) pool: &'a Pool,
     pub(crate) kind: ScanKind,
     /// Legs in use whose copies are verified.
     pub(crate) good: Vec<&'a Leg>,
-    /// Legs in use that may lack this segment and are to be written.
+    /// Legs in use that may lack this segment. The scan writes to them.
     pub(crate) behind: Vec<&'a Leg>,
-    /// Second pass, after a commit: parity that differs from its row may be rewritten.
+    /// True in the second pass, after a commit: the scan may then rewrite parity that differs from
+    /// its row.
     pub(crate) settles: bool,
     /// Number of legs that are read concurrently.
     pub(crate) legs_in_flight: usize,

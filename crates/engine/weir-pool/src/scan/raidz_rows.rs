@@ -42,7 +42,7 @@ const LEG_BYTES_MAX: u64 = 1 << 20;
 /// Strips of some rows as one leg returned them.
 struct LegStrips {
     buf: IoBuf,
-    /// For each row: true if the leg was asked for its strip and could read it.
+    /// For each row: true if the scan read the leg's strip and the read succeeded.
     there: Vec<bool>,
 }
 
@@ -54,16 +54,18 @@ struct Stretch<'a> {
     legs: Vec<LegStrips>,
     /// For each row: true if every strip is known.
     whole: Vec<bool>,
-    /// Computed or replaced data, by row and strip; other data is as the legs returned it.
+    /// Data that the scan computed or replaced, by row and strip. Other data is as the legs
+    /// returned it.
     made: BTreeMap<(usize, usize), Vec<u8>>,
     /// Row and strip of data that failed a block's checksum.
     wrong: BTreeSet<(usize, usize)>,
-    /// Ranges of verified or replaced blocks.
+    /// Ranges of the blocks that were verified or replaced.
     proved: Vec<Range<usize>>,
 }
 
 impl<'a> Stretch<'a> {
-    /// Takes the rows from `first` on as the legs returned them, and computes the missing strips.
+    /// Takes the rows from number `first` on as the legs returned them, and computes the missing
+    /// strips.
     fn new(rows: &'a Rows, first: u64, legs: Vec<LegStrips>, count: usize) -> Self {
         let mut new = Self {
             rows,
@@ -165,7 +167,8 @@ impl<'a> Stretch<'a> {
 }
 
 impl Stretch<'_> {
-    /// Returns for each byte of a data strip if it belongs to a verified or replaced block.
+    /// Returns for each byte of a data strip whether the byte belongs to a verified or replaced
+    /// block.
     fn proved_of(&self, row: usize, strip: usize) -> Vec<bool> {
         let mut proved = vec![false; self.strip_bytes()];
         let start = row * self.row_bytes() + strip * self.strip_bytes();
@@ -202,16 +205,16 @@ impl Stretch<'_> {
         data.map(computed).collect()
     }
 
-    /// Returns true if `bytes` equal the known strip: inside proved blocks, or (`proved` false)
-    /// everywhere else.
+    /// Returns true if `bytes` equal the known strip: inside verified and replaced blocks, or
+    /// (`proved` false) everywhere else.
     fn agrees(&self, row: usize, strip: usize, bytes: &[u8], proved: bool) -> bool {
         let (own, is_proved) = (self.data_strip(row, strip), self.proved_of(row, strip));
         let same = own.iter().zip(bytes).map(|(own, byte)| own == byte);
         same.zip(is_proved).all(|(same, is_proved)| same || is_proved != proved)
     }
 
-    /// Also corrects the dead bytes of strips that failed a checksum. The parity of the row's live
-    /// blocks covers these bytes, but checksums do not: the row's other strips must confirm or
+    /// Also corrects the dead bytes of strips that failed a checksum. The parity of the row covers
+    /// dead bytes too, but no checksum does, so the other strips of the row must confirm or
     /// determine them. Returns false if they can do neither.
     fn trust(&mut self, row: usize) -> bool {
         let mut lost: Vec<usize> =
@@ -253,14 +256,15 @@ impl Vdev {
         self.rows.is_some()
     }
 
-    /// Returns on raidz the test that splits a run between neighbours: if rows lie between them, or
-    /// if the run would exceed the maximum of one read.
+    /// For raidz: returns the test that decides whether a run is split between two neighbouring
+    /// blocks. It is split if rows lie between them, or if the run would exceed the maximum length
+    /// of one read.
     pub(crate) fn row_split(&self) -> Option<impl Fn(&Live, &Live, &Live) -> bool> {
         let rows = self.rows?;
         let row = move |at: u64| at / rows.row_bytes();
         Some(move |first: &Live, before: &Live, next: &Live| {
             let rows_max = LEG_BYTES_MAX / rows.strip_bytes;
-            // Only the end of a scan step splits a row.
+            // Without this test, only the end of a scan step splits a row.
             row(next.at) > row(before.end() - 1)
                 && (row(next.at) > row(before.end() - 1) + 1
                     || row(next.at) - row(first.at) >= rows_max)
@@ -287,8 +291,8 @@ impl Vdev {
         let legs = self.read_strips(rows, scope, first_row, count).await;
         let mut stretch = Stretch::new(rows, first_row, legs, count);
 
-        // Include earlier blocks of the first row: a step may end anywhere in a row, and the next
-        // step may run much later.
+        // Include the earlier blocks of the first row: a scan step may end anywhere in a row, and
+        // the next step may run much later.
         let base = first_row * row_bytes - run.start;
         let reaches_in = |live: &&Live| live.end() > base;
         let before = run.all[..run.from].iter().rev().take_while(reaches_in);
@@ -307,7 +311,8 @@ impl Vdev {
         // If the next run has blocks in the last row, the next run checks that row.
         let next = run.all.get(run.to).filter(|next| next.at < base + count as u64 * row_bytes);
         let owned = next.map_or(count, |next| ((next.at - base) / row_bytes) as usize);
-        // `ParityAnewTooEarly` has an effect only if dead bytes stay as a leg returned them.
+        // The planted bug `ParityAnewTooEarly` has an effect only if dead bytes stay as a leg
+        // returned them.
         let is_trusted = self.repairs_unverified() || self.bug == PlantedBug::ParityAnewTooEarly;
         for (row, bad) in bad.iter_mut().enumerate().take(owned) {
             if !*bad && stretch.whole[row] && !is_trusted && !stretch.trust(row) {
@@ -332,7 +337,7 @@ impl Vdev {
         let reads = self.legs.iter().map(|leg| async move {
             let (buf, mut there) = (IoBuf::for_read(count * strip), vec![false; count]);
             let wanted = scope.good.iter().any(|good| std::ptr::eq(*good, leg));
-            // A leg that reconnected during the scan is stale, and may hold older bytes.
+            // Exclude a leg that reconnected during the scan: it is stale and may have older bytes.
             let Some(device) = leg.usable().filter(|_| wanted && leg.is_whole()) else {
                 return LegStrips { buf, there };
             };
@@ -341,7 +346,7 @@ impl Vdev {
                 there.fill(true);
                 return LegStrips { buf, there };
             }
-            // An unreadable sector must not lose the leg's readable strips.
+            // Read each strip alone: one unreadable sector must not hide the leg's readable strips.
             for (row, there) in there.iter_mut().enumerate() {
                 let place = row * strip;
                 let (done, one) = device.read_at(at + place as u64, IoBuf::zeroed(strip)).await;
@@ -390,7 +395,8 @@ impl Vdev {
         let (rows, strip_bytes) = (stretch.rows, stretch.strip_bytes());
         let mut checked = Checked::default();
         let mut parity = vec![vec![0; strip_bytes]; rows.parity];
-        // For each leg: the strips to write, each at the offset of its row, and their rows.
+        // For each leg: the strips to write, each at the offset of its row, and the numbers of
+        // these rows.
         let mut writes: Vec<(Option<IoBuf>, Vec<usize>)> = Vec::new();
         writes.resize_with(self.legs.len(), Default::default);
         for row in 0..owned {
@@ -459,7 +465,8 @@ impl Vdev {
         checked
     }
 
-    /// Returns true if the scan may rewrite wrong parity of a row now; else counts the row.
+    /// Returns true if the scan may rewrite the wrong parity of a row now. If not, counts the row
+    /// for the second pass.
     async fn may_make_parity(
         &self,
         scope: &Scope<'_>,

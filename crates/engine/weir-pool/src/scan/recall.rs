@@ -25,8 +25,8 @@ impl Pool {
     /// Returns the stored bytes of a block if the cache has all of its content.
     pub(crate) fn recall(&self, live: &Live) -> Option<Vec<u8>> {
         let (vseg, offset_units) = live.address?;
-        // The cache finds a block by the record's address and the block's index. The record size is
-        // unknown here.
+        // The cache finds a block by the address of its record and its index in the record. The
+        // record size is unknown here.
         let (kind, record) = (PtrKind::Data, RecordSize::MAX);
         let ptr = BlockPtr { kind, vseg, offset_units, record, ..BlockPtr::default() };
         let of_class = |class| {

@@ -30,7 +30,7 @@ use crate::tree::live::Live;
 /// Bytes of one leg, rounded out to sectors.
 pub(crate) struct Span {
     pub(crate) buf: IoBuf,
-    /// Start of the run inside the buffer.
+    /// Offset of the run's first byte in the buffer.
     pub(crate) within: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Run<'a> {
     pub(crate) part: Part<'a>,
     pub(crate) legs: &'a [&'a Leg],
     pub(crate) spans: &'a [Option<Span>],
-    /// For each block of the part and each leg: whether the leg's copy is right.
+    /// For each block of the part and each leg: whether the copy of the block on the leg is right.
     pub(crate) good: &'a [bool],
 }
 
@@ -95,12 +95,13 @@ struct Sectors {
 pub(crate) struct Repaired {
     /// Stored bytes of blocks with a repaired copy.
     pub(crate) bytes: u64,
-    /// Blocks whose copy is still bad.
+    /// Blocks whose copy is still bad after the repair.
     pub(crate) failed: u64,
 }
 
 impl Vdev {
-    /// Rewrites the copies of `bad` blocks on one leg of a run; `proved` has their right bytes.
+    /// Rewrites the copies of the `bad` blocks on one leg of a run. `proved` has the right bytes of
+    /// these blocks.
     pub(crate) async fn repair(
         &self,
         run: &Run<'_>,
@@ -151,8 +152,8 @@ impl Vdev {
         all
     }
 
-    /// Computes the right content of sectors on a leg; `None` if some bytes cannot be confirmed
-    /// now.
+    /// Computes the right content of some sectors of a leg; `None` if some bytes in them cannot be
+    /// verified now.
     async fn right_sectors(
         &self,
         run: &Run<'_>,
@@ -177,8 +178,8 @@ impl Vdev {
                     Some(right) => place.insert(right.to_vec()),
                     None => match self.read_any_copy(run.part.start, live).await {
                         Ok(right) => place.insert(right),
-                        // A complete leg may hold the last good copy: overwrite only legs with
-                        // missed writes.
+                        // A complete leg may have the last good copy, so overwrite unverified bytes
+                        // only on legs that missed writes.
                         Err(unread) if unread == Unread::Damaged && !run.legs[leg].is_whole() => {
                             continue;
                         }
@@ -195,7 +196,7 @@ impl Vdev {
         }
         let (theirs, again) = match run.good_leg(blocks).and_then(of_leg) {
             Some(good) => (Some(good), None),
-            // The leg cannot return these sectors, so there are no bytes to keep.
+            // The leg cannot return these sectors, so it has no bytes that the write would destroy.
             None => match of_leg(leg) {
                 Some(own) => (Some(own), Some(self.read_again(run.legs[leg], range).await?)),
                 None => (None, None),
@@ -211,7 +212,8 @@ impl Vdev {
         Some(out)
     }
 
-    /// Planted bug: returns unverified sectors of the leg with only the bad blocks corrected.
+    /// Planted bug: returns sectors of the leg in which only the bad blocks are corrected; the
+    /// other bytes are unverified.
     async fn unverified_sectors(
         &self,
         run: &Run<'_>,

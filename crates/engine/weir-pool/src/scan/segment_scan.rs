@@ -51,12 +51,12 @@ impl Iterator for ScanPlan {
 pub struct PlannedSegment {
     vseg: VsegId,
     place: ScanPlace,
-    /// Its live blocks, if it is a root segment.
+    /// Live blocks of the segment, if it is a root segment.
     of_roots: Option<LiveSet>,
 }
 
 impl PlannedSegment {
-    /// Position of the segment.
+    /// Position of the segment in the order of the scan.
     pub fn place(&self) -> ScanPlace {
         self.place
     }
@@ -67,21 +67,22 @@ pub struct SegmentScan {
     vseg: VsegId,
     live: Vec<Live>,
     done: usize,
-    /// Some live blocks could not be found, so other bytes of a row may be live as well.
+    /// True if some live blocks could not be found, so that other bytes of a row may be live as
+    /// well.
     partly_known: bool,
-    /// Parity strips that wait for the second pass.
+    /// Number of wrong parity strips that only the second pass may rewrite.
     postponed: u64,
-    /// This is the second pass.
+    /// True in the second pass.
     settles: bool,
 }
 
 impl SegmentScan {
-    /// Whether all of its live blocks were checked.
+    /// Whether the scan has checked all live blocks of the segment.
     pub fn is_done(&self) -> bool {
         self.done >= self.live.len()
     }
 
-    /// Whether it needs a second pass, after a commit.
+    /// Whether the scan of this segment needs a second pass after a commit.
     pub fn wants_second_look(&self) -> bool {
         self.is_done() && self.postponed > 0 && !self.settles && !self.partly_known
     }
@@ -234,7 +235,7 @@ impl Pool {
         let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
         let LiveSet { live, lost, is_partial } =
             if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
-        // A leg that is behind also lacks the blocks that are not known to be live.
+        // A leg that missed writes also lacks the blocks that are not known to be live.
         let resilvers = self.scan_status().is_some_and(|scan| scan.kind == ScanKind::Resilver);
         let unrepaired = u64::from(is_partial && resilvers);
         self.count_scanned(&Checked { damaged: lost, unrepaired, ..Checked::default() });
@@ -268,7 +269,7 @@ impl Pool {
                     }
                     self.note_lost(&lost.of);
                 }
-                // The first pass has counted these already.
+                // The first pass has already counted these blocks.
                 let checked = if segment.settles {
                     Checked { bytes: 0, damaged: 0, ..checked }
                 } else {

@@ -17,12 +17,12 @@ pub(crate) struct SegmentArea {
     /// Data bytes of each segment: whole rows.
     pub(crate) segment_bytes: u64,
     pub(crate) row_bytes: u64,
-    /// True if new segments may be opened on it.
+    /// True if new segments may be opened in the area.
     open: AtomicBool,
 }
 
 impl SegmentArea {
-    /// The area of a vdev, from its label.
+    /// Builds the segment area of a vdev from its label.
     pub(crate) fn of(label: &Label, vdev: &VdevConfig) -> Self {
         Self {
             segments: AtomicU32::new(label.segments(vdev) as u32),
@@ -37,17 +37,17 @@ impl SegmentArea {
         self.segments.load(Ordering::Acquire)
     }
 
-    /// True if new segments may be opened on it.
+    /// True if new segments may be opened in the area.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Allows or forbids new segments on it.
+    /// Allows or forbids new segments in the area.
     pub(crate) fn set_open(&self, open: bool) {
         self.open.store(open, Ordering::Release);
     }
 
-    /// Adds segments; returns the range of the new ones.
+    /// Adds physical segments to the area; returns the range of the new ones.
     pub(crate) fn grow(&self, segments: u32) -> std::ops::Range<u32> {
         let before = self.segments.fetch_max(segments, Ordering::AcqRel);
         before..segments.max(before)
@@ -76,7 +76,7 @@ impl Areas {
         self.0.iter().map(|(_, area)| area)
     }
 
-    /// Numbers of the vdevs that take new segments.
+    /// Numbers of the vdevs on which new segments may be opened.
     pub(crate) fn open(&self) -> Vec<u16> {
         let open = self.0.iter().filter(|(_, area)| area.is_open());
         open.map(|(index, _)| index as u16).collect()
@@ -86,17 +86,17 @@ impl Areas {
         self.iter().filter(|area| area.is_open())
     }
 
-    /// Number of physical segments of the vdevs that take new ones.
+    /// Number of physical segments of the vdevs on which new segments may be opened.
     pub(crate) fn total_segments(&self) -> u64 {
         self.open_areas().map(|area| u64::from(area.segments())).sum()
     }
 
-    /// Data bytes of the vdevs that take new segments.
+    /// Data bytes of the vdevs on which new segments may be opened.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.open_areas().map(|area| u64::from(area.segments()) * area.segment_bytes).sum()
     }
 
-    /// Size of the smallest segments on these vdevs.
+    /// Size of the smallest segments on the vdevs on which new segments may be opened.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.open_areas().map(|area| area.segment_bytes).min().unwrap_or_default()
     }

@@ -17,7 +17,8 @@ use weir_format::{
 use crate::segments::lost_part::LostPart;
 use crate::segments::tables::{HoldsTables, Table, Tables, Unread};
 
-/// Space of a pool in bytes of its segment area, counting one copy.
+/// Space of a pool, in bytes of its segment area. Each block counts once, without copies and
+/// parity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceUse {
     /// All segments.
@@ -36,12 +37,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// True if its counter can drop by this many bytes. A stored counter may be wrong.
+    /// True if the segment's counter of live bytes is at least `bytes`. A stored counter may be
+    /// wrong.
     pub(crate) const fn counts(&self, bytes: usize) -> bool {
         self.entry.live_bytes as usize >= bytes && !matches!(self.entry.state, SegmentState::Dead)
     }
 
-    /// True if its blocks are found through its remap table.
+    /// True if the segment was cleaned, so that its blocks are found through its remap table.
     pub(crate) const fn is_moved(&self) -> bool {
         matches!(self.entry.state, SegmentState::Evacuating | SegmentState::Remapped)
     }
@@ -66,16 +68,17 @@ pub(crate) struct Entries {
 pub(crate) struct LostEntries {
     /// Segments that may exist but whose entries are lost.
     pub(crate) segments: Vec<Range<VsegId>>,
-    /// Physical segments that were free at the last commit. All others may belong to those
-    /// segments.
+    /// Physical segments that were free at the last commit. Any other physical segment may belong
+    /// to a segment whose entry is lost.
     pub(crate) free: Vec<FreeRun>,
-    /// Cleaned segments whose remap tables cannot be found, and the lost parts of the remap tree.
+    /// Cleaned segments whose remap tables cannot be found, and the unreadable parts of the tree of
+    /// remap tables.
     pub(crate) remaps: Vec<VsegId>,
     pub(crate) remap_parts: Vec<LostPart>,
     /// Remap tables that were found but cannot be read.
     pub(crate) unread_remaps: Vec<VsegId>,
-    /// Segments whose reference counts are unknown: any block may be shared. Then the lost parts of
-    /// their tree.
+    /// Segments whose reference counts are unknown, so that any of their blocks may be shared, and
+    /// the unreadable parts of the tree of reference tables.
     pub(crate) references: Vec<VsegId>,
     pub(crate) reference_parts: Vec<LostPart>,
 }
@@ -88,15 +91,16 @@ pub(crate) struct Inner {
     pub(crate) references: Tables<ReferenceTable>,
     /// Stored bytes of all references except the first of each block.
     pub(crate) saved_bytes: u64,
-    /// Segments that could not be cleaned; not tried again before the next import.
+    /// Segments that could not be cleaned. The cleaner does not try them again before the next
+    /// import.
     pub(crate) unclean: HashSet<VsegId>,
     /// Free physical segments per vdev. The lowest is allocated first, so that a sparse file stays
     /// short and writes reuse a disk's space before they spread out.
     pub(crate) free: Vec<BTreeSet<PsegIndex>>,
     /// Segments whose space is reclaimed a few txgs later.
     pub(crate) dead: Vec<VsegId>,
-    /// Cleaned segments without live blocks. Readers of trees older than this txg still use their
-    /// remap tables, so they stay in the table until the commit.
+    /// Cleaned segments without live blocks. Readers of older trees may still use their remap
+    /// tables, so the segments stay in the table until the commit.
     pub(crate) emptied: Vec<VsegId>,
     /// Segment table blocks that changed since the last commit.
     pub(crate) dirty_blocks: HashSet<u64>,
@@ -106,9 +110,11 @@ pub(crate) struct Inner {
     pub(crate) live_bytes: u64,
     /// Segments whose entries are lost, ascending. Their blocks cannot be found.
     pub(crate) lost: Vec<Range<VsegId>>,
-    /// Physical segments per vdev that may hold lost segments. They are not allocated.
+    /// Physical segments on each vdev that may belong to segments with lost entries. They are not
+    /// allocated.
     pub(crate) withheld: Vec<BTreeSet<PsegIndex>>,
-    /// Txg since which, as far as checked, no tree references the lost segments.
+    /// Txg since which no tree references the segments with lost entries, as far as a recount could
+    /// check.
     pub(crate) unreached_since: Option<Txg>,
 }
 
@@ -135,8 +141,8 @@ impl HoldsTables<ReferenceTable> for Inner {
 }
 
 impl Inner {
-    /// Marks the stored table's block as changed. Root segments are in the bootstrap table, which
-    /// every commit writes anyway.
+    /// Marks the block of the stored segment table that contains a segment's entry as changed. Root
+    /// segments are in the bootstrap table instead, which every commit writes.
     pub(crate) fn mark(&mut self, vseg: VsegId, class: SegmentClass) {
         if class != SegmentClass::Root {
             self.dirty_blocks.insert(table_block(vseg));
@@ -158,7 +164,8 @@ impl Inner {
         self.lost.iter().any(|range| range.contains(&vseg))
     }
 
-    /// The segment that holds a block and the block's offset there, in 64-byte units.
+    /// Returns the segment that now holds a block, and the offset of the block in it in 64-byte
+    /// units.
     pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {
         let Some(slot) = self.slots.get(&ptr.vseg) else { return Ok(None) };
         if !slot.is_moved() {
@@ -172,14 +179,15 @@ impl Inner {
         Ok(table.and_then(|table| table.translate(ptr.offset_units, units)))
     }
 
-    /// Subtracts live bytes from a segment. If they were the last, its space is reclaimed later.
+    /// Subtracts live bytes from the counter of a segment. If no live bytes remain, the segment's
+    /// space is reclaimed later.
     pub(crate) fn take_live(&mut self, vseg: VsegId, bytes: usize, txg: Txg) {
         let slot = self.slots.get_mut(&vseg).expect("the caller found it");
         let entry = &mut slot.entry;
         entry.live_bytes -= bytes as u32;
         let class = entry.class;
         if entry.live_bytes == 0 && self.references.has(vseg) {
-            // The stored counter was wrong: referenced blocks are live.
+            // The stored counter was wrong: blocks with references are live.
             tracing::error!(vseg = vseg.0, "a segment with shared blocks counts none");
         } else if entry.live_bytes == 0 {
             match entry.state {

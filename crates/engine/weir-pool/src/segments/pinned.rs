@@ -12,16 +12,16 @@ use crate::segments::entries::Inner;
 use crate::segments::segment_table::Segments;
 use crate::segments::tables::Unread;
 
-/// Location of a segment. Its space is not reused while this exists.
+/// Location of a segment. The space of the segment is not reused while this value exists.
 pub(crate) struct Pinned<'a> {
     segments: &'a Segments,
     vseg: VsegId,
     pub(crate) vdev: u16,
-    /// Byte offset in the vdev's segment area.
+    /// Offset of the segment, or of a byte in it, in the vdev's segment area.
     pub(crate) at: u64,
     /// Vdev and offset of the second and of the third copy.
     others: [Option<(u16, u64)>; 2],
-    /// Last txg that wrote to this physical segment, or in which it died.
+    /// Last txg that wrote to this physical segment, or in which the segment on it died.
     pub(crate) last_txg: Txg,
 }
 
@@ -42,7 +42,8 @@ impl Drop for Pinned<'_> {
 }
 
 impl Segments {
-    /// Pins a segment that has a physical segment; the result names the byte `offset` in it.
+    /// Pins a segment that has a physical segment. The result is the location of byte `offset` of
+    /// it.
     pub(crate) fn pin_offset(&self, inner: &mut Inner, vseg: VsegId, offset: u64) -> Pinned<'_> {
         let slot = inner.slots.get_mut(&vseg).expect("the caller found it");
         slot.pins += 1;
@@ -79,7 +80,8 @@ impl Segments {
         self.pin_at(&mut inner, (ptr.vseg, ptr.offset_units), ptr)
     }
 
-    /// Pins the segment that holds a block; `None` if the block exceeds the segment.
+    /// Pins the segment that holds a block; `None` if the block extends beyond the end of the
+    /// segment.
     fn pin_at(
         &self,
         inner: &mut Inner,

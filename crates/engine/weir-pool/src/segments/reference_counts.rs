@@ -22,18 +22,18 @@ use crate::segments::segment_table::Segments;
 use crate::segments::tables::Unread;
 
 impl Inner {
-    /// References to a block, if the segment's table counts it.
+    /// Number of references to a block, if the segment's reference table has a count for the block.
     pub(crate) fn references_to(&mut self, ptr: &BlockPtr) -> Result<Option<u32>, Unread> {
         let table = self.references.get(ptr.vseg)?;
         Ok(table.and_then(|table| table.count(ptr.offset_units)))
     }
 
-    /// True if the counts of a segment were lost.
+    /// True if the reference counts of a segment were lost.
     pub(crate) fn is_uncounted(&mut self, vseg: VsegId) -> Result<bool, Unread> {
         Ok(self.references.get(vseg)?.is_some_and(|table| table.is_unknown()))
     }
 
-    /// Drops one reference of a counted block. The caller has read the count.
+    /// Drops one reference of a block with a reference count. The caller has read the count.
     pub(crate) fn give_up(&mut self, ptr: &BlockPtr, bug: PlantedBug) {
         let is_empty = self.references.change(ptr.vseg, |table| {
             table.give_up(ptr.offset_units);
@@ -47,7 +47,8 @@ impl Inner {
         }
     }
 
-    /// Lowers the references of a block to `count`. The caller has read the segment's table.
+    /// Lowers the reference count of a block to `count`. The caller has read the segment's
+    /// reference table.
     pub(crate) fn lower(&mut self, vseg: VsegId, offset_units: u32, count: u32) {
         let is_empty = self.references.change(vseg, |table| {
             table.lower(offset_units, count);
@@ -62,14 +63,14 @@ impl Inner {
 /// Result of checking whether blocks of a segment can gain references.
 pub(crate) enum Verdict {
     Fits,
-    /// One of them has the maximum number of references, or the counts are lost.
+    /// One of the blocks has the maximum number of references, or the reference counts are lost.
     Full,
     /// No tree can reference this segment.
     NoSegment,
 }
 
 impl Segments {
-    /// A segment's reference table, if blocks of it were shared.
+    /// Reference table of a segment; `None` if none of its blocks was ever shared.
     pub(crate) fn references_of(
         &self,
         vseg: VsegId,

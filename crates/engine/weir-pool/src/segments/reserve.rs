@@ -10,12 +10,13 @@ const RESERVE_PERCENT: u64 = 8;
 const WRITERS_PERCENT: u64 = 2;
 /// Part of the pool that only commits can use.
 const CLEANER_PERCENT: u64 = 1;
-/// Minimum of each in segments: small pools have few, and each write head has one open.
+/// Minimum of each of these parts, in segments: a small pool has few segments, and each write head
+/// has one of them open.
 const RESERVE_SEGMENTS_MIN: u64 = 12;
 const WRITERS_SEGMENTS_MIN: u64 = 8;
 const CLEANER_SEGMENTS_MIN: u64 = 4;
-/// Cheap victims are cleaned below this free part in percent: always, or only when the pool is
-/// idle.
+/// Free parts of the pool in percent. Below the first, the cleaner always cleans cheap victims;
+/// below the second, only in an idle pool.
 const ALWAYS_PERCENT: u64 = 15;
 const IDLE_PERCENT: u64 = 25;
 

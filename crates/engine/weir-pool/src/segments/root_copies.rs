@@ -19,11 +19,11 @@ use crate::segments::entries::Inner;
 use crate::segments::segment_table::Segments;
 use crate::segments::third_copies::fits;
 
-/// A vdev takes a third copy only with this part of it free (a divisor) and this many free
-/// segments.
+/// A vdev takes a third copy only if this part of it (a divisor) and this many segments are free.
 const TAKE_SHARE: u64 = 8;
 const TAKE_MIN: u64 = 64;
-/// With fewer free segments, the pool drops the third copies on the vdev.
+/// If less than this part of a vdev (a divisor) is free, the pool drops the third copies on the
+/// vdev.
 const KEEP_SHARE: u64 = 16;
 const KEEP_MIN: u64 = 32;
 
@@ -32,8 +32,8 @@ fn has_room(area: &SegmentArea, free: usize, (share, min): (u64, u64)) -> bool {
 }
 
 impl Inner {
-    /// Drops the third copy of a root segment, if it has one. Its space becomes free a few txgs
-    /// later.
+    /// Drops the third copy of a root segment, if it has one. The space of the copy becomes free a
+    /// few txgs later.
     pub(crate) fn drop_third_copy(&mut self, root: VsegId) {
         let Some(copy) = self.third_copies.remove(&root) else { return };
         let slot = self.slots.get_mut(&copy).expect("a third copy has an entry");
@@ -127,7 +127,7 @@ impl Segments {
         self.inner.lock().third_copies.get(&root).copied()
     }
 
-    /// As [`Self::third_place`], takes the lock; for writers.
+    /// As [`Self::third_place`], but takes the lock itself; for writers.
     pub(crate) fn third_copy_place(&self, root: VsegId) -> Option<(u16, u64)> {
         self.third_place(&self.inner.lock(), root)
     }

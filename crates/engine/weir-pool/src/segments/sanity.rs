@@ -19,15 +19,15 @@ use weir_format::{
 
 use crate::segments::areas::{Areas, SegmentArea};
 
-/// Txgs that a pool must still be able to commit. Pointers have 44 bits for a birth, and a pool
-/// that commits a thousand times a second uses this many in 34 years.
+/// Number of txgs that a pool must still be able to commit. Pointers have 44 bits for a birth txg;
+/// a pool that commits a thousand times a second uses this many in 34 years.
 const TXGS_LEFT_MIN: u64 = 1 << 40;
 const TXG_MAX: Txg = Txg((1 << 44) - TXGS_LEFT_MIN);
 /// Largest log epoch and batch number: far beyond any use, far below an overflow.
 const LOG_NUMBER_MAX: u64 = 1 << 62;
 /// Largest next virtual segment number: pointers have 40 bits for it.
 const NEXT_VSEG_MAX: u64 = (1 << 40) - (1 << 32);
-/// As [`NEXT_VSEG_MAX`], for datasets: the highest tree has 128^6 blocks.
+/// As [`NEXT_VSEG_MAX`], for dataset numbers: the highest tree has 128^6 blocks.
 const NEXT_DATASET_MAX: u64 = (1 << 42) - (1 << 32);
 /// Largest bootstrap table: many times the root segments of one vdev.
 const BOOTSTRAP_BYTES_MAX: u32 = 64 << 20;
@@ -115,14 +115,14 @@ pub(crate) fn child(ptr: &BlockPtr, level: u8) -> Result<(), FormatError> {
         PtrKind::Hole => true,
         PtrKind::Data => level == 1,
         PtrKind::Node => level > 1,
-        // It names a node above its own index.
+        // A damage marker names a node of its own level or above.
         PtrKind::Damaged { level: named } => named >= level,
     };
     ensure(fits, "block pointer", "kind", ptr.kind.code())
 }
 
-/// Nodes that a walk has visited. A node is at one index of one tree. Without this check, a few
-/// nodes that reference one another in a cycle could cause a walk of 128^6 steps.
+/// Nodes that a tree traversal has visited. A node belongs at one index of one tree. Without this
+/// check, a few nodes that reference one another in a cycle could cause a traversal of 128^6 steps.
 #[derive(Default)]
 pub(crate) struct Visited(HashSet<u64>);
 
@@ -131,7 +131,7 @@ impl Visited {
     /// most 128 of them.
     ///
     /// # Errors
-    /// The walk visited the node before.
+    /// The traversal visited the node before.
     pub(crate) fn note(&mut self, node: &BlockPtr, level: u8) -> Result<(), FormatError> {
         if level < 2 { Ok(()) } else { self.note_any(node) }
     }
@@ -140,14 +140,14 @@ impl Visited {
     /// that the size of the pool bounds their RAM.
     ///
     /// # Errors
-    /// The walk visited the node before.
+    /// The traversal visited the node before.
     pub(crate) fn note_any(&mut self, node: &BlockPtr) -> Result<(), FormatError> {
         ensure(self.0.insert(node.address()), "tree node", "address", node.address())
     }
 }
 
-/// Offset at which blocks of a summary overlap, or leave the summary's part of the segment. Entries
-/// are in append order.
+/// Returns the offset at which blocks of a summary overlap, or extend beyond the part of the
+/// segment that the summary describes. Entries are in append order.
 pub(crate) fn overlap(entries: &[SummaryEntry], stretch: Range<u32>) -> Option<u64> {
     let unit = PACK_BYTES as u64;
     let mut end = u64::from(stretch.start);
@@ -188,7 +188,8 @@ pub(crate) fn segment(
     ensure(whole, what, "fill_bytes or second", fill)
 }
 
-/// Segments that claim the same physical segment as another one, or one outside their vdev.
+/// Segments whose entries name a physical segment that another entry names as well, or one that the
+/// vdev does not have.
 pub(crate) fn misplaced(areas: &Areas, entries: &[(VsegId, SegmentEntry)]) -> Vec<VsegId> {
     let mut taken: HashMap<(u16, PsegIndex), VsegId> = HashMap::default();
     let mut wrong = Vec::new();

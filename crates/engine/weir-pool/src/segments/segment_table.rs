@@ -257,7 +257,7 @@ impl Segments {
         inner.mark(vseg, class);
     }
 
-    /// Records the fill of a segment; `sealed` ends appending to it.
+    /// Records the fill of a segment. If `sealed`, no more bytes are appended to the segment.
     pub(crate) fn set_fill(&self, vseg: VsegId, fill: u32, txg: Txg, sealed: bool) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -269,8 +269,8 @@ impl Segments {
         let mut died = false;
         if sealed {
             slot.entry.state = SegmentState::Sealed;
-            // Moved blocks are counted when the cleaner installs them. A clean segment that then
-            // has no live bytes is a victim like any other.
+            // The cleaner counts the blocks that it moved here when it installs them. A segment of
+            // class `Clean` that then has no live bytes is a victim like any other.
             if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
                 slot.entry.state = SegmentState::Dead;
                 inner.dead.push(vseg);
@@ -291,7 +291,7 @@ impl Segments {
         inner.is_lost(vseg) && !inner.slots.contains_key(&vseg)
     }
 
-    /// The current entry of a segment.
+    /// Current entry of a segment.
     pub(crate) fn entry(&self, vseg: VsegId) -> Option<SegmentEntry> {
         self.inner.lock().slots.get(&vseg).map(|slot| slot.entry)
     }
@@ -321,13 +321,14 @@ impl Segments {
         inner.mark(vseg, class);
     }
 
-    /// Frees a pointer that was replaced in `txg`, and its block if no other pointer references it.
+    /// Frees a pointer that was replaced in `txg`. Frees the block too if no other pointer
+    /// references it.
     pub(crate) fn free(&self, ptr: &BlockPtr, txg: Txg) -> Result<Freed, Unread> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let bytes = ptr.stored_bytes();
         if inner.is_uncounted(ptr.vseg)? {
-            // The block may have other references: keep it until its segment is recounted.
+            // The block may have other references, so keep it until a recount of its segment.
             return Ok(Freed::Reference);
         }
         let references = inner.references_to(ptr)?;
@@ -338,7 +339,8 @@ impl Segments {
         }
         let holder = inner.translate(ptr)?.filter(|(holder, _)| inner.slots.contains_key(holder));
         let Some((holder, _)) = holder else {
-            // A damaged tree can name any segment. Leave the counters of other segments alone.
+            // A damaged tree can name any segment, so do not change the counters of segments that
+            // do not exist.
             tracing::error!(vseg = ptr.vseg.0, "freed block is in a segment that does not exist");
             return Ok(Freed::Block);
         };
@@ -361,7 +363,7 @@ impl Segments {
         if let Some(slot) = dead
             && self.bug == PlantedBug::ReuseAtOnce
         {
-            // The planted bug: the last uberblock still refers to this physical segment.
+            // Planted bug: the last uberblock still refers to this physical segment.
             let (vdev, pseg) = (usize::from(slot.entry.vdev), slot.entry.pseg);
             inner.free[vdev].insert(pseg);
         }
@@ -400,7 +402,7 @@ impl Segments {
             return false;
         }
         inner.take_live(vseg, bytes as usize, txg);
-        // Moved blocks are counted in the segment that their pointers name.
+        // Blocks that the cleaner moved are counted in the segment that their pointers name.
         if class != SegmentClass::Clean {
             inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
         }
@@ -408,7 +410,7 @@ impl Segments {
         true
     }
 
-    /// Cleaned segments: their blocks are found through remap tables.
+    /// Cleaned segments, whose blocks are found through remap tables.
     pub(crate) fn moved(&self) -> Vec<VsegId> {
         let inner = self.inner.lock();
         let moved = inner.slots.iter().filter(|(_, slot)| slot.is_moved());
@@ -425,8 +427,8 @@ impl Segments {
         Ok(self.inner.lock().tables_of::<T>().get(vseg)?.cloned())
     }
 
-    /// Changed blocks of the stored table, encoded; `None` for a block without entries. Root
-    /// segments are not in the table.
+    /// Changed blocks of the stored segment table, encoded; `None` for a block without entries.
+    /// Root segments are not in this table.
     pub(crate) fn take_dirty_blocks(
         &self,
         all: bool,
@@ -436,8 +438,8 @@ impl Segments {
         if all {
             blocks.extend(inner.slots.keys().map(|vseg| table_block(*vseg)));
         }
-        // The entries of a lost block are unknown, so it stays unchanged. Only root segments can
-        // get numbers in its range, and they are not in this table.
+        // Leave an unreadable block of the table unchanged, because its entries are unknown. Only
+        // root segments can get numbers in its range, and those are not in this table.
         blocks.retain(|block| !inner.is_lost(VsegId(block * SEGMENT_ENTRIES_PER_BLOCK as u64)));
         let mut blocks: Vec<u64> = blocks.into_iter().collect();
         blocks.sort_unstable();
@@ -497,7 +499,7 @@ impl Segments {
         inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry.live_bytes)).collect()
     }
 
-    /// Live bytes of the segments that `wanted` selects by vdev and last txg.
+    /// Sum of the live bytes of the segments that `wanted` selects by vdev and last txg.
     pub(crate) fn live_bytes_where(&self, wanted: impl Fn(u16, Txg) -> bool) -> u64 {
         let inner = self.inner.lock();
         let entries = inner.slots.values().map(|slot| slot.entry);
@@ -523,9 +525,9 @@ impl Segments {
         }
     }
 
-    /// Number of segments that can be allocated now, and number that later txgs free. Root segments
-    /// are left out of the second number: on wide raidz rows every commit may kill one and open
-    /// one, so some always wait, and waiting for them gains nothing.
+    /// Number of segments that can be allocated now, and number of segments that later txgs free.
+    /// The second number omits root segments: on wide raidz rows every commit may empty one and
+    /// open one, so that some are always waiting, and waiting for them gains nothing.
     pub(crate) fn free_now_and_later(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry);
@@ -538,8 +540,8 @@ impl Segments {
     }
 }
 
-/// If entries are lost: withholds the physical segments that no entry claims and that were not free
-/// for certain. A lost segment may be there.
+/// If entries are lost: excludes from allocation the physical segments that no entry names and that
+/// were not certainly free, because a segment with a lost entry may be there.
 fn withhold(
     free: &mut [BTreeSet<PsegIndex>],
     lost: &[Range<VsegId>],
@@ -561,8 +563,8 @@ fn withhold(
     all
 }
 
-/// Returns the next segment number, after all ranges of lost entries, because lost blocks of the
-/// table must not be rewritten.
+/// Returns the next segment number. It is after all ranges of lost entries, because new entries
+/// must not overwrite unreadable blocks of the table.
 fn next_after(next: VsegId, lost: &[Range<VsegId>]) -> VsegId {
     lost.iter().map(|range| range.end).fold(next, VsegId::max)
 }

@@ -30,7 +30,7 @@ pub(crate) trait Table: Clone + Sized {
     /// Name in the list of permanent errors.
     const PART: PoolPart;
 
-    /// Represents a table that was lost.
+    /// Table that represents a lost one.
     fn unknown() -> Self;
     fn is_unknown(&self) -> bool;
     fn memory_bytes(&self) -> u64;
@@ -38,7 +38,7 @@ pub(crate) trait Table: Clone + Sized {
     fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError>;
 }
 
-/// Owner of all tables of a kind.
+/// Structure that has all tables of one kind.
 pub(crate) trait HoldsTables<T: Table> {
     fn tables(&mut self) -> &mut Tables<T>;
 }
@@ -111,19 +111,19 @@ pub struct TableMemory {
     pub segment_bytes: u64,
     /// Cleaned segments with a remap table, in RAM or not.
     pub remap_tables: u64,
-    /// Bytes of the list of these tables.
+    /// Bytes of the list of remap tables.
     pub remap_list_bytes: u64,
-    /// Bytes of the tables in RAM.
+    /// Bytes of the remap tables in RAM.
     pub remap_bytes: u64,
-    /// Bytes of the tables on disk.
+    /// Bytes of the remap tables on disk.
     pub remap_stored_bytes: u64,
     /// Segments with a reference table, in RAM or not.
     pub reference_tables: u64,
-    /// Bytes of the list of these tables.
+    /// Bytes of the list of reference tables.
     pub reference_list_bytes: u64,
-    /// Bytes of the tables in RAM.
+    /// Bytes of the reference tables in RAM.
     pub reference_bytes: u64,
-    /// Bytes of the tables on disk.
+    /// Bytes of the reference tables on disk.
     pub reference_stored_bytes: u64,
 }
 
@@ -135,23 +135,23 @@ pub(crate) struct TableFigures {
     pub(crate) stored_bytes: u64,
 }
 
-/// A table that must be read first.
+/// Table that must be read into RAM before the call can be repeated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread {
     pub(crate) kind: TableKind,
     pub(crate) vseg: VsegId,
-    /// `None`: the table was lost.
+    /// Pointer to the stored table; `None` if the table was lost.
     pub(crate) ptr: Option<BlockPtr>,
 }
 
 /// One table.
 struct Entry<T> {
-    /// Pointer to its stored form, if that is current.
+    /// Pointer to the stored table; `None` if the table changed since it was stored.
     stored: Option<BlockPtr>,
     content: Option<Arc<T>>,
-    /// Used since the clock hand last passed it.
+    /// True if the table was used since the clock hand last passed it.
     used: bool,
-    /// In the clock's queue.
+    /// True if the table is in the clock's queue.
     queued: bool,
 }
 
@@ -173,21 +173,23 @@ pub(crate) struct Tables<T> {
     entries: BTreeMap<VsegId, Entry<T>>,
     /// Tables that changed or were deleted since the last commit took them.
     changed: BTreeSet<VsegId>,
-    /// Unreadable ranges of the stored tree that the next commit removes.
+    /// Unreadable ranges of the stored tree that the next commit removes from it.
     lost_parts: Vec<Range<u64>>,
-    /// Unreadable ranges of the stored tree that stay, because a later import may read them.
+    /// Unreadable ranges of the stored tree that commits leave in place, because a later import may
+    /// be able to read them.
     kept_parts: Vec<Range<u64>>,
     /// Segments with tables in `kept_parts`.
     missing: BTreeSet<VsegId>,
-    /// Tables that were found to be lost so far.
+    /// Segments whose tables were found to be lost so far.
     unknown: BTreeSet<VsegId>,
-    /// Stored tables in RAM, and stale entries; the clock hand is at the front.
+    /// Segments whose stored tables are in RAM, and outdated entries. The clock hand is at the
+    /// front.
     clock: VecDeque<VsegId>,
     bytes: u64,
-    /// Bytes of the current stored forms.
+    /// Bytes that the current tables take on disk.
     stored_bytes: u64,
     bytes_max: u64,
-    /// Bytes of the segment table, which use the same budget.
+    /// RAM of the segment table, in bytes, which counts against the same budget.
     beside: u64,
     bug: PlantedBug,
 }
@@ -196,9 +198,9 @@ fn bytes_of(stored: Option<BlockPtr>) -> u64 {
     stored.map_or(0, |ptr| ptr.stored_bytes() as u64)
 }
 
-/// Tables always have this part of the budget (a divisor), whatever else uses it.
+/// Part of the budget (a divisor) that tables can always use, however much the segment table takes.
 const OWN_SHARE: u64 = 4;
-/// Stale entries that the clock may hold in addition to one per table.
+/// Outdated entries that the clock may have in addition to one entry per table.
 const CLOCK_STALE_MAX: usize = 64;
 
 impl<T: Table> Tables<T> {
@@ -234,16 +236,16 @@ impl<T: Table> Tables<T> {
         all
     }
 
-    /// Handles unreadable parts of the tree of tables: the next commit removes them, and the tables
-    /// of these segments count as lost.
+    /// Handles unreadable parts of the tree of tables: the next commit removes them from the tree,
+    /// and the tables of these segments count as lost.
     pub(crate) fn lose(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
         self.lost_parts.extend(parts.iter().map(LostPart::blocks));
         self.lost_parts.sort_unstable_by_key(|range| range.start);
         vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
     }
 
-    /// Handles unreadable parts of the tree that stay in place, with the tables of these segments.
-    /// Commits store no replacement for such a table.
+    /// Handles unreadable parts of the tree of tables that stay in it, with the tables of these
+    /// segments. Commits store no replacement for such a table.
     pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
         self.kept_parts.extend(parts.iter().map(LostPart::blocks));
         self.kept_parts.sort_unstable_by_key(|range| range.start);
@@ -264,7 +266,7 @@ impl<T: Table> Tables<T> {
         parts().map(|part| part.start).chain(tables).collect()
     }
 
-    /// Records that a stored table cannot be read; true if that was unknown before.
+    /// Records that a stored table cannot be read. Returns true if this was not known before.
     pub(crate) fn note_unreadable(&mut self, vseg: VsegId) -> bool {
         self.entries.contains_key(&vseg) && self.unknown.insert(vseg)
     }
@@ -274,7 +276,7 @@ impl<T: Table> Tables<T> {
         self.unknown.len()
     }
 
-    /// Takes the ranges to remove from the tree before anything else is stored there.
+    /// Takes the ranges that the commit must remove from the tree before it stores anything there.
     pub(crate) fn take_lost_parts(&mut self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.lost_parts)
     }
@@ -299,7 +301,7 @@ impl<T: Table> Tables<T> {
         if self.entries.is_empty() { 0 } else { self.bytes_promised() }
     }
 
-    /// Returns a segment's table, `None` if it has none.
+    /// Returns a segment's table; `None` if the segment has none.
     pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<T>>, Unread> {
         if self.missing.contains(&vseg) {
             return Err(Unread::lost::<T>(vseg));
@@ -313,7 +315,7 @@ impl<T: Table> Tables<T> {
         }
     }
 
-    /// Pointer to the stored form of a segment's table, if that is current.
+    /// Pointer to the stored table of a segment; `None` if the table changed since it was stored.
     pub(crate) fn stored_at(&self, vseg: VsegId) -> Option<BlockPtr> {
         self.entries.get(&vseg)?.stored
     }
@@ -371,7 +373,7 @@ impl<T: Table> Tables<T> {
         self.changed.insert(vseg);
     }
 
-    /// Adds a table that was read; drops it if it is out of date.
+    /// Adds a table that was read from disk, unless the table has changed since.
     pub(crate) fn loaded(&mut self, Unread { vseg, ptr, .. }: Unread, table: Arc<T>) {
         let Some(entry) = self.entries.get_mut(&vseg) else { return };
         if entry.stored == ptr && entry.content.is_none() {
@@ -398,7 +400,7 @@ impl<T: Table> Tables<T> {
         vsegs
     }
 
-    /// Records that a commit stored these tables. The segment table takes `beside` bytes.
+    /// Records that a commit stored these tables. `beside`: bytes of the segment table in RAM.
     pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>, beside: u64) {
         self.beside = beside;
         for (vseg, ptr) in tables {
@@ -423,8 +425,8 @@ impl<T: Table> Tables<T> {
         }
     }
 
-    /// Evicts stored tables from RAM until the rest fits, recently used ones last. Never evicts
-    /// `keep`.
+    /// Evicts stored tables from RAM, recently used ones last, until the remaining ones fit the
+    /// budget. Never evicts `keep`.
     fn shrink(&mut self, keep: Option<VsegId>) {
         let rest = self.bytes_max.saturating_sub(self.beside + self.list_bytes());
         let bytes_max = rest.max(self.bytes_max / OWN_SHARE);
@@ -435,7 +437,7 @@ impl<T: Table> Tables<T> {
             let Some(entry) = self.entries.get_mut(&vseg) else { continue };
             entry.queued = false;
             if entry.stored.is_none() {
-                // It is queued again once it is stored.
+                // A changed table enters the queue again once a commit stores it.
                 continue;
             }
             if Some(vseg) == keep || std::mem::take(&mut entry.used) {
@@ -482,13 +484,13 @@ mod tests {
         BlockPtr { vseg: VsegId(1 << 20), offset_units: n as u32, ..BlockPtr::default() }
     }
 
-    /// Budget for four of ten tables, and for the list.
+    /// Budget for the list of ten tables, and for four tables in RAM.
     fn four() -> u64 {
         let list = 10 * (size_of::<(VsegId, Entry<RemapTable>)>() + size_of::<VsegId>());
         4 * table(0).memory_bytes() + list as u64
     }
 
-    /// Tables 0 to 9, stored, with a budget for four.
+    /// Ten stored tables, 0 to 9, with a budget for four in RAM.
     fn four_of_ten() -> Tables<RemapTable> {
         let mut remaps = Tables::new([], PlantedBug::None);
         remaps.set_max(four());

@@ -21,9 +21,10 @@ use crate::segments::entries::{Inner, Slot};
 use crate::segments::segment_table::Segments;
 use crate::segments::tables::{TableMemory, Unread};
 
-/// Rows that cleaning a segment must gain at least: more than the padding of a commit.
+/// Minimum number of rows that cleaning a segment must free: more than the padding that a commit
+/// adds.
 const GAIN_ROWS_MIN: u64 = 4;
-/// Part of the segment (a divisor) that cleaning must gain at least.
+/// Minimum part of the segment (a divisor) that cleaning must free.
 const GAIN_SHARE_MIN: u64 = 64;
 
 /// A block that was moved.
@@ -31,7 +32,7 @@ const GAIN_SHARE_MIN: u64 = 64;
 pub(crate) struct Moved {
     pub(crate) ptr: BlockPtr,
     pub(crate) host: VsegId,
-    /// Offset in the host segment, in 64-byte units.
+    /// Offset of the block in the segment to which it was moved, in 64-byte units.
     pub(crate) new: u32,
 }
 
@@ -45,14 +46,15 @@ impl Moved {
 /// Order of victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Cost-benefit: (1 - u) x age / (1 + u), so that cold segments are cleaned before hot ones.
+    /// Cost-benefit: (1 - u) x age / (1 + u), where u is the live fraction of a segment. It prefers
+    /// segments that are old and mostly dead.
     CostBenefit,
-    /// Emptiest first.
+    /// Segments with the fewest live bytes first.
     Greedy,
 }
 
 impl Segments {
-    /// Segments worth cleaning with at most `live_max` live bytes, best first.
+    /// Segments worth cleaning that have at most `live_max` live bytes, best first.
     pub(crate) fn victims(
         &self,
         txg: Txg,
@@ -85,7 +87,7 @@ impl Segments {
         evacuees
     }
 
-    /// Segments that can be moved and for which `wanted` returns true.
+    /// Segments that the cleaner can empty and for which `wanted` returns true.
     fn movable(&self, wanted: impl Fn(&SegmentEntry) -> bool) -> Vec<(VsegId, SegmentEntry)> {
         let inner = self.inner.lock();
         let all = inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry));
@@ -99,7 +101,7 @@ impl Segments {
         all.filter(movable).collect()
     }
 
-    /// Allows the cleaner to retry the segments of a vdev that could not be moved.
+    /// Allows the cleaner to retry the segments of a vdev that it could not empty.
     pub(crate) fn forget_stuck_on(&self, vdev: u16) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -107,7 +109,7 @@ impl Segments {
         inner.unclean.retain(elsewhere);
     }
 
-    /// Number of segments of a vdev that could not be moved.
+    /// Number of segments of a vdev that the cleaner could not empty.
     pub(crate) fn stuck_on(&self, vdev: u16) -> usize {
         let inner = self.inner.lock();
         let slots = inner.unclean.iter().filter_map(|vseg| inner.slots.get(vseg));
@@ -115,7 +117,7 @@ impl Segments {
         slots.filter(|slot| stuck(slot.entry)).count()
     }
 
-    /// True if a block is at this offset of this segment.
+    /// True if this segment holds a block at this offset.
     pub(crate) fn stands_at(
         &self,
         ptr: &BlockPtr,
@@ -186,7 +188,8 @@ impl Segments {
         inner.references.stored(references, 0);
     }
 
-    /// The segment that holds a block, if its pointer names another one; for checks.
+    /// Returns the segment that holds a block, if the block's pointer names another segment; for
+    /// checks.
     pub(crate) fn host_of(&self, ptr: &BlockPtr) -> Result<Option<VsegId>, Unread> {
         let place = self.inner.lock().translate(ptr)?;
         Ok(place.map(|(host, _)| host).filter(|host| *host != ptr.vseg))
@@ -219,11 +222,12 @@ impl Segments {
 impl Inner {
     /// RAM of the segment table.
     fn table_bytes(&self) -> u64 {
-        // Each slot plus one control byte of the map. The map doubles its capacity when it grows.
+        // Each slot takes its size plus one control byte of the map. The map doubles its capacity
+        // when it grows.
         (self.slots.capacity() * (size_of::<(VsegId, Slot)>() + 1) * 8 / 7) as u64
     }
 
-    /// Runs of a table whose host is neither `left` nor a segment that no longer exists.
+    /// Runs of a remap table whose blocks are now in a segment that exists and is not `left`.
     fn runs_elsewhere(&self, table: Option<&Arc<RemapTable>>, left: VsegId) -> Vec<RemapRun> {
         let runs = table.into_iter().flat_map(|table| table.runs());
         runs.filter(|run| run.host != left && self.slots.contains_key(&run.host)).collect()

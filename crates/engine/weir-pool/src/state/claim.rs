@@ -2,7 +2,7 @@
 //!
 //! `topology::claim` claims a pool.
 //!
-//! Invariant: `OPEN` lists an import epoch of this process until its pool is closed or given up.
+//! Invariant: `OPEN` lists an import epoch of this process until its pool is closed or abandoned.
 
 use std::sync::atomic::AtomicU64;
 
@@ -30,7 +30,7 @@ pub struct Identity {
 }
 
 /// Open import epochs of this process. An owner slot of this process with another epoch belongs to
-/// a pool that it gave up.
+/// a pool that the process has closed.
 pub(crate) static OPEN: Mutex<Vec<Guid>> = Mutex::new(Vec::new());
 
 impl Identity {
@@ -57,7 +57,7 @@ impl Identity {
         }
     }
 
-    /// True if an owner is known to have stopped using its pool.
+    /// True if an owner has certainly stopped using its pool.
     pub(crate) fn knows_gone(&self, owner: &Owner) -> bool {
         if owner.is_closed {
             return true;
@@ -86,7 +86,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Ends the epoch: from now on its slot counts as abandoned.
+    /// Ends the import epoch: from now on its owner slot counts as abandoned.
     pub(crate) fn end(&self) {
         OPEN.lock().retain(|import_epoch| *import_epoch != self.import_epoch);
     }

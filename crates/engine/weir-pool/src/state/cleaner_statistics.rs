@@ -11,15 +11,16 @@ use parking_lot::Mutex;
 
 /// Time span of recent statistics: two commit intervals of 5 s.
 pub(crate) const LATELY: Duration = Duration::from_secs(10);
-/// Cleanings kept separately within that span. Further ones are added to the newest.
+/// Maximum number of cleaning results kept separately within that span. A further result is added
+/// to the newest.
 const TOLD_APART_MAX: usize = 256;
 
-/// Result of cleaning.
+/// Work of the cleaner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Segments whose space is reclaimed.
+    /// Segments that the cleaner emptied, so that their space is reclaimed.
     pub segments: u64,
-    /// Bytes of the blocks moved out of them, one copy.
+    /// Bytes of the blocks that the cleaner moved out of these segments, each block once.
     pub moved_bytes: u64,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Cleanings(Mutex<Counts>);
 #[derive(Default)]
 struct Counts {
     total: Cleaned,
-    /// Oldest first.
+    /// Results of the recent cleanings, each with its time, oldest first.
     lately: VecDeque<(Duration, Cleaned)>,
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - a record is stored compressed only if that saves at least an eighth;
-//! - a history belongs to one dataset and its current setting: a miss of lz4 also predicts one of
-//!   zstd.
+//! - a history belongs to one dataset and its current setting: data that lz4 did not compress
+//!   counts as incompressible for zstd too.
 
 use parking_lot::Mutex;
 use weir_base::{BLOCK_BYTES, RecordSize};
@@ -36,8 +36,8 @@ impl CompressHistory {
     }
 
     fn note(&mut self, hit: bool) {
-        // On overflow, continue at a value that is tried: a volume may have more misses than a
-        // `u32` holds.
+        // On overflow, continue at a number of misses at which the block is tried: a volume may
+        // have more misses than a `u32` holds.
         let next = self.misses.checked_add(1).unwrap_or(MISSES_BEFORE_SPARING);
         self.misses = if hit { 0 } else { next };
     }
@@ -46,7 +46,7 @@ impl CompressHistory {
 /// An uncompressed record to store.
 #[derive(Clone, Copy)]
 pub struct RawRecord<'a> {
-    /// Its blocks, for the cache.
+    /// Blocks of the record, for the cache.
     blocks: &'a [Block],
     /// Content of the blocks, concatenated.
     bytes: &'a [u8],
@@ -81,7 +81,7 @@ impl<'a> RawRecord<'a> {
 
 /// Compresses the records of one write-out, one at a time.
 pub(crate) struct Packer {
-    /// As large as the largest record so far required.
+    /// Buffer for compressed bytes, as large as the largest record so far required.
     scratch: Vec<u8>,
     zstd: Option<ZstdPacker>,
 }
@@ -105,7 +105,7 @@ impl Packer {
         history: &mut CompressHistory,
     ) -> (&'s [u8], Codec) {
         let codec = match compression {
-            // With compression off, the history learns nothing about the data.
+            // With compression off, the history records nothing about the data.
             Compression::Off => return (raw, Codec::Raw),
             Compression::Lz4 | Compression::Auto => Codec::Lz4,
             Compression::Zstd(_) => Codec::Zstd,
@@ -136,7 +136,7 @@ impl Packer {
 /// Decompresses records on any number of concurrent reader threads.
 #[derive(Default)]
 pub(crate) struct Unpackers {
-    /// Unused contexts, never more than were in use at the same time.
+    /// Idle decompression contexts; at most as many as were in use at the same time.
     idle: Mutex<Vec<ZstdUnpacker>>,
 }
 

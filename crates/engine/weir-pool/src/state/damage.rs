@@ -19,7 +19,7 @@ pub struct DamageList {
     pub ranges: Vec<DamagedRange>,
     /// Parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
-    /// Number of further damaged items for which the list had no room.
+    /// Number of further damaged items that did not fit into the list.
     pub more: u64,
 }
 
@@ -33,17 +33,20 @@ impl DamageList {
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     pub(crate) list: DamageList,
-    /// True if ranges may be shared with other versions or volumes that were not yet looked up.
+    /// True if entries were added for which the other versions and volumes that share the damaged
+    /// blocks are not yet known.
     pub(crate) unsettled: bool,
-    /// Findings of the running scrub: parts, and the number of items without room.
+    /// Results of the running scrub: damaged metadata parts, and the number of damaged items that
+    /// did not fit into the list.
     pub(crate) scrub: Option<(HashSet<(PoolPart, u64)>, u64)>,
-    /// Addresses of shared blocks that a scrub found without a good copy. The pointers to them are
-    /// still to be found.
+    /// Addresses of shared blocks that a scrub found without a good copy. The search for the
+    /// pointers to these blocks is still to come.
     pub(crate) shared: HashSet<u64>,
-    /// Number of changes of the list; `stored` is the number at the last store.
+    /// Number of changes of the list so far. `stored` is the value of this number when the list was
+    /// last stored.
     pub(crate) changes: u64,
     pub(crate) stored: u64,
-    /// True once the list had an entry since the import.
+    /// True if the list has had an entry since the import.
     pub(crate) ever: bool,
 }
 
@@ -78,7 +81,7 @@ fn outside(range: &DamagedRange, cut: &Range<u64>) -> impl Iterator<Item = Damag
     parts.into_iter().filter(|part| !part.is_empty()).map(move |part| with_records(&range, &part))
 }
 
-/// True if two ranges have a record of a version in common.
+/// True if two ranges contain the same record in the same version of a volume.
 fn meet(a: &DamagedRange, b: &DamagedRange) -> bool {
     a.volume == b.volume
         && !overlap(&records(a), &records(b)).is_empty()
@@ -87,7 +90,8 @@ fn meet(a: &DamagedRange, b: &DamagedRange) -> bool {
 }
 
 impl Inner {
-    /// Adds a range. Where it overlaps others in a version, their version ranges are joined.
+    /// Adds a range. Where the new range overlaps others in a version, the ranges of versions are
+    /// merged.
     pub(crate) fn insert(&mut self, new: DamagedRange) {
         let mut pending = vec![new];
         while let Some(piece) = pending.pop() {
@@ -117,7 +121,8 @@ impl Inner {
     }
 
     fn push(&mut self, range: DamagedRange) {
-        // Extend a neighbour of the same versions; this also works if the list is full.
+        // Extend a neighbouring range that has the same versions; this also works if the list is
+        // full.
         let joins = |old: &&mut DamagedRange| {
             (old.volume, old.born, old.until) == (range.volume, range.born, range.until)
                 && (old.end() == range.first || range.end() == old.first)
@@ -134,8 +139,8 @@ impl Inner {
         }
     }
 
-    /// Counts damage for which the list has no room. A scrub visits each block once. Other callers
-    /// may repeat the same error without end, so it is counted once.
+    /// Counts damage that did not fit into the list. A scrub visits each block once, so each call
+    /// counts. Other callers may repeat the same error without end, so their errors count once.
     pub(crate) fn count_more(&mut self) {
         match &mut self.scrub {
             Some((_, more)) => *more += 1,
@@ -147,7 +152,7 @@ impl Inner {
         }
     }
 
-    /// Sorts the list and joins neighbours of the same versions.
+    /// Sorts the list and merges neighbouring ranges of the same versions.
     fn tidy(&mut self) {
         let ranges = &mut self.list.ranges;
         ranges.sort_unstable_by_key(|r| (r.volume, r.born, r.until, r.first));
@@ -164,8 +169,8 @@ impl Inner {
         ranges.sort_unstable_by_key(|r| (r.volume, r.first, r.born));
     }
 
-    /// Removes the records `cut` from the ranges that `of` selects. `left` returns the remainder,
-    /// if any, of each removed piece.
+    /// Removes the records `cut` from the ranges that `of` selects. `left` is called with each
+    /// removed piece and returns what remains of it, if anything.
     pub(crate) fn cut(
         &mut self,
         cut: &Range<u64>,

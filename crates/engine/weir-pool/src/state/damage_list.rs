@@ -112,7 +112,7 @@ impl Pool {
         list
     }
 
-    /// If the list has this record of a volume, in the version of this txg: returns the first
+    /// If the list contains this record of a volume, in the version of this txg: returns the first
     /// record after the damaged range.
     pub fn damaged_to(&self, volume: DatasetId, record: u64, version: Txg) -> Option<u64> {
         if !self.has_damage() {
@@ -128,8 +128,8 @@ impl Pool {
         of.map(DamagedRange::end).max()
     }
 
-    /// Removes records that a volume overwrote or freed. Entries that snapshots up to `newest`
-    /// share stay for those snapshots.
+    /// Removes records that a volume overwrote or freed. An entry stays for the snapshots up to
+    /// `newest` that also reference the damaged records.
     pub fn damage_overwritten(
         &self,
         volume: DatasetId,
@@ -152,7 +152,7 @@ impl Pool {
         });
     }
 
-    /// Removes records after a scrub found a good copy of them.
+    /// Removes records of which a scrub found a good copy.
     pub fn damage_healed(&self, of: &DamagedRange, records: &Range<u64>) {
         self.damage.change(|inner| {
             let is_of = |range: &DamagedRange| {
@@ -162,8 +162,8 @@ impl Pool {
         });
     }
 
-    /// Adjusts the list after a rollback of a volume to the end of txg `to`. The former head became
-    /// a version of txg `left`.
+    /// Adjusts the list after a rollback of a volume to the end of txg `to`. The replaced head is
+    /// now a version with last txg `left`.
     pub fn damage_rolled_back(&self, volume: DatasetId, to: Txg, left: Txg) {
         if !self.has_damage() {
             return;
@@ -202,14 +202,16 @@ impl Pool {
         });
     }
 
-    /// Requests a new lookup of the sharing of all damage, because snapshots changed owners.
+    /// Requests that the versions and volumes that share damaged blocks are looked up again,
+    /// because snapshots moved between volumes.
     pub fn unsettle_damage(&self) {
         if self.has_damage() {
             self.damage.change(|inner| inner.unsettled = true);
         }
     }
 
-    /// Returns the ranges whose sharing must be looked up, if any.
+    /// Returns the ranges for which the versions and volumes that share the damage must be looked
+    /// up, if any.
     pub fn take_unsettled_damage(&self) -> Option<Vec<DamagedRange>> {
         if !self.has_damage() {
             return None;
@@ -227,15 +229,15 @@ impl Pool {
         self.damage.change(|inner| std::mem::take(&mut inner.shared))
     }
 
-    /// Clears the damaged parts that the last scrub found, and the set of blocks with counted
-    /// checksum errors: the new scrub finds both again.
+    /// Clears the damaged parts that the last scrub found, and the set of bad blocks already
+    /// counted as checksum errors: the new scrub finds both again.
     pub(crate) fn begin_damage_scrub(&self) {
         self.vdevs.legs().for_each(|leg| leg.checksum_errors.forget_all());
         self.damage.change(|inner| inner.scrub = Some((HashSet::default(), 0)));
     }
 
-    /// Ends a scrub. If it visited everything, parts that it did not report are intact and are
-    /// removed.
+    /// Ends a scrub. If the scrub visited everything, the list drops the metadata parts that the
+    /// scrub did not report as damaged.
     pub fn end_damage_scrub(&self, saw_all: bool) {
         self.damage.change(|inner| {
             let Some((seen, more)) = inner.scrub.take() else { return };
@@ -283,7 +285,7 @@ impl Pool {
                 }
             }
             inner.list.more = inner.list.more.saturating_add(list.more);
-            // Entries added since the pool was read still have to be stored.
+            // Entries that were added since the import began are not stored yet.
             inner.stored += inner.changes - before;
             inner.unsettled = !inner.list.ranges.is_empty();
         });

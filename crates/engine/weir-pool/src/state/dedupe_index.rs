@@ -3,8 +3,8 @@
 //! The comparison of contents is in `txg::dedupe`, reference counts in
 //! `segments::reference_counts`.
 //!
-//! An index entry (`dedupe_entry`) may be wrong: dedupe compares the stored bytes before it shares
-//! the block. A lost entry costs dedupe savings, never data.
+//! An index entry (`dedupe_entry`) may be wrong: dedupe compares the stored bytes before it shares the
+//! block. A lost entry costs dedupe savings, never data.
 //!
 //! Layout: open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum),
 //! address, and the other fields that must match. The other half of the checksum selects the
@@ -20,13 +20,13 @@ use weir_base::hash::HashSet;
 use weir_base::{RecordSize, VsegId};
 use weir_format::{BlockPtr, Codec, PtrKind};
 
-/// Slots per bucket. Enough that nearly all buckets are nearly full before the first one is full,
-/// and few enough to search one in a fraction of a microsecond.
+/// Slots per bucket. With so many, nearly all buckets are nearly full before the first one is full;
+/// with so few, a search of one takes a fraction of a microsecond.
 const WAYS: usize = 32;
 /// RAM per slot: cost of one block in the index.
 pub const SLOT_BYTES: u64 = 20;
-/// Maximum number of tracked blocks without a good copy. Beyond it the index drops all entries,
-/// which costs only dedupe savings.
+/// Maximum number of tracked blocks without a good copy. Above this number the index drops all
+/// entries, which costs only dedupe savings.
 const DISTRUSTED_MAX: usize = 4096;
 const USED: u64 = 1 << 63;
 const HIT: u64 = 1 << 62;
@@ -72,7 +72,7 @@ impl Content {
     }
 }
 
-/// Size of the index, and statistics since the import.
+/// Size of the dedupe index, and its statistics since the import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintFigures {
     /// RAM in use, in bytes.
@@ -81,11 +81,12 @@ pub struct HintFigures {
     pub slots: u64,
     /// Blocks in the index.
     pub used: u64,
-    /// Entries whose block had the same content.
+    /// Number of lookups whose entry named a block with the same content.
     pub hits: u64,
-    /// Entries whose block had other content or could not be read.
+    /// Number of lookups whose entry named a block with other content, or one that could not be
+    /// read.
     pub false_hits: u64,
-    /// Entries evicted for newer ones.
+    /// Number of entries evicted for newer ones.
     pub evicted: u64,
 }
 
@@ -93,7 +94,7 @@ pub struct HintFigures {
 #[derive(Default)]
 pub(crate) struct DedupeIndex {
     tags: Vec<u64>,
-    /// One per slot: address, [`USED`] and [`HIT`].
+    /// For each slot: the address of a block, with the flags [`USED`] and [`HIT`].
     places: Vec<u64>,
     forms: Vec<u32>,
     /// Addresses of blocks without a good copy.
@@ -122,8 +123,8 @@ impl DedupeIndex {
 
     fn bucket(&self, content: &Content) -> Option<std::ops::Range<usize>> {
         let buckets = self.buckets() as u128;
-        // Scales the high half to the number of buckets: no division, and any number of buckets
-        // works.
+        // Multiply the high half of the checksum by the number of buckets: this needs no division
+        // and works with any number of buckets.
         let high = content.checksum >> 64;
         let first = ((high * buckets) >> 64) as usize * WAYS;
         (buckets > 0).then_some(first..first + WAYS)
@@ -167,7 +168,7 @@ impl DedupeIndex {
         self.distrusted.insert(address);
     }
 
-    /// Records whether an entry's block had the expected content. Drops the entry if not.
+    /// Records whether the block of an entry had the expected content. If not, drops the entry.
     pub(crate) fn judge(&mut self, ptr: &BlockPtr, right: bool) {
         if right {
             self.hits += 1;
@@ -304,7 +305,7 @@ mod tests {
         let restored = BlockPtr { vseg: VsegId(9), ..ptr(3) };
         dedupe_index.insert(&restored);
         assert_eq!(dedupe_index.get(&Content::of(&restored)), Some(restored));
-        // Too many distrusted blocks: the index drops all hints.
+        // Too many blocks without a good copy: the index drops all entries.
         (0..DISTRUSTED_MAX as u64).for_each(|n| dedupe_index.distrust(ptr(n + 100).address()));
         assert!((0..10).all(|n| !known(&mut dedupe_index, n)));
         dedupe_index.insert(&ptr(5));

@@ -7,7 +7,7 @@
 use weir_base::{DatasetId, Txg};
 use weir_format::PoolPart;
 
-/// The data that is lost with a block of a segment.
+/// Owner of a block of a segment: the data that is lost if the block is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LiveOf {
     /// A record or node of a volume, in the version that ended with this txg and possibly later
@@ -15,6 +15,6 @@ pub(crate) enum LiveOf {
     Volume { volume: DatasetId, level: u8, index: u64, birth: Txg, version: Txg },
     /// A block with several references, by its address.
     Shared(u64),
-    /// A part of the pool's metadata, with the number of its first dataset or segment.
+    /// A part of the pool's metadata, with the number of the first dataset or segment in it.
     Part(PoolPart, u64),
 }

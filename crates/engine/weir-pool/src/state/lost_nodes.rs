@@ -14,7 +14,7 @@ use weir_format::{BlockPtr, set_node_pointer};
 
 use crate::error::PoolError;
 
-/// Nodes that one operation found unreadable, by address, so that each is tried once.
+/// Nodes that one operation found unreadable, by address. The operation tries each node once.
 pub(crate) type Unreadable = HashMap<u64, PoolError>;
 
 /// Location of stored bytes.
@@ -22,7 +22,7 @@ pub(crate) type Unreadable = HashMap<u64, PoolError>;
 pub struct DiskAddress {
     /// Number of the vdev in the label.
     pub vdev: u16,
-    /// Byte offset on each of its disks.
+    /// Byte offset on each disk of the vdev.
     pub offset: u64,
     /// Length in bytes.
     pub len: usize,
@@ -31,7 +31,7 @@ pub struct DiskAddress {
 /// State of a pool with damaged trees.
 #[derive(Default)]
 pub(crate) struct LostNodes {
-    /// First txg with damage; 0: none.
+    /// First txg in which a change found damage; 0: none.
     pub(crate) since: AtomicU64,
     /// Number of times that a change of the pool found damage.
     pub(crate) met: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct LostNodes {
     pub(crate) bad_roots: Mutex<HashSet<(VsegId, u64)>>,
 }
 
-/// Builds a node with this marker in the first `slots` slots and holes in the others.
+/// Builds a node with this damage marker in the first `slots` slots and holes in the others.
 pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
     assert!(marker.is_damaged(), "{marker:?} is no marker");
     let mut node = BlockMut::zeroed();
@@ -54,11 +54,11 @@ pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
 /// Result of searching a tree for damage markers that name a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Marker {
-    /// No marker names it.
+    /// No marker names the node.
     None,
-    /// A marker may need it. Only a read of the node that the marker names can decide.
+    /// A marker may name it indirectly. Only a read of the node that this marker names can decide.
     Unknown,
-    /// A marker names it.
+    /// A marker names the node.
     Names,
 }
 
@@ -76,9 +76,9 @@ pub(crate) struct Leak {
 pub enum WrongCount {
     /// Count of one block.
     References {
-        /// The segment in the block's pointers.
+        /// Segment that the block's pointers name.
         vseg: VsegId,
-        /// Byte offset in it.
+        /// Byte offset of the block in the segment.
         offset: u64,
         /// Count in the segment's reference table; 0 if the table lacks the block.
         counted: u64,
@@ -89,7 +89,7 @@ pub enum WrongCount {
     Saved {
         /// Counter of the pool.
         counted: u64,
-        /// Sum over the trees.
+        /// Sum of these bytes over the trees.
         found: u64,
     },
 }

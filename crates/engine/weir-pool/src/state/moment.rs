@@ -25,9 +25,9 @@ pub struct PoolMoment {
 }
 
 impl PoolMoment {
-    /// Returns true if an uberblock's history ends before this point or omits it. A history names
-    /// at most [`LINEAGE_MAX`] import epochs. If it names that many and all of them began after
-    /// this txg, the history contains this point.
+    /// Returns true if the history of an uberblock ends before this point or does not contain it. A
+    /// history names at most [`LINEAGE_MAX`] import epochs. If it names that many and all of them
+    /// began after this txg, it counts as containing this point.
     pub(crate) fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
         let lineage = &uberblock.lineage;
         match shared_with(self.import_epoch, lineage, uberblock.txg) {

@@ -41,18 +41,18 @@ use crate::state::write_heads::WriteHeads;
 /// Reason for which a destroyed pool refuses writes.
 const DESTROYED: &str = "the pool was destroyed";
 
-/// Part of the cache budget (a divisor) for remap tables, and again for reference tables if the
-/// pool has any. Most pools fit all their tables. A block whose table is not in RAM takes one more
-/// read.
+/// Part of the cache budget (a divisor) for remap tables, and another such part for reference
+/// tables if the pool has any. In most pools all tables fit into it. A block whose table is not in
+/// RAM takes one more read.
 const TABLE_SHARE: u64 = 8;
-/// Part of the cache budget (a divisor) that blocks and nodes always have, however large the tables
-/// are.
+/// Part of the cache budget (a divisor) that blocks and nodes can always use, however large the
+/// tables are.
 const CACHE_SHARE_MIN: u64 = 4;
 
 /// Cache classes that reads count: data and nodes.
 const READ_CLASSES: usize = CacheClass::Node as usize + 1;
 
-/// State of the newest committed uberblock.
+/// State that the newest committed uberblock describes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Committed {
     pub(crate) txg: Txg,
@@ -61,8 +61,8 @@ pub(crate) struct Committed {
     pub(crate) remaps: TreeRoot,
     pub(crate) references: TreeRoot,
     pub(crate) next_dataset: u64,
-    /// Vdev on which an import after a crash looks for the log. Until the first commit of this
-    /// import epoch it may differ from the vdev to which the epoch logs.
+    /// Vdev on which an import after a crash looks for the intent log. Until the first commit of
+    /// this import epoch, this epoch may log to another vdev.
     pub(crate) log_vdev: u16,
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct History {
     pub(crate) lineage: Vec<ImportEpoch>,
     /// Identity of this import epoch.
     pub(crate) import_epoch: Guid,
-    /// Legs that the last uberblock lists as stale but that no label found at import names. A label
-    /// on a missing disk may name them.
+    /// Legs that the last uberblock lists as stale, but that are in no label that the import found.
+    /// A label on a missing disk may name them.
     pub(crate) left: Vec<StaleLeg>,
 }
 
@@ -89,7 +89,7 @@ fn wanted_log_vdev(vdevs: &Vdevs) -> u16 {
 
 /// An open pool.
 pub struct Pool {
-    /// The label at import. Vdevs and legs change later: `config` has the current label.
+    /// Label at the import. Vdevs and legs change later: `config` has the current label.
     pub(crate) label: Label,
     pub(crate) vdevs: Vdevs,
     pub(crate) segments: Segments,
@@ -106,9 +106,9 @@ pub struct Pool {
     pub(crate) committed: Mutex<Committed>,
     pub(crate) streams: Mutex<Option<WriteHeads>>,
     pub(crate) bug: PlantedBug,
-    /// Bytes written to the segments of each class, one copy.
+    /// Bytes written to the segments of each class, without copies and parity.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
-    /// Bytes read for pointers, by cache class.
+    /// Bytes read through pointers, by cache class.
     pub(crate) reads: [AtomicU64; READ_CLASSES],
     pub(crate) cleanings: Cleanings,
     pub(crate) scans: Scans,
@@ -117,17 +117,17 @@ pub struct Pool {
     /// rewrite.
     pub(crate) roots_are_damaged: AtomicBool,
     pub(crate) lost_nodes: LostNodes,
-    /// Disks that belong to no leg any more but still have operations in flight.
+    /// Disks that no longer belong to a leg but still have operations in flight.
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
     /// Detached legs, and the legs in `History::left`; oldest first.
     pub(crate) left: Mutex<Vec<StaleLeg>>,
-    /// The current label, which may not yet be on all disks.
+    /// Current label. Some disks may still have an older one.
     pub(crate) config: Mutex<Label>,
-    /// Ring slots to zero with the next commit.
+    /// Damaged ring slots that the next commit overwrites with zeros.
     pub(crate) damaged_slots: Mutex<Vec<DamagedSlot>>,
     /// Locked while labels are written.
     pub(crate) labels: futures_util::lock::Mutex<()>,
-    /// This epoch's owner slot; unset if no server has the pool open.
+    /// Owner slot of this import epoch; unset if no server has the pool open.
     pub(crate) owner: OnceLock<Keeper>,
     poisoned: OnceLock<String>,
 }
@@ -236,8 +236,8 @@ impl Pool {
         self.fit_cache();
     }
 
-    /// Gives blocks and nodes the part of the budget that tables and the dedupe index leave. Those
-    /// grow with the pool and partly cannot leave RAM.
+    /// Sets the cache budget of blocks and nodes to what tables and the dedupe index leave. Tables
+    /// and index grow with the pool and partly cannot leave RAM.
     pub(crate) fn fit_cache(&self) {
         let bytes = self.cache_bytes.load(Ordering::Acquire);
         let tables = {
@@ -248,7 +248,7 @@ impl Pool {
         self.cache.set_budget(bytes.saturating_sub(tables).max(bytes / CACHE_SHARE_MIN));
     }
 
-    /// Changes only the budgets of the remap tables and of the reference tables, to `bytes` each.
+    /// Sets the budget of the remap tables and the budget of the reference tables to `bytes` each.
     pub fn set_table_bytes(&self, bytes: u64) {
         let mut inner = self.segments.inner.lock();
         inner.remaps.set_max(bytes);
@@ -265,8 +265,8 @@ impl Pool {
         self.dedupe_index.lock().figures()
     }
 
-    /// True if more reference tables can change before the next commit. Changed tables stay in RAM
-    /// until then.
+    /// True if RAM has room for more changed reference tables. A changed table stays in RAM until
+    /// the next commit.
     pub fn has_room_for_tables(&self) -> bool {
         let inner = self.segments.inner.lock();
         inner.references.bytes() <= inner.references.max()
@@ -282,8 +282,9 @@ impl Pool {
         self.traffic[class as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes read from disks for pointers to data or nodes since the import, with the gaps between
-    /// neighbours. Scans, tables of segments and retries on other copies are not counted.
+    /// Bytes read from disks through pointers to data or nodes since the import, with the gaps
+    /// between neighbouring blocks. Scans, tables of segments and retries on other copies are not
+    /// counted.
     pub fn read_bytes(&self, kind: PtrKind) -> u64 {
         self.reads[Self::class_of(kind) as usize].load(Ordering::Relaxed)
     }
@@ -293,7 +294,7 @@ impl Pool {
         self.segments.segment_bytes()
     }
 
-    /// Number of free segments now, and of dead ones that later txgs reclaim for data.
+    /// Number of free segments, and number of dead segments that later txgs reclaim for data.
     pub fn free_segments(&self) -> (usize, usize) {
         self.segments.free_now_and_later()
     }
@@ -351,7 +352,8 @@ impl Pool {
             if vdev.role() != VdevRole::Log {
                 return Err(LogWriteError::Pool(self.poison(error)));
             }
-            // Logged changes are also in RAM: the next commit makes them durable without the log.
+            // Changes in the log are also in RAM: the next commit makes them durable without the
+            // log.
             tracing::error!(%error, "log vdev lost: the intent log moves to a vdev of the pool");
             self.log.move_to(self.wanted_log_vdev());
             return Err(LogWriteError::Full);

@@ -18,9 +18,9 @@ pub enum ScanState {
     Running,
     /// Paused by the user.
     Paused,
-    /// It visited everything.
+    /// The scan visited everything.
     Finished,
-    /// An administrator stopped it, or it could not continue.
+    /// An administrator stopped the scan, or it could not continue.
     Stopped,
 }
 
@@ -37,7 +37,7 @@ pub struct ScanStatus {
     pub ended_unix_ms: Option<u64>,
     /// Running time without pauses.
     pub ran: Duration,
-    /// Stored bytes to examine; an estimate, because data changes meanwhile.
+    /// Stored bytes to examine; an estimate, because data changes during the scan.
     pub total_bytes: u64,
     /// Stored bytes examined so far.
     pub examined_bytes: u64,
@@ -54,14 +54,14 @@ pub struct ScanStatus {
 pub struct ScanPace<'a> {
     /// Maximum number of blocks.
     pub blocks: usize,
-    /// Maximum number of concurrent runs of blocks ...
+    /// Maximum number of runs of blocks that are checked concurrently.
     pub runs_in_flight: usize,
-    /// ... and of their bytes on all legs; one run is always allowed.
+    /// Maximum bytes of concurrent runs, on all legs together. One run is always allowed.
     pub bytes_in_flight: usize,
-    /// Legs of a run that are read concurrently. Under client load it is one: reads of all legs may
-    /// total a mebibyte, and where disks share a device, a client waits for all of it.
+    /// Legs from which a run is read concurrently. Under client load this is one: reads of all legs
+    /// may total a mebibyte, and if disks share a device, a client request waits for all of it.
     pub legs_in_flight: usize,
-    /// Called before each run except the first; false ends the step early.
+    /// Called before each run except the first; if it returns false, the step ends early.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 

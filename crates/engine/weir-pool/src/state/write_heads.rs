@@ -2,7 +2,7 @@
 //!
 //! Writes are in `write_out`.
 //!
-//! Invariant: a segment is open in one lane only.
+//! Invariant: a segment is open in one write head only.
 
 use weir_base::{Txg, VsegId};
 use weir_block::IoBuf;
@@ -22,7 +22,7 @@ pub(crate) struct OpenSegment {
     /// True if the write-out writes each row twice, and a third time if the segment has a third
     /// copy.
     pub(crate) is_twice: bool,
-    /// Bytes appended, those still in the buffer included.
+    /// Bytes appended so far, including those still in the buffer.
     pub(crate) cursor: u64,
 }
 
@@ -37,13 +37,13 @@ impl OpenSegment {
     }
 }
 
-/// A write head: one open segment and its buffer. The data and clean classes have a lane per vdev,
-/// so that all disks write concurrently.
+/// A write head: one open segment and its buffer. The classes data and clean have one write head
+/// for each vdev, so that all disks write concurrently.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) open: Option<OpenSegment>,
     pub(crate) buf: Option<IoBuf>,
-    /// Filled bytes of `buf`; they end at the cursor.
+    /// Number of filled bytes of `buf`. They are the bytes before the cursor.
     pub(crate) used: usize,
     /// Blocks since the last summary.
     pub(crate) entries: Vec<SummaryEntry>,
@@ -58,7 +58,7 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct WriteHead {
     pub(crate) lanes: Vec<Lane>,
-    /// Preferred vdev of each lane for new segments, while that vdev has space.
+    /// For each write head, the vdev on which it opens new segments while that vdev has space.
     pub(crate) homes: Vec<u16>,
     pub(crate) current: usize,
 }
@@ -90,8 +90,8 @@ impl WriteHeads {
         open.map(|open| (open.vseg, open.cursor)).collect()
     }
 
-    /// Provides one lane for each vdev that takes new segments, and seals open segments on other
-    /// vdevs. Called between txgs.
+    /// Provides one write head for each vdev on which new segments may be opened, and seals the
+    /// open segments on other vdevs. Called between txgs.
     pub(crate) fn follow_vdevs(&mut self, segments: &Segments, txg: Txg) {
         let seal = |lane: &mut Lane| {
             assert_eq!(lane.used, 0, "nothing is buffered between txgs");

@@ -41,12 +41,14 @@ use crate::state::pool::Pool;
 pub(crate) struct Labelled<'a> {
     pub(crate) disk: &'a dyn Device,
     pub(crate) label: &'a Label,
-    /// Used bytes of the disk; `None` if it is not to be claimed: no slot is written to it.
+    /// Bytes of the disk that the pool uses; `None` if the import must write no owner slot to the
+    /// disk.
     pub(crate) disk_bytes: Option<u64>,
     pub(crate) owner: Option<&'a Owner>,
 }
 
-/// Watches the slots of owners that may be alive. Returns the first owner whose slot changed.
+/// Reads the slots of owners that may be alive, again and again. Returns the first owner whose slot
+/// changed.
 async fn watch(disks: &[Labelled<'_>], identity: &Identity, clock: &dyn Clock) -> Option<Owner> {
     let suspects: Vec<_> = disks
         .iter()
@@ -81,9 +83,9 @@ fn in_use(pool: &str, owner: &Owner, clock: &dyn Clock) -> PoolError {
     PoolError::InUse { pool: pool.to_owned(), host: owner.host.clone(), pid: owner.pid, seconds }
 }
 
-/// Checks that no other process has the pool on these disks open. With `force` it overwrites the
-/// slots of a live owner, which stops that owner, and returns false: the caller must then read the
-/// labels again.
+/// Checks that no other process has the pool on these disks open. With `force`, overwrites the
+/// owner slots of a live owner, which makes that owner stop, and returns false: the caller must
+/// then read the labels again.
 ///
 /// # Errors
 /// `InUse` without `force`; nothing was written.
@@ -115,7 +117,7 @@ pub(crate) async fn settle(
     let end = clock.monotonic() + TAKEOVER_WAIT;
     while clock.monotonic() < end {
         clock.sleep(OWNER_LOOK).await;
-        // Keep reading from the disks, because idle ones would count as unresponsive.
+        // Keep reading from the disks, because an idle disk would count as unresponsive.
         let reads = disks.iter().map(|disk| async move {
             let read = pin!(read_slot(disk.disk));
             drop(select(read, clock.sleep(OWNER_BEAT)).await);
@@ -149,15 +151,15 @@ pub async fn refuse_owned(
 }
 
 impl Pool {
-    /// Writes the owner slot of this import epoch to every leg in use. `before`: the epochs that
-    /// the slots name now.
+    /// Writes the owner slot of this import epoch to every leg in use. `before`: the import epochs
+    /// that the slots name now.
     #[boxed(?Send)]
     pub async fn announce_owner(&self, identity: &'static Identity, before: &[Guid]) {
         let import_epoch = self.lineage[0].id;
         let keeper = Keeper { identity, import_epoch, beat: AtomicU64::new(0) };
         if self.owner.set(keeper).is_ok() {
             OPEN.lock().push(import_epoch);
-            // A slot that cannot be rewritten still names an earlier epoch.
+            // A slot that cannot be overwritten still names an earlier epoch.
             let earlier = self.lineage.iter().map(|import_epoch| import_epoch.id);
             let import_epochs = earlier.chain(before.iter().copied()).collect();
             self.vdevs.guard().start(self.guid(), import_epochs);
@@ -187,13 +189,14 @@ impl Pool {
         None
     }
 
-    /// Error that names the other server, once a slot named it.
+    /// Error that names the server that took the pool over, once a slot named it.
     pub(crate) fn taken_over(&self) -> Option<PoolError> {
         let Owner { host, pid, .. } = self.vdevs.guard().other()?.clone();
         Some(PoolError::TakenOver { pool: self.name().to_owned(), host, pid })
     }
 
-    /// Writes the slot to a disk that is about to become a leg. Until then it names another owner.
+    /// Writes the owner slot to a disk that is about to become a leg, and which may still name
+    /// another owner.
     pub(crate) async fn mark_joining(
         &self,
         disk: &dyn Device,
@@ -209,8 +212,8 @@ impl Pool {
     fn slot(&self, keeper: &Keeper) -> Owner {
         let beat = keeper.beat.load(Ordering::Acquire);
         let slot = keeper.identity.slot(self.guid(), keeper.import_epoch, beat, &*self.clock);
-        // The first txg of an epoch references the same trees as the txg before. Its loss would
-        // lose no data, so the slot does not name it.
+        // The first txg of an import epoch references the same trees as the txg before. Losing that
+        // first txg would lose no data, so the slot does not name it.
         let txg = self.committed_txg();
         Owner { txg: if txg > self.lineage[0].first { txg } else { Txg(0) }, ..slot }
     }
@@ -261,7 +264,8 @@ impl Pool {
         }
     }
 
-    /// Ends ownership: its slot counts as abandoned, whatever the disks still store.
+    /// Ends the ownership: the owner slot of this import epoch counts as abandoned, even on disks
+    /// that still have it.
     pub(crate) fn end_owner(&self) {
         if let Some(keeper) = self.owner.get() {
             keeper.end();

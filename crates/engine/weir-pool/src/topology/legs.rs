@@ -9,8 +9,8 @@
 //! - a leg that returns or is new is stale before any reader can use it;
 //! - no label names a new leg before an uberblock lists it as stale, and an uberblock lists a
 //!   detached leg as stale for as long as any label may name it. So whichever label and uberblock a
-//!   crash leaves, no leg counts as more complete than it is. An import that finds no label of such
-//!   a leg still lists it as stale: the label may be on a missing disk.
+//!   crash leaves, no leg counts as up to date that missed writes. An import that finds no label of
+//!   such a leg still lists it as stale: the label may be on a missing disk.
 //!
 //! Crash safety: taking a leg offline or bringing it online writes nothing here. The next commit
 //! lists an offline leg as stale, and a leg that returns is stale immediately. An import after a
@@ -47,10 +47,10 @@ const LEFT_LEGS_MAX: usize = 32;
 /// labels are at most a few txgs newer.
 const OPENING_LEAD: u64 = 16;
 
-/// Order in which a disk replaces another one.
+/// Time at which a new disk takes the position of the disk that it replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
-    /// Both are legs until the new one is resilvered.
+    /// After the resilver of the new disk. Until then both disks are legs.
     Attached,
     /// Immediately; the old disk was out of use or stale.
     Instead,
@@ -59,7 +59,7 @@ pub enum Replacement {
     InsteadOfGood,
 }
 
-/// A detached leg, with its disk if that responds.
+/// A detached leg, with its disk if the disk responds.
 pub struct DetachedLeg {
     pub(crate) device: Option<Arc<dyn Device>>,
     pub(crate) disk_bytes: u64,
@@ -101,7 +101,7 @@ impl Pool {
         if leg.is_offline() {
             return Ok(false);
         }
-        // An open pool works without spares and log vdevs.
+        // A pool can be used without its spares and log vdevs.
         if vdev.role().holds_segments() {
             self.check_dispensable(vdev, leg)?;
         }
@@ -109,7 +109,7 @@ impl Pool {
         leg.set_offline();
         if let Some(device) = leg.take_device() {
             if let Some(watch) = device.watch().filter(|_| silent) {
-                // Fail its I/O, so that no task waits for the unresponsive disk.
+                // Fail the I/O of the unresponsive disk, so that no task waits for it.
                 watch.fail_io();
             }
             self.depart(&device);
@@ -118,7 +118,8 @@ impl Pool {
         Ok(true)
     }
 
-    /// Releases a leg's disk, so that it can be opened again. Returns false if it is in use.
+    /// Releases a leg's disk, so that the disk can be opened again. Returns false if the leg is in
+    /// use.
     pub fn fail_leg(&self, guid: Guid) -> Result<bool, PoolError> {
         let (_, leg) = self.leg(guid)?;
         if leg.usable().is_some() {
@@ -134,8 +135,8 @@ impl Pool {
     /// then needs a resilver. All labels get the current path of the disk.
     ///
     /// # Errors
-    /// The disk is another one, or the leg was detached meanwhile (`NoSuchDisk`); nothing was
-    /// changed.
+    /// The disk is not the one of this leg, or the leg was detached during the call
+    /// (`NoSuchDisk`); nothing was changed.
     #[boxed(?Send)]
     pub async fn online_leg(&self, guid: Guid, device: Arc<dyn Device>) -> Result<(), PoolError> {
         let path = device.path().to_owned();
@@ -151,16 +152,17 @@ impl Pool {
             let why = format!("{path} is another disk now: its label is not that of this leg");
             return Err(PoolError::Layout { why });
         }
-        // Its labels may predate a change that it missed; a scan must not find them and count them
-        // as damage.
+        // The labels of the disk may predate a change that the disk missed; a concurrent scan must
+        // not count them as damage.
         let _labels = self.labels.lock().await;
-        // A replaced leg is detached as soon as its replacement is resilvered.
+        // A replaced leg may be gone: the engine detaches it as soon as its replacement is
+        // resilvered.
         let left = |_| PoolError::NoSuchDisk { pool: self.name().to_owned(), disk: path };
         let (vdev, leg) = self.leg(guid).map_err(left)?;
         self.check_disk(guid, &*device)?;
         assert!(leg.usable().is_none(), "the caller let go of it");
         let was = leg.path();
-        // An old copy of the disk misses more than the leg did when it went out of use.
+        // The disk may be an old copy, which lacks more than the leg did when it went out of use.
         let committed = self.committed_txg();
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
@@ -172,7 +174,7 @@ impl Pool {
             self.next_config();
         }
         if vdev.role() == VdevRole::Spare {
-            // No data was ever written to it.
+            // No data was ever written to a spare, so it has missed none.
             leg.take_as_it_is();
         }
         self.write_changed_labels().await;
@@ -335,7 +337,7 @@ impl Pool {
         Ok(left)
     }
 
-    /// Step 2: removes the leg from all labels and erases its own.
+    /// Step 2: removes the leg from all labels and erases the labels on its disk.
     #[boxed(?Send)]
     pub async fn forget_leg(&self, left: DetachedLeg) -> Result<(), PoolError> {
         let _labels = self.labels.lock().await;
@@ -345,7 +347,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Erases the label of a detached disk, if it responds. Other labels no longer name it.
+    /// Erases the label of a detached disk, if the disk responds. The labels of other disks no
+    /// longer name it.
     #[boxed(?Send)]
     pub async fn erase_left(left: DetachedLeg) {
         if let Some(device) = left.device
@@ -389,8 +392,8 @@ impl Pool {
         self.flush_all().await
     }
 
-    /// Rewrites labels that are damaged, or that a crash left older than a change. A disk that
-    /// fails meanwhile is faulted.
+    /// Rewrites labels that are damaged, or that a crash left older than a change. A disk on which
+    /// a write fails is faulted.
     #[boxed(?Send)]
     pub async fn refresh_labels(&self) {
         let _labels = self.labels.lock().await;

@@ -36,9 +36,9 @@ fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
 pub enum PoolHealth {
     /// All legs except spares are in use and up to date.
     Online,
-    /// Works with less redundancy than configured.
+    /// The pool has less redundancy than configured, but serves reads and writes.
     Degraded,
-    /// Acknowledges no more writes.
+    /// The pool acknowledges no more writes.
     Suspended,
 }
 
@@ -51,9 +51,10 @@ pub struct LegStatus {
     pub guid: Guid,
     /// State.
     pub state: LegState,
-    /// Txg after which it misses, or may miss, writes.
+    /// Txg after which the leg missed, or may have missed, writes.
     pub stale_after: Option<Txg>,
-    /// Counts as up to date, although its own newest uberblock is one txg older than the pool's.
+    /// True if the leg counts as up to date although its own newest uberblock is one txg older than
+    /// the pool's.
     pub unconfirmed: bool,
     /// Problem with the disk, in addition to its state.
     pub note: Option<String>,
@@ -65,7 +66,7 @@ pub struct LegStatus {
     pub checksum_errors: u64,
     /// Operation counts and latencies; `None` while the disk is missing.
     pub io: Option<DiskFigures>,
-    /// Problem with its speed.
+    /// Speed problem of the disk.
     pub slow: Option<Slowness>,
 }
 
@@ -80,9 +81,9 @@ pub struct VdevStatus {
     pub kind: VdevKind,
     /// Role.
     pub role: VdevRole,
-    /// True if enough of its disks are in use.
+    /// True if enough of the vdev's disks are in use.
     pub works: bool,
-    /// Its disks.
+    /// Disks of the vdev.
     pub legs: Vec<LegStatus>,
 }
 
@@ -91,7 +92,7 @@ pub struct VdevStatus {
 pub struct PoolStatus {
     /// Health.
     pub health: PoolHealth,
-    /// Reason for which it is suspended.
+    /// Reason for which the pool is suspended.
     pub suspended: Option<String>,
     /// Vdevs in label order, without removed ones.
     pub vdevs: Vec<VdevStatus>,

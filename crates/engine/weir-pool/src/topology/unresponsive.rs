@@ -23,8 +23,8 @@ use crate::state::pool::Pool;
 const OPEN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Pool {
-    /// Disks with requests in flight that have completed none for `limit`. Any of them delays
-    /// commits and flushes, even one that was taken offline meanwhile.
+    /// Disks that have requests in flight and completed none for `limit`. Such a disk delays
+    /// commits and flushes, even if it was taken offline after the requests were issued.
     pub fn silent_disks(&self, limit: Duration) -> Vec<(String, Duration)> {
         let legs = self.vdevs.legs();
         let legs = legs.filter_map(|leg| Some((leg.path().to_owned(), leg.silent()?)));
@@ -48,12 +48,12 @@ impl Pool {
     }
 
     /// Stops I/O to every leg that was unresponsive for `limit` and that its vdev does not need.
-    /// Returns their paths.
+    /// Returns the paths of these legs.
     pub fn fail_unresponsive_legs(&self, limit: Duration) -> Vec<String> {
         let legs = self.vdevs.iter().flat_map(|vdev| vdev.fail_unresponsive_legs(limit));
         let mut gone: Vec<String> = legs.collect();
         for disk in self.departed() {
-            // Its vdev already works without it.
+            // The disk belongs to no leg any more, so no vdev needs it.
             if let Some(watch) = disk.watch()
                 && watch.silent().is_some_and(|silent| silent >= DISK_UNRESPONSIVE.min(limit))
                 && !watch.is_io_failed()
@@ -65,8 +65,9 @@ impl Pool {
         gone
     }
 
-    /// Faults every leg whose disk became shorter than the pool uses, if its vdev does not need the
-    /// leg. If it does, the first write beyond the end fails the leg.
+    /// Faults every leg whose disk became shorter than the part that the pool uses, if its vdev
+    /// does not need the leg. If the vdev needs the leg, the first write beyond the end of the disk
+    /// faults it.
     pub fn check_lengths(&self) {
         for vdev in self.vdevs.iter() {
             for leg in &vdev.legs {
@@ -88,8 +89,8 @@ impl Pool {
         }
     }
 
-    /// Runs `work`, which imports the pool. Meanwhile stops I/O to unresponsive legs that their
-    /// vdevs do not need.
+    /// Runs `work`, which imports the pool. In the meantime stops I/O to unresponsive legs that
+    /// their vdevs do not need.
     pub async fn around_silent_legs<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {

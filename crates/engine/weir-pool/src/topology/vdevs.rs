@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - a new vdev holds no data before the labels of all other disks name it;
-//! - a vdev is removed only when it holds no segments, not even segments that a rewind would need;
+//! - a vdev is removed only when it holds no segments, including segments that an import of an
+//!   older uberblock would need;
 //! - whichever labels a crash leaves, the newest one describes the pool: labels on new disks are
 //!   older than all others until those name the new disks.
 //!
@@ -35,14 +36,14 @@ use crate::topology::legs::DetachedLeg;
 /// Minimum number of segments of a new vdev: each write head keeps one open.
 const SEGMENTS_MIN: u64 = 8;
 
-/// A vdev that is being evacuated, and its remaining contents.
+/// Progress of the evacuation of a vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evacuation {
     /// Number of the vdev.
     pub vdev: u16,
-    /// Live bytes on it.
+    /// Live bytes still on the vdev.
     pub live_bytes: u64,
-    /// Segments on it, including dead ones whose space is not yet reclaimed.
+    /// Segments still on the vdev, including dead ones whose space is not yet reclaimed.
     pub segments: usize,
     /// Segments that cannot be moved because data in them is unreadable.
     pub stuck: usize,
@@ -123,8 +124,8 @@ impl Pool {
         for (disk, leg) in spec.disks.iter().zip(&config.legs) {
             forget_disk(&**disk, config.disk_bytes).await?;
             zero_log(&**disk, self.label.log_bytes).await?;
-            // Older than all other labels: until the pool's own disks name this one, their labels
-            // count.
+            // Older than all other labels: until the disks of the pool have a label that names the
+            // new disks, the import uses the labels without them.
             let label = Label { disk: leg.guid, txg: Txg(0), ..planned.clone() };
             write_labels(&**disk, &label).await.map_err(Arc::new)?;
         }
@@ -135,11 +136,12 @@ impl Pool {
         let legs = config.legs.iter().zip(&spec.disks).map(leg).collect();
         let options = PoolOptions { cache_bytes: 0, clock: Arc::clone(&self.clock), bug: self.bug };
         let vdev = Vdev::new(&planned, index, legs, &options);
-        // An uberblock that places the log here must not precede the labels that name the vdev.
+        // An uberblock that places the intent log on this vdev must not precede the labels that
+        // name the vdev.
         vdev.set_closed_to_log(true);
         self.vdevs.push(vdev);
-        // The new disks get their final labels together with the others. An import can find them by
-        // now.
+        // The new disks get their final labels together with the others. An import already finds
+        // the new disks.
         self.next_config();
         let area = SegmentArea::of(&planned, &config);
         area.set_open(false);
@@ -162,13 +164,13 @@ impl Pool {
         self.log.vdev() == vdev
     }
 
-    /// Moves the log off this vdev with the next commits.
+    /// Requests that the next commits move the intent log off this vdev.
     pub fn retire_log(&self, vdev: u16) {
         assert_eq!(self.vdev_role(vdev), VdevRole::Log);
         self.vdevs[usize::from(vdev)].set_closed_to_log(true);
     }
 
-    /// Reverts [`Self::retire_log`].
+    /// Cancels the request of [`Self::retire_log`].
     pub fn keep_log(&self, vdev: u16) {
         self.vdevs[usize::from(vdev)].set_closed_to_log(false);
     }
@@ -191,7 +193,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Retries to move segments that were unreadable before.
+    /// Retries to move segments that could not be moved before, because data in them was
+    /// unreadable.
     pub fn retry_evacuation(&self, vdev: u16) {
         self.segments.forget_stuck_on(vdev);
     }
@@ -258,7 +261,7 @@ impl Pool {
         Evacuation { vdev, live_bytes, segments, stuck: self.segments.stuck_on(vdev) }
     }
 
-    /// True if a vdev holds no segments, not even segments that the last uberblocks need. No
+    /// True if a vdev holds no segments, including segments that the last uberblocks still need. No
     /// write-out may be in progress.
     pub fn can_leave(&self, vdev: u16) -> bool {
         let leaves = match self.vdev_role(vdev) {
@@ -271,7 +274,8 @@ impl Pool {
             PlantedBug::VdevLeavesEarly => left.live_bytes == 0,
             _ => left.segments == 0,
         };
-        // Until the first commit after an import, the log stays where replay found it.
+        // Until the first commit after an import, the log stays on the vdev on which replay found
+        // it.
         let logs = self.log.vdev() == vdev || self.committed.lock().log_vdev == vdev;
         leaves && !logs && empty
     }
@@ -318,7 +322,8 @@ impl Pool {
         let mut grown = Vec::new();
         for vdev in self.vdevs.iter().filter(|vdev| vdev.role() == VdevRole::Data) {
             let Some(bytes) = self.expandable_to(vdev) else { continue };
-            // Write the second label at the new end first: no reader looks for it there yet.
+            // Write the second label at the new end of the disk first: no reader looks for a label
+            // there yet.
             let mut config = self.config.lock().clone();
             config.vdevs = self.vdevs.all().map(Vdev::config).collect();
             config.vdevs[usize::from(vdev.index)].disk_bytes = bytes;
@@ -344,7 +349,7 @@ impl Pool {
         Ok(self.space().total_bytes - before)
     }
 
-    /// The size to which a vdev's disks can be used, if that gains a segment.
+    /// Size to which a vdev's disks can be used; `None` if that gains no segment.
     fn expandable_to(&self, vdev: &Vdev) -> Option<u64> {
         let lengths = vdev.legs.iter().map(|leg| {
             let device = leg.usable().filter(|_| leg.state() == LegState::Online)?;
@@ -381,7 +386,7 @@ impl Pool {
     }
 
     /// Takes the disk of a spare that is about to become a leg. The next labels no longer list the
-    /// spare. `None` if it is no longer available.
+    /// spare. Returns `None` if the spare is no longer available.
     pub fn take_spare(&self, spare: Guid) -> Option<Arc<dyn Device>> {
         let (vdev, leg) = self.leg(spare).ok()?;
         leg.usable().filter(|_| vdev.role() == VdevRole::Spare)?;

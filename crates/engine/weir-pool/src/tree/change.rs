@@ -34,7 +34,7 @@ pub enum NewContents {
 }
 
 impl NewContents {
-    /// True if the new pointer is exactly `ptr`.
+    /// True if the change sets exactly the pointer `ptr`.
     pub(crate) fn is(&self, ptr: &BlockPtr) -> bool {
         matches!(self, Self::Pointer(to) if to == ptr)
     }
@@ -83,8 +83,8 @@ impl Change {
     }
 }
 
-/// Pointers of neighbouring blocks, none of them a hole, in the leaf's encoding. They are encoded
-/// once and accounted for together.
+/// Pointers of neighbouring blocks, none of them a hole, in the encoding of a leaf. The pointers
+/// are encoded once, and their space is counted as one sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafRun {
     slots: Box<[[u8; BlockPtr::BYTES]]>,

@@ -15,18 +15,18 @@ pub struct Delta {
     pub blocks: i64,
     /// Stored units of data; tree nodes are not counted.
     pub stored_units: i64,
-    /// Part of `stored_units` in shared references: their blocks existed before the reference was
-    /// made.
+    /// Part of `stored_units` in shared references: the referenced blocks existed before the
+    /// reference was made.
     pub shared_units: i64,
     /// Stored units, tree nodes included.
     pub tree_units: i64,
-    /// Part of `tree_units` born after the newest earlier version ended. Older units that leave the
-    /// tree stay allocated for the earlier versions.
+    /// Part of `tree_units` born after the newest earlier version of the volume ended. Older units
+    /// that the tree drops stay allocated for the earlier versions.
     pub born_units: i64,
-    /// Units freed from a version that is being destroyed. That version's own freeing already
-    /// passed their index, so no other version holds them.
+    /// Units that the tree frees on behalf of a version that is being destroyed: the freeing of
+    /// that version has already passed their index, and no other version references them.
     pub leaving_units: i64,
-    /// Units that only the newest snapshot holds, because the tree dropped them.
+    /// Units that only the newest snapshot still references, because the tree dropped them.
     pub unique_units: i64,
     /// Units inherited from the snapshot chain of the clone's origin.
     pub inherited_units: i64,

@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - results come in block order, a node after everything below it;
-//! - the walk has returned exactly the results that end at or before [`Walk::position`], so that a
-//!   later walk can resume there.
+//! - the diff has returned exactly the results that end at or before [`Walk::position`], so that a
+//!   later diff can resume there.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::join;
@@ -25,24 +25,24 @@ use crate::tree::kind::TreeOf;
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::end_of;
 
-/// A block or node that one tree has and the other has not.
+/// A block or node that one tree references and the other tree does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// 0 for a block.
+    /// Level of the node; 0: a block.
     pub level: u8,
-    /// Index among the blocks or nodes of that level.
+    /// Index of the block or node among those of its level.
     pub index: u64,
-    /// The pointer to it; a hole where only the other tree has a block.
+    /// Pointer to the block or node; a hole if only the other tree has a block there.
     pub ptr: BlockPtr,
 }
 
 /// Specification of a tree diff.
 #[derive(Clone, Copy, Debug)]
 pub struct DiffSpec {
-    /// The tree that is walked.
+    /// Tree whose blocks and nodes are returned.
     pub root: TreeRoot,
-    /// The version that clients see in this tree. `None`: unreadable nodes are not added to the
-    /// list of permanent errors, because no client sees them or because the caller adds them.
+    /// Version that clients see in this tree. `None`: unreadable nodes are not added to the list of
+    /// permanent errors, because no client sees the tree or because the caller adds them.
     pub of: Option<TreeOf>,
     /// The tree to compare with, if any.
     pub other: Option<TreeRoot>,
@@ -52,8 +52,8 @@ pub struct DiffSpec {
     pub after: Txg,
     /// Skips blocks and nodes that end at or before this block index.
     pub from: u64,
-    /// Whether to return holes where the other tree has a block or, without another tree, all holes
-    /// of changed nodes.
+    /// Whether the result includes holes. With another tree: the holes of this tree where the other
+    /// tree has a block. Without another tree: all holes of changed nodes.
     pub holes: bool,
 }
 
@@ -68,8 +68,8 @@ impl DiffSpec {
 #[derive(Clone, Copy)]
 enum Beside {
     Nothing,
-    /// A subtree of this level. It starts at the same block but may cover only the first part of
-    /// the range.
+    /// A subtree with its level. It starts at the same block as this index, but may cover only the
+    /// first part of the range.
     Root(BlockPtr, u8),
 }
 
@@ -85,7 +85,7 @@ impl Beside {
         }
     }
 
-    /// True if it is this pointer and covers the whole range.
+    /// True if the other tree has exactly this pointer for the whole range.
     fn is(self, ptr: &BlockPtr, level: u8) -> bool {
         self.root().is_some_and(|(other, its_level)| its_level == level && other == *ptr)
     }
@@ -97,17 +97,19 @@ struct Frame {
     level: u8,
     index: u64,
     node: Block,
-    /// The other tree's node at this index, or else its lower subtree at the first child.
+    /// Node of the other tree at this index; `None` if that tree has a lower subtree or nothing
+    /// here.
     beside: Option<Block>,
     lower: Beside,
-    /// The other tree's pointer at this index, unresolved, with its level.
+    /// Pointer of the other tree at this index, as stored (possibly a damage marker), with its
+    /// level.
     other: Option<(BlockPtr, u8)>,
-    /// Skips everything below that was born in this txg or earlier.
+    /// Blocks and nodes below this node that were born in this txg or earlier are skipped.
     after: Txg,
     slot: usize,
 }
 
-/// Sum over the results of a walk.
+/// Sum of the sizes of the results of a tree diff.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
     /// Space on disk, in units of 64 bytes.
@@ -124,10 +126,10 @@ pub struct Walk<'p> {
     stack: Vec<Frame>,
     position: u64,
     met: Visited,
-    /// Number of unreadable nodes.
+    /// Number of unreadable nodes. The diff skips everything below them.
     damaged: u64,
-    /// Number of results withheld because damage markers or partial records of the other tree may
-    /// still need them.
+    /// Number of nodes and records that the diff did not return, because a damage marker of either
+    /// tree or a partial record of the other tree may still refer to them.
     kept: u64,
     unreadable: Unreadable,
 }
@@ -156,13 +158,13 @@ impl Walk<'_> {
         self.position
     }
 
-    /// Number of unreadable nodes. The walk skipped everything below them.
+    /// Number of unreadable nodes. The diff skipped everything below them.
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
 
-    /// True if the walk may have missed blocks or nodes that only this tree has. A recount finds
-    /// those.
+    /// True if the diff may have missed blocks or nodes that only this tree references. A recount
+    /// finds the missed ones.
     pub fn leaves_something(&self) -> bool {
         self.damaged + self.kept > 0
     }
@@ -178,7 +180,8 @@ impl Walk<'_> {
         if !self.started {
             self.started = true;
             let TreeRoot { ptr, height } = self.what.root;
-            // The other tree's top is unreadable, so any block may be shared: return nothing.
+            // The root node of the other tree is unreadable, so the other tree may reference any
+            // block: return nothing.
             let Some(beside) = self.beside_root(height).await? else {
                 self.position = u64::MAX;
                 return Ok(found);
@@ -192,7 +195,7 @@ impl Walk<'_> {
                 self.leave(&frame, &mut found).await?;
                 continue;
             }
-            // Finish a leaf in one call. Above leaves, return the results so far first.
+            // Finish a leaf in one call. At a higher node, first return the results found so far.
             if !found.is_empty() && frame.level > 1 {
                 break;
             }
@@ -236,7 +239,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The other tree's subtree at the root of this tree; `None` if a damaged node hides it.
+    /// Subtree of the other tree that corresponds to the root of this tree; `None` if a damaged
+    /// node hides it.
     async fn beside_root(&mut self, height: u8) -> Result<Option<Beside>, PoolError> {
         let Some(other) = self.what.other else { return Ok(Some(Beside::Nothing)) };
         let (mut ptr, mut level) = (other.ptr, other.height);
@@ -254,8 +258,8 @@ impl Walk<'_> {
         Ok(Some(Beside::of(ptr, level)))
     }
 
-    /// Finishes a node after everything below it. The node is a result unless damage markers of the
-    /// other tree need it.
+    /// Finishes a node after everything below it was visited. The node is a result unless damage
+    /// markers of the other tree may still refer to it.
     async fn leave(&mut self, frame: &Frame, found: &mut Vec<Found>) -> Result<(), PoolError> {
         let Frame { ptr, level, index, other, .. } = *frame;
         self.find_node(ptr, (level, index), other, found).await?;
@@ -326,7 +330,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// True if the other tree has, at this index, a partial record that refers to the record.
+    /// True if the other tree has, at this index, a partial record that refers to the record `ptr`.
     async fn is_needed_beside(
         &mut self,
         beside: Beside,
@@ -377,7 +381,8 @@ impl Walk<'_> {
             return Ok(Some(beside));
         }
         if birth > ptr.birth {
-            // All blocks and nodes below the lost node are older.
+            // All blocks and nodes below the unreadable node are older than this block or node, so
+            // this one is not among them.
             return Ok(Some(Beside::Nothing));
         }
         let index = index << (NODE_SHIFT * u32::from(level - its_level));
@@ -412,7 +417,8 @@ impl Walk<'_> {
                 let beside = self.usable(beside)?;
                 if beside.is_none() {
                     self.note_lost(self.what.other_of, &other, (level, index));
-                    // Anything older than the unreadable node may be shared: skip it.
+                    // Blocks and nodes older than the other tree's unreadable node may be shared,
+                    // so skip them.
                     after = after.max(other.birth);
                 }
                 (node, beside)
@@ -435,7 +441,7 @@ impl Walk<'_> {
             }
             None => {
                 self.note_lost(self.what.of, &ptr, (level, index));
-                // The node's pointer is known, its children are not.
+                // The node itself is a result: its pointer is known, although its children are not.
                 self.find_node(ptr, (level, index), other, found).await?;
                 self.pass((level, index));
             }
@@ -443,7 +449,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads the children that the walk will visit into the cache, all at once.
+    /// Reads the children that the diff will visit into the cache, all concurrently.
     async fn read_ahead(&self, frame: &Frame) {
         let tree = Tree::new(self.pool, self.what.root);
         let (of, mut wanted) = ((&frame.ptr, frame.level), Vec::new());
@@ -463,7 +469,7 @@ impl Walk<'_> {
             }
         }
         if wanted.len() > 1 {
-            // An unreadable node is reported later, when the walk visits it.
+            // The diff reports an unreadable node later, when it visits the node.
             drop(self.pool.read_blocks(&wanted).await);
         }
     }
@@ -481,7 +487,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Unwraps a read result; `None` for damage.
+    /// Unwraps a read result. Counts damage as an unreadable node and returns `None` for it.
     fn usable<T>(&mut self, found: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
         match found {
             Ok(found) => Ok(Some(found)),

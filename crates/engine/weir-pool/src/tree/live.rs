@@ -10,7 +10,7 @@
 //! - any other block is live if the only index that can reference it (named in the summary) does
 //!   so, in the first version of its volume that ended after its birth (see `snapshot_chain`);
 //! - the live bytes found must equal the segment's counter, unless a write-out changed either
-//!   meanwhile. In a damaged pool they may be fewer, and a recount corrects the counter;
+//!   during the search. In a damaged pool they may be fewer, and a recount corrects the counter;
 //! - a block whose owner cannot be read may be live, and is verified and repaired as if it were.
 
 use async_recursion::async_recursion as boxed;
@@ -36,8 +36,8 @@ use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::{Roots, node_above};
 
-/// Attempts to read a segment while write-outs change it. After the last one the counter stays
-/// unchecked.
+/// Maximum number of attempts to read a segment that write-outs change at the same time. After the
+/// last attempt the segment's counter stays unchecked.
 const LOOKS_MAX: usize = 4;
 
 const SEGMENT: &str = "segment";
@@ -62,7 +62,7 @@ impl Live {
     }
 }
 
-/// How to verify the bytes.
+/// Checksum with which the bytes are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
     /// A block: against the checksum in its pointer.
@@ -73,26 +73,26 @@ pub(crate) enum Proof {
     Summary(VsegId, u64),
 }
 
-/// The live blocks of a segment, as far as they can be found.
+/// The live blocks of a segment that were found.
 #[derive(Debug, Default)]
 pub(crate) struct LiveSet {
-    /// By offset.
+    /// Live blocks in the order of their offsets.
     pub(crate) live: Vec<Live>,
-    /// Number of unreadable owners and summaries. Blocks of unreadable owners may be live and are
-    /// in `live`; blocks listed in unreadable summaries are missing from it.
+    /// Number of unreadable owners and summaries. A block whose owner is unreadable may be live and
+    /// is in `live`; a block in an unreadable summary is not in `live`.
     pub(crate) lost: u64,
-    /// True if live blocks may be missing from `live`: a resilver of this set is incomplete.
+    /// True if `live` may lack live blocks: a resilver of these blocks alone is incomplete.
     pub(crate) is_partial: bool,
 }
 
 impl LiveSet {
-    /// The set for a segment with unknown contents.
+    /// Result for a segment with unknown contents.
     fn unknown() -> Self {
         Self { live: Vec::new(), lost: 1, is_partial: true }
     }
 
-    /// Removes entries that reach beyond the segment or overlap the entry before, and counts them
-    /// as lost. No writer placed them there.
+    /// Removes entries that extend beyond the segment or overlap the preceding entry, and counts
+    /// them as lost. No writer appended such a block.
     fn part_overlaps(&mut self, room: u64) {
         let (before, mut end) = (self.live.len(), 0);
         self.live.retain(|live| {
@@ -104,14 +104,14 @@ impl LiveSet {
     }
 }
 
-/// Live blocks with their summary entries, and the lookups that failed.
+/// Live blocks with their summary entries, and the blocks for which the lookup failed.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) live: Vec<FoundLive>,
-    /// Blocks that may be live: their owner cannot be read.
+    /// Blocks that may be live, because their owner is unreadable.
     pub(crate) unknown: Vec<FoundLive>,
     pub(crate) failed: Vec<PoolError>,
-    /// True if reference counts are missing: blocks counted as live may be dead.
+    /// True if reference counts are missing, so that blocks counted as live may be dead.
     pub(crate) uncounted: bool,
 }
 
@@ -144,9 +144,9 @@ impl Found {
         }
     }
 
-    /// Drops blocks of unreadable datasets if the segment's counter proves them dead. The counter
-    /// includes the blocks of every dataset, so `counted` exceeds the live blocks found if one of
-    /// them is live.
+    /// Drops the blocks of unreadable datasets from the result if the segment's counter proves that
+    /// they are dead. The counter includes the live blocks of every dataset, so if one of these
+    /// blocks is live, `counted` exceeds the sum of the live blocks found.
     pub(crate) fn judge_by_counter(&mut self, counted: u64) {
         let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
         if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {
@@ -160,7 +160,7 @@ impl Found {
     }
 }
 
-/// A block that has, or may have, several references.
+/// Entry of a block that has, or may have, several references.
 fn shared_block(entry: &SummaryEntry) -> FoundLive {
     let of = LiveOf::Shared(address_of(entry).address());
     FoundLive { entry: *entry, proof: Proof::Half(entry.checksum), of }
@@ -184,8 +184,8 @@ pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
     }
 }
 
-/// A summary entry with the tree to look it up in, and the data that is lost if that tree
-/// references the block and the block is bad.
+/// A summary entry with the tree in which to look up the block, and the owner for which the data is
+/// lost if the tree references the block and the block is bad.
 type Asked = (SummaryEntry, TreeRoot, LiveOf);
 
 fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
@@ -211,7 +211,7 @@ async fn pointers_above(tree: Tree<'_>, owner: BlockOwner) -> Result<Above, Pool
     Ok(node.map_or(Above::Nothing, |(ptr, node)| Above::Node(ptr, node)))
 }
 
-/// True if a pointer, found at the index that the entry names, references the entry's block.
+/// True if a pointer, found at the index that the entry gives, references the entry's block.
 fn names(ptr: &BlockPtr, entry: &SummaryEntry) -> bool {
     !ptr.is_hole()
         && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
@@ -225,8 +225,8 @@ impl Pool {
         PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, place: None, source }
     }
 
-    /// Reads all summaries of a segment: the entries of every block ever appended to it, and the
-    /// locations of the summaries. Reports an unreadable summary as lost.
+    /// Reads all summaries of a segment. Returns the entries of every block ever appended to the
+    /// segment, and the locations of the summaries. An unreadable summary counts as lost.
     pub(crate) async fn read_summaries(
         &self,
         vseg: VsegId,
@@ -288,7 +288,8 @@ impl Pool {
                 None => found.note_dead(self, roots, &entry),
             }
         }
-        // Neighbours share their parent nodes: look them up together in the lowest node.
+        // Neighbouring blocks have the same parent nodes, so look them up together in their lowest
+        // common node.
         entries.sort_unstable_by_key(|(entry, root, _)| (root.ptr.address(), entry.owner));
         let near = |(a, a_root, _): &Asked, (b, b_root, _): &Asked| {
             let node = |owner: &BlockOwner| (owner.level, node_above(owner));
@@ -344,14 +345,14 @@ impl Pool {
         found
     }
 
-    /// Keeps the blocks whose current location is this segment or unknown.
+    /// Keeps the blocks whose current segment is this one or unknown.
     async fn standing_in(&self, vseg: VsegId, mut blocks: Vec<FoundLive>) -> Vec<FoundLive> {
         blocks.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
         let mut standing = Vec::with_capacity(blocks.len());
         for block in blocks {
             let (ptr, at) = (address_of(&block.entry), block.entry.at_units);
             let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, at);
-            // If the location is unknown, the block may be here.
+            // If the current segment of the block is unknown, the block may be here.
             if !matches!(self.translated(stands).await, Ok(false)) {
                 standing.push(block);
             }
@@ -385,7 +386,7 @@ impl Pool {
             return Ok(proof.map_or(Verdict::Dead, Verdict::Alive));
         }
         if level > 0 && self.damaged_since().is_some() {
-            // An unreadable node is kept while damage markers name it.
+            // Damage markers may still name an unreadable node; while one does, the node is live.
             let of = Some((address_of(entry), level));
             match tree.marker_below(of, ptr, level).await? {
                 Marker::Names => return Ok(Verdict::Alive(Proof::Half(entry.checksum))),
@@ -417,7 +418,8 @@ impl Pool {
             let table = match table {
                 Ok(table) if table.as_ref().is_none_or(|table| !table.is_unknown()) => table,
                 unknown => {
-                    // Any of them may be shared: they are verified and copied, but not moved.
+                    // Any block of these segments may be shared. Such blocks are verified and
+                    // copied, but not moved.
                     failed.extend(unknown.err());
                     *uncounted = true;
                     shared.extend(same.iter().map(shared_block));
@@ -518,7 +520,7 @@ impl Pool {
     /// metadata trees.
     ///
     /// # Errors
-    /// `NoSegment` if a commit replaced them meanwhile. The caller retries.
+    /// `NoSegment` if a commit replaced them in the meantime. The caller retries.
     #[boxed(?Send)]
     pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
         let trees = {
@@ -603,7 +605,8 @@ impl Pool {
     }
 }
 
-/// Number of the first dataset or segment that is lost with a block or node of a metadata tree.
+/// Number of the first dataset or segment whose directory or table entry is in the given block, or
+/// below the given node, of a metadata tree.
 fn first_number(part: PoolPart, level: u8, index: u64) -> u64 {
     let block = index << (NODE_SHIFT * u32::from(level));
     match part {

@@ -63,7 +63,8 @@ impl Pool {
             return;
         }
         let record = LostPart { level, index }.blocks().start;
-        // A trace returns damage as a result. An error of the trace proves no loss.
+        // A trace that succeeds reports damage in its result. If the trace itself fails, that
+        // proves no loss.
         let Ok(traced) = Tracer::new(self).trace(root, record).await else { return };
         if traced.level > 0 && !traced.ptr.is_hole() {
             let (level, index, birth) = (traced.level, traced.index, traced.ptr.birth);
@@ -87,14 +88,15 @@ impl Pool {
             let references = inner.references.lost_numbers().into_iter();
             lost.extend(references.map(|vseg| (PoolPart::ReferenceTable, vseg)));
         }
-        // An import reads all of these.
+        // An import reads all of these metadata trees.
         let is_read = |part| {
             matches!(part, PoolPart::Directory | PoolPart::SegmentTable | PoolPart::RemapTable)
         };
         list.parts
             .retain(|known| !is_read(known.part) || lost.contains(&(known.part, known.number)));
         self.load_damage(list);
-        // Commits keep these parts in place, so no rewrite is requested.
+        // Commits leave these unreadable parts in place, so no rewrite of the metadata trees is
+        // requested.
         lost.into_iter().for_each(|(part, number)| self.note_damaged_part(part, number));
     }
 }

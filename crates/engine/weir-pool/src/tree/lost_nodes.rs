@@ -1,4 +1,4 @@
-//! Tree nodes that are unreadable on every leg: how commits, reads and walks handle them.
+//! Tree nodes that are unreadable on every leg: how commits, reads and tree traversals handle them.
 //!
 //! Tree changes are in `txg::apply_nodes`, the recount that corrects counters in `damage::recount`.
 //!
@@ -29,13 +29,13 @@ use crate::state::lost_nodes::{DiskAddress, Marker, Unreadable};
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::{Tree, slot_of};
 
-/// Largest number of nodes that resolving one marker may read. A tree in which damage hit every
-/// level, one after the other, needs 21. The bound ends cycles of markers.
+/// Maximum number of nodes that resolving one damage marker may read. In a tree in which damage hit
+/// every level, one after the other, resolving needs 21. The bound ends cycles of markers.
 const STEPS_MAX: usize = 64;
 
 impl Pool {
-    /// Txg in which a change first found an unreadable tree node. From then on trees may hold
-    /// damage markers and counters may be too high, until a recount finds neither.
+    /// Txg in which a change first found an unreadable tree node. From then on trees may have
+    /// damage markers and counters may be too high, until a recount finds no more of either.
     pub fn damaged_since(&self) -> Option<Txg> {
         let since = self.lost_nodes.since.load(Ordering::Acquire);
         (since > 0).then_some(Txg(since))
@@ -47,8 +47,8 @@ impl Pool {
         self.lost_nodes.recount.store(since.is_some(), Ordering::Release);
     }
 
-    /// Records that a change in `txg` found unreadable data. From then on counters that are too
-    /// high are no inconsistency.
+    /// Records that a change in `txg` found unreadable data. From then on checks accept counters
+    /// that are too high.
     pub fn note_lost_node(&self, txg: Txg) {
         let since = &self.lost_nodes.since;
         if since.compare_exchange(0, txg.0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -75,10 +75,11 @@ impl Pool {
         self.lost_nodes.met.load(Ordering::Acquire)
     }
 
-    /// Clears the damage state when no marker is left and all counters are correct, and returns
-    /// true. It returns false if a change found damage since `met` was read, if another recount was
-    /// requested (damaged items were freed after the count), or if metadata is still unreadable.
-    /// The next commit stores the state; the caller allows no commit during the call.
+    /// Clears the damage state and returns true. The caller has found that no marker is left and
+    /// that all counters are correct, and allows no commit during the call. Returns false if a
+    /// change found damage since `met` was read, if another recount was requested because damaged
+    /// items were freed after the count, or if metadata is still unreadable. The next commit stores
+    /// the new state.
     pub fn clear_lost_nodes(&self, met: u64) -> bool {
         let is_wanted = self.lost_nodes.recount.load(Ordering::Acquire);
         // Counters still include blocks of segments in lost parts of the segment table.
@@ -153,7 +154,8 @@ impl Tree<'_> {
         Ok(ptr)
     }
 
-    /// As [`Self::resolve`], for walks that find many markers: tries each unreadable node once.
+    /// As [`Self::resolve`], for traversals that find many markers: tries each unreadable node
+    /// once.
     pub(crate) async fn resolve_known(
         &self,
         ptr: BlockPtr,
@@ -217,7 +219,7 @@ impl Tree<'_> {
     }
 
     /// Searches the subtree of `ptr` for damage markers that need the node `of`, which was at the
-    /// same index before; for any marker if `of` is `None`.
+    /// same index before. With `of` = `None`, searches for any marker.
     pub(crate) async fn marker_below(
         &self,
         of: Option<(BlockPtr, u8)>,
@@ -238,7 +240,7 @@ impl Tree<'_> {
             if let Some((named, named_level)) = ptr.damaged_node() {
                 return Ok(match of {
                     Some((of, _)) if of.address() == named.address() => Marker::Names,
-                    // The wanted node may be below the named one.
+                    // The node `of` may be below the node that the marker names.
                     Some((_, level)) if named_level > level => Marker::Unknown,
                     Some(_) => Marker::None,
                     None => Marker::Names,
@@ -257,8 +259,8 @@ impl Tree<'_> {
                     Ok(Marker::None)
                 };
             }
-            // Nodes with markers are younger than the first damage and than the nodes that the
-            // markers name.
+            // Skip older nodes: a node with markers is younger than the first damage and than the
+            // nodes that its markers name.
             let since = self.pool.damaged_since().unwrap_or(Txg(u64::MAX));
             let is_young = ptr.birth >= since && of.is_none_or(|(of, _)| ptr.birth > of.birth);
             if level == 0 || ptr.kind != PtrKind::Node || !is_young {

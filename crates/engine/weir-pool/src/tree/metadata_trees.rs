@@ -24,7 +24,7 @@ use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 
-/// Nodes read concurrently.
+/// Maximum number of nodes read concurrently.
 const NODES_TOGETHER: usize = 256;
 
 /// The metadata trees.
@@ -43,11 +43,11 @@ pub enum MetadataTree {
 /// Location of a node or block of a metadata tree; for tests that damage it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnPlace {
-    /// Which tree.
+    /// Tree of the node or block.
     pub tree: MetadataTree,
-    /// Level; 0 is a block.
+    /// Level of the node; 0: a block.
     pub level: u8,
-    /// Index in its level.
+    /// Index of the node or block among those of its level.
     pub index: u64,
     /// Vdev of each copy, and the byte offset on each disk of a mirror.
     pub copies: [Option<(u16, u64)>; 3],
@@ -59,10 +59,11 @@ pub struct OwnPlace {
 /// unreadable parts of the directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostTables {
-    /// Parts of the segment table. Blocks in the segments that they describe cannot be read.
+    /// Number of unreadable parts of the segment table. Blocks in the segments that these parts
+    /// describe cannot be read.
     pub segment_parts: u64,
-    /// Bytes of physical segments withheld from allocation, because a segment of a lost part may be
-    /// there.
+    /// Bytes of physical segments that are not allocated, because a segment with an unreadable
+    /// entry may be there.
     pub withheld_bytes: u64,
     /// Cleaned segments whose remap tables were found unreadable so far. Their moved blocks cannot
     /// be read.
@@ -77,7 +78,7 @@ pub struct LostTables {
 pub struct WholeTree {
     /// Pointers to blocks, each with its index, in order.
     pub blocks: Vec<(u64, BlockPtr)>,
-    /// Unreadable nodes, by level from the top.
+    /// Unreadable nodes, the highest levels first.
     pub lost: Vec<LostPart>,
     /// Error of the first unreadable node.
     pub why: Option<PoolError>,
@@ -132,8 +133,8 @@ impl Tree<'_> {
         Ok(whole)
     }
 
-    /// Drops holes, and replaces each marker by the pointer that it represents. If that pointer is
-    /// unreadable, its range is added to the lost parts of `whole`.
+    /// Drops holes, and replaces each damage marker by the pointer that it represents. If that
+    /// pointer is unreadable, its range is added to the unreadable parts of `whole`.
     async fn part_markers(
         &self,
         found: Vec<(u64, BlockPtr)>,
@@ -158,7 +159,7 @@ impl Tree<'_> {
 }
 
 impl Segments {
-    /// Lost blocks of the stored segment table.
+    /// Unreadable blocks of the stored segment table.
     pub(crate) fn lost_blocks(&self) -> Vec<Range<u64>> {
         let inner = self.inner.lock();
         let blocks = |lost: &Range<VsegId>| table_block(lost.start)..table_block(lost.end);

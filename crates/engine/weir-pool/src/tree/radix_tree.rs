@@ -30,28 +30,30 @@ use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::{SharedBirths, end_of};
 
-/// Earlier versions of a tree that is being changed: their ends and the blocks they hold.
+/// Earlier versions of the volume whose tree is being changed: their ends, and the blocks that they
+/// reference.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EarlierSnapshots {
     /// Blocks that the earlier versions also reference. These stay allocated when the tree drops
     /// them.
     pub held: SharedBirths,
-    /// Txg of the newest one, even if it is being destroyed.
+    /// Last txg of the newest earlier version, even if that version is being destroyed.
     pub newest: Txg,
-    /// Txg of the second newest one.
+    /// Last txg of the second newest earlier version.
     pub before_newest: Txg,
     /// Blocks born by this txg were inherited from the origin's snapshot chain.
     pub inherits: Txg,
-    /// Size of the volume in records. No write goes beyond the end, so an unreadable node has only
-    /// holes there. `None` for a tree without an end.
+    /// Size of the volume in records. No write goes beyond the end, so the part of an unreadable
+    /// node beyond it has only holes. `None` for a tree without an end.
     pub records: Option<u64>,
 }
 
-/// Kind of a tree: selects the write head for its nodes and the owner in summaries.
+/// Kind of a tree. The kind selects the write head for the tree's nodes, and their owner in
+/// summaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeKind {
-    /// A metadata tree: its blocks have one reference, are rewritten as a whole and are never
-    /// cleaned.
+    /// A metadata tree. Each of its blocks has one reference; the cleaner never moves them, because
+    /// commits rewrite the whole tree instead.
     Root,
     /// The tree of a dataset.
     Dataset(DatasetId),
@@ -78,7 +80,7 @@ impl TreeKind {
 pub enum Leaf {
     /// The leaf with the pointers of the block and its 127 neighbours, and the pointer to the leaf.
     Node(BlockPtr, Block),
-    /// No leaf exists: all its blocks are holes.
+    /// No leaf exists: all blocks that it would contain are holes.
     Hole,
     /// The tree has no nodes; this is the pointer of its only block.
     Root(BlockPtr),
@@ -93,11 +95,11 @@ pub struct Tree<'a> {
     pub(crate) root: TreeRoot,
 }
 
-/// Subtrees of this height are read ahead completely before a change: at most 16,512 nodes, and
-/// enough that random changes to a large volume read their leaves concurrently.
+/// Level of the subtrees that are read ahead completely before a change: at most 16,512 nodes each,
+/// and enough that random changes to a large volume read their leaves concurrently.
 pub(crate) const WARM_LEVEL: u8 = 3;
 
-/// Nodes read concurrently when many pointers are looked up: 4 MiB.
+/// Maximum number of nodes read concurrently when many pointers are looked up: 4 MiB.
 const NODES_TOGETHER: usize = 1024;
 
 /// Number of blocks under one pointer at `level` (0 = the block itself).
@@ -155,7 +157,7 @@ impl<'a> Tree<'a> {
         Ok(Leaf::Root(ptr))
     }
 
-    /// Returns a block's pointer in its leaf; it may be a damage marker.
+    /// Returns a block's pointer from its leaf. The pointer may be a damage marker.
     pub fn pointer_in(
         &self,
         of: &BlockPtr,
@@ -170,8 +172,8 @@ impl<'a> Tree<'a> {
         self.pointer_at(0, block).await
     }
 
-    /// Looks up the pointer to a block (`level` 0) or node by its index in its level. Reads nodes
-    /// as needed. Returns a hole if there is none.
+    /// Looks up the pointer to a block (`level` 0) or node by its index among those of its level.
+    /// Reads nodes as needed. Returns a hole if there is no such block or node.
     pub async fn pointer_at(&self, level: u8, index: u64) -> Result<BlockPtr, PoolError> {
         if level > self.root.height || index >= span(self.root.height - level) {
             return Ok(BlockPtr::HOLE);
@@ -190,8 +192,8 @@ impl<'a> Tree<'a> {
         Ok(ptr)
     }
 
-    /// Reads the parent node of a block (`level` 0) or node; `None` if it has none. The child must
-    /// not be the root of the tree.
+    /// Reads the parent node of a block (`level` 0) or node; `None` if the tree has no node there.
+    /// The child must not be the root of the tree.
     #[boxed(?Send)]
     pub(crate) async fn node_above(
         &self,
@@ -220,7 +222,7 @@ impl<'a> Tree<'a> {
         (self.root.ptr, self.root.height)
     }
 
-    /// Number of levels of nodes.
+    /// Number of levels of nodes in the tree.
     pub(crate) fn height(&self) -> u8 {
         self.root.height
     }
@@ -273,9 +275,10 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Calls `visit` for each pointer of the tree, nodes included, except pointers that earlier
-    /// versions hold and those already freed (see [`Version`](crate::Version)); for checks. Returns
-    /// the number of unreadable nodes; everything below them is left out.
+    /// Calls `visit` for each pointer of the tree, nodes included, except pointers to blocks that
+    /// earlier versions also reference and pointers already freed (see
+    /// [`Version`](crate::Version)); for checks. Returns the number of unreadable nodes and skips
+    /// everything below them.
     ///
     /// A lost node that damage markers name is visited once, because it is kept.
     #[boxed(?Send)]
@@ -288,7 +291,7 @@ impl<'a> Tree<'a> {
         self.walk_replaced(held, freed_to, None, visit).await
     }
 
-    /// As [`Self::walk`], and also visits the records that partial records replaced, for each
+    /// As [`Self::walk`], but also visits the records that partial records replaced, for each
     /// partial record whose address is not in `seen`.
     pub(crate) async fn walk_replaced(
         &self,
@@ -434,8 +437,8 @@ impl<'a> Tree<'a> {
         Ok(nodes)
     }
 
-    /// Finds the last block that is not a hole. Below an unreadable node it returns the last block
-    /// of the node's range.
+    /// Finds the last block that is not a hole. An unreadable node counts as full: if it is the
+    /// last, the result is the last block of its range.
     #[boxed(?Send)]
     pub async fn last_block(&self) -> Result<Option<u64>, PoolError> {
         let (mut ptr, mut base) = (self.root.ptr, 0);

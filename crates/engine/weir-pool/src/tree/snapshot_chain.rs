@@ -1,7 +1,7 @@
 //! Snapshot chains: a volume and its snapshots in txg order. Finds the version that references a
 //! block.
 //!
-//! Names and other properties are in weir-dataset, tree walks in `radix_tree` and `diff`.
+//! Names and other properties are in weir-dataset, traversals of trees in `radix_tree` and `diff`.
 //!
 //! Trees are copy-on-write and a block never changes its index. So a block belongs to a contiguous
 //! run of versions: from the first version that ended after its birth to the last one before it was
@@ -34,7 +34,7 @@ pub(crate) fn end_of(level: u8, index: u64) -> u64 {
 pub struct Version {
     /// Last txg in the version; [`Self::HEAD`] for the head.
     pub txg: Txg,
-    /// Root of its tree.
+    /// Root of the tree of this version.
     pub root: TreeRoot,
     /// Blocks below this index are already freed.
     pub freed_to: u64,
@@ -54,14 +54,14 @@ impl Version {
 pub struct SnapshotChain {
     /// The volume.
     pub volume: DatasetId,
-    /// Blocks born by this txg belong to the origin's chain.
+    /// Blocks born by this txg belong to the snapshot chain of the origin.
     pub inherits: Txg,
-    /// In txg order.
+    /// Versions of the volume in the order of their txgs.
     pub versions: Vec<Version>,
 }
 
 impl SnapshotChain {
-    /// Identifies a version of this volume.
+    /// Returns the identity of a version of this volume.
     pub fn of(&self, version: Txg) -> TreeOf {
         TreeOf { volume: self.volume, version }
     }
@@ -81,13 +81,13 @@ impl SnapshotChain {
 pub struct SharedBirths {
     /// Earlier versions reference blocks born in this txg or earlier.
     pub until: Txg,
-    /// Set if a version is partly freed: it references blocks born up to this later txg, if they
-    /// end after this block index.
+    /// Set if a version is partly freed. The version still references blocks born up to this later
+    /// txg, if they are after this block index.
     pub leaving: Option<(Txg, u64)>,
 }
 
 impl SharedBirths {
-    /// Adds the next later version.
+    /// Adds the next version. Versions must be added in the order of their txgs.
     pub fn add(&mut self, txg: Txg, freed_to: u64) {
         if freed_to == 0 {
             *self = Self { until: txg.max(self.until), leaving: None };
@@ -96,13 +96,14 @@ impl SharedBirths {
         }
     }
 
-    /// Holds all blocks born up to a txg, regardless of the versions.
+    /// Adds all blocks born up to a txg, regardless of the versions.
     pub fn hold(&mut self, until: Txg) {
         self.until = self.until.max(until);
         self.leaving = self.leaving.filter(|(txg, _)| *txg > until);
     }
 
-    /// Newest birth txg that earlier versions hold at the index of a block (`level` 0) or node.
+    /// Newest birth txg of the blocks that earlier versions reference at the index of a block
+    /// (`level` 0) or node.
     pub fn at(&self, level: u8, index: u64) -> Txg {
         match self.leaving {
             Some((txg, freed_to)) if end_of(level, index) > freed_to => txg,
@@ -126,7 +127,8 @@ impl SharedBirths {
 /// All snapshot chains of a pool, by owner of the blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Roots {
-    /// By owner: the chains that have its blocks, each with the last birth txg of those blocks.
+    /// For each owner: the snapshot chains that reference its blocks, each with the last birth txg
+    /// of those blocks.
     owners: HashMap<DatasetId, Vec<(Txg, Arc<SnapshotChain>)>>,
     lines: Vec<Arc<SnapshotChain>>,
     lost: LostOwners,
@@ -135,14 +137,15 @@ pub struct Roots {
 /// Datasets with lost records. Blocks without any known reference may belong to them.
 #[derive(Clone, Debug, Default)]
 pub struct LostOwners {
-    /// Ids of these datasets.
+    /// Numbers of these datasets.
     pub numbers: Vec<Range<u64>>,
-    /// Blocks born by this txg may belong to a lost version from which others were made.
+    /// Blocks born by this txg may belong to an unreadable version from which clones were made.
     pub until: Txg,
 }
 
 impl Roots {
-    /// Adds a chain and the datasets that wrote its blocks, each up to a txg.
+    /// Adds a chain with the datasets that wrote its blocks. Each dataset wrote blocks up to the
+    /// txg given with it.
     pub fn add(
         &mut self,
         chain: SnapshotChain,
@@ -157,12 +160,12 @@ impl Roots {
         self.lines.push(chain);
     }
 
-    /// Sets the datasets whose chains are unknown.
+    /// Sets the datasets whose snapshot chains are unknown.
     pub fn set_lost(&mut self, lost: LostOwners) {
         self.lost = lost;
     }
 
-    /// True if a walk of all chains may miss blocks in use.
+    /// True if a traversal of all known chains may miss blocks in use.
     pub(crate) fn has_lost(&self) -> bool {
         self.lost.until > Txg(0) || !self.lost.numbers.is_empty()
     }
@@ -193,7 +196,7 @@ impl Roots {
     }
 }
 
-/// Index, in its level, of the node that holds the pointer to a block or node.
+/// Index, among the nodes of its level, of the node that contains the pointer to a block or node.
 pub(crate) fn node_above(owner: &BlockOwner) -> u64 {
     owner.index >> NODE_SHIFT
 }

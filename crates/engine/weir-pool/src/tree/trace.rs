@@ -22,15 +22,15 @@ use crate::tree::radix_tree::Tree;
 pub struct Traced {
     /// Level of the node; 0 is the record itself.
     pub level: u8,
-    /// Index among the records or nodes of that level.
+    /// Index of the node or record among those of its level.
     pub index: u64,
-    /// The pointer at that index: a hole, the record's pointer, or the pointer to an unreadable
+    /// Pointer at that index: a hole, the pointer to the record, or the pointer to an unreadable
     /// node.
     pub ptr: BlockPtr,
 }
 
 impl Traced {
-    /// Range of the records whose paths end here.
+    /// Range of the records whose paths end at this node or record.
     pub fn records(&self) -> Range<u64> {
         let count = TreeRoot::capacity(self.level);
         let start = self.index.saturating_mul(count);
@@ -46,9 +46,9 @@ impl Traced {
 /// Traces paths in the trees of one pool.
 pub struct Tracer<'p> {
     pool: &'p Pool,
-    /// True: reads each node from disk, once. False: also uses cached nodes.
+    /// True: the tracer reads each node from disk, once. False: the tracer also uses cached nodes.
     fresh: bool,
-    /// Nodes on the path to the last record; `None` for an unreadable node.
+    /// Nodes on the path to the last record, by address; `None` for an unreadable node.
     path: HashMap<u64, Option<Block>>,
 }
 
@@ -74,7 +74,7 @@ impl<'p> Tracer<'p> {
         if record >= TreeRoot::capacity(root.height) {
             return Ok(Traced { level: 0, index: record, ptr: BlockPtr::HOLE });
         }
-        // Longer than any path: drop nodes of other records.
+        // The map has more nodes than any path: drop the nodes of other records.
         if self.path.len() > 2 * usize::from(TreeRoot::HEIGHT_MAX) {
             self.path.clear();
         }

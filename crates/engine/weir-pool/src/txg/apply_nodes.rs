@@ -1,9 +1,10 @@
 //! Applies changes to tree nodes: from the new pointers of a txg to a new root.
 //!
-//! weir-dataset supplies the changes; `tree` walks and reads trees.
+//! weir-dataset supplies the changes; `tree` reads and traverses trees.
 //!
 //! Invariants:
-//! - blocks that a changed tree no longer references are freed, unless earlier versions hold them;
+//! - blocks that a changed tree no longer references are freed, unless earlier versions of the
+//!   volume also reference them;
 //! - an unreadable node is kept, and markers that name it take its place. After an unreadable node
 //!   in a metadata tree, the next commit rewrites all metadata trees from RAM.
 
@@ -35,7 +36,7 @@ pub(crate) struct Apply<'j, 'o, 'p> {
     pub(crate) past: &'j EarlierSnapshots,
     pub(crate) delta: &'p mut Delta,
     pub(crate) unreadable: Unreadable,
-    /// Nodes of subtrees that were freed.
+    /// Nodes already visited while subtrees were freed.
     pub(crate) met: Visited,
 }
 
@@ -52,7 +53,7 @@ impl Apply<'_, '_, '_> {
             let changes = within(changes, base, span(level));
             let Some(first) = changes.first() else { return Ok(old) };
             if let Some(ptr) = first.covers(&(base..base + span(level))) {
-                // One change covers all of it: a block, or a hole of any size.
+                // One change covers the whole range of the node: a block, or a hole of any size.
                 assert!(level == 0 || ptr.is_hole(), "a range becomes a hole");
                 if level == 0 && self.is_replaced(&old, first) {
                     self.count_lost(&old, 0, base);
@@ -80,7 +81,7 @@ impl Apply<'_, '_, '_> {
             } else {
                 for index in touched_slots(changes, base, level) {
                     let child = node_pointer(&node, index).or_else(|source| {
-                        // Treat the child as unreadable.
+                        // Treat the invalid child like an unreadable node.
                         let below = (base >> (NODE_SHIFT * u32::from(level - 1))) + index as u64;
                         let place = (level - 1, below);
                         self.note_lost(place, &old, self.tree.damaged(&old, source))?;
@@ -102,8 +103,9 @@ impl Apply<'_, '_, '_> {
         })
     }
 
-    /// Returns the node to change, and the pointer that the tree then loses. That pointer is a hole
-    /// for a new node and for a node of damage markers, because the node that they name is kept.
+    /// Returns the node to change, and the pointer that the tree then drops. The dropped pointer is
+    /// a hole for a new node, and for a node of damage markers, because the node that the markers
+    /// name is kept.
     async fn node_to_change(
         &mut self,
         old: BlockPtr,
@@ -134,7 +136,7 @@ impl Apply<'_, '_, '_> {
         Ok((old, node))
     }
 
-    /// Number of slots of a node that begin before the end of the volume.
+    /// Number of slots of a node whose range begins before the end of the volume.
     fn slots_in_use(&self, level: u8, index: u64) -> usize {
         let Some(records) = self.past.records else { return NODE_FANOUT };
         let (first, each) = (index.saturating_mul(span(level)), span(level - 1));
@@ -142,8 +144,8 @@ impl Apply<'_, '_, '_> {
         slots.min(NODE_FANOUT as u64) as usize
     }
 
-    /// Replaces markers by the pointers of the node that they name, if that node is readable again.
-    /// Markers beyond the end of the volume, which older releases wrote, become holes.
+    /// If the node that damage markers name is readable again: replaces the markers by its
+    /// pointers. Markers beyond the end of the volume, which older releases wrote, become holes.
     async fn graft(
         &mut self,
         node: &mut [u8; BLOCK_BYTES],
@@ -169,7 +171,8 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Continues past an unreadable part of the tree; `ptr` is the pointer to it.
+    /// Records that the part of the tree below `ptr` is unreadable, so that the change can continue
+    /// without it.
     fn note_lost(
         &self,
         place: (u8, u64),
@@ -184,7 +187,8 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Adds the records below a node to the list of permanent errors, for versions up to `version`.
+    /// Adds the records below a node to the list of permanent errors, for versions of the volume up
+    /// to `version`.
     fn list(&self, (level, index): (u8, u64), ptr: &BlockPtr, version: Txg) {
         if let TreeKind::Dataset(volume) = self.home {
             let birth = ptr.birth;
@@ -193,8 +197,8 @@ impl Apply<'_, '_, '_> {
         }
     }
 
-    /// As [`Self::note_leak`], for an unreadable part that this txg frees in the volume. It also
-    /// reports the loss for snapshots that share the part.
+    /// As [`Self::note_leak`], for an unreadable part that this txg frees in the volume. Also
+    /// reports the loss for snapshots that reference the part.
     fn note_freed(
         &self,
         place: (u8, u64),
@@ -208,7 +212,7 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Continues after a part that is to be freed cannot be read: its blocks stay counted as live.
+    /// Continues if a part to be freed is unreadable: its blocks stay counted as live.
     fn note_leak(&self, error: PoolError) -> Result<(), PoolError> {
         if error.kind() != ErrorKind::Data {
             return Err(error);
@@ -221,7 +225,7 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Applies changes to the leaf at `base`. This special case reads nothing below the leaf, and
+    /// Applies changes to the leaf at `base`. This separate function reads nothing below the leaf;
     /// most slots of a tree are in leaves.
     fn change_leaf(
         &mut self,
@@ -235,9 +239,9 @@ impl Apply<'_, '_, '_> {
             let slots = (blocks.start - base) as usize..(blocks.end - base) as usize;
             for (slot, block) in slots.clone().zip(blocks) {
                 match node_pointer(leaf, slot) {
-                    // A metadata tree may put the same pointer of an unreadable block back. The
-                    // block is then not freed, so its segment must not count it again: a damaged
-                    // pointer may name a dead segment.
+                    // A commit may put the same pointer of an unreadable block back into a metadata
+                    // tree. The block is then not freed, so its segment must not count the block
+                    // again: a damaged pointer may name a dead segment.
                     Ok(old) if self.home == TreeKind::Root && change.to.is(&old) => {
                         self.count_lost(&old, 0, block);
                     }
@@ -272,14 +276,16 @@ impl Apply<'_, '_, '_> {
             && self.out.replaced.get(&new.address()).is_some_and(|rest| rest == old)
     }
 
-    /// Counts a pointer that the tree dropped, and frees its block if no other version holds it.
+    /// Counts a pointer that the tree dropped, and frees its block if no other version of the
+    /// volume references the block.
     fn lose(&mut self, old: &BlockPtr, level: u8, index: u64) {
         if self.count_lost(old, level, index) {
             self.out.free(old);
         }
     }
 
-    /// Counts a pointer that the tree dropped; true if no other version refers to its block.
+    /// Counts a pointer that the tree dropped. Returns true if no other version of the volume
+    /// references its block.
     fn count_lost(&mut self, old: &BlockPtr, level: u8, index: u64) -> bool {
         if !old.leads_to_block() {
             return false;
@@ -321,7 +327,7 @@ impl Apply<'_, '_, '_> {
                 return Ok(());
             }
             if let Err(source) = self.met.note(&old, level) {
-                // Freed before, or a descendant of itself.
+                // This txg already freed the node, or the node is a descendant of itself.
                 return self.note_leak(self.tree.damaged(&old, source));
             }
             if level > 0 {
@@ -353,21 +359,22 @@ pub(crate) async fn write_node(
     (level, index): (u8, u64),
     node: &Block,
 ) -> Result<BlockPtr, PoolError> {
-    // Checksums limit the compression of nodes to about 60 %. One attempt always pays off.
+    // Try to compress every node: checksums limit the saving to about 40 %, but one attempt always
+    // pays off.
     let mut history = CompressHistory::default();
     let (class, owner) = (home.class(), home.owner(level, index));
     let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
     out.write_record(class, owner, kind, RawRecord::of(node), lz4, &mut history).await
 }
 
-/// Slots that changes touch in the node of `level` at `base`.
+/// Slots of the node of `level` at `base` that changes affect.
 pub(crate) fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
     let child = span(level - 1);
     let mut slots: Vec<usize> = Vec::new();
     for change in within(changes, base, span(level)) {
         let first = (change.start.max(base) - base) / child;
         let last = (change.end().min(base + span(level)) - 1 - base) / child;
-        // The change before may have ended in the same slot.
+        // The preceding change may have ended in the same slot.
         let first = slots.last().map_or(first as usize, |slot| (slot + 1).max(first as usize));
         slots.extend(first..=last as usize);
     }

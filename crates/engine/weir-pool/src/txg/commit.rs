@@ -35,12 +35,12 @@ use crate::tree::change::{Change, filled};
 use crate::tree::radix_tree::{EarlierSnapshots, Tree, TreeKind};
 use crate::txg::write_out::WriteOut;
 
-/// Bootstrap copies per commit, both in one root segment. A bad sector then loses no part of the
-/// pool, even on a single disk.
+/// Copies of the bootstrap table per commit, both in one root segment. With two, a bad sector loses
+/// no part of the pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
-/// The metadata trees are rewritten once there are this many sealed root segments and more than
-/// half of their space is dead. The cleaner never touches root segments, and the trees take a few
-/// MiB at most.
+/// Number of sealed root segments from which a commit rewrites the metadata trees, if more than
+/// half of the space in these segments is dead. The cleaner never processes root segments, and the
+/// trees take a few MiB at most.
 const ROOT_SEGMENTS_MAX: usize = 4;
 
 /// State of the datasets in the txg to be committed.
@@ -368,8 +368,8 @@ impl Pool {
         Ok(root)
     }
 
-    /// Appends the bootstrap table. The table describes the segment that holds it, so its location
-    /// is fixed before its content is encoded.
+    /// Appends the bootstrap table. The table describes the segment in which it is stored, so its
+    /// location must be fixed before its content is encoded.
     async fn write_bootstrap(
         &self,
         out: &mut WriteOut<'_>,
@@ -397,7 +397,7 @@ impl Pool {
             }
             .encode()
         };
-        // Reserve space for one more root segment and its third copy: `lane_with_room` may open
+        // Add space for one more root segment and its third copy, because `lane_with_room` may open
         // one.
         let more = 2 * (size_of::<u64>() + SegmentEntry::BYTES);
         let wanted = (encode().len() + more).next_multiple_of(strip);
@@ -409,7 +409,8 @@ impl Pool {
             out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted).await?;
         }
         let (vseg, vdev, cursor) = out.root_cursor();
-        // Whole strips: on raidz the copies are then on different disks of one row.
+        // Round each copy to whole strips: on raidz the copies are then on different disks of one
+        // row.
         let copy_bytes = encode().len().next_multiple_of(strip);
         let row = self.vdevs[usize::from(vdev)].row_bytes as usize;
         let appended = if is_twice(vseg) { 1 } else { BOOTSTRAP_COPIES };

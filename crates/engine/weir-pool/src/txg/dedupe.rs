@@ -27,11 +27,12 @@ use crate::state::pool::Pool;
 use crate::txg::sharing::Sharing;
 use crate::txg::write_out::WriteOut;
 
-/// A record whose content is on disk according to the index. It waits for a batched comparison.
+/// A record whose content is probably on disk, according to the dedupe index. It waits for a
+/// comparison with the stored block.
 pub struct Candidate {
     owner: BlockOwner,
     blocks: Vec<Block>,
-    /// Its bytes and its stored form; `None` where they equal the single block.
+    /// Bytes of the record and its stored form; `None` where they equal the single block.
     bytes: Option<Vec<u8>>,
     packed: Option<Vec<u8>>,
     content: Content,
@@ -51,9 +52,9 @@ impl Candidate {
 
 /// Outcome of a dedupe lookup.
 pub enum Lookup {
-    /// Its pointer: the record was stored, or shared with one in the cache.
+    /// Pointer to the record: it was stored, or shares a cached block of the same content.
     Done(BlockPtr),
-    /// A candidate on disk, to be compared by [`WriteOut::write_candidate`].
+    /// The index names a candidate on disk, which [`WriteOut::write_candidate`] must compare.
     Candidate(Candidate),
 }
 
@@ -65,15 +66,16 @@ impl Pool {
         })
     }
 
-    /// Returns a block that may hold this content, if RAM has room for more changed reference
+    /// Returns a block that may have this content, if RAM has room for more changed reference
     /// counts.
     fn dedupe_entry(&self, content: &Content) -> Option<BlockPtr> {
         let dedupe_entry = self.dedupe_index.lock().get(content);
         dedupe_entry.filter(|_| self.has_room_for_tables())
     }
 
-    /// For each record, returns whether the block that the index names has its content; false if
-    /// that block cannot be read. All reads run concurrently, neighbours in one read.
+    /// For each record, returns whether the block that the index names has the same content; false
+    /// if that block cannot be read. All reads run concurrently, and neighbouring blocks share a
+    /// read.
     async fn equal_on_disk(&self, candidate: &[Candidate]) -> Vec<bool> {
         let mut wanted = Vec::with_capacity(candidate.len());
         for (index, Candidate { dedupe_entry: ptr, .. }) in candidate.iter().enumerate() {
@@ -155,8 +157,8 @@ impl WriteOut<'_> {
     }
 
     /// Compares records with the blocks that the index names, then shares those blocks or stores
-    /// the records. Returns pointers in the order of `candidate`. The caller keeps `candidate`
-    /// small enough to be in RAM twice, and frees nothing between the lookup and this call.
+    /// the records. Returns pointers in the order of `candidate`. The caller keeps `candidate` small
+    /// enough to be in RAM twice, and frees nothing between the lookup and this call.
     ///
     /// # Errors
     /// As [`Self::write_record`].
@@ -179,8 +181,8 @@ impl WriteOut<'_> {
         Ok(ptrs)
     }
 
-    /// Refers to the block that the index names if it was verified as `right`; else stores the
-    /// record.
+    /// Makes the record a reference to the block that the index names if that block was verified as
+    /// `right`. Otherwise stores the record.
     async fn share_or_store(
         &mut self,
         owner: BlockOwner,
@@ -191,7 +193,7 @@ impl WriteOut<'_> {
     ) -> Result<BlockPtr, PoolError> {
         if let Some((dedupe_entry, right)) = judged {
             let shared = right && self.share_hinted(&dedupe_entry).await?;
-            // An entry that could not be compared is not counted as wrong.
+            // An index entry whose block could not be compared is not counted as wrong.
             if shared || self.is_older(&dedupe_entry) {
                 self.pool.dedupe_index.lock().judge(&dedupe_entry, shared);
             }
@@ -205,7 +207,8 @@ impl WriteOut<'_> {
         Ok(ptr)
     }
 
-    /// Adds a reference to a verified block; false if it cannot have another one.
+    /// Adds a reference to a verified block. Returns false if the block cannot have another
+    /// reference.
     async fn share_hinted(&mut self, ptr: &BlockPtr) -> Result<bool, PoolError> {
         let one = Sharing::of([ptr]);
         match self.pool.check_share(&one).await {

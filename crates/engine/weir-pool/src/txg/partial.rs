@@ -34,7 +34,8 @@ const CHAIN_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
-    /// Pointer to the replaced record, a damage marker above it, or a hole if the pointer was lost.
+    /// Pointer to the replaced record, or a damage marker above that record, or a hole if the
+    /// pointer was lost.
     rest: BlockPtr,
     /// Index of the record in its volume.
     index: u64,
@@ -55,7 +56,7 @@ impl PartialRecord {
         self.blocks[part] = Some(block);
     }
 
-    /// Returns all blocks if all are known.
+    /// Returns all blocks of the record if all are known.
     pub fn whole(&self) -> Option<Vec<Block>> {
         self.blocks.iter().cloned().collect()
     }
@@ -128,7 +129,8 @@ impl Pool {
                 rest => rest?,
             };
             if rest.is_hole() && record.rest.is_damaged() {
-                // The node is readable again and has a hole there: the record was never written.
+                // The node is readable again and has a hole for the record: the record was never
+                // written.
                 let zeros = || Block::copy_of(&[0; BLOCK_BYTES]);
                 return Ok(record.blocks.into_iter().map(|b| b.unwrap_or_else(zeros)).collect());
             }
@@ -146,7 +148,7 @@ impl Pool {
             };
             let older = match older {
                 Ok(older) => older,
-                // Includes freed segments: then no tree refers to the replaced record.
+                // The error also covers freed segments: then no tree refers to the replaced record.
                 Err(error) if error.kind() == ErrorKind::Data => return Err(self.part_lost()),
                 Err(error) => return Err(error),
             };
@@ -204,7 +206,8 @@ impl Pool {
         }
     }
 
-    /// Reads one block of a partial record, from it or from the replaced record.
+    /// Reads one block of a partial record, from the partial record or from the record that it
+    /// replaced.
     pub(crate) async fn read_known_part(
         &self,
         ptr: &BlockPtr,

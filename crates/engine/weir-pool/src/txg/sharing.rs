@@ -17,7 +17,7 @@ use crate::txg::write_out::WriteOut;
 
 /// Blocks that each gain one reference, sorted by address.
 pub struct Sharing {
-    /// Offsets in their segments, one entry for each new reference.
+    /// Offsets of the blocks in their segments, one entry for each new reference.
     offsets: Vec<u32>,
     segments: Vec<OfSegment>,
 }
@@ -25,9 +25,9 @@ pub struct Sharing {
 /// The new references into one segment.
 struct OfSegment {
     vseg: VsegId,
-    /// Range of its entries in `Sharing::offsets`.
+    /// Range of this segment's entries in `Sharing::offsets`.
     offsets: Range<usize>,
-    /// Stored bytes of its blocks, one time for each reference.
+    /// Stored bytes of the blocks, counted once for each new reference.
     bytes: u64,
 }
 
@@ -67,7 +67,7 @@ impl Sharing {
         Self { offsets: all.iter().map(|shared| shared.offset_units).collect(), segments }
     }
 
-    /// By segment: the offsets, and the stored bytes of their blocks.
+    /// For each segment: the offsets of the blocks in it, and their stored bytes.
     fn by_segment(&self) -> impl Iterator<Item = (VsegId, &[u32], u64)> {
         let of = |same: &OfSegment| (same.vseg, &self.offsets[same.offsets.clone()], same.bytes);
         self.segments.iter().map(of)

@@ -37,15 +37,15 @@ use crate::state::compression::{CompressHistory, Packer, RawRecord};
 use crate::state::pool::Pool;
 use crate::state::write_heads::{Lane, OpenSegment, WriteHeads};
 
-/// Maximum number of freed blocks that wait for their remap tables. Waiting blocks of one table are
-/// freed together; the bound limits RAM while a large volume is destroyed.
+/// Maximum number of freed blocks that wait until their remap tables are read. Waiting blocks of
+/// one table are freed together; the bound limits RAM while a large volume is destroyed.
 const UNREAD_FREES_MAX: usize = 16_384;
 
 /// Location of appended bytes.
 struct Placed {
     lane: usize,
     vseg: VsegId,
-    /// In units of [`PACK_BYTES`].
+    /// Offset of the bytes in the segment, in units of [`PACK_BYTES`].
     offset_units: u32,
 }
 
@@ -57,13 +57,13 @@ pub struct WriteOut<'a> {
     /// The txg being written.
     pub txg: Txg,
     streams: WriteHeads,
-    /// Open segments before this txg and their fill: the txg appends beyond it, or from `first_new`
-    /// on.
+    /// Segments that were open before this txg, with their fill. The txg appends beyond that fill,
+    /// or in segments from `first_new` on.
     fills_before: Vec<(VsegId, u64)>,
     first_new: VsegId,
     writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
     spare: Vec<IoBuf>,
-    /// Its contexts are reused for the whole write-out; `None` while a block is appended.
+    /// Compression contexts, reused for the whole write-out; `None` while a block is appended.
     pub(crate) packer: Option<Packer>,
     /// Summaries whose writes may be in flight. No reader looks for them yet.
     summaries: Vec<(VsegId, SummaryPlace)>,
@@ -109,8 +109,8 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Stores a record or node and returns its pointer. Its blocks are in the cache afterwards.
-    /// Every class except root requires an `owner`.
+    /// Stores a record or node, adds its blocks to the cache and returns its pointer. Every class
+    /// except root requires an `owner`.
     pub async fn write_record(
         &mut self,
         class: SegmentClass,
@@ -183,14 +183,14 @@ impl WriteOut<'_> {
         })
     }
 
-    /// Frees the block of a replaced committed pointer if no other pointer references it. The
-    /// counters include the freed space at the latest when the write-out finishes.
+    /// Frees the block of a replaced committed pointer if no other pointer references the block.
+    /// The counters include the freed space at the latest when the write-out finishes.
     pub fn free(&mut self, ptr: &BlockPtr) {
         if ptr.is_hole() {
             return;
         }
         if ptr.birth > self.txg {
-            // I8: no tree of this pool wrote it. Its address may belong to another block.
+            // I8: no tree of this pool wrote this pointer. Its address may belong to another block.
             tracing::error!(?ptr, txg = self.txg.0, "a pointer from the future is not freed");
             return;
         }
@@ -204,9 +204,9 @@ impl WriteOut<'_> {
         if freed.is_err() {
             self.unread_frees.push(*ptr);
         }
-        // Keep nodes: readers walk the old tree until the new root is published. A block that waits
-        // for its table counts as freed here; if it has other references, the next read fetches it
-        // again.
+        // Keep nodes in the cache, because readers use the old tree until the new root is
+        // published. A block that waits for its table counts as freed here and leaves the cache; if
+        // it has other references, the next read fetches it again.
         if ptr.kind == PtrKind::Data && !matches!(freed, Ok(Freed::Reference)) {
             self.pool.cache.remove(CacheClass::Data, ptr);
             if self.pool.bug != PlantedBug::HintOutlivesBlock {
@@ -221,8 +221,8 @@ impl WriteOut<'_> {
         ptr.vseg < self.first_new && !self.fills_before.iter().any(here)
     }
 
-    /// Keeps a node that was just written, for a later change in this txg. Until its row is full,
-    /// the node is not on disk, and the cache may evict it.
+    /// Keeps a node that was just written in RAM, for a later change in this txg. Until its row is
+    /// full, the node is not on disk, and the cache may evict it.
     pub(crate) fn keep(&mut self, ptr: BlockPtr, node: Block) {
         self.kept.push((ptr, node));
     }
@@ -272,7 +272,8 @@ impl WriteOut<'_> {
                     Err(error) if error.kind() == ErrorKind::Data => {
                         tracing::error!(%error, "a block behind a lost table is freed");
                         pool.segments.free_unplaced(ptr, txg);
-                        // The counter of the segment that holds it is too high from now on.
+                        // From now on the live-byte counter of the segment that holds the block is
+                        // too high.
                         pool.note_lost_node(txg);
                     }
                     Err(error) => return Err(error),
@@ -347,7 +348,7 @@ impl WriteOut<'_> {
         Ok(Placed { lane, vseg: open.vseg, offset_units })
     }
 
-    /// Appends bytes to an open lane that has room for them.
+    /// Appends bytes to the open segment of a write head, which has room for them.
     async fn push(&mut self, stream: usize, lane: usize, bytes: &[u8]) -> Result<(), PoolError> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -370,7 +371,7 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// Returns a lane of the class whose open segment has room for `len` more bytes and the
+    /// Returns a write head of the class whose open segment has room for `len` more bytes and the
     /// summary.
     pub(crate) async fn lane_with_room(
         &mut self,
@@ -408,7 +409,8 @@ impl WriteOut<'_> {
         Ok(lane)
     }
 
-    /// Appends a summary of the blocks since the last one; its room was reserved.
+    /// Appends a summary of the blocks that follow the last summary. Space for the summary was
+    /// reserved.
     #[boxed(?Send)]
     async fn write_summary(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let now = &mut self.streams.0[stream].lanes[lane];
@@ -423,7 +425,7 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// Bytes that fit into the lane's buffer now, never beyond the end of the segment.
+    /// Bytes that fit into the write head's buffer now, never beyond the end of the segment.
     fn buffer_room(&mut self, stream: usize, lane: usize) -> usize {
         let spare = &mut self.spare;
         let lane = &mut self.streams.0[stream].lanes[lane];
@@ -442,7 +444,7 @@ impl WriteOut<'_> {
         size.min((room - base) as usize) - lane.used
     }
 
-    /// Zero-fills the last row of a lane and starts its write.
+    /// Fills the last row of a write head with zeros and starts its write.
     async fn pad_and_submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let lane_now = &mut self.streams.0[stream].lanes[lane];
         let (Some(open), Some(buf)) = (lane_now.open.as_mut(), lane_now.buf.as_mut()) else {
@@ -456,7 +458,8 @@ impl WriteOut<'_> {
         self.submit(stream, lane).await
     }
 
-    /// Starts the device write of a lane's buffer. Waits only if too many writes are in flight.
+    /// Starts the device write of a write head's buffer. Waits only if too many writes are in
+    /// flight.
     #[boxed(?Send)]
     async fn submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let lane = &mut self.streams.0[stream].lanes[lane];
@@ -484,7 +487,8 @@ impl WriteOut<'_> {
             }
             (done, buf)
         }));
-        // The poll starts the write; the yield lets the runtime submit it to the kernel.
+        // The poll starts the write; the yield that follows lets the runtime submit it to the
+        // kernel.
         if let std::task::Poll::Ready(Some(written)) = futures_util::poll!(self.writes.next()) {
             self.written(written)?;
         }
@@ -548,8 +552,8 @@ impl WriteOut<'_> {
     }
 
     /// Appends bytes that no counter includes (the bootstrap table) as separate strips at the
-    /// cursor of the root lane. Returns vdev and offset of each copy. The caller pads `stored` to
-    /// whole strips.
+    /// cursor of the write head for class root. Returns vdev and offset of each copy. The caller
+    /// pads `stored` to whole strips.
     pub(crate) async fn append_strips(
         &mut self,
         stored: &[u8],
@@ -567,7 +571,7 @@ impl WriteOut<'_> {
         Ok(copies.map(|(vdev, offset)| BootstrapCopy { vdev, offset }).collect())
     }
 
-    /// Segment, vdev and cursor of the root lane.
+    /// Segment, vdev and cursor of the write head for class root.
     pub(crate) fn root_cursor(&self) -> (VsegId, u16, u64) {
         let open = self.streams.0[SegmentClass::Root as usize].lanes[0].open;
         let open = open.expect("lane_with_room opened it");

@@ -39,7 +39,7 @@ pub struct NopOut {
     pub immediate: bool,
     /// Initiator Task Tag; [`NO_TAG`] asks for no response.
     pub itt: u32,
-    /// Target Transfer Tag of the NOP-In that it answers, or [`NO_TAG`].
+    /// Target Transfer Tag of the NOP-In to which this is the response, or [`NO_TAG`].
     pub ttt: u32,
     /// Command sequence number.
     pub cmd_sn: u32,
@@ -115,7 +115,7 @@ pub struct Text {
     pub continues: bool,
     /// Initiator task tag.
     pub itt: u32,
-    /// Target Transfer Tag of the response that it continues, or [`NO_TAG`].
+    /// Target Transfer Tag of the response that this request continues, or [`NO_TAG`].
     pub ttt: u32,
     /// Command sequence number.
     pub cmd_sn: u32,
@@ -132,7 +132,7 @@ pub struct DataOut {
     pub ttt: u32,
     /// Number of the PDU in its sequence.
     pub data_sn: u32,
-    /// Offset of its data in the data of the command.
+    /// Offset of the PDU's data in the data of the command.
     pub offset: u32,
 }
 

@@ -86,7 +86,7 @@ pub struct DataIn {
     pub status: Option<(Status, Residual)>,
     /// Number of the PDU among the Data-Ins of the command.
     pub data_sn: u32,
-    /// Offset of its data in the data of the command.
+    /// Offset of the PDU's data in the data of the command.
     pub offset: u32,
     /// Length of the data segment.
     pub data_bytes: usize,
@@ -123,7 +123,7 @@ pub struct R2t {
     pub r2t_sn: u32,
     /// Offset of the solicited data in the data of the command.
     pub offset: u32,
-    /// Solicited bytes.
+    /// Number of solicited bytes.
     pub len: u32,
 }
 
@@ -144,7 +144,7 @@ impl R2t {
 /// NOP-In (11.19).
 #[derive(Clone, Copy, Debug)]
 pub struct NopIn {
-    /// Initiator Task Tag of the NOP-Out that it answers, or [`NO_TAG`].
+    /// Initiator Task Tag of the NOP-Out to which this is the response, or [`NO_TAG`].
     pub itt: u32,
     /// Target Transfer Tag for the response; [`NO_TAG`] asks for no response.
     pub ttt: u32,

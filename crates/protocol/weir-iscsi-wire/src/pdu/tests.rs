@@ -66,7 +66,8 @@ fn extended_cdb_is_assembled() {
     let Ok(Request::Command(command)) = Request::decode(&pdu) else { panic!("a command") };
     assert_eq!(command.cdb.bytes().len(), 20);
     assert_eq!(command.cdb.bytes()[16..], [9, 8, 7, 6]);
-    // A length beyond the segment, and a segment without the reserved byte.
+    // An AHS length beyond the end of the AHS area, and an AHS that is too short for its reserved
+    // byte, are rejected.
     for ahs in [&[0, 9, 1, 0, 1, 2, 3, 4][..], &[0, 0, 1, 0]] {
         let pdu = Pdu { header, ahs, data: &[], data_intact: true };
         assert_eq!(Request::decode(&pdu), Err(RejectReason::InvalidField));

@@ -51,8 +51,8 @@ impl Connection {
         self.put_data(out, mark, command.itt, (completion.status, residual));
     }
 
-    /// Builds the response to a read from cached blocks. Without data digests this side never reads
-    /// their bytes.
+    /// Builds the response to a read from cached blocks. Without data digests the target never
+    /// reads the bytes of the blocks.
     pub(super) fn shared_answer(
         &self,
         command: &Command,
@@ -120,7 +120,7 @@ impl Connection {
         let parts = self.parts(len);
         let digest_room = if digests.data { 4 } else { 0 };
         let total = parts.len() * (room + digest_room) + pdu::padded(len);
-        // `space` keeps the bytes that the buffer already contains.
+        // `space` extends the buffer and does not change the bytes already in it.
         out.space((mark + total).saturating_sub(out.len()));
         out.truncate(mark);
         let bytes = out.space(total);
@@ -149,7 +149,7 @@ impl Connection {
         }
     }
 
-    /// Header of a Data-In; the one with the status gets the next StatSN.
+    /// Header of a Data-In. A Data-In with the status gets the next StatSN.
     fn data_in(
         &self,
         itt: u32,

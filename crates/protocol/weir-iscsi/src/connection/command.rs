@@ -31,7 +31,7 @@ use crate::limits::{
 
 const ABORTED_COMMAND: u8 = 0x0b;
 
-/// Command that the nexus runs; counted until it is dropped.
+/// Command that the nexus runs. It counts as running until this value is dropped.
 struct Running {
     connection: Rc<Connection>,
     task: Rc<Task>,
@@ -40,7 +40,7 @@ struct Running {
 }
 
 impl Running {
-    /// `bytes`: memory that its response may need.
+    /// `bytes`: memory that the response of the command may need.
     fn new(connection: &Rc<Connection>, task: Rc<Task>, bytes: usize) -> Self {
         connection.running.update(|n| n + 1);
         connection.running_bytes.update(|n| n + bytes);
@@ -166,7 +166,7 @@ impl Connection {
         Ok(Flow::Go)
     }
 
-    /// Runs a command that has all its data; otherwise requests more by R2T.
+    /// Runs a command if it has all its data; otherwise requests more data by R2T.
     fn ask_for_data(self: &Rc<Self>, task: &Rc<Task>) {
         let (is_whole, needs_r2t) = match task.gather.borrow().as_ref() {
             Some(gather) => (gather.is_whole(), gather.needs_r2t()),
@@ -288,8 +288,8 @@ impl Connection {
         true
     }
 
-    /// Runs a command that must wait for storage, once there is memory for its whole response: a
-    /// CDB can request more bytes than the Expected Data Transfer Length.
+    /// Runs a command that must wait for storage, once memory for its whole response is reserved:
+    /// the CDB can request more bytes than the Expected Data Transfer Length.
     fn run_later(self: &Rc<Self>, nexus: &dyn Nexus, task: &Rc<Task>, data: Vec<u8>) {
         let command = &task.command;
         let set_aside = if task.granted.get() && !command.write {
@@ -300,7 +300,7 @@ impl Connection {
         let answer_bytes = nexus.answer_bytes(&scsi(command, &data)).min(TRANSFER_BYTES_MAX);
         let answer_bytes = answer_bytes.max(memory::answer_bytes(command));
         if command.write && answer_bytes > OWN_BYTES_MIN {
-            // The command has the W bit and returns data; no working initiator sends that.
+            // The command has the W bit and returns data, which no working initiator sends.
             self.remove(task);
             let sense = Sense::new(key::ILLEGAL_REQUEST, 0x24, 0);
             return self.fail(&task.command, task.r2ts.get(), sense);
@@ -314,7 +314,8 @@ impl Connection {
         self.spawn(Rc::clone(task), data, answer_bytes);
     }
 
-    /// Runs a command if it need not wait. Its response follows the gathered responses.
+    /// Runs a command if it can complete without waiting. Its response follows the collected
+    /// responses.
     fn try_run(
         &self,
         nexus: &dyn Nexus,
@@ -334,11 +335,11 @@ impl Connection {
     fn finish(&self, mark: usize, command: &Command, r2ts: u32, completion: &Completion) {
         let mut out = self.outbox.gathering();
         self.put_answer(&mut out, mark, command, r2ts, completion);
-        // The nexus may read more than the initiator expects; free the rest.
+        // The nexus may have read more than the initiator expects; free the memory of the excess.
         out.give_up_room(KEEP_BYTES_MAX);
     }
 
-    /// Sends sense data for a command that the nexus does not get.
+    /// Sends sense data for a command that is not passed to the nexus.
     fn fail(&self, command: &Command, r2ts: u32, sense: Sense) {
         tracing::debug!(itt = command.itt, ?sense, "SCSI command refused on its way");
         self.answer_without_data(command, r2ts, Status::CheckCondition, Some(sense));

@@ -19,15 +19,15 @@ use crate::login::negotiated::Negotiated;
 pub(crate) struct Gather {
     data: Vec<u8>,
     expected_bytes: usize,
-    /// Unsolicited sequence that has not ended: its end offset and the DataSN of its next PDU.
+    /// Unsolicited sequence that has not ended: its end offset, and the DataSN of its next PDU.
     unsolicited: Option<Sequence>,
-    /// Open R2Ts, in the order of their data.
+    /// R2Ts whose data has not arrived completely, in the order of their data.
     open: VecDeque<Sequence>,
     /// Offset of the next R2T.
     asked_to: usize,
-    /// Most unsolicited data of the command.
+    /// Maximum amount of unsolicited data of the command.
     unasked_bytes: usize,
-    /// A PDU did not match its data digest.
+    /// True if a PDU did not match its data digest.
     pub(super) damaged: bool,
 }
 
@@ -50,14 +50,15 @@ pub(super) struct Ask {
 pub(crate) enum Taken {
     /// The data was appended.
     Data,
-    /// The tag is not open: late data of an aborted command.
+    /// No R2T with this tag is open: the data is late data of an aborted command.
     Stray,
-    /// The PDU is not the next one; the data of the command can no longer be assembled.
+    /// The PDU is not the next one of its sequence, so the data of the command can no longer be
+    /// assembled.
     Wrong(&'static str),
 }
 
 impl Gather {
-    /// Starts with the immediate data of a command.
+    /// Begins with the immediate data of a command.
     pub(super) fn new(
         immediate: &[u8],
         expected_bytes: usize,
@@ -81,7 +82,7 @@ impl Gather {
         }
     }
 
-    /// Holds the data of a command that has arrived completely.
+    /// Contains the data of a command whose data has arrived completely.
     pub(super) fn whole(data: Vec<u8>) -> Self {
         let len = data.len();
         Self {
@@ -95,12 +96,12 @@ impl Gather {
         }
     }
 
-    /// Bytes that arrived or may arrive unsolicited.
+    /// Number of bytes that arrived unsolicited or may still do so.
     pub(super) const fn unasked_bytes(&self) -> usize {
         self.unasked_bytes
     }
 
-    /// Whether all data has arrived.
+    /// Whether all data of the command has arrived.
     pub(super) fn is_whole(&self) -> bool {
         self.data.len() == self.expected_bytes && self.unsolicited.is_none()
     }
@@ -124,7 +125,7 @@ impl Gather {
         self.data.reserve_exact(self.expected_bytes - self.data.len());
     }
 
-    /// Next range to solicit, if another R2T may be open; `ttt` is its tag.
+    /// Next range to solicit, if the limits allow another open R2T. `ttt` is the tag of that R2T.
     pub(super) fn ask(&mut self, ttt: u32, negotiated: &Negotiated) -> Option<Ask> {
         if !self.needs_r2t() || self.open.len() >= negotiated.outstanding_r2t_max as usize {
             return None;

@@ -65,13 +65,13 @@ impl Connection {
         if turn == QueuePermit::Never || before >= 0 {
             return self.managed(request.itt, ManagementResponse::NoTask);
         }
-        // The command never arrived. Its CmdSN counts as received (11.6.1).
+        // The command to abort never arrived. Its CmdSN counts as received (11.6.1).
         self.held.borrow_mut().insert(request.ref_cmd_sn, Held::Aborted);
         self.skip_aborted();
         self.managed(request.itt, ManagementResponse::Complete);
     }
 
-    /// Advances past CmdSNs of aborted commands that will not arrive.
+    /// Advances past the CmdSNs of aborted commands that will not arrive.
     fn skip_aborted(&self) {
         let mut held = self.held.borrow_mut();
         let mut sequence = self.sequence.get();
@@ -103,8 +103,8 @@ impl Connection {
         self.respond_to_ended();
     }
 
-    /// Removes an ended task from the waiting responses, and sends the responses that wait for no
-    /// other task.
+    /// Removes an ended task from the responses that wait for it, and sends the responses that no
+    /// longer wait for any task.
     pub(super) fn task_ended(&self, serial: u64) {
         for waiting in self.waiting.borrow_mut().iter_mut() {
             waiting.tasks.retain(|task| *task != serial);

@@ -26,7 +26,7 @@ pub(super) fn answer_bytes(command: &Command) -> usize {
 }
 
 impl Connection {
-    /// Bytes held, without the receive buffer.
+    /// Memory that the connection holds, without the receive buffer.
     fn memory_bytes(&self) -> usize {
         self.gathering_bytes.get()
             + self.unasked_bytes.get()
@@ -35,12 +35,12 @@ impl Connection {
             + self.outbox.memory_bytes()
     }
 
-    /// Reports the bytes held to the budget.
+    /// Reports the memory that the connection holds to the budget.
     pub(super) fn account(&self) {
         self.grant.hold(self.memory_bytes());
     }
 
-    /// Memory was released: wakes waiters of this connection and of others.
+    /// Called after memory was released: wakes the waiters of this connection and of others.
     pub(super) fn made_room(&self) {
         self.account();
         self.progress.notify();
@@ -49,15 +49,16 @@ impl Connection {
         }
     }
 
-    /// Whether a command may take `more_bytes` now. They are reserved until [`Self::account`].
+    /// Reserves `more_bytes` for a command, until [`Self::account`], if memory is available.
+    /// Returns false if it is not.
     pub(super) fn may_hold(&self, more_bytes: usize) -> bool {
         let held = self.memory_bytes();
         held + more_bytes <= self.grant.own_bytes()
             || self.to_grant.borrow().is_empty() && self.grant.ask(held, more_bytes)
     }
 
-    /// Whether the reader must wait for running commands: unsolicited data has arrived and all
-    /// memory is in use.
+    /// Whether the reader must wait until running commands end: unsolicited data has arrived and
+    /// all memory is in use.
     pub(super) fn must_end_some(&self) -> bool {
         self.is_running() && self.has_too_much()
     }
@@ -80,8 +81,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until the commands that wait for memory should be checked again. While some wait, the
-    /// budget evicts clients that hold memory and make no progress.
+    /// Waits until the commands that wait for memory should be checked again. While a command
+    /// waits, the budget evicts clients that hold memory and make no progress.
     pub(crate) async fn turn(&self) {
         if self.to_grant.borrow().is_empty() {
             self.grant.turn().await;
@@ -90,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Marks the time until the result is dropped: this side waits for the initiator.
+    /// Records that the target waits for the initiator, until the result is dropped.
     pub(crate) fn awaits_client(&self) -> AwaitsClient {
         self.grant.awaits_client()
     }
@@ -100,8 +101,8 @@ impl Connection {
         self.grant.moved(bytes);
     }
 
-    /// Waits until this connection is to be evicted: its initiator holds memory that others wait
-    /// for, and makes no progress.
+    /// Waits until this connection must be evicted, because its initiator holds memory for which
+    /// others wait and makes no progress.
     pub(crate) async fn evicted(&self) {
         self.grant.evicted().await;
     }
@@ -116,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Resumes commands that wait for memory, as far as memory is available.
+    /// Resumes the commands that wait for memory, as far as memory is available.
     pub(crate) fn grant(self: &Rc<Self>) {
         if !self.dormant.borrow().is_empty() {
             self.wake_dormant();
@@ -148,8 +149,8 @@ impl Connection {
         self.flush();
     }
 
-    /// Reserves `bytes`. If the budget has too little, first frees the spare buffers of this
-    /// connection: no other connection can free them.
+    /// Reserves `bytes`. If the budget has too little memory, first frees the spare buffers of this
+    /// connection, because no other connection can free those.
     fn set_aside(&self, bytes: usize) -> bool {
         if self.grant.ask(self.memory_bytes(), bytes) {
             return true;
@@ -161,7 +162,7 @@ impl Connection {
         self.grant.ask(self.memory_bytes(), bytes)
     }
 
-    /// First command in the queue for memory; drops entries of aborted commands.
+    /// First command in the queue for memory. Drops the entries of aborted commands.
     fn next_to_grant(&self) -> Option<Rc<Task>> {
         let mut to_grant = self.to_grant.borrow_mut();
         loop {

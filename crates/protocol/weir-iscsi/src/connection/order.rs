@@ -19,7 +19,7 @@ use super::state::Connection;
 use crate::connection::pending::Task;
 
 impl Connection {
-    /// Whether a command must wait for earlier ones; `serial` is its number.
+    /// Whether a command must wait for earlier commands; `serial` is the command's number.
     pub(super) fn is_dormant(&self, lun: Lun, attribute: Attribute, serial: u64) -> bool {
         let is_ordered = attribute == Attribute::Ordered;
         if attribute == Attribute::HeadOfQueue || self.ordered.get() == 0 && !is_ordered {

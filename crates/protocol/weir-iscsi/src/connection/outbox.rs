@@ -18,11 +18,12 @@ use crate::limits::{COPY_BYTES_MAX, POOL_BYTES_MAX, SEND_BYTES};
 /// Send queue; see the header of this file.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Responses for the send after `queue`.
+    /// Responses collected for the send that follows those in `queue`.
     gathering: RefCell<OutBuf>,
     /// Complete sends, in order.
     queue: RefCell<VecDeque<Outgoing>>,
-    /// Capacity of the buffers in `queue` and of the current send, independent of their fill.
+    /// Capacity of the buffers in `queue` and in the current send. The fill of the buffers does not
+    /// matter.
     queued_bytes: Cell<usize>,
     sending_bytes: Cell<usize>,
     /// Buffers for reuse, and their total capacity.
@@ -36,7 +37,7 @@ impl Outbox {
         self.gathering.borrow_mut()
     }
 
-    /// Bytes that wait or are being sent.
+    /// Bytes of responses that wait or are being sent.
     pub(super) fn held_bytes(&self) -> usize {
         self.gathering.borrow().len() + self.queued_bytes.get() + self.sending_bytes.get()
     }
@@ -47,7 +48,7 @@ impl Outbox {
         self.gathering.borrow().room() + buffers
     }
 
-    /// Whether the gathered responses fill one send.
+    /// Whether the collected responses fill one send.
     pub(super) fn is_full(&self) -> bool {
         self.gathering.borrow().len() >= SEND_BYTES
     }
@@ -57,7 +58,7 @@ impl Outbox {
         self.gathering.borrow().is_empty() && self.queue.borrow().is_empty()
     }
 
-    /// Appends a response from a buffer of its own.
+    /// Appends a response that has a buffer of its own.
     pub(super) fn push(&self, answer: OutBuf, is_tight: bool) {
         if answer.len() <= COPY_BYTES_MAX {
             self.gathering.borrow_mut().put(answer.filled());
@@ -66,7 +67,7 @@ impl Outbox {
         self.push_send(answer.into());
     }
 
-    /// Appends a separate send, after the responses that were gathered before.
+    /// Appends a separate send after the responses collected so far.
     pub(super) fn push_send(&self, send: Outgoing) {
         let mut queue = self.queue.borrow_mut();
         if !self.gathering.borrow().is_empty() {
@@ -140,8 +141,8 @@ impl Outbox {
         }
     }
 
-    /// Frees the pool of an idle connection if it exceeds [`KEEP_BYTES_MAX`]. Returns whether it
-    /// did.
+    /// Frees the pool of an idle connection if the pool exceeds [`KEEP_BYTES_MAX`]. Returns whether
+    /// it was freed.
     pub(super) fn idle(&self) -> bool {
         let gives_up = self.pool_bytes.get() > KEEP_BYTES_MAX;
         if gives_up {
@@ -150,7 +151,7 @@ impl Outbox {
         gives_up
     }
 
-    /// Frees all memory that contains no response. Returns whether there was some.
+    /// Frees all memory that contains no response. Returns whether any was freed.
     pub(super) fn give_up_spare(&self) -> bool {
         let before = self.memory_bytes();
         self.give_up_pool();

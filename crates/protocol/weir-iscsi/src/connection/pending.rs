@@ -12,29 +12,31 @@ use weir_scsi::Lun;
 
 use crate::connection::gather::{Gather, Taken};
 
-/// Accepted command without a response.
+/// Accepted command whose response is not sent yet.
 pub(crate) struct Task {
     pub(crate) command: Command,
-    /// Number of the command on this connection; task tags are reused.
+    /// Serial number of the command on this connection. It is needed because task tags are reused.
     pub(crate) serial: u64,
-    /// Abort count of the nexus at the arrival of the command.
+    /// Abort count of the nexus when the command arrived.
     pub(crate) aborts: u64,
-    /// A task management function of this session aborted the command; its response is suppressed.
+    /// True if a task management function of this session aborted the command; its response is then
+    /// suppressed.
     pub(crate) aborted: Cell<bool>,
     /// Data of the command, until the nexus runs it.
     pub(crate) gather: RefCell<Option<Gather>>,
-    /// Memory to reserve before the command continues, for its data or its response.
+    /// Memory that must be reserved for the command's data or response before the command
+    /// continues.
     pub(crate) needs_bytes: Cell<usize>,
     /// Whether `needs_bytes` are reserved.
     pub(crate) granted: Cell<bool>,
-    /// Data that arrived or may arrive unsolicited.
+    /// Number of data bytes that arrived unsolicited or may still do so.
     pub(crate) unasked_bytes: usize,
-    /// R2Ts sent.
+    /// Number of R2Ts sent for the command.
     pub(crate) r2ts: Cell<u32>,
 }
 
 impl Task {
-    /// Whether the nexus runs it.
+    /// Whether the nexus runs the command.
     pub(crate) fn is_running(&self) -> bool {
         self.gather.borrow().is_none()
     }
@@ -43,18 +45,18 @@ impl Task {
         self.command.lun
     }
 
-    /// Whether data is missing.
+    /// Whether data of the command is still missing.
     pub(crate) fn gathers(&self) -> bool {
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole())
     }
 
-    /// Whether the initiator must send data for it now.
+    /// Whether the initiator must now send data for the command.
     pub(crate) fn is_owed_data(&self) -> bool {
         let waits = |gather: &Gather| gather.needs_r2t() && !self.granted.get();
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole() && !waits(gather))
     }
 
-    /// Allocates the memory for all of its data.
+    /// Allocates the memory for all data of the command.
     pub(crate) fn reserve(&self) {
         if let Some(gather) = self.gather.borrow_mut().as_mut() {
             gather.reserve();
@@ -75,7 +77,7 @@ pub(crate) struct Waiting {
     pub(crate) itt: u32,
     pub(crate) tasks: Vec<u64>,
     pub(crate) response: ManagementResponse,
-    /// TARGET COLD RESET: the response also ends all sessions of the target.
+    /// True for TARGET COLD RESET: after the response, all sessions of the target end.
     pub(crate) ends_sessions: bool,
 }
 
@@ -83,9 +85,9 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 pub(crate) struct Exchange {
     pub(crate) gathered: Gathered,
-    /// Unsent rest of the response; the initiator requests it with `ttt`.
+    /// Rest of the response that is not sent yet; the initiator requests it with the tag `ttt`.
     pub(crate) rest: Vec<u8>,
-    /// Targets to append to `rest`.
+    /// List of targets that continues after `rest`.
     pub(crate) listing: Option<Listing>,
     pub(crate) ttt: Option<u32>,
 }
@@ -94,6 +96,6 @@ pub(crate) struct Exchange {
 pub(crate) struct Listing {
     /// Name of the requested target; `None` for all targets.
     pub(crate) wanted: Option<String>,
-    /// Name of the last target that was read.
+    /// Name of the last target that is already in the response.
     pub(crate) after: String,
 }

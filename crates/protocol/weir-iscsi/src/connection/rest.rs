@@ -17,8 +17,8 @@ use super::state::{Connection, Parts};
 use crate::error::IscsiError;
 
 impl Connection {
-    /// Waits up to [`REST_LIMIT`] until the session is at rest; the reader takes no request
-    /// meanwhile. Returns false if requests remain in progress.
+    /// Waits up to [`REST_LIMIT`] until no request is in progress; during this time the reader
+    /// accepts no request. Returns false if a request is still in progress afterwards.
     pub(crate) async fn comes_to_rest(&self) -> bool {
         // Commands that wait for data from the initiator cannot end while the reader pauses.
         if self.tasks.borrow().values().any(|task| task.is_owed_data()) {

@@ -9,11 +9,11 @@
 /// Position of a CmdSN relative to the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueuePermit {
-    /// It equals ExpCmdSN.
+    /// The CmdSN equals ExpCmdSN.
     Now,
-    /// It is in the window, and earlier commands are missing.
+    /// The CmdSN is in the window, and earlier commands are missing.
     Later,
-    /// It is a duplicate or outside the window; the target ignores it.
+    /// The CmdSN is a duplicate or outside the window; the target ignores the command.
     Never,
 }
 
@@ -53,7 +53,8 @@ impl Sequence {
         self.expected = self.expected.wrapping_add(1);
     }
 
-    /// Opens the window for `free` further commands; never takes back an earlier MaxCmdSN.
+    /// Opens the window for `free` further commands. Never lowers a MaxCmdSN that was already
+    /// announced.
     pub(super) const fn open(&mut self, free: u32) {
         let max = self.expected.wrapping_add(free).wrapping_sub(1);
         if max.wrapping_sub(self.max).cast_signed() > 0 {
@@ -61,7 +62,7 @@ impl Sequence {
         }
     }
 
-    /// Whether the window is closed.
+    /// Whether the window admits no command.
     pub(super) const fn is_closed(self) -> bool {
         self.max.wrapping_sub(self.expected).cast_signed() < 0
     }

@@ -39,7 +39,7 @@ use crate::login::negotiated::Negotiated;
 use crate::target::session_table::Place;
 use crate::target::targets::{Applicant, Targets};
 
-/// Parts of a connection, at its start and at rest.
+/// Parts of which a connection consists, when it starts and when it moves to another thread.
 pub(crate) struct Parts {
     pub(crate) nexus: Option<Box<dyn Nexus>>,
     pub(crate) place: Place,
@@ -53,7 +53,7 @@ pub(crate) struct Parts {
     pub(crate) cid: u16,
     pub(crate) cmd_sn: u32,
     pub(crate) stat_sn: u32,
-    /// Target Transfer Tag that was allocated last.
+    /// Last Target Transfer Tag that was allocated.
     pub(crate) ttt: u32,
 }
 
@@ -70,39 +70,40 @@ pub(crate) struct Connection {
     pub(super) outbox: Outbox,
     pub(super) stat_sn: Cell<u32>,
     pub(super) sequence: Cell<Sequence>,
-    /// Requests ahead of their CmdSN, by CmdSN, and their bytes.
+    /// Requests ahead of their CmdSN, by CmdSN; `held_bytes` is their total length.
     pub(super) held: RefCell<HashMap<u32, Held>>,
     pub(super) held_bytes: Cell<usize>,
     /// Accepted commands without a response, by Initiator Task Tag.
     pub(super) tasks: RefCell<HashMap<u32, Rc<Task>>>,
     pub(super) tasks_begun: Cell<u64>,
-    /// Commands that the nexus runs.
+    /// Number of commands that the nexus runs.
     pub(super) running: Cell<usize>,
-    /// Memory reserved for their responses.
+    /// Memory reserved for the responses of running commands.
     pub(super) running_bytes: Cell<usize>,
     /// Memory reserved for solicited write data.
     pub(super) gathering_bytes: Cell<usize>,
-    /// Unsolicited write data.
+    /// Bytes of unsolicited write data.
     pub(super) unasked_bytes: Cell<usize>,
-    /// Commands that wait for memory, for their data or to run: ITT and serial number.
+    /// Commands that wait for memory, either for their data or to run: ITT and serial number.
     pub(super) to_grant: RefCell<VecDeque<(u32, u64)>>,
     pub(super) grant: MemoryGrant,
     /// Number of ORDERED commands in `tasks`.
     pub(super) ordered: Cell<usize>,
-    /// Commands that wait for the end of earlier ones: ITT and serial number.
+    /// Commands that wait until earlier ones have ended: ITT and serial number.
     pub(super) dormant: RefCell<Vec<(u32, u64)>>,
     pub(super) waiting: RefCell<Vec<Waiting>>,
     pub(super) exchange: RefCell<Option<Exchange>>,
     pub(super) last_ttt: Cell<u32>,
-    /// ITT of a Logout Request; its response is sent after all commands have ended.
+    /// ITT of a Logout Request. The response is sent after all commands have ended.
     pub(super) logout: Cell<Option<u32>>,
-    /// No further request is taken; the writer ends after it has sent all responses.
+    /// True once the connection accepts no further request; the writer ends after it has sent all
+    /// responses.
     ended: Cell<bool>,
-    /// The socket failed, or a response cannot be sent.
+    /// True once the socket failed, or once a response cannot be sent.
     broken: Cell<bool>,
-    /// A response is ready to send, or the session ended.
+    /// Set when a response is ready to send, or the session ended.
     pub(crate) to_send: Signal,
-    /// A send or a command completed.
+    /// Set when a send or a command completed.
     pub(crate) progress: Signal,
     receives: Cell<u64>,
     pub(super) commands: Cell<u64>,
@@ -110,9 +111,9 @@ pub(crate) struct Connection {
     busy_poll: BusyPoll,
     /// Number of complete PDUs received, and the time of the last one.
     heard: Cell<(u64, Instant)>,
-    /// Time at which write data last arrived, or the wait for it began.
+    /// Time at which write data last arrived, or at which the wait for it began.
     data_moved: Cell<Instant>,
-    /// The reader is paused; the absence of PDUs says nothing about the initiator.
+    /// True while the reader is paused, so that missing PDUs say nothing about the initiator.
     pub(super) takes_nothing: Cell<bool>,
     /// Action that the initiator failed to take, and the limit in seconds.
     stuck: Cell<Option<(&'static str, u64)>>,
@@ -121,9 +122,9 @@ pub(crate) struct Connection {
 
 /// Request ahead of its CmdSN.
 pub(super) enum Held {
-    /// Initiator Task Tag; the request's PDU, followed by its Data-Out PDUs.
+    /// Initiator Task Tag of the request, and its PDU followed by its Data-Out PDUs.
     Pdus(u32, Vec<Vec<u8>>),
-    /// Aborted before its arrival; its CmdSN is skipped.
+    /// The request was aborted before it arrived; its CmdSN is skipped.
     Aborted,
 }
 
@@ -131,7 +132,7 @@ pub(super) enum Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Go,
-    /// The reader takes no further request.
+    /// The reader accepts no further request.
     End,
 }
 
@@ -223,7 +224,7 @@ impl Connection {
         self.stuck.get()
     }
 
-    /// Stops taking requests, and drops commands whose data cannot arrive any more.
+    /// Stops accepting requests, and drops commands whose data cannot arrive any more.
     pub(crate) fn stop_taking(&self) {
         self.to_grant.borrow_mut().clear();
         self.dormant.borrow_mut().clear();
@@ -239,7 +240,8 @@ impl Connection {
         self.target.is_none()
     }
 
-    /// Waits until the server asks for a logout. Returns the seconds that the initiator has for it.
+    /// Waits until the server asks for a logout. Returns the seconds within which the initiator
+    /// must log out.
     pub(crate) async fn logout_wanted(&self) -> u16 {
         self.place.logout_wanted().await
     }
@@ -282,7 +284,7 @@ impl Connection {
             self.progress.wait().await;
         }
         self.takes_nothing.set(false);
-        // This side was paused, so the time without PDUs does not count against the initiator.
+        // The reader was paused, so the time without PDUs does not count against the initiator.
         self.heard.update(|(pdus, _)| (pdus + 1, Instant::now()));
         self.data_moves();
     }
@@ -351,12 +353,12 @@ impl Connection {
         self.heard.get()
     }
 
-    /// Whether the reader takes PDUs, and so can receive a response to a NOP-In.
+    /// Whether the reader accepts PDUs, and so can receive a response to a NOP-In.
     pub(crate) const fn is_listening(&self) -> bool {
         !self.takes_nothing.get()
     }
 
-    /// Whether the initiator has owed data for `limit`, and sent none of it.
+    /// Whether the initiator has owed data for `limit` and sent none of it in that time.
     pub(crate) fn is_owed_data_since(&self, limit: Duration) -> bool {
         self.is_listening() && self.data_moved.get().elapsed() >= limit && self.is_owed_data()
     }
@@ -366,7 +368,7 @@ impl Connection {
         self.tasks.borrow().values().any(|task| task.is_owed_data())
     }
 
-    /// Restarts the timer for owed data: some arrived, or the wait for it begins.
+    /// Restarts the timer for owed data: a part of the data arrived, or the wait for it begins.
     pub(super) fn data_moves(&self) {
         self.data_moved.set(Instant::now());
     }
@@ -464,8 +466,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a Data-Out with its command, if that waits for its CmdSN. Returns false if no such
-    /// command waits.
+    /// Keeps a Data-Out with its command, if the command waits for its CmdSN. Returns false if no
+    /// such command waits.
     pub(super) fn hold_data(&self, itt: u32, raw: &[u8]) -> Result<bool, IscsiError> {
         let mut held = self.held.borrow_mut();
         let found = held.values_mut().find_map(|one| match one {
@@ -477,7 +479,7 @@ impl Connection {
         self.check_held(&held).map(|_| true)
     }
 
-    /// Executes a request in CmdSN order.
+    /// Processes a request whose CmdSN is next.
     fn dispatch(self: &Rc<Self>, pdu: &Pdu<'_>) -> Result<Flow, IscsiError> {
         let request = match Request::decode(pdu) {
             Ok(request) => request,
@@ -532,7 +534,7 @@ impl Connection {
         Flow::Go
     }
 
-    // --- answers ---
+    // --- responses ---
 
     /// Appends a response with its own StatSN.
     pub(super) fn answer(&self, mut header: Header, data: &[u8]) {
@@ -554,7 +556,7 @@ impl Connection {
         pdu::reject(&mut out, reason, rejected, number, self.digests());
     }
 
-    /// Sets StatSN and advances it; sets the command window.
+    /// Writes the next StatSN and the command window into a header.
     pub(super) fn number(&self, header: &mut Header) {
         let stat_sn = self.stat_sn.get();
         header.set_word(24, stat_sn);
@@ -562,7 +564,8 @@ impl Connection {
         self.number_commands(header);
     }
 
-    /// Sets ExpCmdSN and MaxCmdSN: the window is as large as the number of free tasks.
+    /// Sets ExpCmdSN and MaxCmdSN: the window is as large as the number of commands that the
+    /// connection can still accept.
     pub(super) fn number_commands(&self, header: &mut Header) {
         let mut sequence = self.sequence.get();
         let tasks = self.tasks.borrow().len() as u32;
@@ -573,7 +576,7 @@ impl Connection {
     }
 
     /// Sends a NOP-In with the new window if the window was closed, because no other PDU announces
-    /// it.
+    /// that it is open again.
     pub(super) fn open_window(&self) {
         if self.sequence.get().is_closed() {
             self.answer_unnumbered(NopIn { itt: NO_TAG, ttt: NO_TAG }.encode());

@@ -67,12 +67,12 @@ impl Connection {
         self.exchange.replace(continues.then_some(exchange));
     }
 
-    /// Response keys, and the target list that follows them.
+    /// Returns the response keys, and the target list that follows them.
     fn answer_pairs(&self, pairs: &[(&str, &str)]) -> (Vec<u8>, Option<Listing>) {
         let (mut out, mut listing) = (Vec::new(), None);
         for (key, value) in pairs {
             match *key {
-                // One list for each text: more would multiply the size of the response.
+                // Allow one list for each text: more lists would multiply the size of the response.
                 "SendTargets" => match self.listing_of(value).filter(|_| listing.is_none()) {
                     Some(new) => listing = Some(new),
                     None => text::put(&mut out, "SendTargets", REJECT),
@@ -99,8 +99,8 @@ impl Connection {
         (out, listing)
     }
 
-    /// `All` is allowed in discovery sessions only; the empty value means the target of this
-    /// session.
+    /// List of targets that a SendTargets value requests. `All` is allowed only in discovery
+    /// sessions; the empty value means the target of this session.
     fn listing_of(&self, value: &str) -> Option<Listing> {
         let wanted = match (&self.target, value) {
             (None, "All") => None,
@@ -111,7 +111,7 @@ impl Connection {
         Some(Listing { wanted, after: String::new() })
     }
 
-    /// Reads targets until there is more than one part of `part_bytes` to send.
+    /// Reads targets until the exchange has more than one part of `part_bytes` to send.
     fn list_targets(&self, exchange: &mut Exchange, part_bytes: usize) {
         let Exchange { rest, listing, .. } = exchange;
         let Some(Listing { wanted, after }) = listing.take() else { return };

@@ -24,13 +24,13 @@ pub(super) struct Authenticator {
 }
 
 enum State {
-    /// No AuthMethod was offered yet.
+    /// The initiator has not offered an AuthMethod yet.
     Begun,
-    /// CHAP was selected; its algorithm was not.
+    /// CHAP was selected, but not yet its algorithm.
     Chosen,
     /// The target sent its challenge.
     Challenged(Challenge),
-    /// Complete, with the credentials that CHAP verified; `None` without CHAP.
+    /// The stage is complete, with the credentials that CHAP verified; `None` without CHAP.
     Proved(Option<Credentials>),
 }
 
@@ -55,7 +55,8 @@ impl Authenticator {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Whether the stage may end. Returns an error if the initiator wants to end it and never can.
+    /// Whether the stage may end. Returns an error if the initiator asks to end it and cannot
+    /// complete it any more.
     pub(super) fn may_leave(&self) -> Result<bool, Denial> {
         match (&self.state, &self.demanded) {
             (State::Proved(_), _) | (State::Begun, Authentication::Offered(_)) => Ok(true),
@@ -114,7 +115,7 @@ impl Authenticator {
         }
     }
 
-    /// Accepted credentials of the initiator, each with the target's own for mutual CHAP.
+    /// Accepted credentials of the initiator, each with the target's credentials for mutual CHAP.
     fn candidates(&self) -> Vec<(Credentials, Option<Credentials>)> {
         match &self.demanded {
             Authentication::Chap { initiator, target } => vec![(initiator.clone(), target.clone())],

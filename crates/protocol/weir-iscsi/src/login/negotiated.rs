@@ -31,13 +31,13 @@ pub struct Negotiated {
     pub send_data_bytes_max: usize,
     /// MaxBurstLength: longest data sequence.
     pub max_burst_bytes: usize,
-    /// FirstBurstLength: most unsolicited data of one command, immediate data included.
+    /// FirstBurstLength: maximum unsolicited data of one command, immediate data included.
     pub first_burst_bytes: usize,
     /// InitialR2T: the initiator sends no unsolicited Data-Out.
     pub initial_r2t: bool,
     /// ImmediateData: a command PDU may carry data.
     pub immediate_data: bool,
-    /// MaxOutstandingR2T: open R2Ts of one command.
+    /// MaxOutstandingR2T: maximum number of open R2Ts of one command.
     pub outstanding_r2t_max: u32,
 }
 
@@ -89,8 +89,8 @@ impl Negotiated {
             }),
             "InitialR2T" => same(&mut self.initial_r2t, value),
             "ImmediateData" => same(&mut self.immediate_data, value),
-            // Both orders are always Yes: the target appends data as it arrives and checks its
-            // offset.
+            // Both values are always Yes, because the target appends data as it arrives and checks
+            // its offset.
             "DataPDUInOrder" | "DataSequenceInOrder" => constant(boolean(value), "Yes"),
             "MaxConnections" => constant(number(value, 1..=65535), "1"),
             "ErrorRecoveryLevel" => constant(number(value, 0..=2), "0"),

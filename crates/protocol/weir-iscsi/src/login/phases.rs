@@ -54,7 +54,7 @@ pub struct Ready {
     pub purpose: Purpose,
     /// Negotiated parameters.
     pub negotiated: Negotiated,
-    /// TSIH of the request; 0 asks for a new session.
+    /// TSIH of the Login Request; 0 asks for a new session.
     pub tsih: u16,
     /// CID of the connection.
     pub cid: u16,
@@ -169,7 +169,7 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Returns the text of the response, and whether the stage ends.
+    /// Processes a request. Returns the text of the response, and whether the stage ends.
     fn try_feed(&mut self, request: &Request, pdu: &Pdu<'_>) -> Result<(Vec<u8>, bool), Denial> {
         self.check(request)?;
         self.gathered.add(pdu.data)?;
@@ -236,7 +236,7 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// Records the keys of a request; each may appear once in a login (6.3).
+    /// Records the keys of a request. Each key may appear once in a login (6.3).
     fn note_keys(&mut self, pairs: &[(&str, &str)]) -> Result<(), Denial> {
         for (key, _) in pairs {
             if !self.seen.insert((*key).to_owned()) {

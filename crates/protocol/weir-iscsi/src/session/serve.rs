@@ -4,7 +4,7 @@
 //! listeners and threads.
 //!
 //! The reader task receives as many bytes as are available and processes every complete PDU. The
-//! writer task sends the gathered responses. The reader continues during a send, so a deep queue
+//! writer task sends the collected responses. The reader continues during a send, so a deep queue
 //! costs one receive and one send for many commands. A third task sends a NOP-In to an idle
 //! initiator.
 //!
@@ -57,7 +57,7 @@ pub struct Iscsi {
 }
 
 impl Iscsi {
-    /// Serves `targets`. Connections share `budget`; each holds the bytes of
+    /// Serves `targets`. Connections share `budget`; in addition, each has the bytes of
     /// [`OWN`](crate::limits::OWN) without a request to the budget.
     pub fn new(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
         Self {
@@ -198,7 +198,8 @@ async fn finish<S: Socket>(
             ending.map_or(Ok(()), |why| Err(IscsiError::Ended { why }))
         }
     };
-    // Commands of a broken connection still use the nexus, so wait for them before dropping it.
+    // Commands of a broken connection still use the nexus, so wait until they end before the nexus
+    // is dropped.
     while connection.is_running() {
         connection.progress.wait().await;
     }
@@ -253,7 +254,7 @@ struct Wire<S> {
 }
 
 impl<S: Socket> Wire<S> {
-    /// Receives once. `need` is the length of the PDU at the front, as far as known.
+    /// Receives once. `need`: length of the first unprocessed PDU, as far as it is known.
     async fn receive(&mut self, need: usize) -> Result<usize, IscsiError> {
         let (at, limit) = self.input.make_room(need);
         let buffer = self.input.take().slice(at..at + limit);
@@ -358,7 +359,7 @@ async fn feed(
         let why = "too many wrong answers to CHAP came lately; try again later";
         return login.refuse(request, Denial::new(Status::Unavailable, why));
     }
-    // Do not await between here and the count of failures.
+    // Do not await between this check and the count of failures.
     let step = login.feed(request, pdu);
     match &step {
         Step::Refuse(_, denial) if denial.status == Status::AuthenticationFailure => {
@@ -387,8 +388,8 @@ async fn refuse<S: Socket>(
     }
 }
 
-/// Enters the session, after the end of an earlier one of the same initiator port, and creates its
-/// nexus.
+/// Enters the session into the table, after an earlier session of the same initiator port has
+/// ended, and creates its nexus.
 async fn enter<S: Socket>(
     socket: &S,
     side: Side<'_>,
@@ -419,8 +420,7 @@ async fn enter<S: Socket>(
     if let Some(target) = &target {
         side.watch.set_user_of(target);
     }
-    let initiator = &applicant.port;
-    tracing::debug!(%initiator, ?target, tsih, ?negotiated, "iSCSI session begins");
+    tracing::debug!(initiator = %applicant.port, ?target, tsih, ?negotiated, "iSCSI session begins");
     let (targets, ttt) = (Arc::clone(side.targets), 0);
     let parts = Parts {
         nexus,
@@ -441,7 +441,7 @@ async fn enter<S: Socket>(
 
 /// Reason why the reader stopped.
 enum End {
-    /// End of the session: end of input, a logout or a shutdown.
+    /// The session ended: end of input, a logout or a shutdown.
     Over,
     /// The session is at rest and can continue on another thread.
     AtRest,
@@ -483,8 +483,8 @@ async fn read_requests<S: Socket>(
     }
 }
 
-/// Processes every complete PDU that was received. Returns the length of the next PDU, as far as
-/// known, or `None` at the end of the session.
+/// Processes every complete PDU that was received. Returns the length of the next PDU, as far as it
+/// is known, or `None` at the end of the session.
 async fn take_pending(
     input: &mut Input,
     connection: &Rc<Connection>,
@@ -547,7 +547,7 @@ async fn end_discovery<S: Socket>(socket: S, connection: Rc<Connection>, limit: 
     }
 }
 
-/// Asks the initiator to log out, once the server wants it.
+/// Waits until the server wants a logout, then asks the initiator to log out.
 async fn ask_to_log_out(connection: Rc<Connection>) {
     let seconds = connection.logout_wanted().await;
     connection.request_logout(seconds);

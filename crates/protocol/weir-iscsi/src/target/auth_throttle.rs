@@ -47,7 +47,7 @@ pub(crate) struct AuthThrottle {
     state: Mutex<State>,
 }
 
-/// Sender of a response: its entries in the tables.
+/// Sender of a CHAP response, as its entries in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Guesser {
     address: usize,
@@ -59,8 +59,8 @@ struct State {
     addresses: Table,
     accounts: Table,
     known: HashMap<(u64, PeerKey), Known>,
-    /// Earliest time of the next response from an address with an earlier wrong one, and from any
-    /// other address.
+    /// Earliest time at which the next response is checked: `next_dirty` for addresses that gave a
+    /// wrong one before, `next_clean` for all others.
     next_dirty: Option<Instant>,
     next_clean: Option<Instant>,
 }
@@ -71,11 +71,12 @@ struct Place {
     times: u32,
     waiting: u16,
     last: Option<Instant>,
-    /// Accounts only: earliest time of the next response from an address without a wrong one.
+    /// For accounts: earliest time at which the next response is checked from an address that gave
+    /// no wrong one before.
     next_clean: Option<Instant>,
 }
 
-/// Entries; the index is a hash modulo their number.
+/// Table entries; the index is a hash modulo their number.
 struct Table(Box<[Place]>);
 
 impl Table {
@@ -92,17 +93,17 @@ impl Table {
     }
 }
 
-/// Account with a successful login from an address.
+/// An account that logged in successfully from an address.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     proved: Instant,
-    /// The next response is not checked before this time.
+    /// Time before which the next response is not checked.
     next: Instant,
     waiting: u16,
 }
 
 impl Place {
-    /// Whether a wrong response came within [`GUESS_FORGOTTEN`].
+    /// Whether a wrong response was counted within [`GUESS_FORGOTTEN`].
     fn is_dirty(&self, now: Instant) -> bool {
         self.last.is_some_and(|last| now.duration_since(last) < GUESS_FORGOTTEN)
     }
@@ -123,7 +124,7 @@ impl Place {
     }
 }
 
-/// Whether a response may be checked.
+/// Decision whether a response may be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueuePermit {
     Now,
@@ -144,7 +145,7 @@ impl Default for AuthThrottle {
 }
 
 impl AuthThrottle {
-    /// Table entries for a response of an initiator to a target's challenge.
+    /// Finds the table entries of an initiator that responds to a target's challenge.
     pub(crate) fn guesser(&self, peer: PeerKey, initiator: &str, target: &str) -> Guesser {
         let account = self.hash.hash_one((initiator, target));
         let place = |hash: u64, places: usize| (hash % places as u64) as usize;
@@ -239,11 +240,11 @@ impl AuthThrottle {
     }
 }
 
-/// A waiting login; counted until it is dropped.
+/// A login that waits in the throttle. It counts as waiting until this value is dropped.
 struct Waiting<'g> {
     auth_throttle: &'g AuthThrottle,
     who: Guesser,
-    /// Whether it counts for a known account.
+    /// Whether the login counts for a known account.
     as_known: bool,
 }
 

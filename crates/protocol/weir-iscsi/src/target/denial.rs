@@ -41,7 +41,7 @@ impl From<Refusal> for Denial {
 /// Reason why an initiator may not log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The target does not exist, or this initiator may not know of it.
+    /// The target does not exist, or this initiator must not learn that it exists.
     #[error("no such target")]
     NotFound,
     /// The initiator is not on the target's access list.
@@ -53,7 +53,7 @@ pub enum Refusal {
     /// The target is temporarily unavailable, for example because its pool is not imported.
     #[error("the target is not available now")]
     Unavailable,
-    /// Too many sessions.
+    /// The session limit is reached.
     #[error("no room for another session")]
     OutOfResources,
 }

@@ -37,7 +37,7 @@ pub struct Sessions {
     most: usize,
     most_unproven: usize,
     most_of_initiator: usize,
-    /// The server is stopping; no further session is entered.
+    /// True once the server is stopping; no further session is entered.
     closing: AtomicBool,
     table: Mutex<Table>,
 }
@@ -59,11 +59,11 @@ struct Table {
 pub struct SessionInfo {
     /// iSCSI name of the initiator.
     pub initiator: String,
-    /// Distinguishes the sessions of one initiator.
+    /// ISID, which distinguishes the sessions of one initiator.
     pub isid: Isid,
     /// Address of the initiator.
     pub address: String,
-    /// iSCSI name of the target; `None` for discovery.
+    /// iSCSI name of the target; `None` for a discovery session.
     pub target: Option<String>,
     /// Target session identifying handle.
     pub tsih: u16,
@@ -71,9 +71,9 @@ pub struct SessionInfo {
     pub since: SystemTime,
     /// Whether the initiator authenticated by CHAP.
     pub chap: bool,
-    /// Digests in use.
+    /// Digests that the session uses.
     pub digests: Digests,
-    /// Commands with a response.
+    /// Number of commands that were answered.
     pub commands: u64,
     /// Data bytes sent to the initiator.
     pub read_bytes: u64,
@@ -81,7 +81,7 @@ pub struct SessionInfo {
     pub written_bytes: u64,
 }
 
-/// Login that requests an entry in the table.
+/// A login that asks for an entry in the session table.
 pub(crate) struct Entrant {
     pub(crate) port: InitiatorPort,
     pub(crate) address: String,
@@ -100,9 +100,9 @@ struct Living {
     tsih: u16,
     since: SystemTime,
     counters: Counters,
-    /// Reason to end the session, once there is one.
+    /// Reason why the session must end, once there is one.
     ending: Mutex<Option<&'static str>>,
-    /// Seconds within which the initiator is to log out, once the server asks for it.
+    /// Seconds within which the initiator must log out, once the server asks for a logout.
     logout: watch::Sender<Option<u16>>,
     gone: watch::Sender<bool>,
 }
@@ -116,7 +116,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts a command with a response.
+    /// Counts a command that was answered.
     pub(crate) fn count(&self, read_bytes: usize, written_bytes: usize) {
         self.commands.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(read_bytes as u64, Ordering::Relaxed);
@@ -165,16 +165,17 @@ impl Place {
         self.living.tsih
     }
 
-    /// Reason to end the session, if the server or another login ended it.
+    /// Reason why the session must end, if the server or another login ended it.
     pub(crate) fn ending(&self) -> Option<&'static str> {
         *self.living.ending.lock()
     }
 
-    /// Waits until the server asks for a logout. Returns the seconds that the initiator has for it.
+    /// Waits until the server asks for a logout. Returns the seconds within which the initiator
+    /// must log out.
     pub(crate) async fn logout_wanted(&self) -> u16 {
         let mut logout = self.living.logout.subscribe();
         let wanted = logout.wait_for(Option::is_some).await;
-        // The sender lives as long as `self`.
+        // The channel cannot close, because the sender lives as long as `self`.
         wanted.ok().and_then(|seconds| *seconds).unwrap_or_default()
     }
 
@@ -212,8 +213,9 @@ impl Sessions {
         self.table.lock().living.iter().map(|one| one.info()).collect()
     }
 
-    /// Ends the sessions that are `chosen`, after their commands in flight have completed; returns
-    /// their number. Does not wait: [`Sessions::list`] shows each session until its end.
+    /// Ends the sessions for which `chosen` returns true, after their commands in flight have
+    /// completed. Returns the number of these sessions without waiting: [`Sessions::list`] shows
+    /// each session until its end.
     pub fn end(&self, chosen: impl Fn(&SessionInfo) -> bool) -> usize {
         let table = self.table.lock();
         let chosen = table.living.iter().filter(|one| chosen(&one.info()));
@@ -341,7 +343,7 @@ impl Sessions {
 
 enum Entered {
     Place(Place),
-    /// This session must end first.
+    /// This other session must end first.
     After(Arc<Living>, Box<Entrant>),
 }
 

@@ -26,7 +26,7 @@ pub struct Applicant {
     pub port: InitiatorPort,
     /// Address of the initiator.
     pub peer: String,
-    /// Peer for which its connections are counted.
+    /// Key under which the connections of the initiator are counted for the limits of each peer.
     pub key: PeerKey,
     /// Local address of the connection.
     pub local: Address,
@@ -44,7 +44,8 @@ pub enum Authentication {
         /// Name and secret of the target, for mutual CHAP.
         target: Option<Credentials>,
     },
-    /// No authentication, or one of these secrets if the initiator offers CHAP first.
+    /// No authentication is required. An initiator that offers CHAP first must prove one of these
+    /// secrets.
     Offered(Vec<(Credentials, Option<Credentials>)>),
     /// Login that always fails. To the initiator it looks like CHAP with a wrong secret.
     Never(Refusal),
@@ -57,7 +58,7 @@ pub type OpenNexus = Box<dyn FnOnce(&InitiatorPort) -> Result<Box<dyn Nexus>, Re
 pub struct Admission {
     /// Authentication that the initiator needs.
     pub authentication: Authentication,
-    /// Creates the nexus that runs its commands.
+    /// Creates the nexus that runs the session's commands.
     pub open: OpenNexus,
 }
 
@@ -95,8 +96,8 @@ pub trait Targets: Send + Sync + 'static {
     /// Active sessions of this server; the protocol enters and removes them.
     fn sessions(&self) -> &Arc<Sessions>;
 
-    /// Time without a complete PDU after which the target sends a NOP-In, and the time limit for
-    /// the response to it.
+    /// Time without a complete PDU after which the target sends a NOP-In. The response to the
+    /// NOP-In has the same time limit.
     fn quiet_limit(&self) -> Duration {
         QUIET_LIMIT
     }

@@ -19,7 +19,7 @@ use super::Connection;
 use crate::limits::{ACCOUNT_BYTES, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX, SEND_BYTES};
 
 impl Connection {
-    /// Bytes held, without the receive buffer.
+    /// Memory that the connection holds, without the receive buffer.
     fn memory_bytes(&self) -> usize {
         self.part_bytes.get()
             + self.task_bytes.get()
@@ -28,7 +28,7 @@ impl Connection {
             + self.out.borrow().room()
     }
 
-    /// Reports the bytes held to the budget, if they changed much.
+    /// Reports the memory that the connection holds to the budget, if it changed much.
     pub(crate) fn account(&self) {
         let (now, told) = (self.memory_bytes(), self.accounted_bytes.get());
         if now > told.max(OWN_BYTES) {
@@ -60,7 +60,8 @@ impl Connection {
         }
     }
 
-    /// Whether the connection may hold `bytes` more now; reserves them if so.
+    /// Reserves `bytes` more memory for the connection if its limits allow. Returns false if they
+    /// do not.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         let wanted = self.memory_bytes() + bytes;
         if wanted <= self.accounted_bytes.get().max(OWN_BYTES) {
@@ -73,7 +74,7 @@ impl Connection {
         taken
     }
 
-    /// Waits until `bytes` more are reserved, or until the connection is broken.
+    /// Waits until `bytes` more are reserved for the connection, or until the connection is broken.
     pub(crate) async fn wait_for_memory(&self, bytes: usize) {
         if self.may_hold(bytes) {
             return;
@@ -95,13 +96,13 @@ impl Connection {
         }
     }
 
-    /// Sets the bytes reserved for a part of a write.
+    /// Sets the memory reserved for a part of a long write.
     pub(crate) fn hold_part(&self, bytes: usize) {
         self.part_bytes.set(bytes);
         self.account();
     }
 
-    /// Grows the receive buffer if that saves receives and memory is available.
+    /// Grows the receive buffer if that reduces the number of receives and if memory is available.
     pub(crate) fn grow(&self, input: &mut Input) {
         if input.is_short() && self.grant.take_large_input() {
             input.grow();
@@ -133,13 +134,13 @@ impl Connection {
         self.pool_bytes.set(0);
     }
 
-    /// Marks the time until the result is dropped: this side waits for the client.
+    /// Records that the server waits for the client, until the result is dropped.
     pub(crate) fn awaits_client(&self) -> AwaitsClient {
         self.grant.awaits_client()
     }
 
-    /// Waits until this connection is to be evicted: its client holds memory that others wait for,
-    /// and makes no progress.
+    /// Waits until this connection must be evicted, because its client holds memory for which
+    /// others wait and makes no progress.
     pub(crate) async fn evicted(&self) {
         self.grant.evicted().await;
     }

@@ -139,7 +139,7 @@ fn read_only_export_refuses_writes() {
     let negotiated = Negotiated { read_only: true, ..TERMS };
     for kind in [1, 4, 6] {
         assert_eq!(refused(&negotiated, 0, kind, 0, 512).0, 1, "{kind}");
-        // Also with an invalid range: the read-only error has priority.
+        // The read-only error also has priority over the error of an invalid range.
         assert_eq!(refused(&negotiated, 0, kind, 1, 512).0, 1, "{kind}");
     }
     for kind in [0, 5, 7] {

@@ -301,7 +301,7 @@ fn half_sent_writes_are_dropped_if_others_need_memory() {
     within_budget(&setup, limit, || {
         let half = vec![1; 300 << 10];
         let mut stalled: Vec<Client> = Vec::new();
-        // As many as fit into the budget, which then becomes free all at once.
+        // Send as many requests as fit into the budget, which then becomes free all at once.
         for n in 0..4 {
             let mut client = setup.client("fast");
             // Whole blocks and partial ones; one part and many.

@@ -27,7 +27,7 @@ const NEWEST: f64 = 0.5;
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,
-    /// Kernel thread id; 0 until the worker runs.
+    /// Kernel thread id of the worker; 0 until the worker runs.
     thread: AtomicI32,
     /// Number of the current span.
     span: AtomicU32,
@@ -74,7 +74,7 @@ pub(crate) struct Balancer {
 struct Worker {
     load: Arc<Load>,
     times: Option<Times>,
-    /// Available part of a core, as a moving average.
+    /// Part of a core that the worker uses or could use, as a moving average.
     capacity: f64,
 }
 
@@ -88,7 +88,7 @@ struct Times {
 /// Load of one worker over a span.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// Available part of a core: used or idle.
+    /// Part of a core that the worker used or left idle, so that it was available to it.
     capacity: f64,
     is_busy: bool,
     /// Sessions with a request in the span.
@@ -109,7 +109,7 @@ impl Balancer {
         is_needed.then(|| BALANCE_SPAN.saturating_sub(self.last.elapsed()))
     }
 
-    /// Decides on a move, if a span has ended.
+    /// Decides on a move of sessions, if a span has ended.
     pub(crate) fn look(&mut self) -> Option<Move> {
         if !self.rest()?.is_zero() {
             return None;
@@ -118,7 +118,7 @@ impl Balancer {
         self.last = Instant::now();
         let shares = self.workers.iter_mut().map(|worker| worker.share(span));
         let shares: Vec<Option<Share>> = shares.collect();
-        // A span interrupted by a pause does not show the current load.
+        // After a span that a pause interrupted, the samples do not show the current load.
         if span > 2 * BALANCE_SPAN {
             return None;
         }
@@ -141,7 +141,7 @@ impl Worker {
     }
 }
 
-/// Reads `/proc/self/task/THREAD/schedstat`; `None` if the kernel does not count.
+/// Reads `/proc/self/task/THREAD/schedstat`; `None` if the kernel does not keep these statistics.
 fn times(thread: i32) -> Option<Times> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
@@ -149,8 +149,8 @@ fn times(thread: i32) -> Option<Times> {
     Some(Times { ran: next()?, waited: next()? })
 }
 
-/// Chooses a move from the busy worker whose sessions get the least CPU time to the worker where
-/// they would get the most.
+/// Chooses a move of sessions: from the busy worker whose sessions get the least CPU time to the
+/// worker where they would get the most.
 fn decide(shares: &[Share]) -> Option<Move> {
     let each = |capacity: f64, active: usize| capacity / active as f64;
     let (from, giver) =

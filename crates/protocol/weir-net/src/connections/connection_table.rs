@@ -65,7 +65,7 @@ pub struct Place {
     phase: AtomicU8,
     /// Time of the client's last transfer, counted from `began`.
     active_ms: AtomicU64,
-    /// Whether idle sessions of its protocol can be evicted.
+    /// Whether the protocol allows the eviction of idle sessions.
     may_idle_out: bool,
     is_busy: AtomicBool,
     is_leaving: AtomicBool,
@@ -128,7 +128,8 @@ impl Place {
         self.began.elapsed().saturating_sub(active)
     }
 
-    /// Eviction class, if the connection can be evicted now; the smallest class is evicted first.
+    /// Eviction class of the connection; `None` if it cannot be evicted now. Connections of the
+    /// smallest class are evicted first.
     fn gives_way(&self) -> Option<Phase> {
         if self.is_busy.load(Ordering::Relaxed) {
             return None;
@@ -142,7 +143,7 @@ impl Place {
         }
     }
 
-    /// Checks again that the connection can be evicted, before its worker closes it.
+    /// Checks again, before the worker closes the connection, that it can be evicted.
     pub(crate) fn still_evictable(&self) -> bool {
         let gives_way = self.gives_way().is_some();
         self.is_leaving.store(gives_way, Ordering::Relaxed);

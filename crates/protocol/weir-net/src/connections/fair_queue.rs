@@ -28,7 +28,7 @@ pub struct FairQueue {
 
 #[derive(Default)]
 struct WaitQueue {
-    /// In FIFO order.
+    /// Clients with a permit or waiting for one, in FIFO order.
     clients: Vec<Client>,
     next: u64,
 }

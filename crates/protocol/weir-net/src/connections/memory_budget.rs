@@ -12,8 +12,8 @@
 //!
 //! Memory can also wait for a client: for replies that it does not read, or for a payload that it
 //! does not complete. While others wait, a client must transfer a part of its memory in each
-//! [`STALL_CHECK`], or its connection is evicted ([`MemoryGrant::evicted`]). A connection that
-//! waits for the storage is never evicted.
+//! [`STALL_CHECK`], or its connection is evicted ([`MemoryGrant::evicted`]). A connection that waits for
+//! the storage is never evicted.
 //!
 //! Invariants:
 //! - requested and held bytes never exceed the budget, unless one connection alone has all of it;
@@ -33,20 +33,22 @@ use crate::limits::{
     INPUT_BYTES, KEEP_BYTES_MAX, STALL_CHECK, STALL_FRACTION, STALL_POLL_INTERVAL,
 };
 
-/// Divisor: the part of the budget for large receive buffers, in addition to the budget.
+/// Memory for large receive buffers, in addition to the budget, as a part of the budget (a
+/// divisor).
 const LARGE_INPUTS: usize = 8;
-/// Divisor: the part of the budget that idle connections keep, divided among all connections.
+/// Part of the budget (a divisor) that idle connections may keep, divided equally among all
+/// connections.
 const KEPT: usize = 16;
 
 /// Guaranteed memory of each connection: an equal part of `total_bytes`, within `least_bytes` and
 /// `most_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// Minimum, even at the connection limit.
+    /// Minimum for each connection, even at the connection limit.
     pub least_bytes: usize,
-    /// Maximum, even for a single connection.
+    /// Maximum for each connection, even if there is only one.
     pub most_bytes: usize,
-    /// Sum over all connections, unless their number times the minimum is more.
+    /// Sum over all connections. The sum is larger if the minimum for each connection requires it.
     pub total_bytes: usize,
 }
 
@@ -61,7 +63,7 @@ impl From<usize> for Own {
 pub struct Budget {
     limit_bytes: usize,
     own: Own,
-    /// Copy of the value in `line`, readable without the lock.
+    /// Copy of `used_bytes` in `line`, readable without the lock.
     used_bytes: AtomicUsize,
     shares: AtomicUsize,
     /// Number of connections with a large receive buffer.
@@ -78,13 +80,13 @@ struct WaitQueue {
     looked: Option<Instant>,
 }
 
-/// Account of one connection; changed under the lock of `line`.
+/// Memory account of one connection; changed only under the lock of `line`.
 #[derive(Default)]
 struct Account {
-    /// Budget bytes that the connection holds or may use now, without unclaimed grants.
+    /// Bytes that the connection holds, or may now use, without grants that it has not claimed yet.
     charged_bytes: AtomicUsize,
     wanted_bytes: AtomicUsize,
-    /// Whether the connection is in the queue, or has an unclaimed grant.
+    /// Whether the connection is in the queue, or has a grant that it has not claimed yet.
     is_waiting: AtomicBool,
     granted_bytes: AtomicUsize,
     /// Whether the connection reads requests while it waits for memory.
@@ -92,7 +94,7 @@ struct Account {
     wake: Notify,
     /// Number of sends and receives that wait for the client.
     awaits_client: AtomicUsize,
-    /// Bytes transferred over the socket, wrapping.
+    /// Bytes transferred over the socket so far; the number wraps.
     moved_bytes: AtomicUsize,
     /// Start of the current stall interval, and `moved_bytes` at that time.
     stall: Mutex<Option<(Instant, usize)>>,
@@ -118,7 +120,8 @@ impl Budget {
         let account = Arc::<Account>::default();
         let mut line = self.line.lock();
         let count = self.shares.fetch_add(1, Ordering::Relaxed);
-        // Purge occasionally, so that the list has at most twice as many entries as connections.
+        // Remove closed accounts occasionally, so that the list has at most twice as many entries
+        // as there are connections.
         if line.accounts.len() > 2 * count + 16 {
             line.accounts.retain(|account| account.strong_count() > 0);
         }
@@ -133,7 +136,8 @@ impl Budget {
     }
 
     /// Bytes above the limit. They come from a request larger than the budget, which runs alone,
-    /// from unsolicited data, and from guaranteed memory taken while there were fewer connections.
+    /// from unsolicited data, and from guaranteed memory that connections took while there were
+    /// fewer of them.
     pub fn excess_bytes(&self) -> usize {
         self.used_bytes().saturating_sub(self.limit_bytes)
     }
@@ -192,8 +196,8 @@ pub struct MemoryGrant {
 
 impl MemoryGrant {
     /// Requests `more_bytes` in addition to `held_bytes`. If it returns true, the bytes are
-    /// reserved until the next [`MemoryGrant::hold`]. Otherwise the connection waits in the queue;
-    /// once [`MemoryGrant::turn`] returns, the caller calls this again.
+    /// reserved until the next [`MemoryGrant::hold`]. Otherwise the connection waits in the queue; once
+    /// [`MemoryGrant::turn`] returns, the caller calls this again.
     pub fn ask(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         if held_bytes.saturating_add(more_bytes) <= own {
@@ -239,7 +243,8 @@ impl MemoryGrant {
         }
     }
 
-    /// Cancels a request that waits, or returns its unclaimed grant.
+    /// Cancels the connection's waiting request for memory, or returns its grant if that was not
+    /// claimed yet.
     pub fn cancel(&self) {
         if !self.account.is_waiting.load(Ordering::Relaxed) {
             return;
@@ -309,7 +314,7 @@ impl MemoryGrant {
         (self.budget.limit_bytes / KEPT / shares).min(KEEP_BYTES_MAX).max(self.budget.own_bytes())
     }
 
-    /// Returns once a requested grant is available, or after [`MemoryGrant::nudge`].
+    /// Returns once the requested memory is granted, or after [`MemoryGrant::nudge`].
     pub async fn turn(&self) {
         self.account.wake.notified().await;
     }
@@ -325,9 +330,9 @@ impl MemoryGrant {
         AwaitsClient(Arc::clone(&self.account))
     }
 
-    /// Records that the connection reads requests even while it waits for memory. A client that
-    /// transfers nothing meanwhile then stalls by its own fault, and can be evicted while it waits
-    /// in the queue.
+    /// Records that the connection reads requests even while it waits for memory. If its client
+    /// transfers nothing during such a wait, the client itself causes the stall, so it can be
+    /// evicted while it waits in the queue.
     pub fn hears_client(&self) {
         self.account.hears_client.store(true, Ordering::Relaxed);
     }
@@ -337,8 +342,8 @@ impl MemoryGrant {
         self.account.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Evicts clients that hold memory needed by this connection and transfer too little of it. A
-    /// waiting connection calls this repeatedly.
+    /// Evicts clients that hold memory for which this connection waits and that transfer too little
+    /// of it. A waiting connection calls this repeatedly.
     pub fn end_stalls(&self) {
         let mut line = self.budget.line.lock();
         let now = Instant::now();
@@ -370,7 +375,7 @@ impl MemoryGrant {
         self.account.is_evicted.load(Ordering::Acquire)
     }
 
-    /// Moves the grant to the charged bytes. The caller holds the lock of `line`.
+    /// Adds the grant to the bytes charged to the connection. The caller holds the lock of `line`.
     fn take_granted(&self) -> usize {
         let granted = self.account.granted_bytes.swap(0, Ordering::Relaxed);
         self.account.charged_bytes.fetch_add(granted, Ordering::Relaxed);
@@ -450,7 +455,8 @@ mod tests {
         assert_eq!(budget.used_bytes(), 0);
     }
 
-    /// Requests `part` bytes until refused; returns the number of bytes granted.
+    /// Requests `part` bytes again and again until a request is refused; returns the number of
+    /// bytes granted.
     fn take_all(grant: &MemoryGrant, part: usize) -> usize {
         let mut held = OWN;
         while grant.ask(held, part) {
@@ -469,7 +475,7 @@ mod tests {
         let late = budget.grant();
         assert!(late.ask(OWN, 100), "who has nothing yet is let in past those that wait");
         late.hold(OWN + 100);
-        // The greedy connections wait because of their own memory.
+        // The connections that hold much memory wait only because of their own memory.
         greedy[0].hold(OWN);
         assert!(!greedy[1].ask(OWN + 300, 500));
         assert!(budget.used_bytes() <= 1200);

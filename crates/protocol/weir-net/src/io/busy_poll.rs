@@ -24,7 +24,7 @@ pub struct BusyPoll {
     fair_queue: Cell<u32>,
     asleep: Cell<Turnaround>,
     awake: Cell<Turnaround>,
-    /// Start of the current wait, and whether it polls.
+    /// Start of the current wait, and whether the wait polls.
     waiting: Cell<Option<(Instant, bool)>>,
 }
 
@@ -33,7 +33,8 @@ pub struct BusyPoll {
 struct Turnaround(Duration);
 
 impl Turnaround {
-    /// Cap samples: long client pauses do not measure wake-up cost.
+    /// Upper bound of a sample: a longer wait is a pause of the client and says nothing about
+    /// wake-up cost.
     const MAX: Duration = Duration::from_millis(1);
 
     fn add(self, took: Duration) -> Self {

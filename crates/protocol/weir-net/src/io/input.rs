@@ -11,7 +11,7 @@
 
 use crate::limits::{INPUT_BYTES, INPUT_BYTES_MIN, KEEP_BYTES_MAX};
 
-/// A receive of a longer message contains no part of the next message.
+/// Message length above which a receive contains no part of the next message.
 const ALONE_BYTES: usize = 64 << 10;
 
 /// Received bytes that are not yet consumed.
@@ -55,27 +55,27 @@ impl Input {
         }
     }
 
-    /// Memory size while the messages are small.
+    /// Size of the buffer while the messages are small.
     pub const fn room(&self) -> usize {
         self.room
     }
 
-    /// Current memory size.
+    /// Present size of the buffer.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity().max(self.room)
     }
 
-    /// Whether a larger buffer would save receives, because the last one filled it.
+    /// Whether a larger buffer would need fewer receives, because the last receive filled this one.
     pub const fn is_short(&self) -> bool {
         self.is_filled && self.room < INPUT_BYTES
     }
 
-    /// Grows to the buffer size of a busy connection.
+    /// Sets the buffer size for a busy connection.
     pub const fn grow(&mut self) {
         self.room = INPUT_BYTES;
     }
 
-    /// Shrinks to the buffer size of an idle connection.
+    /// Sets the buffer size for an idle connection.
     pub fn shrink(&mut self) {
         self.room = INPUT_BYTES_MIN;
         if self.bytes.capacity() > INPUT_BYTES_MIN {
@@ -85,8 +85,8 @@ impl Input {
         }
     }
 
-    /// Makes room for a message of `need` bytes whose beginning is pending. Returns the buffer
-    /// offset of the next receive, and how many bytes it may take.
+    /// Makes room for a message of `need` bytes of which the beginning is pending. Returns the
+    /// buffer offset of the next receive, and the number of bytes that the receive may take.
     pub fn make_room(&mut self, need: usize) -> (usize, usize) {
         assert!(need <= self.message_bytes_max, "message lengths are checked before room is made");
         if self.bytes.is_empty() && self.bytes.capacity() > KEEP_BYTES_MAX && need <= INPUT_BYTES {

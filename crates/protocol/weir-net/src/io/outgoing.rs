@@ -25,7 +25,7 @@ pub struct Outgoing {
     pub head: OutBuf,
     /// Blocks to send without copying: after all of `head`, except as [`Outgoing::cut`] specifies.
     pub blocks: Vec<Block>,
-    /// In ascending order.
+    /// Positions at which blocks are inserted, ascending.
     cuts: Vec<Cut>,
 }
 
@@ -82,12 +82,12 @@ impl Outgoing {
         self.cuts.push(Cut { head_bytes: self.head.len(), blocks });
     }
 
-    /// Total number of bytes.
+    /// Total number of bytes to send.
     pub fn len_bytes(&self) -> usize {
         self.head.len() + self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Memory size.
+    /// Memory that the message takes.
     pub fn room_bytes(&self) -> usize {
         self.head.room() + self.blocks.len() * BLOCK_BYTES
     }
@@ -128,7 +128,7 @@ impl Outgoing {
         BufResult(Ok(()), outgoing)
     }
 
-    /// Waits until the socket accepts bytes, and sends as many.
+    /// Waits until the socket accepts bytes, then sends as many as it accepts.
     async fn send_from<S: Socket>(self, socket: &mut S, sent: usize) -> BufResult<usize, Self> {
         if self.blocks.is_empty() {
             let BufResult(result, rest) = socket.write(SendBuf(self.head).slice(sent..)).await;

@@ -30,7 +30,7 @@ impl Signal {
         self.set.get()
     }
 
-    /// Returns once notified.
+    /// Waits until [`Signal::notify`] was called.
     pub async fn wait(&self) {
         poll_fn(|context| {
             if self.set.replace(false) {

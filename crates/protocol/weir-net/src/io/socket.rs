@@ -24,10 +24,12 @@ use crate::io::signal::Signal;
 
 /// Connected stream socket; clones share it.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {
-    /// True if bytes travel unencrypted, so that they may be sent directly on the descriptor.
+    /// True if the connection is not encrypted, so that bytes may be sent directly on the
+    /// descriptor.
     const IS_PLAIN: bool = true;
 
-    /// Sends the protocol's end-of-data message to the client, if there is one (TLS close_notify).
+    /// Sends the end-of-data message of the transport to the client, if the transport has one (TLS
+    /// close_notify).
     fn say_end(&mut self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
@@ -44,10 +46,10 @@ pub struct Watch {
     /// Last span in which the session had a request.
     active_in: Cell<Option<u32>>,
     stopping: Cell<bool>,
-    /// Worker to move to.
+    /// Worker to which the session shall move.
     moves_to: Cell<Option<usize>>,
     user_of: RefCell<Option<UserOf>>,
-    /// Address of the client, over TCP.
+    /// IP address of the client; `None` for a unix socket.
     address: Option<IpAddr>,
     cut_off: Rc<CutOff>,
 }
@@ -68,7 +70,7 @@ impl CutOff {
     }
 }
 
-/// Export or target that a session uses, and the start of the use.
+/// Export or target that a session uses, and the time at which the session began to use it.
 #[derive(Clone)]
 pub(crate) struct UserOf {
     pub(crate) name: String,
@@ -102,7 +104,7 @@ impl Watch {
         }
     }
 
-    /// Records the end of the handshake or login. Before it, the connection can be evicted.
+    /// Records the end of the handshake or login. Until then, the connection can be evicted.
     pub fn end_handshake(&self) {
         self.place.end_handshake();
     }
@@ -135,7 +137,7 @@ impl Watch {
         self.moves_to.get().is_some()
     }
 
-    /// Cancels the move, because the session cannot move now.
+    /// Cancels the move of the session, because it cannot move now.
     pub fn stay(&self) {
         self.moves_to.set(None);
     }
@@ -145,7 +147,7 @@ impl Watch {
     }
 
     /// Asks the session to accept no more requests. The caller must also end a running receive, by
-    /// shutting down the socket's reading side.
+    /// shutting down the reading side of the socket.
     pub fn stop(&self) {
         self.stopping.set(true);
     }
@@ -162,7 +164,7 @@ impl Watch {
         self.cut_off.signal.notify();
     }
 
-    /// The order to end immediately.
+    /// Returns the order to end the session immediately, for a task that waits for it.
     pub fn until_cut_off(&self) -> Rc<CutOff> {
         Rc::clone(&self.cut_off)
     }

@@ -33,8 +33,8 @@ use crate::limits::{TLS_END_LIMIT, TLS_RECEIVE_BYTES, TLS_SEND_BYTES};
 pub struct TlsSocket<S> {
     socket: S,
     session: Rc<RefCell<ServerConnection>>,
-    /// Received encrypted bytes, and how many of them the session has processed. Only the clone
-    /// that reads has any.
+    /// Received encrypted bytes, and how many of them the session has processed. Only the clone of
+    /// the socket that reads has any.
     received: Vec<u8>,
     taken: usize,
 }
@@ -70,7 +70,7 @@ impl<S: Socket> TlsSocket<S> {
             }
             while tls.has_received() && tls.session.borrow().is_handshaking() {
                 let fed = tls.feed();
-                // Sends the response, or after an error the alert for the client.
+                // This sends the response or, after an error, the alert for the client.
                 let sent = tls.send_records().await;
                 fed.and(sent)?;
             }
@@ -149,8 +149,8 @@ impl<S: Socket> AsyncRead for TlsSocket<S> {
             let more = if self.has_received() {
                 self.feed().map(|()| true)
             } else {
-                // Accept an end without close_notify: the protocol's messages contain their own
-                // length.
+                // Accept the end of the stream without close_notify: messages of the protocol
+                // contain their own length.
                 self.receive().await.map(|count| count > 0)
             };
             match more {
@@ -196,7 +196,7 @@ impl<S: Socket> Socket for TlsSocket<S> {
 
     async fn say_end(&mut self) {
         self.session.borrow_mut().send_close_notify();
-        // Best effort: a stalled or closed client gets no close_notify.
+        // Try to send close_notify, but ignore a failure: the client may be stalled or gone.
         drop(compio::time::timeout(TLS_END_LIMIT, self.send_records()).await);
     }
 }

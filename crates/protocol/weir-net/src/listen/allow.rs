@@ -54,7 +54,7 @@ impl AllowList {
         entries.into_iter().map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Every entry in its printed form.
+    /// Entries of the list, each in its printed form.
     pub fn entries(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }
@@ -132,7 +132,7 @@ impl FromStr for Network {
         let bits = match bits {
             None => bits_max,
             Some(bits) => match bits.parse::<u8>() {
-                // `parse` accepts a sign.
+                // Refuse a sign before the number, which `parse` would accept.
                 Ok(number) if number <= bits_max && !bits.starts_with('+') => number,
                 _ => return Err(bad(&format!("after / comes a number from 0 to {bits_max}"))),
             },
@@ -152,7 +152,8 @@ impl FromStr for Network {
             }
         };
         if first != address {
-            // Usually a mistake: the user meant one host, or another prefix length.
+            // Bits after the prefix are usually a mistake: the user meant one host, or another
+            // prefix length.
             return Err(bad(&format!("write {first}/{bits} for the network, or {address}")));
         }
         Ok(Self { address, bits })

@@ -88,7 +88,7 @@ pub struct Clients {
 /// Accepted connection.
 pub(crate) enum Incoming {
     Client(Accepted, Peer),
-    /// Closed already, because its address is not on the allow list.
+    /// The connection is closed already, because the client's address is not on the allow list.
     Stranger(SocketAddr),
 }
 
@@ -99,9 +99,9 @@ pub struct Peer {
     pub name: String,
     /// Local address that the client connected to.
     pub local: Address,
-    /// Address of the client, over TCP.
+    /// IP address of the client; `None` for a unix socket.
     pub address: Option<IpAddr>,
-    /// Peer to which the connection is counted.
+    /// Key under which the connection is counted for the limits of each peer.
     pub key: PeerKey,
 }
 

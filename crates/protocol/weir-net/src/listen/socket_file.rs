@@ -6,7 +6,7 @@
 //! - other users can never reach the socket, not even briefly: it gets its group and mode before it
 //!   listens;
 //! - mode and group are set on the created socket through a descriptor, so that a link that
-//!   replaces it meanwhile is not followed;
+//!   replaces it in between is not followed;
 //! - the socket is in a directory where no other user can replace it;
 //! - a socket on which a process answers is never replaced, and only sockets are removed.
 
@@ -23,7 +23,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::error::ServeError;
 use crate::limits::ACCEPT_QUEUE;
 
-/// Permission bits that let the group and other users create files in a directory.
+/// Permission bits with which the group and other users can create files in a directory.
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
@@ -133,9 +133,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        // Its server removed it in the meantime.
+        // The server of the socket removed it in the meantime.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // A server answered, or may still answer: keep the socket.
+        // A server answered, or may still answer: keep its socket.
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         Err(error) => Err(error),
     }

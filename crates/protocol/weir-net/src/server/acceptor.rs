@@ -90,7 +90,7 @@ impl<T> Acceptor<T> {
         }
     }
 
-    /// Orders a move of sessions, if one is due.
+    /// Orders a move of sessions between workers, if the balancer decides on one.
     fn balance(&mut self) {
         let found = self.balancer.as_mut().and_then(Balancer::look);
         let Some(Move { from, to, count }) = found else { return };
@@ -130,7 +130,7 @@ impl<T> Acceptor<T> {
 
     fn hand_over(&self, accepted: Accepted, peer: Peer) {
         let connections = |(_, load): &WorkerHandle<T>| load.connections.load(Ordering::Relaxed);
-        // Moving sessions may make the choice off by one, which is harmless.
+        // Sessions that are moving may make the choice off by one, which is harmless.
         let fewest = || {
             let ways = self.ways.iter().enumerate();
             ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)

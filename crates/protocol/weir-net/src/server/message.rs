@@ -24,10 +24,10 @@ pub(crate) static LOST: LogLimiter<&str> = LogLimiter::new(LINES_INTERVAL);
 /// Message to a worker from the acceptor, the handle or another worker; `T` is a parked session.
 pub(crate) enum Message<T> {
     Connection(Box<NewConnection<T>>),
-    /// Ends the connections that used this export or target name at this time. With a list, TCP
-    /// clients whose address is on it and all clients of unix sockets stay.
+    /// Ends the connections that used the export or target of this name at this time. With a list,
+    /// TCP clients whose address is on it and all clients of unix sockets stay connected.
     Disconnect(String, Option<AllowList>, Instant),
-    /// Closes an inactive connection to make room for another.
+    /// Closes an inactive connection to free its slot for a new connection.
     GiveWay(Arc<Place>),
     /// Moves `count` sessions to another worker, which exists.
     Give {

@@ -22,7 +22,7 @@ pub trait Protocol: Send + Sync + 'static {
     const MOVES: bool;
 
     /// Whether a new connection can evict a session that has been idle for long, if no slot is
-    /// free. Its clients must be able to reconnect.
+    /// free. Clients of the protocol must then be able to reconnect.
     const IDLE_GIVES_WAY: bool;
 
     /// Short name in lower case for thread names and log lines.

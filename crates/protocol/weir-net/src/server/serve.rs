@@ -25,7 +25,7 @@ use crate::server::worker::Worker;
 pub struct ServerHandle<P: Protocol> {
     addresses: Vec<Address>,
     ways: Arc<[WorkerHandle<P::Parked>]>,
-    /// Dropping it wakes and ends the acceptor.
+    /// Other end of the acceptor's stop socket: dropping it wakes and ends the acceptor.
     stop_acceptor: Option<std::os::unix::net::UnixStream>,
     acceptor: Option<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -108,7 +108,7 @@ impl<P: Protocol> ServerHandle<P> {
         self.disconnect_others(name, None);
     }
 
-    /// As [`Self::disconnect`], except clients with an address in `kept` and clients of unix
+    /// As [`Self::disconnect`], but keeps clients with an address in `kept` and clients of unix
     /// sockets. Only for protocols whose sessions do not move.
     pub fn disconnect_all_but(&self, name: &str, kept: &AllowList) {
         self.disconnect_others(name, Some(kept));
@@ -123,7 +123,7 @@ impl<P: Protocol> ServerHandle<P> {
     }
 
     /// Moves `count` active sessions from one worker to another, both counted from 0. Returns
-    /// without waiting. The server calls the same move when a worker lacks CPU time.
+    /// without waiting. The server moves sessions in the same way when a worker lacks CPU time.
     pub fn move_sessions(&self, from: usize, to: usize, count: usize) {
         if let (Some((sender, _)), Some(_)) = (self.ways.get(from), self.ways.get(to)) {
             drop(sender.send(Message::Give { to, count }));

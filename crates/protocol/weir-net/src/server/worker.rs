@@ -45,7 +45,7 @@ pub(crate) struct Worker<P: Protocol> {
     state: ServerState<P::Error>,
 }
 
-/// Connection in the worker's table: the means to end it.
+/// Entry of a connection in the worker's table, with the means to end the connection.
 struct Entry {
     watch: Rc<Watch>,
     shut: Box<dyn Fn(Shutdown)>,
@@ -54,7 +54,7 @@ struct Entry {
 /// The connections of one worker.
 #[derive(Default)]
 struct Connections {
-    /// In order of arrival.
+    /// Connections in the order of their arrival.
     entries: RefCell<BTreeMap<u64, Entry>>,
     next: Cell<u64>,
     gone: Signal,
@@ -192,7 +192,7 @@ impl<P: Protocol> Worker<P> {
                         let way = watch.moves_to().and_then(|to| ways.get(to));
                         let way = way.expect("a session is parked for a worker that was asked for");
                         let user_of = watch.user_of();
-                        // A moving connection keeps its slot.
+                        // A connection that moves keeps its slot.
                         let place = entered.place.take().expect("taken once");
                         let arrival = NewConnection { socket, peer, user_of, parked, place };
                         send(way, arrival, &state.table);
@@ -217,12 +217,13 @@ impl<P: Protocol> Worker<P> {
     }
 }
 
-/// Entry of a connection in the worker's table; removes it on drop, however the session ends.
+/// Entry of a connection in the worker's table; dropping this value removes the entry, however the
+/// session ends.
 struct Entered {
     id: u64,
     connections: Rc<Connections>,
     load: Arc<Load>,
-    /// `None` once the slot moves with the session to another worker.
+    /// Slot of the connection; `None` once the slot moves to another worker with the session.
     place: Option<Arc<Place>>,
     table: Arc<ConnectionTable>,
 }
@@ -254,7 +255,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connection with this slot, if it is still inactive.
+    /// Closes the connection that has this slot, if it is still inactive.
     fn close_idle(&self, place: &Arc<Place>) {
         let entries = self.entries.borrow();
         let found = entries.values().find(|entry| Arc::ptr_eq(entry.watch.place(), place));
@@ -266,15 +267,15 @@ impl Connections {
         }
     }
 
-    /// Asks up to `count` active sessions to move to another worker, the oldest first, because they
-    /// gain from the move.
+    /// Asks up to `count` active sessions to move to another worker, the oldest first. Only active
+    /// sessions gain from a move.
     fn give(&self, to: usize, count: usize) {
         let entries = self.entries.borrow();
         let active = entries.values().filter(|entry| entry.watch.was_active());
         active.take(count).for_each(|entry| entry.watch.move_to(to));
     }
 
-    /// Ends all connections, whatever they wait for.
+    /// Ends all connections, even if they wait for memory or for their client.
     fn cut_off(&self) {
         for entry in self.entries.borrow().values() {
             entry.watch.cut_off();

@@ -54,8 +54,8 @@ pub enum Attribute {
 pub struct Command<'a> {
     /// Addressed logical unit.
     pub lun: Lun,
-    /// Command descriptor block as received: 16 bytes, or up to 260 with an extended CDB. A shorter
-    /// command uses the first bytes.
+    /// Command descriptor block (CDB) as received: 16 bytes, or up to 260 for an extended CDB. A
+    /// command with a shorter CDB uses only its first bytes.
     pub cdb: &'a [u8],
     /// Data-Out Buffer; may be shorter or longer than the command requires.
     pub data_out: &'a [u8],

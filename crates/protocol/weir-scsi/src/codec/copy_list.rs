@@ -36,7 +36,7 @@ pub(crate) enum SegmentKind {
 
 /// Decoded parameter list of EXTENDED COPY.
 pub(crate) struct CopyList {
-    /// List identifier; `None` if the initiator wants no stored copy result.
+    /// List identifier; `None` if the initiator does not want the target to store a copy result.
     pub(crate) list: Option<u8>,
     pub(crate) targets: Vec<CopyTarget>,
     pub(crate) segments: Vec<Segment>,

@@ -14,15 +14,16 @@ use crate::fields::{be16, be24, be32, be64, byte};
 /// Access that a command needs while another nexus holds a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Allowed under every reservation.
+    /// The command is allowed under every reservation.
     Always,
-    /// Allowed under every persistent reservation, but conflicts with an SPC-2 reservation.
+    /// The command is allowed under every persistent reservation, but conflicts with an SPC-2
+    /// reservation.
     Persistent,
-    /// Needs read access.
+    /// The command needs read access.
     Read,
-    /// Needs write access.
+    /// The command needs write access.
     Write,
-    /// Manages reservations and checks them itself.
+    /// Command that manages reservations. It checks for reservation conflicts itself.
     Reservation,
 }
 

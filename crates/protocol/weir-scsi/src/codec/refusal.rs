@@ -28,7 +28,7 @@ impl From<Sense> for Refusal {
 }
 
 impl From<ExportError> for Refusal {
-    /// Maps a storage error to sense data or a status; every error kind has its code.
+    /// Maps a storage error to sense data or a status. Each error kind has its own code.
     fn from(error: ExportError) -> Self {
         let sense = match error.kind() {
             ErrorKind::Busy => return Self::Status(Status::Busy),

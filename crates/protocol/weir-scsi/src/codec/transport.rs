@@ -23,7 +23,8 @@ pub struct Completion {
     pub status: Status,
     /// Sense data; with `CheckCondition` only.
     pub sense: Option<Sense>,
-    /// Data-Out bytes that the command requires. The transport computes the residual count from it.
+    /// Data-Out bytes that the command requires. The transport computes the residual count from
+    /// this number.
     pub wanted_bytes: u64,
 }
 
@@ -53,17 +54,17 @@ pub trait Nexus: Send {
         data_in: &'a mut OutBuf,
     ) -> LocalBoxFuture<'a, Completion>;
 
-    /// Upper bound of the bytes that a command that must wait appends to `data_in`, whatever data
-    /// length its initiator expects. It bounds the memory that the command holds.
+    /// Upper bound of the bytes that a waiting command appends to `data_in`, whatever data length
+    /// its initiator expects. The bound limits the memory that the command holds.
     fn answer_bytes(&self, command: &Command<'_>) -> usize;
 
     /// Performs a task management function. The transport ends the affected tasks of its own
     /// session; other sessions detect the abort through [`Nexus::aborts`].
     fn manage(&self, lun: Lun, function: Management) -> TaskManagementResponse;
 
-    /// Counter of the aborts of this nexus's tasks on a logical unit by another nexus (reset,
-    /// PREEMPT AND ABORT). If the counter has increased since the transport accepted a command, the
-    /// transport sends no response to it, or `TaskAborted` if TAS is set.
+    /// Number of times that another nexus aborted the tasks of this nexus on a logical unit (reset,
+    /// PREEMPT AND ABORT). If the number has increased since the transport accepted a command, the
+    /// transport sends no response to that command, or `TaskAborted` if TAS is set.
     fn aborts(&self, lun: Lun) -> u64;
 
     /// Whether a task that another nexus aborted ends with `TaskAborted` (TAS, SPC-4 7.5.8).

@@ -84,14 +84,14 @@ pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
             Some(Ok(()))
         }
         Ok(false) => None,
-        // The search for the first unreadable block needs more reads.
+        // Wait: finding the first unreadable block needs more reads.
         Err(error) if error.kind() == ErrorKind::Data => None,
         Err(error) => Some(Err(error.into())),
     }
 }
 
-/// READ of `len_bytes` in whole blocks that are in memory, as handles. Returns false, with
-/// undefined contents of `blocks`, if that is impossible. [`read`] then finds and reports errors.
+/// READ of `len_bytes` as handles of whole blocks that are in memory. Returns false, with undefined
+/// contents of `blocks`, if that is impossible; [`read`] then reads the blocks and reports errors.
 pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>) -> bool {
     let Ok(range) = transfer_range(task) else { return false };
     let whole = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES as u64);
@@ -108,8 +108,8 @@ pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>
     true
 }
 
-/// READ. With FUA, first flushes earlier writes, so that no power cut can lose the data that it
-/// reads.
+/// READ. With FUA, first flushes earlier writes, so that a power cut cannot lose data that the
+/// command returned.
 pub(crate) async fn read(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let range = transfer_range(task)?;
     if range.is_empty() {
@@ -186,15 +186,15 @@ pub(crate) async fn synchronize_cache(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// PRE-FETCH. Ends with GOOD and never with CONDITION MET, because the cache reports only
-/// afterwards whether the blocks fit.
+/// PRE-FETCH. Ends with GOOD and never with CONDITION MET, because whether the blocks fit into the
+/// cache is known only afterwards.
 pub(crate) async fn prefetch(task: &Task<'_>) -> Outcome {
     let extent = extent(task.cdb);
     let mut range = task.unit.range(extent.lba, extent.blocks)?;
     if extent.blocks == 0 {
         range.end = task.unit.blocks() * task.unit.block();
     }
-    // Bounds the bytes that one command reads into the cache.
+    // Limit the bytes that one command reads into the cache.
     range.end = range.end.min(range.start + 16 * PIECE_BYTES);
     if !range.is_empty() {
         task.unit.medium.cache(range.start, range.len_bytes()).await?;

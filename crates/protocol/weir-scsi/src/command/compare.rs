@@ -28,8 +28,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Checks the CDB and splits the Data-Out. Its length must be exact; otherwise the boundary
-    /// between compare data and write data is ambiguous.
+    /// Checks the CDB and splits the Data-Out. The length of the Data-Out must be exact; otherwise
+    /// the boundary between compare data and write data is ambiguous.
     fn new(task: &Task<'a>) -> Result<Self, Refusal> {
         check_protection(task.cdb)?;
         let blocks = byte(task.cdb, 13);

@@ -103,7 +103,7 @@ fn joined(
                 (from.end, to.end) = (behind.end, there.end);
                 count += 1;
             }
-            // The copy of that segment reports its error.
+            // The later copy of that segment reports its error.
             _ => break,
         }
     }

@@ -52,7 +52,7 @@ pub(crate) fn results(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
         _ => {
             let result = find_result(task, list)?;
             let details = failed_segment(task, &result);
-            // Failed segment details can be read once.
+            // An initiator can read failed segment details once, so remove the result.
             task.itl_nexus.copies.lock().results.retain(|known| known.list != list);
             details
         }
@@ -166,8 +166,8 @@ fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     let copied = result.progress.bytes.load(Ordering::Relaxed);
     let (ending, sense) = ending(task, result);
     let mut bytes = vec![0, 0, 0, 0, result.action, status, 0, 0];
-    // Estimated status update delay in milliseconds; FFFFFFFEh after the end, as nothing changes
-    // then.
+    // Estimated status update delay in milliseconds; FFFFFFFEh for an ended copy, whose status no
+    // longer changes.
     let delay: u32 = if result.ended.is_some() { 0xFFFF_FFFE } else { 1000 };
     bytes.extend(delay.to_be_bytes());
     bytes.extend([ending, sense.len() as u8, sense.len() as u8]);

@@ -51,7 +51,7 @@ pub(crate) fn absent(cdb: &[u8], out: &mut OutBuf) -> Result<(), Refusal> {
     // Peripheral qualifier 011b, device type 1Fh: this number can have no logical unit.
     let mut bytes = vec![0x7F, 0, 0x06, 0x12, 91, 0, 0, 0x02];
     bytes.extend(padded(VENDOR, 8));
-    // Product and revision are ASCII fields: without text they contain spaces (SPC-4 4.4.1).
+    // Product and revision are ASCII fields; an empty field contains spaces (SPC-4 4.4.1).
     bytes.extend(padded("", 16));
     bytes.extend(padded("", 4));
     bytes.resize(96, 0);

@@ -14,8 +14,9 @@ use crate::command::task::{Task, reply};
 use crate::fields::{be16, bit, byte};
 use crate::unit::logical_unit::Unit;
 
-/// Unit of the counts on the logical block provisioning page: 2 to this power of logical blocks.
-/// With 512-byte blocks that is a MiB, so that 32 bits suffice for every volume.
+/// Exponent of the unit in which the logical block provisioning page counts: 2 to this power of
+/// logical blocks. With 512-byte blocks the unit is a MiB, so that 32 bits suffice for every
+/// volume.
 pub(crate) const THRESHOLD_EXPONENT: u8 = 11;
 
 const SUPPORTED: u8 = 0x00;
@@ -37,7 +38,7 @@ pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let parameters = match code {
         SUPPORTED => vec![(0, CODES.to_vec())],
         PROVISIONING => provisioning(task.unit),
-        // No exception; no temperature.
+        // No informational exception is active, and no temperature is measured.
         EXCEPTIONS => vec![(0, vec![0, 0, 0x03, 4, 0, 0, 0, 0])],
         _ => return Err(invalid_cdb_bit(2, 5).into()),
     };

@@ -66,8 +66,8 @@ fn encode_as(settings: Settings, code: u8, values: Values) -> Vec<u8> {
         CONTROL => vec![
             // TST 001b: each I_T nexus has its own task set.
             fixed(0x20) | settings.flag(Settings::DESCRIPTOR_SENSE, D_SENSE),
-            // QUEUE ALGORITHM MODIFIER 1h: unrestricted reordering; an initiator that needs an
-            // order waits.
+            // QUEUE ALGORITHM MODIFIER 1h: unrestricted reordering. An initiator that needs an
+            // order waits for each command.
             fixed(0x10),
             settings.flag(Settings::WRITE_PROTECT, SWP),
             settings.flag(Settings::TELLS_ABORTED, TAS),
@@ -78,8 +78,8 @@ fn encode_as(settings: Settings, code: u8, values: Values) -> Vec<u8> {
             0,
             0,
         ],
-        // Read-write error recovery and informational exceptions control: only the failed command
-        // itself reports an error.
+        // The pages read-write error recovery and informational exceptions control: errors are
+        // reported only by the failed command itself.
         _ => vec![0; 10],
     };
     let mut bytes = vec![code, content.len() as u8];
@@ -168,16 +168,17 @@ pub(crate) fn select(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// MODE SELECT (6) and (10) with saving: saves the write cache setting before any parameter
+/// MODE SELECT (6) and (10) with saving. Saves the write cache setting before any parameter
 /// changes.
 pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
-    // SP is invalid without a store.
+    // SP is invalid if the unit has no store.
     let store = task.unit.store.as_ref().ok_or(invalid_cdb_bit(1, 0))?;
     let Some((before, after)) = wanted(task)? else { return Ok(()) };
     let mode = &task.unit.mode;
     let write_cache = after.has(Settings::WRITE_CACHE);
     if !write_cache && before.has(Settings::WRITE_CACHE) {
-        // All writes that completed before this must be durable once the cache is off for good.
+        // Once the write cache is off permanently, all writes that completed before must be
+        // durable.
         task.unit.medium.flush().await?;
     }
     store.save_write_cache(write_cache).await?;
@@ -210,7 +211,7 @@ fn change(task: &Task<'_>, before: Settings, after: Settings) {
     }
 }
 
-/// Settings after a parameter list.
+/// Settings that a parameter list selects.
 fn selected(
     unit: &Unit,
     list: &[u8],
@@ -268,7 +269,7 @@ fn check_descriptor(
     Ok(())
 }
 
-/// Applies one page. Bits that are not changeable must have their current values.
+/// Applies one page. In the page, bits that are not changeable must have their current values.
 fn apply(settings: Settings, here: &[u8], current: &[u8], at: u16) -> Result<Settings, Refusal> {
     let code = byte(here, 0) & 0x7F;
     let changeable = encode_as(Settings::ALL, code, Values::Changeable);

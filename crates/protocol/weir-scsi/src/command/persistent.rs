@@ -37,7 +37,8 @@ const SPEC_I_PT: u8 = 0x08;
 /// without an SPC-2 reservation (SPC-4 5.13.3).
 pub(crate) fn reserve(task: &Task<'_>) -> Outcome {
     if bit(task.cdb, 1, 0x1F) {
-        // Third-party and extent reservations.
+        // The command requests a third-party or extent reservation, which the target does not
+        // support.
         return Err(invalid_cdb(1).into());
     }
     let reservations = &task.unit.reservations;
@@ -211,8 +212,9 @@ fn tell(unit: &Unit, change: &Change) {
     }
 }
 
-/// Waits until the victims of PREEMPT have no write running. This cannot deadlock: the lock `turn`
-/// is already released, so the victims' commands wait for nothing that this command holds.
+/// Waits until the victims of PREEMPT have no write running. This cannot deadlock: the caller has
+/// already released the lock `turn`, so the victims' commands wait for nothing that this command
+/// holds.
 async fn end_tasks(task: &Task<'_>, change: &Change, aborts: bool) {
     let victims: Vec<_> = task
         .unit

@@ -45,7 +45,7 @@ pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {
     check_writable(task.unit)?;
     let is_bare = byte(cdb, 0) == 0x93 && bit(cdb, 1, 0x01);
     let pattern = if is_bare { &[] } else { task.data };
-    // Refuse more than one block too: the intent of the initiator is unclear.
+    // Refuse a pattern of several blocks too, because the intent of the initiator is unclear.
     if !is_bare && pattern.len() as u64 != task.unit.block() {
         return Err(DATA_LENGTH.into());
     }
@@ -156,8 +156,8 @@ struct Run {
     hole: bool,
 }
 
-/// Runs of blocks with one provisioning status, from `lba`. A block is deallocated only if all of
-/// it is a hole.
+/// Runs of blocks with the same provisioning status, from `lba` on. A block is deallocated only if
+/// all of it is a hole.
 async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<Vec<Run>, Refusal> {
     let block = task.unit.block();
     let (start, end) = (lba * block, capacity * block);
@@ -184,7 +184,7 @@ async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<V
         }
     }
     if runs.is_empty() {
-        // The medium returned only a hole shorter than a block.
+        // The medium returned only a hole that is shorter than a block.
         runs.push(Run { lba, blocks: 1, hole: false });
     }
     Ok(runs)

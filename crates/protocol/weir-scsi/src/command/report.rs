@@ -21,7 +21,7 @@ use crate::unit::nexus_state::{NexusState, luns_were_told};
 pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome {
     let numbers = match byte(cdb, 2) {
         0x00 | 0x02 => nexus.luns(),
-        // Well known logical units only: this target has none.
+        // The command requests only well known logical units; this target has none.
         0x01 => Vec::new(),
         _ => return Err(invalid_cdb(2).into()),
     };
@@ -33,7 +33,7 @@ pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome 
     Ok(())
 }
 
-/// REPORT TARGET PORT GROUPS: all groups are active/optimized.
+/// REPORT TARGET PORT GROUPS. All groups are in the state active/optimized.
 pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let is_extended = match byte(task.cdb, 1) >> 5 {
         0 => false,

@@ -40,7 +40,7 @@ use crate::unit::rod_tokens::{
 };
 use crate::unit::token_use::Use;
 
-/// ROD type: point in time copy - any. The token contains the type that was created.
+/// ROD type: point in time copy - any. The created token contains the type that the target chose.
 const ANY: u32 = 0x0080_FFFF;
 /// ROD type: block device zero (SBC-4 4.28.4).
 pub(crate) const ZEROS: u32 = 0xFFFF_0001;
@@ -54,7 +54,7 @@ const DEL_TKN: u8 = 0x02;
 
 /// Offset of the token in the parameter list of WRITE USING TOKEN.
 const TOKEN_AT: usize = 16;
-/// Offset of its range descriptors.
+/// Offset of the range descriptors in the parameter list of WRITE USING TOKEN.
 const WRITTEN_AT: usize = 536;
 /// Offset of the range descriptors in the parameter list of POPULATE TOKEN.
 const POPULATED_AT: usize = 16;
@@ -146,7 +146,7 @@ async fn populate(run: &CopyRun<'_>, task: &Task<'_>, request: Population) -> Ou
     let ranges = &task.unit.ranges;
     let steady: Vec<_> = request.ranges.iter().map(|&range| (range, Hold::Stable)).collect();
     let token = RodToken::new(&body(task, &request.ranges), request.ranges)?;
-    // Earlier writers finish before the token becomes valid; later writers cancel it.
+    // Writes that are running finish before the token becomes valid; later writes cancel it.
     let _held = ranges.all(&steady).await;
     run.check()?;
     ranges.tokens.publish(&token, request.timeout)?;
@@ -188,8 +188,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Decodes and checks a parameter list (SBC-4 5.59.2). Refuses a truncated one, because the
-    /// initiator does not expect a part of its request.
+    /// Decodes and checks a parameter list (SBC-4 5.59.2). Refuses a truncated list, because the
+    /// initiator does not expect that only a part of its request runs.
     fn parse(task: &Task<'_>, list: &'a [u8]) -> Result<Self, Refusal> {
         if list.len() < WRITTEN_AT {
             return Err(LIST_LENGTH.into());
@@ -253,7 +253,7 @@ async fn write(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -> Out
 /// Source and destination range of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
-    /// `None` for zeros.
+    /// Source range of the step; `None` for zeros.
     from: Option<Range>,
     to: Range,
 }
@@ -265,7 +265,7 @@ struct Piece {
     len_bytes: u64,
 }
 
-/// Maps consecutive pieces onto the ranges, until either end.
+/// Maps consecutive pieces onto the ranges, until the pieces or the ranges end.
 fn steps(pieces: &[Piece], ranges: &[Range]) -> Vec<Step> {
     let (mut pieces, mut ranges) = (pieces.iter().copied(), ranges.iter().copied());
     let (mut piece, mut range) = (pieces.next(), ranges.next());
@@ -336,7 +336,8 @@ async fn write_data(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -
     if is_same && request.ranges.iter().any(stands_for) {
         return Err(invalid_parameter(WRITTEN_AT as u16).into());
     }
-    // The token may end within a destination block; the rest of the block is filled with zeros.
+    // The token's data may end within a destination block; the rest of that block is filled with
+    // zeros.
     let mut pieces = pieces_of(used.token(), request.offset_bytes);
     let behind = available.next_multiple_of(task.unit.block()) - available;
     if behind > 0 {
@@ -349,8 +350,8 @@ async fn write_data(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -
             run.check()?;
             write_step(run, task, &source.unit, step).await?;
         }
-        // No SCSI command changed the data. If another client did, the written data is not the data
-        // that the token represented.
+        // The lock excludes SCSI commands, but another client may have changed the source during
+        // the copy. Then the written data is not the data that the token represented.
         used.check()?;
     }
     settle(task, false).await?;

@@ -66,8 +66,8 @@ pub(crate) struct Place<'a> {
     pub(crate) range: Range,
 }
 
-/// Copies a range: clones blocks where the storage can, and copies the data otherwise. Locks the
-/// destination for each clone or piece, unless the caller holds it (`is_held`).
+/// Copies a range: clones blocks where the storage can, and copies the data elsewhere. Locks the
+/// destination for each clone or piece, unless the caller has locked it (`is_held`).
 pub(crate) async fn copy(
     run: &CopyRun<'_>,
     from: Place<'_>,

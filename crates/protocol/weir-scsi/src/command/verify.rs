@@ -53,7 +53,8 @@ pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
         return Ok(());
     }
     {
-        // Held until the end of the comparison: a concurrent write would look like a miscompare.
+        // Hold this lock until the end of the comparison: a concurrent write would look like a
+        // miscompare.
         let _held = task.unit.ranges.alone(range).await;
         if let Err(error) = task.unit.medium.write(range.start, data).await {
             return Err(lost::refusal(task, range, error).await);
@@ -65,8 +66,8 @@ pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// Reads a range and compares it with `expected`, repeated as often as needed. Only reads if
-/// `expected` is empty.
+/// Reads a range and compares it with `expected`, which is repeated as often as needed. If
+/// `expected` is empty, only reads.
 async fn compare(task: &Task<'_>, range: Range, expected: &[u8]) -> Outcome {
     let mut buffer = vec![0; range.len_bytes().min(PIECE_BYTES) as usize];
     let mut expected_bytes = expected.iter().cycle();

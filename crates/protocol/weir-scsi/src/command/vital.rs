@@ -96,8 +96,8 @@ fn block_limits(unit: &Unit) -> Vec<u8> {
     let mut bytes = vec![0x01, COMPARE_BLOCKS_MAX];
     bytes.extend((preferred.min(0xFFFF) as u16).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
-    // Optimal transfer length: initiators read ahead twice as much. Maximum prefetch length: that
-    // of a transfer.
+    // Optimal transfer length: initiators set their read-ahead to twice this value. Maximum
+    // prefetch length: equal to the maximum transfer length.
     bytes.extend(((OPTIMAL_BYTES / block) as u32).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
     bytes.extend(UNMAP_BLOCKS_MAX.to_be_bytes());
@@ -169,8 +169,7 @@ fn token_features(unit: &Unit) -> Vec<u8> {
     bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
     bytes.resize(42, 0);
     bytes.extend([0, 48, 0, 0, 0, 44, 0, 0]);
-    // Optimal granularity: data outside of multiples of this may be copied while the rest is
-    // cloned.
+    // Optimal granularity: ranges aligned to this are cloned; data before and after may be copied.
     let granularity = u64::from(unit.medium.block_bytes_preferred()) / unit.block();
     bytes.extend((granularity.clamp(1, 0xFFFF) as u16).to_be_bytes());
     bytes.extend(TOKEN_DATA_BYTES_MAX.to_be_bytes());

@@ -49,7 +49,8 @@ impl<'a> Task<'a> {
             Ok(operation) => operation,
             Err(sense) => return Some(self.end(None, Err(sense.into()))),
         };
-        // Register before the reservation check; `Ranges::fence` waits for registered writers.
+        // Register before the reservation check, because `Ranges::fence` waits for the registered
+        // writers.
         let _quick = match operation.action {
             Action::Write => Some(self.unit.ranges.quick()?),
             _ => None,
@@ -116,7 +117,8 @@ impl<'a> Task<'a> {
     /// Checks that reservations allow the command.
     fn admit(&self, operation: &Operation) -> Outcome {
         let access = match operation.action {
-            // Starting the unit changes nothing; stopping it needs write access (SBC-3 table 15).
+            // Starting the unit changes nothing, so it is always allowed; stopping it needs write
+            // access (SBC-3 table 15).
             Action::StartStop if byte(self.cdb, 4) & 0xF1 == 0x01 => Access::Persistent,
             _ => operation.access,
         };
@@ -232,8 +234,8 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// The first `len_bytes` of the Data-Out. Ignores additional bytes. Refuses the command if
-    /// there are fewer, before it has changed anything.
+    /// Returns the first `len_bytes` of the Data-Out and ignores the rest. If there are fewer
+    /// bytes, refuses the command before it has changed anything.
     pub(crate) fn data(&self, len_bytes: u64) -> Result<&'a [u8], Sense> {
         self.data.get(..len_bytes as usize).ok_or(DATA_LENGTH)
     }
@@ -266,7 +268,7 @@ pub(crate) fn answer_bytes(unit: &Unit, cdb: &[u8]) -> usize {
     let bytes = match Operation::find(cdb).map(|operation| operation.action) {
         Ok(Action::Read) => extent(cdb).blocks.saturating_mul(unit.block()).min(TRANSFER_BYTES_MAX),
         Ok(Action::GetLbaStatus) => 8 + 16 * STATUS_DESCRIPTORS_MAX,
-        // The other commands return no data, or never wait.
+        // Other commands return no data, or never wait.
         _ => 0,
     };
     bytes as usize

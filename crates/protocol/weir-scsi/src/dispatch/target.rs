@@ -40,7 +40,7 @@ pub struct Target {
 #[derive(Default)]
 struct TargetState {
     luns: BTreeMap<u16, Arc<Unit>>,
-    /// Numbers of announced logical units that are not yet added.
+    /// Numbers of logical units that are announced but not yet added.
     awaited: BTreeSet<u16>,
     nexuses: Vec<Weak<NexusState>>,
 }
@@ -122,7 +122,8 @@ impl Target {
             tell_change(&nexus);
             drop(gone);
         }
-        // Last, because no command can find the unit by its tokens after the removal.
+        // Revoke the tokens last: after the removal, no command can find the unit by one of its
+        // tokens.
         unit.revoke_tokens();
         Some(unit)
     }
@@ -222,8 +223,8 @@ impl Nexus for TargetNexus {
             return TaskManagementResponse::NoLun;
         };
         match function {
-            // The task set contains the tasks of this nexus only (TST), and its transport ends
-            // them.
+            // With TST, a task set contains only the tasks of this nexus, and the transport ends
+            // those.
             Management::AbortTaskSet | Management::ClearTaskSet | Management::TargetReset => {}
             Management::LunReset => itl_nexus.unit.reset(itl_nexus.id),
         }

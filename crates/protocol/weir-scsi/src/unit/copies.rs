@@ -26,7 +26,7 @@ pub(crate) struct Progress {
     pub(crate) is_aborted: AtomicBool,
     pub(crate) segments: AtomicU64,
     pub(crate) bytes: AtomicU64,
-    /// The copy holds this lock until its end.
+    /// Lock that the copy holds until its end.
     pub(crate) turn: Arc<Mutex<()>>,
 }
 
@@ -35,7 +35,8 @@ pub(crate) struct CopyResult {
     pub(crate) list: u32,
     /// Service action of the command.
     pub(crate) action: u8,
-    /// Whether the command set IMMED: the initiator takes the copy for a background operation.
+    /// Whether the command set IMMED, so that the copy continues in the background after the
+    /// response.
     pub(crate) is_immediate: bool,
     pub(crate) progress: Arc<Progress>,
     pub(crate) ended: Option<Outcome>,
@@ -45,7 +46,7 @@ pub(crate) struct CopyResult {
 /// Identification of a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct CopyName {
-    /// List identifier; `None` if the initiator wants no stored result.
+    /// List identifier; `None` if the initiator does not want the target to store a copy result.
     pub(crate) list: Option<u32>,
     /// Whether the command set IMMED. The command then ends with GOOD and the initiator queries the
     /// outcome of the copy.

@@ -31,9 +31,9 @@ pub struct Counters {
     pub reads: u64,
     /// WRITE commands that moved data, including COMPARE AND WRITE.
     pub writes: u64,
-    /// Bytes read by these commands.
+    /// Bytes that READ commands read.
     pub read_bytes: u64,
-    /// Bytes written by these commands.
+    /// Bytes that WRITE commands and COMPARE AND WRITE wrote.
     pub written_bytes: u64,
     /// Bytes that UNMAP and WRITE SAME deallocated.
     pub unmapped_bytes: u64,
@@ -101,7 +101,7 @@ impl Unit {
     }
 
     /// Adopts the current size of the medium and raises a unit attention for every initiator.
-    /// Revokes all tokens, because shrinking discards data for good.
+    /// Revokes all tokens, because shrinking discards data permanently.
     pub fn resized(&self) {
         let blocks = self.medium.size_bytes() / u64::from(self.options.block_bytes);
         if self.blocks.swap(blocks, Ordering::SeqCst) != blocks {
@@ -110,14 +110,14 @@ impl Unit {
         }
     }
 
-    /// Revokes all tokens before a change of the medium other than by SCSI commands (a rollback,
-    /// for example). A WRITE USING TOKEN that is running meanwhile ends with an error.
+    /// Revokes all tokens before a change of the medium that is not made by SCSI commands, such as
+    /// a rollback. A running WRITE USING TOKEN ends with an error.
     pub fn revoke_tokens(&self) {
         self.ranges.tokens.revoke();
     }
 
-    /// Revokes all tokens and refuses POPULATE TOKEN from now on: other clients than its initiators
-    /// may change the medium without notice to this unit.
+    /// Revokes all tokens and refuses POPULATE TOKEN from now on, because clients other than the
+    /// unit's initiators may change the medium without notice to this unit.
     pub fn changes_elsewhere(&self) {
         self.ranges.tokens.give_up();
     }
@@ -202,7 +202,7 @@ impl Unit {
         self.itl_nexuses.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Raises a unit attention for the nexuses that `concerns` selects.
+    /// Raises a unit attention for each nexus for which `concerns` returns true.
     pub(crate) fn raise(&self, attention: Attention, concerns: impl Fn(&ItlNexus) -> bool) {
         for itl_nexus in self.itl_nexuses() {
             if concerns(&itl_nexus) {
@@ -212,7 +212,7 @@ impl Unit {
     }
 
     /// Counts a write. Every [`THRESHOLD_INTERVAL_BYTES`], compares the available space with the
-    /// soft threshold, and raises a unit attention if it has fallen below.
+    /// soft threshold, and raises a unit attention if the space has fallen below it.
     pub(crate) fn wrote(&self, bytes: u64) {
         self.counting.writes.fetch_add(1, Ordering::Relaxed);
         self.counting.written_bytes.fetch_add(bytes, Ordering::Relaxed);

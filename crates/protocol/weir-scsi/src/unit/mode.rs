@@ -85,7 +85,7 @@ impl Mode {
         self.settings().has(Settings::TELLS_ABORTED)
     }
 
-    /// Restores the saved values. A write cache that an initiator turned off stays off: the
+    /// Restores the saved values. A write cache that an initiator turned off stays off, because the
     /// initiator may continue without checking and rely on durable writes.
     pub(crate) fn reset(&self) {
         let saved = self.saved();

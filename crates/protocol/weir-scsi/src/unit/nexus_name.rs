@@ -14,6 +14,6 @@ pub(crate) struct NexusName {
     pub(crate) initiator: InitiatorPort,
     /// All ports of the target.
     pub(crate) ports: Arc<[Port]>,
-    /// Both ends, in the form that reservations store.
+    /// Initiator port and target port, in the form in which reservations are stored.
     pub(crate) path: Path,
 }

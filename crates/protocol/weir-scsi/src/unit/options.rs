@@ -12,11 +12,11 @@ use crate::unit::reservation::ReservationState;
 /// Identity of a logical unit, the same through every path and over restarts.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// At most 16 characters of ASCII.
+    /// Product name: at most 16 ASCII characters.
     pub product: String,
-    /// At most 4 characters of ASCII.
+    /// Product revision: at most 4 ASCII characters.
     pub revision: String,
-    /// At most 200 characters of ASCII.
+    /// Serial number: at most 200 ASCII characters.
     pub serial: String,
     /// NAA IEEE Registered Extended designator (SPC-4 7.8.6.6.4): begins with 6h.
     pub naa: [u8; 16],
@@ -32,7 +32,7 @@ pub struct Options {
     pub write_cache: bool,
     /// Write cache setting that MODE SELECT saved (SP), as last passed to the store.
     pub saved_write_cache: Option<bool>,
-    /// Raise THIN PROVISIONING SOFT THRESHOLD REACHED if less space than this is available; 0 for
+    /// Available space below which the unit raises THIN PROVISIONING SOFT THRESHOLD REACHED; 0 for
     /// never.
     pub soft_threshold_bytes: u64,
 }

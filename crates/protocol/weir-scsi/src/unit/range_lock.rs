@@ -38,7 +38,7 @@ struct Shard(AtomicUsize);
 /// Lock mode of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// For a writer; compatible with other shared writers.
+    /// Shared: for a writer; compatible with other shared writers.
     Shared,
     /// Exclusive: for one writer.
     Exclusive,
@@ -71,7 +71,7 @@ pub(crate) struct Entry {
 #[derive(Default)]
 pub(crate) struct Table {
     next: u64,
-    /// Waiting and granted entries, in order of arrival.
+    /// Waiting and granted locks, in order of arrival.
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -95,23 +95,24 @@ impl Table {
 /// Range lock of a logical unit.
 #[derive(Default)]
 pub(crate) struct Ranges {
-    /// Number of exclusive and stable entries, waiting or granted.
+    /// Number of exclusive and stable locks, waiting or granted.
     closed: AtomicUsize,
     quick: [Shard; SHARDS],
     table: Mutex<Table>,
-    /// Tokens of this unit. A writer cancels the tokens of its range.
+    /// Tokens of this unit. A writer cancels the tokens whose ranges it overwrites.
     pub(crate) tokens: Tokens,
 }
 
 impl Ranges {
-    /// Registers a fast-path writer. Returns `None` if a range is closed; the writer must then use
-    /// [`Ranges::shared`]. The writer calls [`Tokens::changing`] before its first change.
+    /// Registers a fast-path writer. Returns `None` if an exclusive or stable lock exists; the
+    /// writer must then use [`Ranges::shared`]. The writer calls [`Tokens::changing`] before its
+    /// first change.
     pub(crate) fn quick(&self) -> Option<Quick<'_>> {
         let Shard(writers) = self.quick.get(shard_of_thread())?;
         writers.fetch_add(1, Ordering::SeqCst);
         let quick = Quick(writers);
-        // Increment first, then check: either this writer sees the closed range, or the holder's
-        // drain sees this writer.
+        // Increment first, then check: either this writer sees the exclusive or stable lock, or the
+        // owner of that lock sees this writer in `drain`.
         (self.closed.load(Ordering::SeqCst) == 0).then_some(quick)
     }
 
@@ -155,15 +156,15 @@ impl Ranges {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Waits until every fast-path writer that was registered at the call has left.
+    /// Waits until every fast-path writer that was registered at the time of the call has finished.
     pub(crate) fn fence(&self) {
         self.closed.fetch_add(1, Ordering::SeqCst);
         self.drain();
         self.closed.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits for the fast-path writers. They never wait themselves, so this takes as long as
-    /// copying one request. New ones cannot enter, because the caller has closed a range.
+    /// Waits for the fast-path writers. Such a writer never waits, so this takes as long as copying
+    /// one request. No new writer can register, because the caller has an exclusive or stable lock.
     fn drain(&self) {
         for Shard(writers) in &self.quick {
             let mut turns = 0_u32;
@@ -183,7 +184,7 @@ impl Ranges {
         self.let_in(range, held.hold);
     }
 
-    /// Completes a grant after all earlier conflicting entries have left.
+    /// Completes a grant after all earlier conflicting locks were released.
     fn let_in(&self, range: Range, hold: Hold) {
         if hold.closes() {
             self.drain();
@@ -261,7 +262,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Waits until no earlier entry conflicts.
+/// Waits until no earlier lock conflicts.
 struct Turn<'a> {
     ranges: &'a Ranges,
     ticket: u64,

@@ -92,7 +92,8 @@ impl Kind {
 pub struct Reservation {
     /// Type of the reservation.
     pub kind: Kind,
-    /// Path that made the reservation. It is the holder, unless all registrants are.
+    /// Path that made the reservation. Unless all registrants hold the reservation, this path is
+    /// its holder.
     pub holder: Path,
 }
 
@@ -260,7 +261,7 @@ impl Change {
                 self.add(path.clone(), new_key)?;
                 for other in others {
                     match self.state.key(&other) {
-                        // The request names this path twice, or names the requesting path.
+                        // The parameter list names this path twice, or names the requesting path.
                         Some(key) if key == new_key => {}
                         Some(_) => return Err(Denied::Conflict),
                         None => self.add(other, new_key)?,

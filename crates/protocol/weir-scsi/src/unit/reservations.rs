@@ -25,7 +25,7 @@ pub(crate) struct Reservations {
     /// Id of the I_T_L nexus that holds an SPC-2 reservation; 0 if none.
     pub(crate) legacy: AtomicU64,
     pub(crate) state: RwLock<ReservationState>,
-    /// Held during a change of the state, until the store has saved it.
+    /// Locked during a change of the state, until the store has saved the state.
     pub(crate) turn: Mutex<()>,
     pub(crate) store: Option<Arc<dyn UnitStore>>,
 }
@@ -46,7 +46,8 @@ impl Reservations {
         self.state.read().clone()
     }
 
-    /// Whether a nexus may run a command. `nexus` is the id of its I_T_L nexus, `path` its path.
+    /// Whether a nexus may run a command that needs `access`. `nexus` is the id of the I_T_L nexus,
+    /// `path` the path of the nexus.
     pub(crate) fn allows(&self, nexus: u64, path: &Path, access: Access) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return true;

@@ -29,7 +29,7 @@ use crate::unit::range::Range;
 
 /// Length of a token, the minimum of the standard (SPC-4 5.17.6.4).
 pub(crate) const TOKEN_BYTES: usize = 512;
-/// Value of the ROD TOKEN LENGTH field for this length.
+/// Value of the ROD TOKEN LENGTH field for a token of this length.
 pub(crate) const TOKEN_LENGTH: u16 = TOKEN_BYTES as u16 - 8;
 /// ROD type: point in time copy - change vulnerable (SPC-4 table 110).
 pub(crate) const CHANGE_VULNERABLE: u32 = 0x0080_0001;
@@ -58,13 +58,13 @@ const NO_ROOM: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x0D);
 /// Reason for which a token is no longer valid (SPC-4 5.17.6.5.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// A management operation on the logical unit.
+    /// A management operation on the logical unit revoked the token.
     Revoked,
-    /// No use within the inactivity timeout.
+    /// The token was not used within its inactivity timeout.
     Expired,
-    /// A write to the represented ranges.
+    /// A command wrote to the ranges that the token represents.
     Cancelled,
-    /// A request of the initiator (DEL_TKN).
+    /// The initiator requested the deletion (DEL_TKN).
     Deleted,
 }
 
@@ -82,7 +82,7 @@ impl Ended {
 /// Immutable part of a token.
 pub(crate) struct RodToken {
     pub(crate) bytes: [u8; TOKEN_BYTES],
-    /// Represented ranges, in order.
+    /// Ranges that the token represents, in order.
     ranges: Vec<Range>,
 }
 
@@ -105,17 +105,17 @@ impl RodToken {
         Ok(Arc::new(Self { bytes, ranges }))
     }
 
-    /// Wire format.
+    /// Wire format of the token.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Represented ranges, in order.
+    /// Ranges that the token represents, in order.
     pub(crate) fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// Number of represented bytes.
+    /// Number of bytes that the token represents.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.len_bytes()).sum()
     }
@@ -146,7 +146,7 @@ impl Entry {
 
 #[derive(Default)]
 pub(crate) struct Table {
-    /// Least recently used first.
+    /// Tokens, the least recently used first.
     pub(crate) entries: VecDeque<Entry>,
     /// Whether clients other than SCSI initiators change the medium.
     is_shared: bool,
@@ -163,12 +163,13 @@ impl Table {
         }
     }
 
-    /// Expires tokens after their inactivity timeout, and drops tokens that ended one timeout ago.
+    /// Expires tokens that were not used within their inactivity timeout, and drops tokens that
+    /// ended at least one timeout ago.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.entries.retain(|entry| entry.ended.is_none() || !entry.is_over(now));
         for entry in self.entries.iter_mut().filter(|entry| entry.is_over(now)) {
             entry.ended = Some(Ended::Expired);
-            // Restart the timeout, for which the ended token is kept.
+            // Start a new timeout, after which the ended token is dropped.
             entry.used = now;
         }
     }
@@ -194,7 +195,7 @@ impl Table {
 /// ROD tokens of a logical unit.
 #[derive(Default)]
 pub(crate) struct Tokens {
-    /// Number of valid tokens; if it is 0, a writer reads nothing else.
+    /// Number of valid tokens. If it is 0, a writer needs no lock to check for tokens.
     alive: AtomicUsize,
     pub(crate) table: Mutex<Table>,
 }
@@ -207,7 +208,7 @@ impl Tokens {
         result
     }
 
-    /// Makes a new token valid. The caller holds its ranges stable.
+    /// Makes a new token valid. The caller has a stable lock on the token's ranges.
     pub(crate) fn publish(&self, token: &Arc<RodToken>, timeout: Duration) -> Result<(), Sense> {
         let now = Instant::now();
         self.change(|table| {
@@ -223,8 +224,8 @@ impl Tokens {
         })
     }
 
-    /// Cancels the tokens that overlap a range. A writer calls this with its lock granted, before
-    /// it writes.
+    /// Cancels the tokens that overlap a range. A writer calls this after its lock was granted and
+    /// before it writes.
     pub(crate) fn changing(&self, range: Range) {
         if self.alive.load(Ordering::SeqCst) == 0 {
             return;
@@ -240,13 +241,14 @@ impl Tokens {
         });
     }
 
-    /// Revokes all tokens before or during a change of the medium other than by SCSI commands.
+    /// Revokes all tokens, before or during a change of the medium that is not made by SCSI
+    /// commands.
     pub(crate) fn revoke(&self) {
         self.change(|table| table.end_all(Ended::Revoked));
     }
 
-    /// As [`Tokens::revoke`], and refuses new tokens: later changes of the medium cannot be
-    /// observed.
+    /// As [`Tokens::revoke`], and refuses new tokens, because the unit cannot observe later changes
+    /// of the medium.
     pub(crate) fn give_up(&self) {
         self.change(|table| {
             table.is_shared = true;

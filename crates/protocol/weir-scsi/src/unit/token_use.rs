@@ -14,7 +14,7 @@ use crate::fields::be64;
 use crate::unit::logical_unit::Unit;
 use crate::unit::rod_tokens::{Ended, RodToken, UNKNOWN};
 
-/// A token in use; it does not expire during the use.
+/// A token in use. The token does not expire while this value exists.
 pub(crate) struct Use {
     unit: Arc<Unit>,
     token: Arc<RodToken>,
@@ -42,7 +42,7 @@ impl Use {
         Ok(Self { unit: Arc::clone(unit), token })
     }
 
-    /// Logical unit that the token represents data of.
+    /// Logical unit whose data the token represents.
     pub(crate) fn unit(&self) -> &Arc<Unit> {
         &self.unit
     }
@@ -52,7 +52,7 @@ impl Use {
         &self.token
     }
 
-    /// Checks that the token is still valid. The caller holds its ranges stable.
+    /// Checks that the token is still valid. The caller has a stable lock on the token's ranges.
     pub(crate) fn check(&self) -> Result<(), Sense> {
         let mut table = self.unit.ranges.tokens.table.lock();
         let ended = table.find(&self.token).ok_or(UNKNOWN)?.ended;

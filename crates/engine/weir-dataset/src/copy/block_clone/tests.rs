@@ -1,5 +1,5 @@
-//! Clones and concurrent writes to the same blocks in one txg: which comes last, and the rest of a
-//! partly written block.
+//! Block clones and concurrent writes to the same blocks in one txg: the order in which they apply,
+//! and the unwritten part of a partly written block.
 //!
 //! tests/all/references.rs tests clones against a model.
 //!
@@ -36,13 +36,13 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     try_now(&mut std::pin::pin!(future)).expect("nothing to wait for on memory disks")
 }
 
-/// A volume `a` of ones, and a volume `b` of nines.
+/// A volume `a` whose bytes are all 1, and a volume `b` whose bytes are all 9.
 pub(crate) fn engine() -> (Arc<Engine>, Arc<Volume>, Arc<Volume>) {
     let (engine, _, [a, b]) = engine_of(RecordSize::BLOCK);
     (engine, a, b)
 }
 
-/// As [`engine`], with records of this size on a disk that can be frozen.
+/// As [`engine`], with records of this size on a disk that can stop responding.
 fn engine_of(record: RecordSize) -> (Arc<Engine>, Arc<Faults>, [Arc<Volume>; 2]) {
     let faults = Arc::new(Faults::default());
     let disk = Arc::new(MemoryDevice::new("disk", 64 << 20));
@@ -87,7 +87,7 @@ fn holds(volume: &Volume, blocks: Range<u64>, fill: u8) {
     }
 }
 
-/// Asserts that two sectors of a block are threes and that its rest is `rest`.
+/// Asserts that the bytes of two sectors of a block are 3 and that all others are `rest`.
 fn holds_part(volume: &Volume, block: u64, rest: u8) {
     let data = read(volume, block);
     let is_rest = |bytes: &[u8]| bytes.iter().all(|byte| *byte == rest);
@@ -136,14 +136,14 @@ fn writes_during_a_clone_win_and_earlier_writes_lose() {
     sound(&engine);
 }
 
-/// Regression: a write of some sectors during the commit that precedes a clone merged them with the
-/// block's content from before the clone. The merged block was in the clone's txg and came after
-/// the clone, so its other sectors went back to the replaced content.
+/// Regression: a write changed some sectors of a block while a block clone to that block waited for
+/// a commit. The engine completed the block with its old content and wrote it after the cloned one,
+/// so the unwritten sectors had the old content.
 #[test]
 fn partial_write_while_a_clone_waits_keeps_the_cloned_rest() {
     for shift in [0, 2] {
         let (engine, faults, [a, b]) = engine_of(RecordSize::from_shift(shift).unwrap());
-        // This is committed before the clone; the content of block 50 is in memory.
+        // This write is committed before the clone; the content of block 50 is in memory.
         write(&b, 199..200, 9);
         holds(&b, 50..51, 9);
         let txg = engine.core.open_txg();
@@ -170,7 +170,7 @@ fn partial_write_while_a_clone_waits_keeps_the_cloned_rest() {
     }
 }
 
-/// A partial write loads the rest of its record into the txg before the clone.
+/// A partial write adds the rest of its record to the txg before the clone.
 #[test]
 fn record_completed_before_a_clone_is_committed_before_it() {
     let (engine, _, [c, d]) = engine_of(RecordSize::from_shift(2).unwrap());
@@ -215,7 +215,7 @@ fn dropped_clone_no_longer_blocks_partial_writes() {
     holds_part(&b, 50, 9);
 }
 
-/// Regression: clones were applied in the order of the requests, which stopped the server.
+/// Regression: the engine applied clones in the order of the requests, which stopped the server.
 #[test]
 fn later_of_overlapping_clones_in_one_txg_wins() {
     let (engine, a, b) = engine();
@@ -277,8 +277,8 @@ fn clone_copies_runs_and_holes_across_leaf_boundaries() {
     sound(&engine);
 }
 
-/// Regression: a write of some sectors was merged with the block's content from before the clone,
-/// although the clone had replaced it by the time both were acknowledged.
+/// Regression: a write of some sectors completed their block with content from before the clone,
+/// although the clone had replaced that content by the time both were acknowledged.
 #[test]
 fn partial_write_during_a_clone_keeps_the_cloned_rest() {
     let (engine, a, b) = engine();
@@ -288,10 +288,10 @@ fn partial_write_during_a_clone_keeps_the_cloned_rest() {
         let _committer = engine.core.committer.try_lock().unwrap();
         assert!(try_now(&mut cloning).is_none());
         assert!(try_now(&mut writing).is_none(), "the rest of the block is not there yet");
-        // The clone takes nothing from a completely written block.
+        // The clone does not change a block that was written completely after the request.
         write(&b, 60..61, 4);
         now(b.write(60 * BLOCK + 512, &[3; 1024])).unwrap();
-        // Nor from a block outside its range.
+        // The clone does not change a block outside its range.
         now(b.write(100 * BLOCK + 512, &[3; 1024])).unwrap();
     }
     now(&mut cloning).unwrap();
@@ -303,8 +303,9 @@ fn partial_write_during_a_clone_keeps_the_cloned_rest() {
     sound(&engine);
 }
 
-/// Regression: between write-out and the uberblock, the rest of a record was taken from the clone.
-/// The log kept it, so after a crash the block contained data of a clone that was lost.
+/// Regression: between write-out and the uberblock, a partial write completed its record with
+/// content of the clone. The intent log kept that content, so after a crash that lost the clone the
+/// block still had data of the clone.
 #[test]
 fn partial_write_waits_for_the_uberblock_of_a_clone() {
     let (engine, faults, [a, b]) = engine_of(RecordSize::BLOCK);

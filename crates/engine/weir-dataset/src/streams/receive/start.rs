@@ -21,22 +21,22 @@ use crate::state::snapshot::{Snapshot, descent, descent_mut, moment, newer_than}
 use crate::state::volume::{State, Volume};
 use crate::streams::receive::stands_at;
 
-/// Plan for a stream that can be received.
+/// Destination of a stream that can be received.
 enum Plan {
     /// Create a volume, empty or as a clone of this snapshot.
     Make(Option<DatasetRecord>),
-    /// Resume the stream after its earlier part.
+    /// Resume the stream into this volume, after the part that was already received.
     GoOn(Arc<Volume>),
     /// Update a volume from this base snapshot. `Some`: roll it back first, which destroys these
     /// newer snapshots and bookmarks.
     Update(Arc<Volume>, DatasetRecord, Option<Vec<DatasetId>>),
 }
 
-/// Plan for a dry run.
+/// Destination that a dry run determined.
 pub(super) struct Prospect(Plan);
 
 impl Prospect {
-    /// Whether the stream creates the volume, now or in its earlier part.
+    /// Whether the stream creates the volume, or created it in the part that was already received.
     pub(super) fn is_of_new_volume(&self) -> bool {
         match &self.0 {
             Plan::Make(_) => true,
@@ -80,7 +80,7 @@ impl Engine {
     ) -> Result<(Claim, bool), DatasetError> {
         let _admin = self.admin.lock().await;
         let plan = self.plan_stream(spec, &begin).await?;
-        // Counts the final snapshot, and the new volume if there is one.
+        // Count the final snapshot, and the new volume if the stream creates one.
         self.refuse_too_many(1 + usize::from(matches!(plan, Plan::Make(_))))?;
         match plan {
             Plan::Make(origin) => Ok((self.make_for(spec, origin, begin).await?, false)),
@@ -94,7 +94,8 @@ impl Engine {
         }
     }
 
-    /// Plans a stream. The caller holds the admin lock.
+    /// Validates the header of a stream and decides which dataset receives it. The caller holds the
+    /// admin lock.
     async fn plan_stream(
         &self,
         spec: &ReceiveSpec,
@@ -130,7 +131,7 @@ impl Engine {
         let target = self.target_of(&volume, begin)?;
         check_records(name.clone(), begin, &target)?;
         check_first(&name, begin, 0)?;
-        // With dirty data the volume would differ from every snapshot.
+        // Commit first: while a volume has dirty data, it differs from every snapshot.
         self.core.want(self.core.open_txg());
         self.commit().await?;
         if stands_at(&volume.state.lock(), &target) {
@@ -146,7 +147,7 @@ impl Engine {
         Ok(Plan::Update(volume, target, Some(newer)))
     }
 
-    /// Claims a volume that has the content of the stream's base snapshot.
+    /// Claims a volume for the stream, if the volume has the content of the stream's base snapshot.
     async fn update(
         &self,
         volume: &Arc<Volume>,
@@ -156,7 +157,7 @@ impl Engine {
         let claim = {
             let mut state = volume.state.lock();
             if !stands_at(&state, target) {
-                // A client wrote to it meanwhile.
+                // A client wrote to the volume after the first check.
                 return Err(was_changed(self.full_name(&state.record.name), target));
             }
             let old = state.record.size_bytes;
@@ -202,7 +203,7 @@ impl Engine {
         self.standing_at(volume, guid).ok_or(DatasetError::NoFrom { name, guid })
     }
 
-    /// Refuses a stream that is not the unfinished stream or cannot resume it.
+    /// Refuses a stream that is not the unfinished stream of the volume, or that cannot resume it.
     fn refuse_other(&self, state: &State, begin: &StreamBegin) -> Result<(), DatasetError> {
         let name = self.full_name(&state.record.name);
         let there = descent(&state.record).receiving.clone().expect("looked at by the caller");
@@ -223,7 +224,7 @@ impl Engine {
         Ok(Claim::new(volume, &mut state, begin))
     }
 
-    /// Origin of a volume that a stream creates. `None`: the volume begins empty.
+    /// Origin of the volume that a stream creates. `None`: the volume begins empty.
     fn origin_for(
         &self,
         name: String,
@@ -232,7 +233,8 @@ impl Engine {
     ) -> Result<Option<DatasetRecord>, DatasetError> {
         let Some(guid) = begin.from else { return Ok(None) };
         let is_it = |s: &Snapshot| begin.is_clone && s.moment().guid == guid;
-        // The mark is required because a clone prevents the destruction of its origin.
+        // A clone prevents the destruction of its origin, so the origin must carry the sender's
+        // mark too.
         let is_allowed = |s: &Snapshot| mark.is_none_or(|mark| mark.is_on(&s.record.properties));
         if let Some(origin) = self.find_snapshot(|s| is_it(s) && is_allowed(s)) {
             return Ok(Some(origin));
@@ -292,7 +294,7 @@ impl Engine {
     }
 }
 
-/// Refuses an incremental stream whose base has another record size here.
+/// Refuses an incremental stream whose base snapshot has another record size in this pool.
 fn check_records(
     name: String,
     begin: &StreamBegin,

@@ -32,8 +32,8 @@ use crate::disks::vdev::Vdev;
 pub(super) enum Strip {
     Unread,
     Asked(Asked),
-    /// With the doubt about its leg when the read was issued: a resilver may end while other strips
-    /// are read.
+    /// Strip that was read, with the doubt about its leg at the time when the read was issued: a
+    /// resilver may end while other strips are read.
     Read(IoBuf, Doubt),
     /// No disk, or the read failed.
     Missing,
@@ -43,7 +43,7 @@ pub(super) enum Strip {
 pub(super) struct Asked {
     device: Arc<dyn Device>,
     doubt: Doubt,
-    /// Time after which the leg is late; unset until a caller waits.
+    /// Time after which the read is late; unset until a caller waits for it.
     due: Option<Duration>,
     late: bool,
 }
@@ -66,12 +66,13 @@ impl Reading {
         }
     }
 
-    /// Strips whose bytes are not known.
+    /// Strips of the slice whose bytes were not read.
     pub(super) fn unknown(&self) -> Vec<usize> {
         (0..self.strips.len()).filter(|strip| self.read(*strip).is_none()).collect()
     }
 
-    /// Unknown strips, if a wanted strip is among them and must be reconstructed; else none.
+    /// Strips whose bytes were not read, if a wanted strip is among them and must be reconstructed;
+    /// else none.
     pub(super) fn lost(&self) -> Vec<usize> {
         let unknown = self.unknown();
         if unknown.iter().any(|strip| self.wants(*strip)) { unknown } else { Vec::new() }
@@ -114,20 +115,20 @@ struct Answer {
     buf: IoBuf,
 }
 
-/// Strips of some slices. Dropping it abandons the reads in flight.
+/// Strips of some slices, with their reads. Dropping this value abandons the reads in flight.
 pub(super) struct Gather<'a> {
     vdev: &'a Vdev,
     rows: &'a Rows,
     pub(super) readings: Vec<Reading>,
-    /// One read for each [`Strip::Asked`]; it keeps the disk open.
+    /// Read of each strip in state [`Strip::Asked`]. Each read keeps its disk open.
     under_way: FuturesUnordered<LocalBoxFuture<'a, Answer>>,
-    /// Indexes of the legs that were counted as bypassed.
+    /// Indexes of the slow legs that this read did not wait for and already counted.
     bypassed: Vec<usize>,
 }
 
 impl<'a> Gather<'a> {
     /// Creates the slices of `pieces`; issues no read yet. `failed`: unreadable strips, by row and
-    /// number. `bypassed`: legs already counted as bypassed.
+    /// number. `bypassed`: slow legs that this read already counted.
     pub(super) fn new(
         vdev: &'a Vdev,
         rows: &'a Rows,
@@ -145,7 +146,8 @@ impl<'a> Gather<'a> {
     }
 
     /// Reads the wanted strips of each slice, and other strips in place of missing or slow ones.
-    /// Returns when these suffice, or when no read is left in flight.
+    /// Returns when the strips read suffice to compute the wanted ones, or when no read is in
+    /// flight.
     pub(super) async fn enough(&mut self) {
         let (vdev, rows) = (self.vdev, self.rows);
         let replaceable = |reading: &Reading| {
@@ -165,7 +167,8 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Reads every strip, and waits for those whose legs answer in time.
+    /// Reads every strip. Waits for each strip until its read is late, and then continues without
+    /// it.
     pub(super) async fn all(&mut self) {
         for reading in 0..self.readings.len() {
             for strip in 0..self.rows.strips() {
@@ -186,7 +189,8 @@ impl<'a> Gather<'a> {
         more
     }
 
-    /// Counts the legs of reads still in flight as bypassed, because their strips were not needed.
+    /// Counts the legs whose reads are still in flight as slow, because the read completed without
+    /// their strips.
     pub(super) fn bypass_rest(&mut self) {
         let mut legs = Vec::new();
         for reading in &self.readings {
@@ -201,7 +205,8 @@ impl<'a> Gather<'a> {
         self.vdev.leg_of(self.rows, self.readings[reading].slice.row, strip)
     }
 
-    /// Issues reads until the known strips and those in flight suffice.
+    /// Issues reads until the strips read and the strips in flight suffice to compute the wanted
+    /// ones.
     fn ask_enough(&mut self, index: usize) {
         loop {
             let reading = &self.readings[index];
@@ -218,7 +223,8 @@ impl<'a> Gather<'a> {
             let unread = (0..self.rows.strips()).filter(|strip| reading.is_unread(*strip));
             let mut next: Vec<usize> = unread.filter(|s| !own || reading.wants(*s)).collect();
             if !own {
-                // Legs that answer in time first, then legs that are up to date.
+                // Sort order: first the legs that were not slow recently, then the slow ones;
+                // within each of these two groups, legs that are up to date come first.
                 next.sort_by_cached_key(|strip| {
                     let leg = self.leg(index, *strip);
                     (leg.is_avoided(), leg.doubt(), !reading.wants(*strip))
@@ -226,7 +232,7 @@ impl<'a> Gather<'a> {
                 let there = (0..self.rows.strips()).filter(|strip| there(*strip)).count();
                 next.truncate(self.rows.data.saturating_sub(there));
             }
-            // Repeat if the leg of a strip turned out to have no disk.
+            // Repeat the selection if the leg of a selected strip turned out to have no disk.
             if next.into_iter().all(|strip| self.ask(index, strip)) {
                 return;
             }
@@ -312,7 +318,7 @@ impl<'a> Gather<'a> {
         };
     }
 
-    /// Marks the reads that were due by `due` as late and returns their legs.
+    /// Sets each read that was due by `due` to late, and returns the legs of these reads.
     fn note_late(&mut self, due: Duration, hedged: impl Fn(&Reading) -> bool) -> Vec<usize> {
         let rows = self.rows;
         let mut legs = Vec::new();
@@ -333,7 +339,8 @@ impl<'a> Gather<'a> {
         legs
     }
 
-    /// Counts a leg as bypassed, once for this read.
+    /// Counts that this read was served without waiting for the leg, because the leg was slow; at
+    /// most once for each read.
     fn bypass(&mut self, leg: usize) {
         if !self.bypassed.contains(&leg) {
             self.bypassed.push(leg);

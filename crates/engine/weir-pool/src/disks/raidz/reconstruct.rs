@@ -151,8 +151,9 @@ impl Vdev {
         })
     }
 
-    /// Sets of strips that may be wrong or unread in a slice, most likely first: the unread strips
-    /// alone, then each set of `parity` strips that contains the unread ones and a wanted strip.
+    /// Sets of strips that may be wrong or were not read in a slice, most likely first: the unread
+    /// strips alone, then each set of `parity` strips that contains the unread ones and a wanted
+    /// strip.
     fn choices(&self, rows: &Rows, reading: &Reading) -> Vec<Vec<usize>> {
         let unknown = reading.unknown();
         let Some(more) = rows.parity.checked_sub(unknown.len()) else { return Vec::new() };
@@ -178,7 +179,8 @@ impl Vdev {
         sets
     }
 
-    /// Counts damage that no combination explains, and returns the matching error.
+    /// Counts errors for damage that no combination of lost strips explains, and returns the
+    /// matching error.
     pub(super) async fn blame(&self, rows: &Rows, readings: &[Reading], at: u64) -> PoolError {
         for reading in readings {
             for piece in &reading.slice.pieces {
@@ -240,7 +242,7 @@ impl Vdev {
             }
             Strip::Missing => None,
         };
-        // Whole sectors, with as few bytes of the neighbouring blocks as possible.
+        // Write whole sectors, with as few bytes of the neighbouring blocks as possible.
         let sector = self.sector_bytes() as usize;
         let start = proved.start - proved.start % sector;
         let sectors = start..proved.end.next_multiple_of(sector);

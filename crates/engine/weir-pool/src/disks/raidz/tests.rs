@@ -1,4 +1,4 @@
-//! Tests of raidz reads with frozen or slow legs.
+//! Tests of raidz reads with unresponsive or slow legs.
 //!
 //! Not here: damage and loss of legs that answer (weir-dataset's tests).
 
@@ -20,7 +20,7 @@ const STRIP: usize = 4096;
 const DATA: usize = 3;
 const ROWS: usize = 8;
 const LEN: usize = ROWS * DATA * STRIP;
-/// Far longer than any read that does not wait for a frozen leg.
+/// Far longer than any read that does not wait for an unresponsive leg.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Raidz vdev in memory with written rows, and the fault injectors of its disks.
@@ -136,8 +136,8 @@ fn read_bypasses_frozen_leg_and_later_reads_avoid_it() {
     });
 }
 
-// A read got old bytes from a stale leg and identified the wrong strip only after the resilver had
-// ended. The pool counted the missed write as an error of the disk.
+// Regression: a read got old bytes from a stale leg and identified the wrong strip only after the
+// resilver had ended. The pool counted the missed write as an error of the disk.
 #[test]
 fn stale_bytes_are_no_disk_error_after_the_resilver() {
     run(async || {
@@ -163,8 +163,9 @@ fn stale_bytes_are_no_disk_error_after_the_resilver() {
     });
 }
 
-// Combinations were tried row by row. In a block of many rows, a disk with wrong bytes in all of
-// them blocked the pool's thread for seconds, and two such disks made the block unreadable.
+// Regression: reads tried combinations of lost strips row by row. In a block of many rows, a disk
+// with wrong bytes in all of them blocked the pool's thread for seconds, and two such disks made
+// the block unreadable.
 #[test]
 fn legs_with_wrong_bytes_in_every_row_are_identified() {
     run(async || {
@@ -218,8 +219,8 @@ fn as_many_legs_as_parity_strips_may_freeze() {
             for first in 0..=DATA {
                 let bench = Bench::new(parity).await;
                 bench.freeze(first..first + parity);
-                // One strip first, so that reads find the frozen legs one by one; then all strips
-                // at once.
+                // Read one strip first, so that the vdev finds the unresponsive legs one after
+                // another; then read all strips at once.
                 bench.read(strip(first.min(DATA - 1))).await;
                 bench.read(0..LEN).await;
                 bench.read_unverified(0..LEN).await;
@@ -254,7 +255,8 @@ fn read_waits_if_more_legs_freeze_than_parity_covers() {
 #[test]
 fn damaged_strip_is_found_while_another_leg_is_frozen() {
     run(async || {
-        // The damaged strip is wanted, or the frozen strip is computed from it.
+        // Either the read wants the damaged strip, or the unresponsive leg's strip is computed from
+        // it.
         for (damaged, frozen, read) in [(0, 1, 0), (0, 4, 0), (1, 0, 0), (1, 0, 1), (0, 1, 1)] {
             let bench = Bench::new(2).await;
             bench.damage(damaged, 0);
@@ -306,7 +308,7 @@ fn read_waits_for_slow_leg_if_others_are_wrong_fail_or_freeze() {
 fn frozen_leg_is_bypassed_through_a_slow_one() {
     run(async || {
         let bench = Bench::new(1).await;
-        // Avoided for longer than the read may take.
+        // Reads prefer other legs to this one for longer than the test's read may take.
         (0..5).for_each(|_| bench.vdev.legs[0].note_bypass());
         bench.faults[0].delay(Duration::from_millis(50));
         bench.freeze(2..3);

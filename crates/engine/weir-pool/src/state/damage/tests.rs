@@ -37,7 +37,7 @@ fn adding_a_known_range_changes_nothing() {
 fn versions_of_one_record_are_joined_and_others_stay_apart() {
     let inner = list(&[range(0, 8, 5, 9), range(4, 12, 7, 0)]);
     assert_eq!(inner.list.ranges, [range(0, 4, 5, 9), range(4, 8, 5, 0), range(8, 12, 7, 0)]);
-    // Overwritten in between: these are two blocks, and each may be damaged.
+    // The record was overwritten in between: these are two blocks, and each may be damaged.
     let inner = list(&[range(0, 8, 5, 9), range(0, 8, 10, 0)]);
     assert_eq!(inner.list.ranges.len(), 2);
 }
@@ -60,7 +60,7 @@ fn full_list_counts_further_damage() {
         inner.insert(range(n * 2, n * 2 + 1, 5, 0));
     }
     assert_eq!((inner.list.ranges.len(), inner.list.more), (DAMAGED_RANGES_MAX, 1));
-    // A range between two entries joins them and needs no room.
+    // A range between two entries merges with both of them, so it fits even into a full list.
     inner.insert(range(1, 2, 5, 0));
     assert_eq!((inner.list.ranges.len(), inner.list.more), (DAMAGED_RANGES_MAX - 1, 1));
 }
