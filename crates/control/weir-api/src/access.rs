@@ -1,6 +1,7 @@
 //! Access rights: role, scope of names, and the files that the server opens for a caller.
 //!
-//! Identification of callers is in `unix_access` and `token`, authorization of calls is in `authorization`.
+//! Identification of callers is in `unix_access` and `token`, authorization of calls is in
+//! `authorization`.
 //!
 //! Invariants:
 //! - roles are ordered: each role includes all lower ones;

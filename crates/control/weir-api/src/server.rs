@@ -57,8 +57,8 @@ use crate::{Error, guard, routes, slots};
 /// calls up to [`STOP_TIMEOUT`] to finish. Needs a tokio runtime with I/O and time; a
 /// single-threaded one is sufficient. [`Control`] must not block it.
 ///
-/// `authorization` authorizes the calls by the rights of the caller: a user of the unix socket, or the
-/// holder of a token that `authority` knows.
+/// `authorization` authorizes the calls by the rights of the caller: a user of the unix socket, or
+/// the holder of a token that `authority` knows.
 ///
 /// # Errors
 /// [`Error::Listen`] if a socket cannot be registered with the runtime; nothing is served then.

@@ -1,8 +1,8 @@
 //! Block clones by the administrator of a scenario: sometimes several into one volume concurrently,
 //! with concurrent writes to that volume, while clients write to the sources.
 //!
-//! `snapshots` handles snapshots, `concurrent` computes the possible results, `expected` and `check`
-//! verify recoveries.
+//! `snapshots` handles snapshots, `concurrent` computes the possible results, `expected` and
+//! `check` verify recoveries.
 //!
 //! Invariants:
 //! - no client uses the destination in the meantime, so the recorded changes are complete;

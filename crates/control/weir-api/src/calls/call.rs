@@ -73,7 +73,8 @@ pub trait Handle<C: Call>: Send + Sync + 'static {
     /// Makes the call.
     fn handle(&self, call: C) -> impl Future<Output = Result<C::Answer, ApiError>> + Send;
 
-    /// Authorizes a call of [`Resources::LookedUp`]: only the server knows the names that it touches.
+    /// Authorizes a call of [`Resources::LookedUp`]: only the server knows the names that it
+    /// touches.
     fn authorize(
         &self,
         _call: &C,

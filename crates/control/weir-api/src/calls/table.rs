@@ -2,10 +2,10 @@
 //!
 //! The handlers of the calls are in weir-server.
 //!
-//! A row is `Request = "operation", METHOD "path", Role, Resources, Mode => statuses Answer`. In a path
-//! `{field}` is a field of the request, `{field:param}` a field whose parameter has another name,
-//! and `{field:a/b}` a field with a `/`, whose two parts fill two parameters. The other fields are
-//! in the query (GET, DELETE) or in the body.
+//! A row is `Request = "operation", METHOD "path", Role, Resources, Mode => statuses Answer`. In a
+//! path `{field}` is a field of the request, `{field:param}` a field whose parameter has another
+//! name, and `{field:a/b}` a field with a `/`, whose two parts fill two parameters. The other
+//! fields are in the query (GET, DELETE) or in the body.
 //!
 //! Invariant: a path is served if and only if it is in this table or in [`BY_HAND`].
 

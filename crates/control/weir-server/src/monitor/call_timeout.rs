@@ -2,7 +2,8 @@
 //!
 //! The calls and their record are in `recorder`.
 //!
-//! Invariant: a caller waits longer than [`CALL_TIMEOUT`] only while disks complete I/O for the call.
+//! Invariant: a caller waits longer than [`CALL_TIMEOUT`] only while disks complete I/O for the
+//! call.
 
 use std::time::{Duration, Instant};
 

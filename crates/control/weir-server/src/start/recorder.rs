@@ -6,8 +6,8 @@
 //! Invariants:
 //! - a changing call runs to completion and is recorded with its outcome, even if its caller
 //!   already received that error;
-//! - a caller has its response within [`crate::monitor::call_timeout::CALL_TIMEOUT`], unless disks still
-//!   complete I/O for the call.
+//! - a caller has its response within [`crate::monitor::call_timeout::CALL_TIMEOUT`], unless disks
+//!   still complete I/O for the call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

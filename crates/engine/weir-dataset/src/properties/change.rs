@@ -162,9 +162,9 @@ impl Engine {
     /// They are set after any crash once this returns. A crash before that leaves all or none.
     ///
     /// # Errors
-    /// `Limit` for a quota below the present use or a reservation above a limit, `CannotReserve` for a
-    /// reservation for which the pool has no space, `TooMany` and `Unfit`; nothing has changed
-    /// then.
+    /// `Limit` for a quota below the present use or a reservation above a limit, `CannotReserve`
+    /// for a reservation for which the pool has no space, `TooMany` and `Unfit`; nothing has
+    /// changed then.
     #[boxed(?Send)]
     pub async fn change_properties(
         &self,

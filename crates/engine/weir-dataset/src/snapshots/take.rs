@@ -78,8 +78,8 @@ impl Engine {
     /// all of them or none.
     ///
     /// # Errors
-    /// `SnapshotExists`; `CannotReserve` or `Quota` if a volume's reservation does not fit in addition to
-    /// the snapshot. Then no snapshot is taken.
+    /// `SnapshotExists`; `CannotReserve` or `Quota` if a volume's reservation does not fit in
+    /// addition to the snapshot. Then no snapshot is taken.
     #[boxed(?Send)]
     pub async fn create_snapshots(&self, ids: &[SnapshotId]) -> Result<Outcome, DatasetError> {
         self.create_snapshots_by(ids, None).await

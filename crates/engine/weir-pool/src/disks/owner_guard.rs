@@ -92,8 +92,8 @@ impl OwnerGuard {
         Arc::new(Self { clock, bug, own: OnceLock::new(), looked, other: OnceLock::new() })
     }
 
-    /// Starts the checks: a slot of `pool` that names an import epoch outside `import_epochs` stops all
-    /// writes.
+    /// Starts the checks: a slot of `pool` that names an import epoch outside `import_epochs` stops
+    /// all writes.
     pub(crate) fn start(&self, pool: Guid, import_epochs: Vec<Guid>) {
         self.looked.set(Moment::now(&*self.clock));
         assert!(self.own.set(Own { pool, import_epochs }).is_ok(), "a pool has one owner slot");

@@ -3,8 +3,8 @@
 //! The comparison of contents is in `txg::dedupe`, reference counts in
 //! `segments::reference_counts`.
 //!
-//! An index entry (`dedupe_entry`) may be wrong: dedupe compares the stored bytes before it shares the
-//! block. A lost entry costs dedupe savings, never data.
+//! An index entry (`dedupe_entry`) may be wrong: dedupe compares the stored bytes before it shares
+//! the block. A lost entry costs dedupe savings, never data.
 //!
 //! Layout: open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum),
 //! address, and the other fields that must match. The other half of the checksum selects the

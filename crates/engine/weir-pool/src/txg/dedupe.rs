@@ -157,8 +157,8 @@ impl WriteOut<'_> {
     }
 
     /// Compares records with the blocks that the index names, then shares those blocks or stores
-    /// the records. Returns pointers in the order of `candidate`. The caller keeps `candidate` small
-    /// enough to be in RAM twice, and frees nothing between the lookup and this call.
+    /// the records. Returns pointers in the order of `candidate`. The caller keeps `candidate`
+    /// small enough to be in RAM twice, and frees nothing between the lookup and this call.
     ///
     /// # Errors
     /// As [`Self::write_record`].

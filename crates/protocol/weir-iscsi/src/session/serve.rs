@@ -420,7 +420,8 @@ async fn enter<S: Socket>(
     if let Some(target) = &target {
         side.watch.set_user_of(target);
     }
-    tracing::debug!(initiator = %applicant.port, ?target, tsih, ?negotiated, "iSCSI session begins");
+    let initiator = &applicant.port;
+    tracing::debug!(%initiator, ?target, tsih, ?negotiated, "iSCSI session begins");
     let (targets, ttt) = (Arc::clone(side.targets), 0);
     let parts = Parts {
         nexus,

@@ -12,8 +12,8 @@
 //!
 //! Memory can also wait for a client: for replies that it does not read, or for a payload that it
 //! does not complete. While others wait, a client must transfer a part of its memory in each
-//! [`STALL_CHECK`], or its connection is evicted ([`MemoryGrant::evicted`]). A connection that waits for
-//! the storage is never evicted.
+//! [`STALL_CHECK`], or its connection is evicted ([`MemoryGrant::evicted`]). A connection that
+//! waits for the storage is never evicted.
 //!
 //! Invariants:
 //! - requested and held bytes never exceed the budget, unless one connection alone has all of it;
@@ -196,8 +196,8 @@ pub struct MemoryGrant {
 
 impl MemoryGrant {
     /// Requests `more_bytes` in addition to `held_bytes`. If it returns true, the bytes are
-    /// reserved until the next [`MemoryGrant::hold`]. Otherwise the connection waits in the queue; once
-    /// [`MemoryGrant::turn`] returns, the caller calls this again.
+    /// reserved until the next [`MemoryGrant::hold`]. Otherwise the connection waits in the queue;
+    /// once [`MemoryGrant::turn`] returns, the caller calls this again.
     pub fn ask(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         if held_bytes.saturating_add(more_bytes) <= own {

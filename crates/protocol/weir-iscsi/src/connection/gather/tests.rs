@@ -63,7 +63,9 @@ proptest! {
             (any::<bool>(), 0_u32..4, 0_u32..3, 0_u32..2000, 0_usize..600), 0..30),
         len in 0_usize..2000,
     ) {
-        let negotiated = Negotiated { max_burst_bytes: 512, outstanding_r2t_max: 2, ..Negotiated::default() };
+        let (max_burst_bytes, outstanding_r2t_max) = (512, 2);
+        let negotiated =
+            Negotiated { max_burst_bytes, outstanding_r2t_max, ..Negotiated::default() };
         let mut gather = Gather::new(&[], len, false, &negotiated);
         for (is_final, ttt, data_sn, offset, bytes) in pdus {
             let ttt = if ttt == 3 { NO_TAG } else { ttt };

@@ -67,7 +67,8 @@ proptest! {
         }
         let negotiated = negotiated.settled();
         prop_assert!((512..=MAX_BURST_BYTES).contains(&negotiated.max_burst_bytes));
-        prop_assert!(negotiated.first_burst_bytes <= negotiated.max_burst_bytes.min(FIRST_BURST_BYTES));
+        let limit = negotiated.max_burst_bytes.min(FIRST_BURST_BYTES);
+        prop_assert!(negotiated.first_burst_bytes <= limit);
         prop_assert!((512..=SEND_DATA_BYTES_MAX).contains(&negotiated.send_data_bytes_max));
         prop_assert!(negotiated.send_data_bytes_max.is_multiple_of(4));
         prop_assert!((1..=OUTSTANDING_R2T_MAX).contains(&negotiated.outstanding_r2t_max));
