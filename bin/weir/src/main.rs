@@ -54,8 +54,8 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
             weir_server::run(arguments.options()?, output::say)
         }
         Command::Status { remote } => overview::status(&Session::open(&root, &remote.into())?),
-        Command::List { script, remote } => {
-            overview::list(&Session::open(&root, &remote.into())?, output::Style::new(script))
+        Command::List { list, remote } => {
+            overview::list(&Session::open(&root, &remote.into())?, &list)
         }
         Command::Version { remote } => overview::version(&Session::open(&root, &remote.into())?),
         Command::Pool { verb, remote } => pool::run(verb, &Session::open(&root, &remote.into())?),

@@ -11,6 +11,7 @@ use clap_complete::Shell;
 
 use crate::bench::run::BenchArgs;
 use crate::cli::advise::DedupeVerb;
+use crate::cli::base::list::ListArgs;
 use crate::cli::base::remote::{Remote, RemoteWithoutCa, RootRemote};
 use crate::cli::bookmark::BookmarkVerb;
 use crate::cli::export::ExportVerb;
@@ -53,9 +54,8 @@ pub(crate) enum Command {
     List {
         #[command(flatten)]
         remote: Remote,
-        /// Print for scripts: no header, tab-separated columns, sizes in bytes
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Show the version of this command and of the server
     Version {

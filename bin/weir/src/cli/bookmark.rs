@@ -10,7 +10,7 @@ use weir_api::types::{
     Bookmark, BookmarkCreate, BookmarkDestroy, ListBookmarks, Outcome, Request as _, check_marked,
 };
 
-use crate::cli::base::output::Style;
+use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, output};
 
@@ -28,9 +28,8 @@ pub(crate) enum BookmarkVerb {
     List {
         /// List only bookmarks of this pool or volume
         of: Option<String>,
-        /// Print for scripts: no header, tab-separated columns
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Destroy a bookmark
     Destroy {
@@ -58,7 +57,7 @@ pub(crate) fn run(verb: BookmarkVerb, session: &Session) -> Result<(), ApiError>
             session.say(&output::outcome("bookmark", &change.bookmark.name, change.outcome));
             session.print(&change, |_| String::new())
         }
-        BookmarkVerb::List { of, script } => list(session, of, Style::new(script)),
+        BookmarkVerb::List { of, list } => self::list(session, of, &list),
         BookmarkVerb::Destroy { name, yes } => {
             let request = BookmarkDestroy { name };
             request.check()?;
@@ -70,21 +69,15 @@ pub(crate) fn run(verb: BookmarkVerb, session: &Session) -> Result<(), ApiError>
     }
 }
 
-fn list(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
+fn list(session: &Session, of: Option<String>, list: &ListArgs) -> Result<(), ApiError> {
+    let Some(list) = list.list(&["NAME", "SNAPSHOT OF"], &[])? else { return Ok(()) };
     of.as_deref().map_or(Ok(()), check_marked)?;
     let answer = session.call(ListBookmarks { of })?;
     if answer.bookmarks.is_empty() {
         session.say("there are no bookmarks");
     }
-    let row = |mark: &Bookmark| [mark.name.clone(), output::date(mark.created_unix_ms)];
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.bookmarks.iter().map(row).collect();
-        if rows.is_empty() {
-            String::new()
-        } else {
-            output::table(["NAME", "SNAPSHOT OF"], &rows, style)
-        }
-    })
+    let row = |mark: &Bookmark| [mark.name.clone().into(), Cell::date(mark.created_unix_ms)];
+    session.print(&answer, |all| list.table(all.bookmarks.iter().map(row)))
 }
 
 #[cfg(test)]

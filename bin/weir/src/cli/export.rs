@@ -11,8 +11,8 @@ use weir_base::ErrorKind;
 use weir_net::AllowList;
 
 use crate::cli::base::leave::LeaveArgs;
+use crate::cli::base::list::{Cell, ListArgs, Set};
 use crate::cli::base::output;
-use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
@@ -49,9 +49,8 @@ pub(crate) enum ExportVerb {
         /// Show the allowed addresses too
         #[arg(short = 'v')]
         verbose: bool,
-        /// Print for scripts: no header, tab-separated columns
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Delete an export; refused while clients are connected
     Delete {
@@ -83,7 +82,7 @@ pub(crate) fn run(verb: &ExportVerb, session: &Session) -> Result<(), ApiError> 
             session.say(&output::outcome("export", &change.export.name, change.outcome));
             session.print(&change, |_| String::new())
         }
-        ExportVerb::List { script, verbose } => list(session, Style::new(*script), *verbose),
+        ExportVerb::List { list, verbose } => self::list(session, list, *verbose),
         ExportVerb::Delete { name, leave } => {
             let protocol = Protocol::Nbd;
             let answer = leave.call(session, |force| {
@@ -131,37 +130,28 @@ fn lines(texts: &[String]) -> String {
     texts.iter().map(|text| output::clean(text) + "\n").collect()
 }
 
-fn list(session: &Session, style: Style, verbose: bool) -> Result<(), ApiError> {
+/// Columns of `list` without -v.
+const SHORT: Set = ("default", &["name", "protocol", "volume", "mode", "clients", "uri"]);
+
+fn list(session: &Session, list: &ListArgs, verbose: bool) -> Result<(), ApiError> {
+    let titles = ["NAME", "PROTOCOL", "VOLUME", "MODE", ">CLIENTS", "ALLOW", "URI"];
+    let sets: &[Set] = if verbose { &[] } else { &[SHORT] };
+    let Some(list) = list.list(&titles, sets)? else { return Ok(()) };
     let answer = session.call(ListExports {})?;
     if answer.exports.is_empty() {
         session.say("there are no exports");
     }
     let row = |export: &Export| {
         let allow = if export.allow.is_empty() { "any".into() } else { export.allow.join(",") };
-        let row = [
-            export.name.clone(),
-            export.protocol.name().to_owned(),
-            export.volume.clone(),
-            if export.read_only { "ro" } else { "rw" }.to_owned(),
-            export.connections.to_string(),
-            export.uris.join(" "),
-        ];
-        (row, allow)
+        [
+            export.name.clone().into(),
+            export.protocol.name().into(),
+            export.volume.clone().into(),
+            if export.read_only { "ro" } else { "rw" }.into(),
+            Cell::number(export.connections.into()),
+            allow.into(),
+            export.uris.join(" ").into(),
+        ]
     };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.exports.iter().map(row).collect();
-        if rows.is_empty() {
-            return String::new();
-        }
-        if verbose {
-            let header = ["NAME", "PROTOCOL", "VOLUME", "MODE", ">CLIENTS", "ALLOW", "URI"];
-            let wide = rows.into_iter().map(|(row, allow)| {
-                let [name, protocol, volume, mode, clients, uri] = row;
-                [name, protocol, volume, mode, clients, allow, uri]
-            });
-            return output::table(header, &wide.collect::<Vec<_>>(), style);
-        }
-        let header = ["NAME", "PROTOCOL", "VOLUME", "MODE", ">CLIENTS", "URI"];
-        output::table(header, &rows.into_iter().map(|(row, _)| row).collect::<Vec<_>>(), style)
-    })
+    session.print(&answer, |all| list.table(all.exports.iter().map(row)))
 }

@@ -10,8 +10,8 @@ use weir_api::types::{ListTargets, LunAdd, LunRemove, ShowTarget, Target, Target
 use weir_base::{ErrorKind, size};
 
 use crate::cli::base::leave::LeaveArgs;
+use crate::cli::base::list::{Cell, List, ListArgs};
 use crate::cli::base::output;
-use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
@@ -43,9 +43,8 @@ pub(crate) enum LunVerb {
     List {
         /// List only logical units of this target
         target: Option<String>,
-        /// Print for scripts: no header, tab-separated columns
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Remove a logical unit; refused while initiators are logged in to the target
     Remove {
@@ -74,7 +73,7 @@ pub(crate) fn run(verb: LunVerb, session: &Session) -> Result<(), ApiError> {
             session.say(&output::outcome("logical unit", &what, change.outcome));
             session.print(&change, |_| String::new())
         }
-        LunVerb::List { target, script } => list(target, session, Style::new(script)),
+        LunVerb::List { target, list } => self::list(target, session, &list),
         LunVerb::Remove { target, lun, leave } => {
             let number = number(&target, &lun, session)?;
             let target = target_name(&target);
@@ -128,7 +127,8 @@ fn block_bytes(text: &str) -> Result<u32, ApiError> {
     })
 }
 
-fn list(target: Option<String>, session: &Session, style: Style) -> Result<(), ApiError> {
+fn list(target: Option<String>, session: &Session, list: &ListArgs) -> Result<(), ApiError> {
+    let Some(list) = list.list(&TITLES, &[])? else { return Ok(()) };
     let targets = match target {
         None => session.call(ListTargets {})?,
         Some(name) => {
@@ -140,49 +140,49 @@ fn list(target: Option<String>, session: &Session, style: Style) -> Result<(), A
     if targets.targets.iter().all(|target| target.luns.is_empty()) {
         session.say("there are no logical units");
     }
-    session.print(&targets, |all| table(&all.targets, style))
+    session.print(&targets, |all| table(&all.targets, &list))
 }
 
+/// Columns of a list of logical units.
+pub(crate) const TITLES: [&str; 15] = [
+    "TARGET",
+    ">LUN",
+    "VOLUME",
+    ">SIZE",
+    ">BLOCK",
+    "CACHE",
+    "MODE",
+    ">READS",
+    ">WRITES",
+    ">READ",
+    ">WRITTEN",
+    ">UNMAPPED",
+    ">ZEROED",
+    ">CLONED",
+    ">REGISTERED",
+];
+
 /// Formats all logical units of targets; empty if there are none.
-pub(crate) fn table(targets: &[Target], style: Style) -> String {
+pub(crate) fn table(targets: &[Target], list: &List<'_>) -> String {
     let row = |target: &Target, lun: &TargetLun| {
         let counters = lun.counters;
         [
-            target.name.clone(),
-            lun.number.to_string(),
-            lun.volume.clone(),
-            if lun.is_available { style.size(lun.size_bytes) } else { "not there".to_owned() },
-            lun.block_bytes.to_string(),
-            if lun.write_cache { "on" } else { "off" }.to_owned(),
-            if lun.read_only { "ro" } else { "rw" }.to_owned(),
-            counters.reads.to_string(),
-            counters.writes.to_string(),
-            style.size(counters.read_bytes),
-            style.size(counters.written_bytes),
-            style.size(counters.unmapped_bytes),
-            style.size(counters.zeroed_bytes),
-            style.size(counters.cloned_bytes),
-            lun.registrations.to_string(),
+            target.name.clone().into(),
+            Cell::number(lun.number.into()),
+            lun.volume.clone().into(),
+            if lun.is_available { Cell::Size(lun.size_bytes) } else { "not there".into() },
+            Cell::number(lun.block_bytes.into()),
+            if lun.write_cache { "on" } else { "off" }.into(),
+            if lun.read_only { "ro" } else { "rw" }.into(),
+            Cell::number(counters.reads),
+            Cell::number(counters.writes),
+            Cell::Size(counters.read_bytes),
+            Cell::Size(counters.written_bytes),
+            Cell::Size(counters.unmapped_bytes),
+            Cell::Size(counters.zeroed_bytes),
+            Cell::Size(counters.cloned_bytes),
+            Cell::number(lun.registrations.into()),
         ]
     };
-    let rows: Vec<_> =
-        targets.iter().flat_map(|t| t.luns.iter().map(move |lun| row(t, lun))).collect();
-    let header = [
-        "TARGET",
-        ">LUN",
-        "VOLUME",
-        ">SIZE",
-        ">BLOCK",
-        "CACHE",
-        "MODE",
-        ">READS",
-        ">WRITES",
-        ">READ",
-        ">WRITTEN",
-        ">UNMAPPED",
-        ">ZEROED",
-        ">CLONED",
-        ">REGISTERED",
-    ];
-    if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    list.table(targets.iter().flat_map(|t| t.luns.iter().map(move |lun| row(t, lun))))
 }

@@ -14,8 +14,8 @@ use weir_api::types::{
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 
+use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output;
-use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::cli::pool;
 
@@ -59,7 +59,10 @@ struct Everything {
 }
 
 /// Prints a line for each pool, volume, export and logical unit.
-pub(crate) fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+pub(crate) fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
+    let Some(list) = list.list(&["KIND", "NAME", ">SIZE", ">USED", "STATE"], &[])? else {
+        return Ok(());
+    };
     let VolumeList { volumes, .. } = session.call(ListVolumes { pool: None })?;
     let everything = Everything {
         pools: session.call(ListPools {})?.pools,
@@ -70,39 +73,35 @@ pub(crate) fn list(session: &Session, style: Style) -> Result<(), ApiError> {
     if everything.pools.is_empty() {
         session.say("there is nothing yet; begin with: weir pool create NAME DISK...");
     }
-    session.print(&everything, |all| {
-        let rows = rows(all, style);
-        let header = ["KIND", "NAME", ">SIZE", ">USED", "STATE"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
-    })
+    session.print(&everything, |all| list.table(rows(all)))
 }
 
-fn rows(all: &Everything, style: Style) -> Vec<[String; 5]> {
-    let row = |kind: &str, name: &str, size: String, used: String, state: String| {
-        [kind.to_owned(), name.to_owned(), size, used, state]
+fn rows(all: &Everything) -> Vec<[Cell; 5]> {
+    let row = |kind: &str, name: &str, size: Cell, used: Cell, state: &str| {
+        [kind.into(), name.into(), size, used, state.into()]
     };
-    let none = || "-".to_owned();
+    let none = || Cell::or_dash(None);
     let mut rows = Vec::new();
     for pool in &all.pools {
-        let (size, used) = (style.size(pool.size_bytes), style.size(pool.allocated_bytes));
-        rows.push(row("pool", &pool.name, size, used, pool.state.name().to_owned()));
+        let (size, used) = (Cell::Size(pool.size_bytes), Cell::Size(pool.allocated_bytes));
+        rows.push(row("pool", &pool.name, size, used, pool.state.name()));
     }
     for volume in &all.volumes {
-        let (size, used) = (style.size(volume.size_bytes), style.size(volume.used_bytes));
-        rows.push(row("volume", &volume.name, size, used, none()));
+        let (size, used) = (Cell::Size(volume.size_bytes), Cell::Size(volume.used_bytes));
+        rows.push(row("volume", &volume.name, size, used, "-"));
     }
     for export in &all.exports {
         let clients =
             format!("nbd, {} of {}", counted(export.connections, "client"), export.volume);
-        rows.push(row("export", &export.name, none(), none(), clients));
+        rows.push(row("export", &export.name, none(), none(), &clients));
     }
     for target in &all.targets {
         let sessions = counted(target.sessions.len() as u32, "session");
-        rows.push(row("target", &target.name, none(), none(), format!("iscsi, {sessions}")));
+        rows.push(row("target", &target.name, none(), none(), &format!("iscsi, {sessions}")));
         for lun in &target.luns {
             let name = format!("{} LUN {}", target.name, lun.number);
-            let size = if lun.is_available { style.size(lun.size_bytes) } else { none() };
-            rows.push(row("lun", &name, size, none(), format!("shows {}", lun.volume)));
+            let size = if lun.is_available { Cell::Size(lun.size_bytes) } else { none() };
+            rows.push(row("lun", &name, size, none(), &format!("shows {}", lun.volume)));
         }
     }
     rows

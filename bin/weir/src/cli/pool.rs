@@ -16,6 +16,7 @@ use weir_api::types::{
 use weir_base::size::Human;
 use weir_base::{ErrorKind, names};
 
+use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output::Style;
 use crate::cli::base::pool_text::{changed, scan_line, warn, warn_and_say};
 use crate::cli::base::session::Session;
@@ -45,9 +46,8 @@ pub(crate) enum PoolVerb {
     },
     /// List pools
     List {
-        /// Print for scripts: no header, tab-separated columns, sizes in bytes
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Show the state of one pool or of all pools, problems and the action to take
     Status {
@@ -120,7 +120,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             let request = PoolCreate { name, vdevs, force, properties };
             created(session, &session.call(request)?)
         }
-        PoolVerb::List { script } => list(session, Style::new(script)),
+        PoolVerb::List { list } => self::list(session, &list),
         PoolVerb::Status { verbose, name: Some(name) } => {
             let answer = session.call(ShowPool { name })?;
             session.print(&answer, |pool| status(pool, verbose))
@@ -225,7 +225,9 @@ fn import(
     changed(session, &change)
 }
 
-fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
+    let titles = ["NAME", ">SIZE", ">ALLOC", ">FREE", ">CAP", "HEALTH"];
+    let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ListPools {})?;
     if answer.pools.is_empty() {
         session.say("there are no pools");
@@ -233,19 +235,15 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
     let row = |pool: &PoolStatus| {
         let percent = pool.allocated_bytes as f64 * 100.0 / pool.size_bytes.max(1) as f64;
         [
-            pool.name.clone(),
-            style.size(pool.size_bytes),
-            style.size(pool.allocated_bytes),
-            style.size(pool.free_bytes),
-            format!("{percent:.0}%"),
-            pool.state.name().to_owned(),
+            pool.name.clone().into(),
+            Cell::Size(pool.size_bytes),
+            Cell::Size(pool.allocated_bytes),
+            Cell::Size(pool.free_bytes),
+            Cell::Keyed(format!("{percent:.0}%"), percent),
+            pool.state.name().into(),
         ]
     };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.pools.iter().map(row).collect();
-        let header = ["NAME", ">SIZE", ">ALLOC", ">FREE", ">CAP", "HEALTH"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
-    })
+    session.print(&answer, |all| list.table(all.pools.iter().map(row)))
 }
 
 /// Formats the state of a pool in the layout of `zpool status`.

@@ -17,6 +17,7 @@ use weir_api::types::{
 use weir_base::ErrorKind;
 use weir_base::size::{self, Human};
 
+use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
@@ -45,9 +46,8 @@ pub(crate) enum ReplicateVerb {
     },
     /// List replicated volumes: their state, and the data that a loss of this server would lose now
     List {
-        /// Print for scripts: no header, tab-separated columns, sizes in bytes, times in seconds
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Start a run now
     Run {
@@ -91,7 +91,7 @@ pub(crate) fn run(verb: ReplicateVerb, session: &Session) -> Result<(), ApiError
             };
             changed(session, &session.call(request)?)
         }
-        ReplicateVerb::List { script } => list(session, Style::new(script)),
+        ReplicateVerb::List { list } => self::list(session, &list),
         ReplicateVerb::Run { volume } => act(session, volume, ReplicationAction::Run),
         ReplicateVerb::Pause { volume } => act(session, volume, ReplicationAction::Pause),
         ReplicateVerb::Resume { volume } => act(session, volume, ReplicationAction::Resume),
@@ -192,7 +192,10 @@ fn problem(volume: &str, error: &str, action: Option<&str>) -> String {
     format!("{volume}: {}{}", output::clean(error), next.unwrap_or_default())
 }
 
-fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
+    let titles = ["VOLUME", "TO", "STATE", "PROGRESS", "SNAPSHOT", ">RPO", "VERIFIED"];
+    let style = list.style();
+    let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ListReplications {})?;
     if answer.replications.is_empty() {
         session.say("nothing is replicated");
@@ -214,27 +217,22 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
             session.say(&problem(&replication.volume, &error, Some(action)));
         }
     }
-    let dash = || "-".to_owned();
     let lag = |ms: u64| match style {
-        Style::People => time(ms),
-        Style::Script => (ms / 1000).to_string(),
+        Style::People => Cell::Keyed(time(ms), ms as f64),
+        Style::Script => Cell::number(ms / 1000),
     };
     let row = |replication: &Replication| {
         [
-            replication.volume.clone(),
-            replication.to.clone(),
-            replication.state.name().to_owned(),
-            progress(replication),
-            replication.snapshot.clone().unwrap_or_else(dash),
-            age(replication).map_or_else(str::to_owned, lag),
-            verified(replication),
+            replication.volume.clone().into(),
+            replication.to.clone().into(),
+            replication.state.name().into(),
+            progress(replication).into(),
+            Cell::or_dash(replication.snapshot.as_deref()),
+            age(replication).map_or_else(Cell::from, lag),
+            verified(replication).into(),
         ]
     };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.replications.iter().map(row).collect();
-        let header = ["VOLUME", "TO", "STATE", "PROGRESS", "SNAPSHOT", ">RPO", "VERIFIED"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
-    })
+    session.print(&answer, |all| list.table(all.replications.iter().map(row)))
 }
 
 #[cfg(test)]

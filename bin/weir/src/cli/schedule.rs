@@ -8,8 +8,8 @@ use clap::Subcommand;
 use weir_api::ApiError;
 use weir_api::types::{Keep, ListSchedules, Schedule, ScheduleClear, ScheduleSet, check_scheduled};
 
+use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output;
-use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
@@ -34,9 +34,8 @@ pub(crate) enum ScheduleVerb {
     },
     /// List schedules
     List {
-        /// Print for scripts: no header, tab-separated columns
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Delete a schedule; its snapshots stay
     Clear {
@@ -54,7 +53,7 @@ pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError>
             session.say(&output::outcome("schedule", &change.schedule.name, change.outcome));
             session.print(&change, |_| String::new())
         }
-        ScheduleVerb::List { script } => list(session, Style::new(script)),
+        ScheduleVerb::List { list } => self::list(session, &list),
         ScheduleVerb::Clear { name } => {
             check_scheduled(&name)?;
             let answer = session.call(ScheduleClear { name })?;
@@ -64,20 +63,16 @@ pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError>
     }
 }
 
-fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
+    let Some(list) = list.list(&["NAME", "KEEPS", "NEXT"], &[])? else { return Ok(()) };
     let answer = session.call(ListSchedules {})?;
     if answer.schedules.is_empty() {
         session.say("there are no schedules");
     }
     let row = |schedule: &Schedule| {
-        let next = schedule.next_unix_ms.map(output::date);
         let none = if schedule.prune_only { "prunes only" } else { "-" };
-        let next = next.unwrap_or_else(|| none.to_owned());
-        [schedule.name.clone(), schedule.keep.to_string(), next]
+        let next = Cell::date_or(schedule.next_unix_ms, none);
+        [schedule.name.clone().into(), schedule.keep.to_string().into(), next]
     };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.schedules.iter().map(row).collect();
-        let header = ["NAME", "KEEPS", "NEXT"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
-    })
+    session.print(&answer, |all| list.table(all.schedules.iter().map(row)))
 }

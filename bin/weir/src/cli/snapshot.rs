@@ -13,7 +13,7 @@ use weir_api::types::{
 };
 use weir_base::size::Human;
 
-use crate::cli::base::output::Style;
+use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, output};
 
@@ -32,9 +32,8 @@ pub(crate) enum SnapshotVerb {
     List {
         /// List only snapshots of this pool or volume
         of: Option<String>,
-        /// Print for scripts: no header, tab-separated columns, sizes in bytes
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Destroy snapshots; their space is reclaimed in the background
     Destroy {
@@ -67,9 +66,8 @@ pub(crate) enum SnapshotVerb {
     Holds {
         /// List only the holds of this pool, volume or snapshot
         of: Option<String>,
-        /// Print for scripts: no header, tab-separated columns
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Rename a snapshot
     Rename {
@@ -103,7 +101,7 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
         SnapshotVerb::Create { names, recursive } => {
             changed(session, &session.call(SnapshotCreate { names, recursive })?)
         }
-        SnapshotVerb::List { of, script } => list(session, of, Style::new(script)),
+        SnapshotVerb::List { of, list } => self::list(session, of, &list),
         SnapshotVerb::Destroy { names, dry_run, yes } => {
             let request = SnapshotDestroy { names, dry_run };
             request.check()?;
@@ -115,7 +113,7 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
         SnapshotVerb::Release { tag, name } => {
             changed(session, &session.call(SnapshotRelease { name, tag })?)
         }
-        SnapshotVerb::Holds { of, script } => holds(session, of, Style::new(script)),
+        SnapshotVerb::Holds { of, list } => holds(session, of, &list),
         SnapshotVerb::Rename { name, to } => {
             changed(session, &session.call(SnapshotRename { name, to })?)
         }
@@ -166,32 +164,32 @@ fn listed(session: &Session, of: Option<String>) -> Result<Vec<Snapshot>, ApiErr
     Ok(session.call(ListSnapshots::from(of))?.snapshots)
 }
 
-fn list(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
+fn list(session: &Session, of: Option<String>, list: &ListArgs) -> Result<(), ApiError> {
+    let titles = ["NAME", ">USED", ">REFER", ">WRITTEN", "CREATED", "HOLDS", "CLONES"];
+    let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     of.as_deref().map_or(Ok(()), check_listed)?;
     let answer = session.call(ListSnapshots::from(of))?;
     if answer.snapshots.is_empty() {
         session.say("there are no snapshots");
     }
-    let words = |words: &[String]| if words.is_empty() { "-".into() } else { words.join(",") };
+    let words =
+        |words: &[String]| if words.is_empty() { "-".into() } else { words.join(",").into() };
     let row = |snapshot: &Snapshot| {
         [
-            snapshot.name.clone(),
-            style.size(snapshot.used_bytes),
-            style.size(snapshot.referenced_bytes),
-            style.size(snapshot.written_bytes),
-            output::date(snapshot.created_unix_ms),
+            snapshot.name.clone().into(),
+            Cell::Size(snapshot.used_bytes),
+            Cell::Size(snapshot.referenced_bytes),
+            Cell::Size(snapshot.written_bytes),
+            Cell::date(snapshot.created_unix_ms),
             words(&snapshot.holds),
             words(&snapshot.clones),
         ]
     };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.snapshots.iter().map(row).collect();
-        let header = ["NAME", ">USED", ">REFER", ">WRITTEN", "CREATED", "HOLDS", "CLONES"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
-    })
+    session.print(&answer, |all| list.table(all.snapshots.iter().map(row)))
 }
 
-fn holds(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
+fn holds(session: &Session, of: Option<String>, list: &ListArgs) -> Result<(), ApiError> {
+    let Some(list) = list.list(&["NAME", "TAG"], &[])? else { return Ok(()) };
     let mut held = listed(session, of)?;
     held.retain(|snapshot| !snapshot.holds.is_empty());
     if held.is_empty() {
@@ -201,9 +199,8 @@ fn holds(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiE
     session.print(&answer, |all| {
         let tags = |s: &Snapshot| {
             let name = s.name.clone();
-            s.holds.clone().into_iter().map(move |tag| [name.clone(), tag])
+            s.holds.clone().into_iter().map(move |tag| [name.clone().into(), tag.into()])
         };
-        let rows: Vec<_> = all.snapshots.iter().flat_map(tags).collect();
-        if rows.is_empty() { String::new() } else { output::table(["NAME", "TAG"], &rows, style) }
+        list.table(all.snapshots.iter().flat_map(tags))
     })
 }

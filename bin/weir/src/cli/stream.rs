@@ -7,19 +7,17 @@
 use clap::Subcommand;
 use weir_api::ApiError;
 use weir_api::types::{ListStreams, Stream, StreamCancel};
-use weir_base::size::Human;
 
+use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output;
-use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamVerb {
     /// List active streams: caller, bytes so far, time without progress
     List {
-        /// Print for scripts: no header, tab-separated columns
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Cancel a stream; a received stream can be resumed with the token of `weir receive`
     Cancel {
@@ -29,9 +27,10 @@ pub(crate) enum StreamVerb {
 }
 
 pub(crate) fn run(verb: &StreamVerb, session: &Session) -> Result<(), ApiError> {
-    match *verb {
-        StreamVerb::List { script } => list(session, Style::new(script)),
+    match verb {
+        StreamVerb::List { list } => self::list(session, list),
         StreamVerb::Cancel { id } => {
+            let id = *id;
             let ended = session.call(StreamCancel { id })?;
             session.say(&format!("stream {id} of {}: cancelled", ended.name));
             session.print(&ended, |_| String::new())
@@ -39,25 +38,23 @@ pub(crate) fn run(verb: &StreamVerb, session: &Session) -> Result<(), ApiError> 
     }
 }
 
-fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
+    let titles = [">ID", "DIRECTION", "NAME", "CALLER", "BEGUN", ">MOVED", ">IDLE"];
+    let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ListStreams {})?;
     if answer.streams.is_empty() {
         session.say("no stream is sent or received");
     }
     let row = |stream: &Stream| {
         [
-            stream.id.to_string(),
-            stream.direction.name().to_owned(),
-            stream.name.clone(),
-            stream.caller.clone(),
-            output::date(stream.begun_unix_ms),
-            Human(stream.moved_bytes).to_string(),
-            output::duration(stream.idle_ms),
+            Cell::number(stream.id),
+            stream.direction.name().into(),
+            stream.name.clone().into(),
+            stream.caller.clone().into(),
+            Cell::date(stream.begun_unix_ms),
+            Cell::Size(stream.moved_bytes),
+            Cell::Keyed(output::duration(stream.idle_ms), stream.idle_ms as f64),
         ]
     };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.streams.iter().map(row).collect();
-        let header = [">ID", "DIRECTION", "NAME", "CALLER", "BEGUN", ">MOVED", ">IDLE"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
-    })
+    session.print(&answer, |all| list.table(all.streams.iter().map(row)))
 }

@@ -19,6 +19,7 @@ use weir_base::ErrorKind;
 use weir_base::private::read_secret;
 
 use crate::cli::base::leave::LeaveArgs;
+use crate::cli::base::list::{Cell, List, ListArgs};
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
@@ -37,9 +38,8 @@ pub(crate) enum TargetVerb {
     },
     /// List targets
     List {
-        /// Print for scripts: no header, tab-separated columns
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Show a target: portals, logical units, allowed initiators and sessions
     Show {
@@ -107,7 +107,7 @@ fn account(user: Option<String>, file: Option<&Path>) -> Result<Option<ChapAccou
 pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         TargetVerb::Create { name, allow } => create(&name, allow, session),
-        TargetVerb::List { script } => list(session, Style::new(script)),
+        TargetVerb::List { list } => self::list(session, &list),
         TargetVerb::Show { name } => {
             let target = session.call(ShowTarget { name: target_name(&name) })?;
             session.print(&target, show)
@@ -176,25 +176,23 @@ fn portals(target: &Target) -> String {
     target.portals.iter().map(|portal| output::clean(portal) + "\n").collect()
 }
 
-fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
+    let titles = ["NAME", ">LUNS", ">INITIATORS", ">SESSIONS", "PORTALS"];
+    let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ListTargets {})?;
     if answer.targets.is_empty() {
         session.say("there are no targets");
     }
     let row = |target: &Target| {
         [
-            target.name.clone(),
-            target.luns.len().to_string(),
-            target.initiators.len().to_string(),
-            target.sessions.len().to_string(),
-            target.portals.join(" "),
+            target.name.clone().into(),
+            Cell::number(target.luns.len() as u64),
+            Cell::number(target.initiators.len() as u64),
+            Cell::number(target.sessions.len() as u64),
+            target.portals.join(" ").into(),
         ]
     };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.targets.iter().map(row).collect();
-        let header = ["NAME", ">LUNS", ">INITIATORS", ">SESSIONS", "PORTALS"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
-    })
+    session.print(&answer, |all| list.table(all.targets.iter().map(row)))
 }
 
 fn show(target: &Target) -> String {
@@ -206,7 +204,7 @@ fn show(target: &Target) -> String {
             text += &["\n", title, "\n", &rows].concat();
         }
     };
-    part("logical units", lun::table(std::slice::from_ref(target), style));
+    part("logical units", lun::table(std::slice::from_ref(target), &List::all(&lun::TITLES)));
     let initiator = |entry: &weir_api::types::TargetInitiator| {
         let user = |user: &Option<String>| user.clone().unwrap_or_else(|| "-".to_owned());
         [entry.initiator.clone(), user(&entry.chap_user), user(&entry.mutual_user)]

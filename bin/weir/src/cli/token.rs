@@ -16,8 +16,8 @@ use weir_api::access::Role;
 use weir_api::types::{ListTokens, Request as _, Token, TokenCreate, TokenCreated, TokenRevoke};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 
+use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output;
-use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 
 /// Default lifetime of a token, so that a forgotten one expires.
@@ -45,9 +45,8 @@ pub(crate) enum TokenVerb {
     },
     /// List tokens: role, scope, expiry, time and address of the last use
     List {
-        /// Print for scripts: no header, tab-separated columns
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Revoke a token; later calls with it are refused
     Revoke {
@@ -84,7 +83,7 @@ pub(crate) fn run(verb: TokenVerb, session: &Session) -> Result<(), ApiError> {
             request.check()?;
             create(session, request, out.as_deref())
         }
-        TokenVerb::List { script } => list(session, Style::new(script)),
+        TokenVerb::List { list } => self::list(session, &list),
         TokenVerb::Revoke { name } => {
             let gone = session.call(TokenRevoke { name })?;
             session.say(&output::outcome("token", &gone.name, gone.outcome));
@@ -144,7 +143,9 @@ fn unwritten(path: &Path, error: &std::io::Error) -> ApiError {
         .with_action("name a new file in a directory of yours")
 }
 
-fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
+    let titles = ["NAME", "ROLE", "SCOPE", "EXPIRES", "LAST USED", "FROM"];
+    let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ListTokens {})?;
     if answer.tokens.is_empty() {
         session.say("there are no tokens");
@@ -155,22 +156,19 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
     }
     let row = |token: &Token| {
         let scope = if token.scope.is_empty() { "all".to_owned() } else { token.scope.join(",") };
-        let date = |ms: Option<u64>, none: &str| ms.map_or(none.to_owned(), output::date);
-        let expires = date(token.expires_unix_ms, "never");
+        let expires = token.expires_unix_ms.map_or("never".to_owned(), output::date);
+        let expires = if token.is_expired { format!("EXPIRED {expires}") } else { expires };
+        let expiry = token.expires_unix_ms.map_or(f64::INFINITY, |ms| ms as f64);
         [
-            token.name.clone(),
-            token.role.name().to_owned(),
-            scope,
-            if token.is_expired { format!("EXPIRED {expires}") } else { expires },
-            date(token.last_used_unix_ms, "never"),
-            token.last_used_from.clone().unwrap_or_else(|| "-".to_owned()),
+            token.name.clone().into(),
+            token.role.name().into(),
+            scope.into(),
+            Cell::Keyed(expires, expiry),
+            Cell::date_or(token.last_used_unix_ms, "never"),
+            Cell::or_dash(token.last_used_from.as_deref()),
         ]
     };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.tokens.iter().map(row).collect();
-        let header = ["NAME", "ROLE", "SCOPE", "EXPIRES", "LAST USED", "FROM"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
-    })
+    session.print(&answer, |all| list.table(all.tokens.iter().map(row)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use weir_api::ApiError;
 use weir_api::types::{
     ListVolumes, ShowVolume, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
@@ -12,6 +12,7 @@ use weir_api::types::{
 };
 use weir_base::{ErrorKind, names, size};
 
+use crate::cli::base::list::{Cell, ListArgs, Set};
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, output};
@@ -45,13 +46,8 @@ pub(crate) enum VolumeVerb {
     List {
         /// List only volumes of this pool
         pool: Option<String>,
-        /// Show other columns: space for the space of volumes and their snapshots, records for
-        /// record sizes and stored bytes
-        #[arg(short = 'o', value_name = "COLUMNS")]
-        columns: Option<Columns>,
-        /// Print for scripts: no header, tab-separated columns, sizes in bytes
-        #[arg(short = 'H')]
-        script: bool,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Show all details of a volume
     Show {
@@ -121,14 +117,38 @@ each of them reads a record and stores all of it anew. 4KiB to 16KiB suit databa
 virtual machines, 128KiB to 1MiB backups and media. 'weir volume advise' measures on a volume that
 has data what other sizes would make of it.";
 
-/// Sets of columns for `list`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Columns {
-    /// Space of volumes and their snapshots
-    Space,
-    /// Record sizes and stored bytes
-    Records,
-}
+/// Columns of `list`.
+const TITLES: [&str; 16] = [
+    "NAME",
+    ">SIZE",
+    ">RECORD",
+    ">AVAIL",
+    ">USED",
+    ">USEDSNAP",
+    ">USEDDS",
+    ">USEDREFRESERV",
+    ">REFER",
+    ">WRITTEN",
+    ">STORED",
+    ">RATIO",
+    "COMPRESS",
+    ">DEDUPE",
+    ">EXPORTS",
+    "ORIGIN",
+];
+
+/// Sets of columns for `list`; the first is the default.
+const SETS: [Set; 3] = [
+    (
+        "default",
+        &["name", "size", "used", "stored", "ratio", "compress", "dedupe", "exports", "origin"],
+    ),
+    (
+        "space",
+        &["name", "avail", "used", "usedsnap", "usedds", "usedrefreserv", "refer", "written"],
+    ),
+    ("records", &["name", "size", "record", "used", "stored", "ratio", "compress"]),
+];
 
 pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
@@ -140,9 +160,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             let request = VolumeCreate { name, size_bytes, record_bytes, properties };
             sized(session, &session.call(request)?)
         }
-        VolumeVerb::List { pool, columns, script } => {
-            list(session, pool, columns, Style::new(script))
-        }
+        VolumeVerb::List { pool, list } => self::list(session, pool, &list),
         VolumeVerb::Show { name } => session.print(&session.call(ShowVolume { name })?, show),
         VolumeVerb::Set { properties, name } => {
             check_name(&name)?;
@@ -217,12 +235,9 @@ fn changed(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
     session.print(change, |_| String::new())
 }
 
-fn list(
-    session: &Session,
-    pool: Option<String>,
-    columns: Option<Columns>,
-    style: Style,
-) -> Result<(), ApiError> {
+fn list(session: &Session, pool: Option<String>, list: &ListArgs) -> Result<(), ApiError> {
+    let style = list.style();
+    let Some(list) = list.list(&TITLES, &SETS)? else { return Ok(()) };
     let answer = session.call(ListVolumes { pool })?;
     if answer.volumes.is_empty() {
         session.say("there are no volumes");
@@ -232,82 +247,42 @@ fn list(
             session.say(&format!("{} {part}", volume.name));
         }
     }
+    session.print(&answer, |all| list.table(all.volumes.iter().map(|volume| row(volume, style))))
+}
+
+fn row(volume: &Volume, style: Style) -> [Cell; 16] {
     // Scripts rely on the columns.
-    let mark = |volume: &Volume| match &volume.receiving {
+    let mark = match &volume.receiving {
         Some(snapshot) if style == Style::People => format!(" (part of @{snapshot})"),
         _ => String::new(),
     };
-    let row = |volume: &Volume| {
-        [
-            volume.name.clone() + &mark(volume),
-            style.size(volume.size_bytes),
-            style.size(volume.used_bytes),
-            style.size(volume.stored_bytes),
-            format!("{:.2}", volume.compression_ratio),
-            volume.compression.name().to_owned(),
-            dedupe_column(volume),
-            volume.exports.len().to_string(),
-            volume.origin.clone().unwrap_or_else(|| "-".to_owned()),
-        ]
-    };
-    session.print(&answer, |all| {
-        let rows: Vec<_> = all.volumes.iter().map(row).collect();
-        let header = [
-            "NAME", ">SIZE", ">USED", ">STORED", ">RATIO", "COMPRESS", ">DEDUPE", ">EXPORTS",
-            "ORIGIN",
-        ];
-        match columns {
-            _ if rows.is_empty() => String::new(),
-            Some(Columns::Space) => space(&all.volumes, style),
-            Some(Columns::Records) => records(&all.volumes, style),
-            None => output::table(header, &rows, style),
-        }
-    })
-}
-
-fn space(volumes: &[Volume], style: Style) -> String {
-    let row = |volume: &Volume| {
-        let VolumeSpace {
-            available_bytes,
-            used_bytes,
-            by_snapshots_bytes,
-            by_volume_bytes,
-            referenced_bytes,
-            written_bytes,
-            by_refreservation_bytes,
-        } = volume.space;
-        [
-            volume.name.clone(),
-            style.size(available_bytes),
-            style.size(used_bytes),
-            style.size(by_snapshots_bytes),
-            style.size(by_volume_bytes),
-            style.size(by_refreservation_bytes),
-            style.size(referenced_bytes),
-            style.size(written_bytes),
-        ]
-    };
-    let rows: Vec<_> = volumes.iter().map(row).collect();
-    let header =
-        ["NAME", ">AVAIL", ">USED", ">USEDSNAP", ">USEDDS", ">USEDREFRESERV", ">REFER", ">WRITTEN"];
-    output::table(header, &rows, style)
-}
-
-fn records(volumes: &[Volume], style: Style) -> String {
-    let row = |volume: &Volume| {
-        [
-            volume.name.clone(),
-            style.size(volume.size_bytes),
-            style.size(volume.record_bytes),
-            style.size(volume.used_bytes),
-            style.size(volume.stored_bytes),
-            format!("{:.2}", volume.compression_ratio),
-            volume.compression.name().to_owned(),
-        ]
-    };
-    let rows: Vec<_> = volumes.iter().map(row).collect();
-    let header = ["NAME", ">SIZE", ">RECORD", ">USED", ">STORED", ">RATIO", "COMPRESS"];
-    output::table(header, &rows, style)
+    let VolumeSpace {
+        available_bytes,
+        used_bytes,
+        by_snapshots_bytes,
+        by_volume_bytes,
+        referenced_bytes,
+        written_bytes,
+        by_refreservation_bytes,
+    } = volume.space;
+    [
+        (volume.name.clone() + &mark).into(),
+        Cell::Size(volume.size_bytes),
+        Cell::Size(volume.record_bytes),
+        Cell::Size(available_bytes),
+        Cell::Size(used_bytes),
+        Cell::Size(by_snapshots_bytes),
+        Cell::Size(by_volume_bytes),
+        Cell::Size(by_refreservation_bytes),
+        Cell::Size(referenced_bytes),
+        Cell::Size(written_bytes),
+        Cell::Size(volume.stored_bytes),
+        Cell::ratio(volume.compression_ratio),
+        volume.compression.name().into(),
+        dedupe_column(volume).into(),
+        Cell::number(volume.exports.len() as u64),
+        Cell::or_dash(volume.origin.as_deref()),
+    ]
 }
 
 /// Note on a volume that holds a part of a stream, with the commands to resume or abort it.

@@ -199,11 +199,7 @@ impl DatasetRecord {
             "",
             "u8 count, count x {u64 until txg, u64 owner}, u8 receiving: 0 nothing, 1 into",
         ),
-        field(
-            0,
-            "",
-            "an existing volume, 2 into a new volume, then: u64 guid of the snapshot,",
-        ),
+        field(0, "", "an existing volume, 2 into a new volume, then: u64 guid of the snapshot,"),
         field(
             0,
             "",

@@ -3,6 +3,7 @@
 pub(crate) mod confirm;
 pub(crate) mod layout;
 pub(crate) mod leave;
+pub(crate) mod list;
 pub(crate) mod output;
 pub(crate) mod pool_text;
 pub(crate) mod remote;
