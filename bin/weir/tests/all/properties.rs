@@ -132,7 +132,7 @@ fn reservation_holds_in_a_full_pool_and_after_a_kill() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.weir("set reservation=128MiB tank/v").ok();
-    server.weir("set reservation=4GiB tank/w").fails(code::NO_SPACE, &["reserv", "promised"]);
+    server.weir("set reservation=4GiB tank/w").fails(code::NO_SPACE, &["reserv", "unreserved"]);
     assert!(fill(&server, "tank/w", 700), "the pool is full for it");
     server.kill();
 

@@ -272,27 +272,28 @@ fn invalid_streams_are_refused_and_leave_nothing_behind() {
 
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
-    pair.receive("back/w", &damaged).fails(10, &["frame", "byte", "taken back"]);
+    pair.receive("back/w", &damaged).fails(10, &["frame", "byte", "undone"]);
     none();
     let mut foreign = whole.clone();
     foreign[8] = 3;
     pair.receive("back/w", &foreign).fails(code::INVALID, &["version 3"]);
-    pair.receive("back/w", b"hello").fails(code::INVALID, &["no stream"]);
+    pair.receive("back/w", b"hello").fails(code::INVALID, &["not a stream"]);
     let mut reordered = whole.clone();
     let len = whole.len();
     reordered[1000..len - 100].rotate_left(4096);
     pair.receive("back/w", &reordered).fails(10, &["frame"]);
     none();
-    pair.receive("back/w", &more).fails(code::NOT_FOUND, &["back/w", "not there"]);
+    pair.receive("back/w", &more).fails(code::NOT_FOUND, &["back/w", "does not exist here"]);
     none();
 
     // An interrupted stream is kept until it is aborted.
-    pair.receive("back/w", &whole[..len / 2]).fails(code::UNAVAILABLE, &["cut off", "-t weir1-"]);
+    pair.receive("back/w", &whole[..len / 2])
+        .fails(code::UNAVAILABLE, &["interrupted", "-t weir1-"]);
     let shown = pair.back().weir("volume show back/w --json").json();
     assert_eq!(shown["receiving"], "a");
     let export = pair.back().weir("export create nbd back/w");
     export.fails(code::BUSY, &["being received", "--abort"]);
-    pair.back().weir("snapshot create back/w@x").fails(code::BUSY, &["being received"]);
+    pair.back().weir("snapshot create back/w@x").fails(code::BUSY, &["receiving a stream"]);
     pair.receive("back/w", &more).fails(code::BUSY, &["back/w", "--abort"]);
     pair.back().weir("receive --abort back/w").ok();
     none();
@@ -368,7 +369,7 @@ fn changes_since_a_bookmark_arrive_without_its_snapshot() {
     pair.revive();
     let more = pair.send("-i #a tank/v@b", "more");
     let cut = pair.receive("back/w", &more[..more.len() / 2]);
-    cut.fails(code::UNAVAILABLE, &["cut off", "-t weir1-"]);
+    cut.fails(code::UNAVAILABLE, &["interrupted", "-t weir1-"]);
     let token = pair.back().weir("receive --token back/w").ok().out;
     let rest = pair.send(&format!("-t {} tank/v@b", token.trim()), "rest");
     pair.receive("back/w", &rest).ok();

@@ -197,11 +197,11 @@ fn diverged_halves_are_refused_with_a_remedy() {
     }
     let server = dirs.start();
     let status = server.status("tank")["status"].to_string();
-    assert!(status.contains("went on without the other disks"), "{status}");
+    assert!(status.contains("diverged from the other disks"), "{status}");
     server.weir("pool export --force tank").ok();
     let dir = dirs.file("a").parent().unwrap().display().to_string();
     let refused = server.weir(&format!("pool import -d {dir} tank"));
-    refused.fails(code::UNAVAILABLE, &["went on without"]);
+    refused.fails(code::UNAVAILABLE, &["diverged from the other disks"]);
     server.weir(&format!("pool import --force -d {dir} tank")).ok();
     server.stop_clean();
 }

@@ -428,7 +428,7 @@ fn diverged_mirror_halves_are_refused() {
         }
     }
     let refused = open(&[&pair[0], &pair[1]]).err().expect("diverged").to_string();
-    assert!(refused.contains("a went on without the other disks"), "{refused}");
+    assert!(refused.contains("a diverged from the other disks"), "{refused}");
     // Each half alone is still usable.
     for (half, seed) in [(0, 100), (1, 101)] {
         assert!(holds(&open(&[&pair[half]]).unwrap(), &content(seed)[..MIB]));
