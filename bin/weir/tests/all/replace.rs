@@ -181,7 +181,7 @@ fn online_accepts_and_records_a_new_path() {
     fs::rename(dirs.file("moved"), dirs.file("third")).unwrap();
     server
         .weir(&format!("pool online tank {guid} stranger"))
-        .fails(code::INVALID, &["stranger is not the disk it was"]);
+        .fails(code::INVALID, &["stranger no longer has the label"]);
     write(&server, 3);
     server.weir(&format!("pool online --wait tank {guid} third")).ok();
     assert!(is_well(&server, "third"), "{:?}", disks_of(&server));

@@ -323,9 +323,9 @@ fn invalid_streams_are_refused_and_leave_nothing_behind() {
     pair.receive("back/w", &next).fails(code::EXISTS, &["back/w@c"]);
 
     let send = |line: &str| pair.source().weir(&format!("send {line}"));
-    send("-i @c tank/v@a").fails(code::INVALID, &["did not come of"]);
+    send("-i @c tank/v@a").fails(code::INVALID, &["is not based on"]);
     send("-i @x tank/v@a").fails(code::NOT_FOUND, &["tank/v@x"]);
-    send("-t weir1-00 tank/v@a").fails(code::INVALID, &["no resume token"]);
+    send("-t weir1-00 tank/v@a").fails(code::INVALID, &["not a resume token"]);
     let would = send("-n -i @a tank/v@b").ok();
     assert!(would.out.contains("would send tank/v@b: about"), "{}", would.out);
     pair.verified();
@@ -386,7 +386,7 @@ fn changes_since_a_bookmark_arrive_without_its_snapshot() {
     fails("bookmark create tank/v@b #-", code::INVALID, &["bad bookmark name"]);
     fails("bookmark destroy tank/v#a", code::INVALID, &["no terminal", "--yes"]);
     weir(&pair, "bookmark create tank/v@b #b").ok();
-    fails("send -i #b tank/v@b", code::INVALID, &["did not come of tank/v#b"]);
+    fails("send -i #b tank/v@b", code::INVALID, &["is not based on tank/v#b"]);
     weir(&pair, "snapshot destroy tank/v@b --yes").ok();
     weir(&pair, "bookmark destroy tank/v#a --yes").ok();
     fails("bookmark destroy tank/v#a --yes", code::NOT_FOUND, &["tank/v#a"]);
@@ -422,7 +422,7 @@ fn dry_run_of_receive_changes_nothing() {
     let at = whole.len() - 200;
     damaged[at] ^= 1;
     pair.receive("-n back/w", &damaged).fails(10, &["frame", "byte"]);
-    pair.receive("-n back/w", &whole[..at]).fails(10, &["ends here"]);
+    pair.receive("-n back/w", &whole[..at]).fails(10, &["truncated"]);
     pair.receive("-n back/w", &more).fails(code::NOT_FOUND, &["back/w"]);
     assert_eq!(history(&pair), before, "nothing was changed, so nothing is recorded");
 

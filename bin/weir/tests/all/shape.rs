@@ -74,7 +74,7 @@ fn mirror_is_replaced_by_raidz2_under_load() {
     std::thread::sleep(Duration::from_secs(1));
     server.weir("pool add tank raidz2 c d e f").fails(code::INVALID, &["--force"]);
     server.weir("pool add tank mirror a c").fails(code::BUSY, &["/a"]);
-    server.weir("pool remove --yes tank mirror-0").fails(code::INVALID, &["last vdev for data"]);
+    server.weir("pool remove --yes tank mirror-0").fails(code::INVALID, &["last data vdev"]);
     server.weir("pool add --force tank raidz2 c d e f").ok();
     assert_eq!(vdevs(&server), ["mirror-0", "raidz2-1"]);
     server.weir("pool remove --yes tank a").fails(code::INVALID, &["is part of mirror-0"]);

@@ -205,7 +205,7 @@ impl OpenDisk {
         if !is_direct {
             tracing::warn!(
                 disk = name,
-                "the filesystem refuses direct I/O: its cache takes RAM as well"
+                "the filesystem refuses direct I/O: its page cache uses additional RAM"
             );
         }
         let durable = match mode {

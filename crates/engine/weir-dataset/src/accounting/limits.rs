@@ -307,7 +307,7 @@ impl Engine {
         let unreserved_bytes = self.core.unreserved_bytes();
         if needed_bytes > unreserved_bytes {
             let name = self.full_name(&from.record.name);
-            let what = "its reservation, without the snapshots that move,";
+            let what = "its reservation without the moved snapshots";
             return Err(DatasetError::CannotReserve { name, what, needed_bytes, unreserved_bytes });
         }
         Ok(())

@@ -107,7 +107,7 @@ impl Engine {
             losses.numbers.clear();
             losses.unread_until = Txg(0);
             losses.own = false;
-            tracing::warn!(pool = self.core.pool.name(), "unreadable datasets are given up");
+            tracing::warn!(pool = self.core.pool.name(), "unreadable datasets dropped");
         }
         self.core.pool.note_lost_node(self.core.open_txg());
         let done = self.commit_change().await?;
@@ -129,7 +129,7 @@ impl Engine {
         let Some(lost) = losses.numbers.iter().find(is_among) else { return Ok(()) };
         let why = format!(
             "may have a snapshot whose record cannot be read (dataset numbers {}-{}). Make the \
-             record readable and import the pool again, or give it up: weir pool clear --lost {}",
+             record readable and import the pool again, or drop it: weir pool clear --lost {}",
             lost.start,
             lost.end - 1,
             self.core.pool.name()
@@ -236,7 +236,7 @@ impl Directory {
                 self.damage.ranges.extend(ranges);
                 self.damage.parts.extend(parts);
             }
-            Err(error) => tracing::error!(%error, "a part of the list of damage is lost"),
+            Err(error) => tracing::error!(%error, "a part of the list of permanent errors is lost"),
         }
     }
 

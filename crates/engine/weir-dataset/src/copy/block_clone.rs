@@ -122,14 +122,16 @@ impl Engine {
         }
         let (size, other) = (destination.record_size(), source.record_size());
         if size != other {
-            let why = format!("has records of {size}, and the source of {other}: copy its data");
+            let why = format!(
+                "has records of {size}, and the source has records of {other}: copy its data"
+            );
             return unfit(destination, &why);
         }
         let record = size.bytes() as u64;
         if [from, to, len].iter().any(|bytes| !bytes.is_multiple_of(record)) {
             return unfit(
                 destination,
-                &format!("shares whole records of {size}, where they begin"),
+                &format!("clones only whole records of {size}, at record boundaries"),
             );
         }
         source.check(&source.state.lock(), from, len)?;

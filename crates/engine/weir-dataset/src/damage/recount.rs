@@ -124,7 +124,7 @@ impl Engine {
                 // Blocks that lost their last reference must now be found in their segments.
                 Counts::Corrected if self.may_recount() => pool.want_recount(),
                 Counts::Corrected => {
-                    tracing::error!(pool = pool.name(), "recounts do not come to an end");
+                    tracing::error!(pool = pool.name(), "recounts keep finding wrong counters");
                 }
                 Counts::Unknown => {}
             }

@@ -189,7 +189,7 @@ impl State {
             self.queue.clear();
             self.queued_bytes = 0;
             self.overflow = Some(txg);
-            tracing::debug!(dataset = self.record.id.0, "log queue given up");
+            tracing::debug!(dataset = self.record.id.0, "log queue dropped");
         }
     }
 }
@@ -303,7 +303,7 @@ impl Volume {
             return Err(DatasetError::WritesRefused { name: self.full_name(state) });
         }
         if let Some(receiving) = &descent(&state.record).receiving {
-            let why = format!("is being received into, up to snapshot {}", receiving.snapshot);
+            let why = format!("is receiving a stream, up to snapshot {}", receiving.snapshot);
             return Err(DatasetError::InUse { name: self.full_name(state), why });
         }
         self.check(state, offset, len)

@@ -287,7 +287,7 @@ impl Receiver {
             let volume = claim.volume.state.lock().record.name.clone();
             drop(claim);
             if let Err(error) = self.engine.abort_receive(&volume).await {
-                tracing::error!(volume, %error, "a refused stream could not be taken back");
+                tracing::error!(volume, %error, "a rejected stream could not be undone");
             }
         }
         DatasetError::Stream { name: self.engine.full_name(&self.spec.volume), error }
@@ -340,7 +340,7 @@ impl Receiver {
 
     /// Refuses a stream with a malformed record.
     async fn refuse_record(&mut self, value: u64) -> DatasetError {
-        let (what, field) = ("stream frame", "record that is none");
+        let (what, field) = ("stream frame", "malformed record");
         let error = self.reader.refuse_last(FormatError::Field { what, field, value });
         self.refuse(error).await
     }
@@ -424,8 +424,8 @@ impl Engine {
     pub(crate) fn refuse_receiving(&self, state: &State) -> Result<(), DatasetError> {
         let Some(receiving) = &descent(&state.record).receiving else { return Ok(()) };
         let why = format!(
-            "is being received into, up to snapshot {}; let that end, or give it up with \
-             'weir receive --abort'",
+            "is receiving a stream, up to snapshot {}; wait for its end, or abort it with 'weir \
+             receive --abort'",
             receiving.snapshot
         );
         Err(DatasetError::InUse { name: self.full_name(&state.record.name), why })
@@ -444,7 +444,7 @@ impl Engine {
     }
 
     fn not_receiving(&self, volume: &str) -> DatasetError {
-        let why = "is not being received into: there is nothing to go on with".to_owned();
+        let why = "is not receiving a stream: there is nothing to resume".to_owned();
         DatasetError::Unfit { name: self.full_name(volume), why }
     }
 
@@ -466,7 +466,7 @@ impl Engine {
             let receiving = descent(&state.record).receiving.clone();
             let receiving = receiving.ok_or_else(|| self.not_receiving(volume))?;
             if state.claimed {
-                let why = "is being received into at this moment; stop that first".to_owned();
+                let why = "is receiving a stream now; stop that first".to_owned();
                 return Err(DatasetError::InUse { name: self.full_name(volume), why });
             }
             receiving
@@ -477,7 +477,7 @@ impl Engine {
         let target = receiving.from.and_then(|guid| self.standing_at(&found, guid));
         let target = target.ok_or_else(|| DatasetError::Broken {
             name: self.full_name(volume),
-            why: "has lost the snapshot it was received on; destroy it".to_owned(),
+            why: "has lost the base snapshot of its stream; destroy the volume".to_owned(),
         })?;
         self.put_back(&found, &target, &[], |state| {
             descent_mut(&mut state.record).receiving = None;

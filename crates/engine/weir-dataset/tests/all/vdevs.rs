@@ -143,7 +143,7 @@ fn mirror_is_replaced_by_a_raidz2_vdev_under_load() {
         now(engine.commit()).unwrap();
     }
     let last = now(engine.remove_vdev(0)).unwrap_err().to_string();
-    assert!(last.contains("the last vdev for data"), "{last}");
+    assert!(last.contains("the last data vdev"), "{last}");
     add(&engine, &data(VdevKind::Raidz2, &new)).unwrap();
     assert_eq!(now(engine.remove_vdev(0)).unwrap(), Outcome::Changed);
     assert_eq!(now(engine.remove_vdev(0)).unwrap(), Outcome::Unchanged);
@@ -453,7 +453,7 @@ fn impossible_vdevs_are_refused_without_changes() {
     for (spec, says) in [
         (data(VdevKind::Raidz2, &disks(&["x", "y"])), "is 3 to 32 disks"),
         (data(VdevKind::Disk, std::slice::from_ref(&tiny)), "too small"),
-        (raidz_log, "not on raidz"),
+        (raidz_log, "not raidz"),
         (small_spare, "smaller than every disk"),
     ] {
         let refused = add(&engine, &spec).unwrap_err().to_string();

@@ -352,7 +352,7 @@ impl Pool {
                 return Err(LogWriteError::Pool(self.poison(error)));
             }
             // Logged changes are also in RAM: the next commit makes them durable without the log.
-            tracing::error!(%error, "log vdev lost: the intent log moves to a vdev of the pool");
+            tracing::error!(%error, "log vdev lost: the intent log moves to another vdev");
             self.log.move_to(self.wanted_log_vdev());
             return Err(LogWriteError::Full);
         }

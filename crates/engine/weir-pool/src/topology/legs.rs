@@ -143,12 +143,12 @@ impl Pool {
         let DiskLabels { label, uberblocks, .. } = match labels {
             Ok(labels) => labels,
             Err(error) => {
-                let why = format!("{path} is not the disk it was: {error}");
+                let why = format!("{path} no longer has the label of this leg: {error}");
                 return Err(PoolError::Layout { why });
             }
         };
         if label.pool != self.label.pool || label.disk != guid {
-            let why = format!("{path} is another disk now: its label is not that of this leg");
+            let why = format!("{path} is another disk now: its label names another leg");
             return Err(PoolError::Layout { why });
         }
         // Its labels may predate a change that it missed; a scan must not find them and count them
@@ -176,7 +176,7 @@ impl Pool {
             leg.take_as_it_is();
         }
         self.write_changed_labels().await;
-        tracing::info!(disk = %leg.path(), "disk in use again");
+        tracing::info!(disk = %leg.path(), "disk is online again");
         Ok(())
     }
 
@@ -245,11 +245,12 @@ impl Pool {
         let (vdev, old) = self.leg(beside)?;
         match how {
             _ if vdev.role() == VdevRole::Spare => {
-                let why = "a spare is not attached to or replaced: remove it, add another";
+                let why = "a spare cannot be replaced or attached to: remove it, add another";
                 Err(PoolError::Layout { why: why.to_owned() })
             }
             Replacement::Attached if !vdev.mirrors() => {
-                let why = "a disk is attached to a disk or a mirror; raidz has a fixed width";
+                let why =
+                    "a disk can be attached only to a disk or a mirror; raidz has a fixed width";
                 Err(PoolError::Layout { why: why.to_owned() })
             }
             Replacement::Attached if vdev.legs.len() >= MIRROR_LEGS_MAX => {
@@ -351,7 +352,7 @@ impl Pool {
         if let Some(device) = left.device
             && let Err(error) = erase_labels(&*device, left.disk_bytes).await
         {
-            tracing::warn!(%error, "the label of a disk that left the pool could not be erased");
+            tracing::warn!(%error, "the label of a removed disk could not be erased");
         }
     }
 
