@@ -160,9 +160,8 @@ fn failure(why: impl Into<String>) -> Denial {
 fn challenge(list: &str) -> Result<Challenge, Denial> {
     let algorithm = Algorithm::choose(list)
         .ok_or_else(|| failure(format!("no CHAP algorithm in common: {list:?}")))?;
-    Challenge::new(algorithm).ok_or_else(|| {
-        Denial::new(Status::TargetError, "the system's random number generator failed")
-    })
+    Challenge::new(algorithm)
+        .ok_or_else(|| Denial::new(Status::TargetError, "the system has no random numbers"))
 }
 
 /// Checks the initiator's CHAP response. The initiator cannot distinguish a wrong name from a wrong
