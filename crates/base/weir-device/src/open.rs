@@ -171,7 +171,7 @@ impl DurableDisk {
 
 impl AsFd for DurableDisk {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.durable.as_ref().expect("`of` saw that it is there").as_fd()
+        self.0.durable.as_ref().expect("`of` checked the descriptor").as_fd()
     }
 }
 

@@ -122,7 +122,7 @@ impl Negotiation {
 
     /// Ends the TLS handshake: the next byte is encrypted.
     pub fn encrypted(&mut self) {
-        assert_eq!(self.tls, Tls::Required, "TLS begins once, and where it was asked for");
+        assert_eq!(self.tls, Tls::Required, "TLS starts once, after STARTTLS");
         self.tls = Tls::Agreed;
     }
 

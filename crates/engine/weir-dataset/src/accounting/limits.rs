@@ -59,7 +59,7 @@ impl State {
     pub(crate) fn most(&self, cost: u64) -> u64 {
         let kept = by_refreservation(&self.record.properties, self.has_after_snapshot());
         let charge = self.charge() + cost;
-        debug_assert!(self.limits.is_set, "asked where there are limits");
+        debug_assert!(self.limits.is_set, "called only with limits set");
         let more = if self.limits.covers() { kept.max(charge) } else { kept + charge };
         self.limits.usage.used + more + self.cloning_bytes
     }

@@ -290,7 +290,7 @@ impl Directory {
                 number += 1;
             }
             if name != record.name {
-                tracing::warn!(dataset = record.id.0, record.name, name, "name is taken");
+                tracing::warn!(dataset = record.id.0, record.name, name, "name in use; renamed");
                 record.name = name;
                 self.renamed.insert(record.id);
             }
@@ -341,7 +341,7 @@ impl Directory {
                 continue;
             }
             let (volume, snapshot) = (record.id.0, origin.snapshot.0);
-            tracing::error!(volume, snapshot, "a clone's origin cannot be: it is taken for lost");
+            tracing::error!(volume, snapshot, "a clone's origin is invalid: treated as lost");
             held = held.max(txg).max(origin.txg);
             // The number of a volume is never the number of a snapshot.
             origin.snapshot = record.id;

@@ -449,7 +449,7 @@ async fn zero_new_space(
 /// Builds the record of the requested snapshot from the volume's record at the end of the txg.
 fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord {
     let DatasetKind::Snapshot(mut moment) = asked.kind else {
-        unreachable!("snapshots are asked for as such")
+        unreachable!("the request is a snapshot record")
     };
     moment.txg = txg;
     moment.unique_units = Some(0);

@@ -448,7 +448,7 @@ impl Engine {
         damaged: &[Range<usize>],
     ) -> bool {
         let pool = self.pool();
-        let newest = held.last().expect("the caller looked");
+        let newest = held.last().expect("the caller checked");
         let state = volume.state.lock();
         if newest.version == DamagedRange::HEAD && state.record.root != newest.root {
             return false;

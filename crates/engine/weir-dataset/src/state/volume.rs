@@ -76,7 +76,7 @@ pub struct VolumeSpace {
     pub by_refreservation: u64,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 pub(crate) struct State {
     pub(crate) record: DatasetRecord,
     /// Whether the commit must write the record again.

@@ -131,7 +131,7 @@ struct Claim {
 
 impl Claim {
     fn new(volume: &Arc<Volume>, state: &mut State, begin: StreamBegin) -> Self {
-        assert!(!state.claimed, "whoever claims looks first");
+        assert!(!state.claimed, "the caller checked the claim");
         state.claimed = true;
         Self { volume: Arc::clone(volume), begin }
     }
@@ -232,7 +232,7 @@ impl Receiver {
             return Ok(Received { is_new, rolled_back, guid, snapshot, record_size, counts });
         }
         let (Some(claim), Some(counts)) = (&self.claim, self.end) else {
-            let error = whole.expect_err("a stream without an end is not whole");
+            let error = whole.expect_err("a stream without an end is incomplete");
             return Err(self.cut_off(error).await);
         };
         if let Err(error) = whole {
@@ -294,7 +294,7 @@ impl Receiver {
     }
 
     async fn apply(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
-        let claim = self.claim.as_ref().expect("the reader lets no change come before the begin");
+        let claim = self.claim.as_ref().expect("the reader returns the begin before changes");
         let (volume, size) = (Arc::clone(&claim.volume), claim.begin.record_size);
         // Consecutive blocks, and the number of the first one.
         let mut run: Vec<Block> = Vec::new();
@@ -329,7 +329,7 @@ impl Receiver {
 
     /// As [`Self::apply`], for a dry run: changes nothing.
     async fn look(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
-        let size = self.begin().expect("as for changes that are applied").record_size;
+        let size = self.begin().expect("the reader returns the begin first").record_size;
         for (change, stored) in changes.iter() {
             if stored.is_some_and(|(codec, stored)| self.unpack(size, codec, stored).is_none()) {
                 return Err(self.refuse_record(change.start).await);
@@ -401,7 +401,7 @@ impl Volume {
                     let size = state.record.record_size;
                     self.put_received(&mut state, first, payload);
                     let receiving = &mut descent_mut(&mut state.record).receiving;
-                    let receiving = receiving.as_mut().expect("nobody else ends it");
+                    let receiving = receiving.as_mut().expect("only the claim holder ends it");
                     let next_record = size.record_of(first + blocks);
                     receiving.next_record = receiving.next_record.max(next_record);
                     return Ok(());

@@ -158,7 +158,7 @@ impl Pool {
         let left = |_| PoolError::NoSuchDisk { pool: self.name().to_owned(), disk: path };
         let (vdev, leg) = self.leg(guid).map_err(left)?;
         self.check_disk(guid, &*device)?;
-        assert!(leg.usable().is_none(), "the caller let go of it");
+        assert!(leg.usable().is_none(), "the caller released it");
         let was = leg.path();
         // An old copy of the disk misses more than the leg did when it went out of use.
         let committed = self.committed_txg();

@@ -287,7 +287,7 @@ impl Pool {
     /// The pool is suspended.
     #[boxed(?Send)]
     pub async fn finish_removal(&self, vdev: u16) -> Result<(), PoolError> {
-        assert!(self.can_leave(vdev), "something stands on vdev {vdev}");
+        assert!(self.can_leave(vdev), "vdev {vdev} is not empty");
         let _labels = self.labels.lock().await;
         let gone = &self.vdevs[usize::from(vdev)];
         gone.set_role(VdevRole::Removed);

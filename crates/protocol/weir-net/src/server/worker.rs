@@ -190,7 +190,7 @@ impl<P: Protocol> Worker<P> {
                 Ok(parked) => match copy.as_fd().try_clone_to_owned().map(kind) {
                     Ok(socket) => {
                         let way = watch.moves_to().and_then(|to| ways.get(to));
-                        let way = way.expect("a session is parked for a worker that was asked for");
+                        let way = way.expect("a parked session has a destination worker");
                         let user_of = watch.user_of();
                         // A moving connection keeps its slot.
                         let place = entered.place.take().expect("taken once");

@@ -205,7 +205,7 @@ impl Engine {
     /// Refuses a stream that is not the unfinished stream or cannot resume it.
     fn refuse_other(&self, state: &State, begin: &StreamBegin) -> Result<(), DatasetError> {
         let name = self.full_name(&state.record.name);
-        let there = descent(&state.record).receiving.clone().expect("looked at by the caller");
+        let there = descent(&state.record).receiving.clone().expect("checked by the caller");
         if there.to != begin.to || there.from != begin.from {
             self.refuse_receiving(state)?;
         }
