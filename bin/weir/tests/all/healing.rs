@@ -213,7 +213,7 @@ fn invalid_disk_commands_are_refused() {
     fs::rename(dirs.file("a"), dirs.file("away")).unwrap();
     server.weir("pool online tank a").fails(code::NOT_FOUND, &["/a"]);
     fs::rename(dirs.file("c"), dirs.file("a")).unwrap();
-    server.weir("pool online tank a").fails(code::INVALID, &["/a", "not the disk it was"]);
+    server.weir("pool online tank a").fails(code::INVALID, &["/a", "no longer has the label"]);
     assert_eq!(leg(&server.status("tank"), "a")["state"], "offline");
     fs::rename(dirs.file("away"), dirs.file("a")).unwrap();
     server.weir("pool online --wait tank a").ok();

@@ -132,7 +132,7 @@ fn reservation_holds_in_a_full_pool_and_after_a_kill() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.weir("set reservation=128MiB tank/v").ok();
-    server.weir("set reservation=4GiB tank/w").fails(code::NO_SPACE, &["reserv", "promised"]);
+    server.weir("set reservation=4GiB tank/w").fails(code::NO_SPACE, &["reserv", "unreserved"]);
     assert!(fill(&server, "tank/w", 700), "the pool is full for it");
     server.kill();
 
@@ -178,7 +178,7 @@ fn invalid_input_is_refused_with_the_valid_values() {
         ("set reservation=1G tank", code::INVALID, &["reservation", "pool"]),
         ("set size=8K quota=1G tank/v", code::INVALID, &["size"]),
         ("set size=1G tank/v@s", code::INVALID, &["size", "snapshot"]),
-        ("set refreservation=300M tank/v", code::INVALID, &["refreservation", "can take"]),
+        ("set refreservation=300M tank/v", code::INVALID, &["refreservation", "can use"]),
         ("set quota=1G tank/none", code::NOT_FOUND, &["tank/none"]),
         ("set quota=1G none", code::NOT_FOUND, &["none"]),
         ("set my:own=1 tank/v@none", code::NOT_FOUND, &["tank/v@none"]),

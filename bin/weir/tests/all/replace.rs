@@ -112,7 +112,7 @@ fn two_dead_disks_of_raidz2_are_replaced_under_load() {
     server.weir("pool replace --at-once tank a small").fails(code::INVALID, &["small"]);
     dirs.disk("spare", DISK);
     server.weir("pool attach tank a spare").fails(code::INVALID, &["raidz has a fixed width"]);
-    server.weir("pool replace tank a spare").fails(code::BUSY, &["is good", "--at-once"]);
+    server.weir("pool replace tank a spare").fails(code::BUSY, &["is intact", "--at-once"]);
     server.weir("pool replace tank a e").fails(code::BUSY, &["/e"]);
     server.weir("pool replace tank nosuch spare").fails(code::NOT_FOUND, &["nosuch"]);
     assert_eq!(disks(&server.status("tank")), online(&["a", "new", "c", "d", "e"]));
@@ -181,7 +181,7 @@ fn online_accepts_and_records_a_new_path() {
     fs::rename(dirs.file("moved"), dirs.file("third")).unwrap();
     server
         .weir(&format!("pool online tank {guid} stranger"))
-        .fails(code::INVALID, &["stranger is not the disk it was"]);
+        .fails(code::INVALID, &["stranger no longer has the label"]);
     write(&server, 3);
     server.weir(&format!("pool online --wait tank {guid} third")).ok();
     assert!(is_well(&server, "third"), "{:?}", disks_of(&server));
@@ -212,6 +212,6 @@ fn offline_of_a_third_raidz2_disk_fails_with_the_reason() {
     server.weir("pool offline tank b").ok();
     server
         .weir("pool offline tank c")
-        .fails(code::BUSY, &["raidz2-0 of pool tank works on 2 disks that hold everything"]);
+        .fails(code::BUSY, &["raidz2-0 of pool tank needs 2 disks with complete data"]);
     assert_eq!(server.status("tank")["state"], "degraded");
 }

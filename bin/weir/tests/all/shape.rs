@@ -74,7 +74,7 @@ fn mirror_is_replaced_by_raidz2_under_load() {
     std::thread::sleep(Duration::from_secs(1));
     server.weir("pool add tank raidz2 c d e f").fails(code::INVALID, &["--force"]);
     server.weir("pool add tank mirror a c").fails(code::BUSY, &["/a"]);
-    server.weir("pool remove --yes tank mirror-0").fails(code::INVALID, &["last vdev for data"]);
+    server.weir("pool remove --yes tank mirror-0").fails(code::INVALID, &["last data vdev"]);
     server.weir("pool add --force tank raidz2 c d e f").ok();
     assert_eq!(vdevs(&server), ["mirror-0", "raidz2-1"]);
     server.weir("pool remove --yes tank a").fails(code::INVALID, &["is part of mirror-0"]);
@@ -197,11 +197,11 @@ fn diverged_halves_are_refused_with_a_remedy() {
     }
     let server = dirs.start();
     let status = server.status("tank")["status"].to_string();
-    assert!(status.contains("went on without the other disks"), "{status}");
+    assert!(status.contains("diverged from the other disks"), "{status}");
     server.weir("pool export --force tank").ok();
     let dir = dirs.file("a").parent().unwrap().display().to_string();
     let refused = server.weir(&format!("pool import -d {dir} tank"));
-    refused.fails(code::UNAVAILABLE, &["went on without"]);
+    refused.fails(code::UNAVAILABLE, &["diverged from the other disks"]);
     server.weir(&format!("pool import --force -d {dir} tank")).ok();
     server.stop_clean();
 }

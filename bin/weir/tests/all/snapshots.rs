@@ -217,7 +217,7 @@ fn refusals_name_their_cause() {
         ("snapshot clone tank/v@none tank/x", code::NOT_FOUND, &["tank/v@none"]),
         ("snapshot clone tank/v@a tank/w", code::EXISTS, &["tank/w"]),
         ("snapshot list tank/v@none", code::NOT_FOUND, &["tank/v@none"]),
-        ("volume promote tank/w", code::INVALID, &["no clone"]),
+        ("volume promote tank/w", code::INVALID, &["not a clone"]),
         ("volume rename tank/c tank/w", code::EXISTS, &["tank/w"]),
         ("volume rename tank/none tank/x", code::NOT_FOUND, &["tank/none"]),
         ("volume destroy tank/v -r --yes", code::BUSY, &["exported as tank/v, shown"]),

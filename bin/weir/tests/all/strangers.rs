@@ -261,7 +261,7 @@ fn fifos_delay_no_call_and_no_stop() {
     let url = format!("https://{at}/v1/replications");
     let json = "content-type: application/json";
     let said = run("curl", &["-sSk", "-m", "20", "-H", json, "-H", &bearer, "-d", &body, &url]);
-    assert!(crate::common::text(&said).contains("no regular file"), "{said:?}");
+    assert!(crate::common::text(&said).contains("not a regular file"), "{said:?}");
     // A file is replaced by a FIFO before the next run, and the certificate before it is read
     // again.
     let good = named.replication("good-ca", "good-secret");
@@ -275,7 +275,7 @@ fn fifos_delay_no_call_and_no_stop() {
         server.talk().contains("the old certificate stays in use")
     });
     eventually("the run says why it failed", Duration::from_secs(20), || {
-        server.weir("replicate list --json").ok().out.contains("no regular file")
+        server.weir("replicate list --json").ok().out.contains("not a regular file")
     });
     let begun = Instant::now();
     server.weir("pool list").ok();

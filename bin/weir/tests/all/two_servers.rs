@@ -146,12 +146,12 @@ fn pool_of_a_killed_server_is_imported_immediately() {
     first.kill();
     let other = second(&dirs);
     other.weir("pool import -d a tank").ok();
-    assert!(!other.talk().contains("watching"), "{}", other.talk());
+    assert!(!other.talk().contains("checking the heartbeat"), "{}", other.talk());
     other.stop_clean();
     // Again after a clean export by the other server.
     let first = dirs.start();
     assert_eq!(first.status("tank")["state"], "online");
-    assert!(!first.talk().contains("watching"), "{}", first.talk());
+    assert!(!first.talk().contains("checking the heartbeat"), "{}", first.talk());
 }
 
 // A leg that was truncated in use stayed ONLINE.

@@ -31,7 +31,7 @@ fn decimal_sizes_are_rounded_up_and_shown_in_both_forms() {
     assert!(said.talk.contains("11GiB (11,811,160,064 bytes)"), "{said:?}");
     server
         .weir("volume create tank/g --size 1GiB")
-        .fails(code::EXISTS, &["volume tank/g exists with size 11GiB; 1GiB was asked for"]);
+        .fails(code::EXISTS, &["volume tank/g exists with size 11GiB, not 1GiB"]);
     // Sizes as `weir get` prints them.
     server.weir("set refreservation=201.58MiB tank/t").ok();
     let printed = server.weir("get refreservation tank/t").ok().out;

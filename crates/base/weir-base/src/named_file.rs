@@ -28,7 +28,7 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<(Metadata, Vec<u8>)> {
     let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let mut bytes = Vec::new();
     if meta.len() <= bytes_max {

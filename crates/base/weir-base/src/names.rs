@@ -48,13 +48,13 @@ enum Why {
     FirstNotAlphanumeric(char),
     #[error("the character {0:?} is not allowed; use letters, digits, '_', '.', ':' and '-'")]
     Character(char),
-    #[error("{0:?} is a word of the pool layout")]
+    #[error("{0:?} is a keyword of the pool layout")]
     Reserved(String),
     #[error("write the pool and the volume, such as tank/vm1")]
     NotTwoParts,
-    #[error("write what it is of and its own name, such as {0}")]
+    #[error("write the volume and the name, such as {0}")]
     NoAt(&'static str),
-    #[error("the character {0:?} is not allowed; use small letters, digits, '.', ':' and '-'")]
+    #[error("the character {0:?} is not allowed; use lower-case letters, digits, '.', ':' and '-'")]
     IscsiCharacter(char),
     #[error("write one such as iqn.2026-01.org.weir:vms, eui. or naa. with hexadecimal digits")]
     NotIscsi,

@@ -36,7 +36,7 @@ pub enum PrivateError {
     },
     /// The file is not a regular file, or too long for a secret.
     #[error(
-        "{} is no file of a secret: it must be a file of at most {BYTES_MAX} bytes",
+        "{} is not a secret file: it must be a regular file of at most {BYTES_MAX} bytes",
         path.display()
     )]
     NoFile {

@@ -112,7 +112,7 @@ impl Recovery {
     pub fn new(data: usize, parity: usize, lost: &[usize]) -> Self {
         assert!((1..=DATA_STRIPS_MAX).contains(&data) && parity <= PARITY_STRIPS_MAX);
         assert!(lost.is_sorted_by(|a, b| a < b) && lost.iter().all(|strip| *strip < data + parity));
-        assert!(lost.len() <= parity, "no more than {parity} lost strips come back");
+        assert!(lost.len() <= parity, "at most {parity} lost strips can be reconstructed");
         let unknown: Vec<usize> = lost.iter().copied().filter(|strip| *strip < data).collect();
         let equations: Vec<usize> =
             (0..parity).filter(|row| !lost.contains(&(data + row))).take(unknown.len()).collect();
@@ -141,10 +141,10 @@ impl Recovery {
 
     fn strip_with(&self, kernel: Kernel, strip: usize, strips: &[Option<&[u8]>], out: &mut [u8]) {
         assert!(out.len().is_multiple_of(UNIT_BYTES), "strips are whole units");
-        let lost = self.lost.iter().find(|lost| lost.strip == strip).expect("a strip named lost");
+        let lost = self.lost.iter().find(|lost| lost.strip == strip).expect("a lost strip");
         out.fill(0);
         for (source, factor) in &lost.sources {
-            let source = strips[*source].expect("a strip that was not named lost is there");
+            let source = strips[*source].expect("a strip that is not lost has data");
             kernel.multiply_add(out, source, *factor);
         }
     }

@@ -92,7 +92,7 @@ fn choice() -> &'static Choice {
         }
         let refusal = ProactorBuilder::new().driver_type(DriverType::IoUring).build().err();
         let reason = refusal.map_or_else(
-            || "the kernel lacks operations that are needed".to_owned(),
+            || "the kernel lacks required operations".to_owned(),
             |error| error.to_string(),
         );
         tracing::warn!(

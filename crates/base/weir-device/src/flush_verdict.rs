@@ -52,8 +52,8 @@ impl FlushVerdict {
         match self {
             Self::Plausible | Self::NotJudged => None,
             Self::NotDurable => Some(format!(
-                "{path}: is in memory ({}), so all of it is lost with the power or a restart; use \
-                 it for trials only",
+                "{path}: is in memory ({}), so a power loss or restart loses all its data; use it \
+                 for tests only",
                 medium.name
             )),
             Self::TooFast => Some(too_fast(path, figures, medium)),
@@ -76,7 +76,7 @@ fn too_fast(path: &str, figures: &FlushFigures, medium: &Medium) -> String {
     let FlushFigures { samples, write, flush, sync } = *figures;
     let least = least(medium).unwrap_or_default();
     let remedy = match (medium.kind, medium.cache) {
-        _ if medium.usb => "attach it without USB, or do not trust it with data",
+        _ if medium.usb => "connect it without USB, or do not store data on it",
         (MediumKind::Rotating, _) => {
             "fine behind a controller whose cache has a battery; else turn the disk's cache off \
              (hdparm -W0, sdparm --clear WCE) or replace it"
@@ -87,9 +87,9 @@ fn too_fast(path: &str, figures: &FlushFigures, medium: &Medium) -> String {
         }
     };
     format!(
-        "{path}: says that 4 KiB are durable after {} (median of {samples}: write {}, flush {}, \
-         sync write {}), but a {medium} needs at least {}. It answers from a cache, and if that \
-         is lost with the power, so is what was flushed: {remedy}",
+        "{path}: reports 4 KiB as durable after {} (median of {samples}: write {}, flush {}, sync \
+         write {}), but a {medium} needs at least {}. It completes flushes from a cache, and a \
+         power loss that empties the cache loses flushed data: {remedy}",
         Micros(figures.durable()),
         Micros(write),
         Micros(flush),

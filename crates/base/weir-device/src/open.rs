@@ -171,7 +171,7 @@ impl DurableDisk {
 
 impl AsFd for DurableDisk {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.durable.as_ref().expect("`of` saw that it is there").as_fd()
+        self.0.durable.as_ref().expect("`of` checked the descriptor").as_fd()
     }
 }
 
@@ -205,7 +205,7 @@ impl OpenDisk {
         if !is_direct {
             tracing::warn!(
                 disk = name,
-                "the filesystem refuses direct I/O: its cache takes RAM as well"
+                "the filesystem refuses direct I/O: its page cache uses additional RAM"
             );
         }
         let durable = match mode {

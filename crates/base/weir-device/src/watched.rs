@@ -35,7 +35,7 @@ impl WatchedDevice {
     }
 
     fn gone(&self, op: DeviceOp, offset: u64) -> DeviceError {
-        let why = "the disk does not answer and was let go of";
+        let why = "the disk is unresponsive; I/O to it was stopped";
         let source = io::Error::new(io::ErrorKind::TimedOut, why);
         DeviceError { path: self.behind.path().to_owned(), op, offset, source }
     }
@@ -198,7 +198,7 @@ mod tests {
             disk.watch().unwrap().fail_io();
             let error = reading.await.unwrap();
             assert_eq!(error.kind(), weir_base::ErrorKind::Unavailable);
-            assert!(error.to_string().contains("let go"), "{error}");
+            assert!(error.to_string().contains("unresponsive"), "{error}");
             write(&disk, Durability::Durable).await.unwrap_err();
             assert!(start.elapsed() < Duration::from_secs(1));
             assert_eq!(disk.watch().unwrap().silent(), None);

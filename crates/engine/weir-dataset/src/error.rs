@@ -32,8 +32,8 @@ pub enum DatasetError {
     },
     /// A volume of this name exists with another size.
     #[error(
-        "volume {name} exists with size {}; {} was asked for (weir volume resize {name} --size \
-         {asked_bytes} changes it)",
+        "volume {name} exists with size {}, not {}; to change it: weir volume resize {name} --size \
+         {asked_bytes}",
         Human(*has_bytes),
         Human(*asked_bytes)
     )]
@@ -100,7 +100,7 @@ pub enum DatasetError {
     },
     /// The pool has too little unreserved space for a reservation.
     #[error(
-        "{name}: {what} needs {} more of the pool, which has {} that nobody was promised",
+        "{name}: {what} needs {}, at most {} is unreserved; add a vdev or lower a reservation",
         Human(*needed_bytes),
         Human(*unreserved_bytes)
     )]
@@ -154,7 +154,7 @@ pub enum DatasetError {
         name: String,
     },
     /// The stream contains another snapshot of an existing name.
-    #[error("snapshot {name} exists already, and the stream brings another one of that name")]
+    #[error("snapshot {name} exists already and is not the one in the stream")]
     SnapshotClash {
         /// Full name.
         name: String,
@@ -166,7 +166,7 @@ pub enum DatasetError {
         name: String,
     },
     /// A bookmark of this name exists for another snapshot.
-    #[error("bookmark {name} exists already, of another snapshot")]
+    #[error("bookmark {name} exists already, for another snapshot")]
     BookmarkExists {
         /// Full name.
         name: String,
@@ -180,7 +180,7 @@ pub enum DatasetError {
         why: String,
     },
     /// A maximum number is reached.
-    #[error("{name} has {count} {what} already, and no more can be kept")]
+    #[error("{name} already has {count} {what}, the maximum")]
     TooMany {
         /// Full name of a volume or snapshot.
         name: String,
@@ -199,7 +199,8 @@ pub enum DatasetError {
     },
     /// The stream holds a whole volume, and a volume of this name exists.
     #[error(
-        "volume {name} exists already, and the stream holds a whole volume: choose another name"
+        "volume {name} exists already, and the stream is not incremental: receive it under \
+         another name"
     )]
     Taken {
         /// Full name.
@@ -207,8 +208,9 @@ pub enum DatasetError {
     },
     /// The base snapshot of an incremental stream does not exist here.
     #[error(
-        "{name} cannot take this stream: it is a difference to a snapshot (guid {guid}) that is \
-         not there; send that first, or one since a snapshot that both sides have"
+        "{name} cannot receive this stream: it is incremental, and its base snapshot (guid \
+         {guid}) does not exist here; send that snapshot first, or send from a base that both \
+         sides have"
     )]
     NoFrom {
         /// Full name of the volume.
@@ -217,7 +219,7 @@ pub enum DatasetError {
         guid: u64,
     },
     /// The volume was written after the base snapshot of the stream.
-    #[error("{name} was changed since @{snapshot}, which the stream is a difference to")]
+    #[error("{name} was changed since @{snapshot}, the base of the stream")]
     Changed {
         /// Full name of the volume.
         name: String,
@@ -225,7 +227,7 @@ pub enum DatasetError {
         snapshot: String,
     },
     /// The stream is malformed or its checksum does not match.
-    #[error("{name}: the stream is refused and what came of it taken back: {error}")]
+    #[error("{name}: the stream was rejected and its changes were undone: {error}")]
     Stream {
         /// Full name of the volume.
         name: String,
@@ -234,8 +236,8 @@ pub enum DatasetError {
     },
     /// The stream ended early.
     #[error(
-        "{name}: the stream was cut off; what came of it is kept. Go on with 'weir send -t \
-         {token}', or give it up with 'weir receive --abort {name}'"
+        "{name}: the stream was interrupted; the received part is kept. Resume with 'weir send -t \
+         {token}', or discard it with 'weir receive --abort {name}'"
     )]
     CutOff {
         /// Full name of the volume.
@@ -246,8 +248,8 @@ pub enum DatasetError {
     /// The stream of another server would change a dataset here that this other server did not
     /// create.
     #[error(
-        "another server may not change {name}, which {address} did not make here. To allow it, on \
-         this server: weir set {property}={address} {name}"
+        "{name} was not created by {address}, so that server may not change it. To allow it, run \
+         on this server: weir set {property}={address} {name}"
     )]
     NotMarked {
         /// Full name of a volume or snapshot.
@@ -258,7 +260,7 @@ pub enum DatasetError {
         address: IpAddr,
     },
     /// The other end of the stream closed it.
-    #[error("{name}: the stream was given up by its other end")]
+    #[error("{name}: the other side aborted the stream")]
     GivenUp {
         /// Full name of a volume or snapshot.
         name: String,

@@ -58,7 +58,7 @@ impl Writer {
 
     /// Zero-fills up to `len`.
     pub(crate) fn pad_to(&mut self, len: usize) {
-        assert!(self.0.len() <= len, "a structure outgrew its place: {} > {len}", self.0.len());
+        assert!(self.0.len() <= len, "a structure exceeds its space: {} > {len}", self.0.len());
         self.0.resize(len, 0);
     }
 }

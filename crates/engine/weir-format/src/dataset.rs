@@ -321,7 +321,7 @@ impl Descent {
         w.u64(origin.snapshot.0);
         w.u64(origin.txg.0);
         w.u64(self.inherited_units);
-        assert!(self.lineage.len() <= ANCESTORS_MAX, "whoever promotes looks at the count");
+        assert!(self.lineage.len() <= ANCESTORS_MAX, "the caller checks the count");
         w.u8(self.lineage.len() as u8);
         for Ancestor { until, owner } in &self.lineage {
             w.u64(until.0);
@@ -391,7 +391,7 @@ impl Moment {
         w.u64(self.txg.0);
         w.u64(self.guid);
         w.u64(self.unique_units.unwrap_or(UNKNOWN));
-        assert!(self.holds.len() <= HOLDS_MAX, "whoever holds looks at the count");
+        assert!(self.holds.len() <= HOLDS_MAX, "the caller checks the count");
         w.u8(self.holds.len() as u8);
         for tag in &self.holds {
             w.str(tag);

@@ -129,7 +129,7 @@ impl Properties {
             id if id == QUOTA.row.id => self.quota_bytes = limit(),
             id if id == RESERVATION.row.id => self.reservation_bytes = limit(),
             id if id == REFRESERVATION.row.id => self.refreservation_bytes = limit(),
-            _ => panic!("no record has a place for {}", row.name),
+            _ => panic!("no record can store {}", row.name),
         }
     }
 
@@ -139,7 +139,7 @@ impl Properties {
     }
 
     pub(crate) fn write(&self, w: &mut Writer) {
-        assert!(self.fits(), "whoever sets a property looks at the room");
+        assert!(self.fits(), "the caller checks the space");
         let compression = if self.compression.is_some() { COMPRESSION_SET } else { 0 };
         let read_only = if self.read_only.is_some() { READ_ONLY_SET } else { 0 };
         let dedupe = if self.dedupe.is_some() { DEDUPE_SET } else { 0 };
@@ -239,7 +239,7 @@ impl PoolRecord {
         w.u64(0);
         w.u8(POOL_KIND);
         self.properties.write(&mut w);
-        assert!(self.lost.len() <= LOST_RANGES_MAX, "whoever adds a range merges");
+        assert!(self.lost.len() <= LOST_RANGES_MAX, "the caller merges ranges");
         w.u16(self.lost.len() as u16);
         for range in &self.lost {
             w.u64(range.start);

@@ -88,7 +88,7 @@ impl ReferenceTable {
 
     /// Adds one reference for each offset. The offsets are in ascending order and may repeat.
     pub fn share(&mut self, offsets: &[u32]) {
-        assert!(offsets.is_sorted(), "whoever shares sorts");
+        assert!(offsets.is_sorted(), "the caller sorts");
         if let [offset] = offsets {
             return self.share_one(*offset);
         }
@@ -207,6 +207,6 @@ impl ReferenceTable {
 /// Adds two valid counts; the sum is valid too.
 fn sum(count: u32, added: u32) -> u32 {
     let sum = u64::from(count) + u64::from(added);
-    assert!(sum <= u64::from(REFERENCES_MAX), "whoever shares looks at the count");
+    assert!(sum <= u64::from(REFERENCES_MAX), "the caller checks the count");
     sum as u32
 }

@@ -183,25 +183,25 @@ pub struct StreamError {
 #[non_exhaustive]
 pub enum StreamFault {
     /// The bytes are not a send stream.
-    #[error("this is no stream of 'weir send'")]
+    #[error("this is not a stream of 'weir send'")]
     Magic,
     /// The stream has another version.
-    #[error("stream version {found}, and this weir reads version {STREAM_VERSION} alone")]
+    #[error("stream version {found}; this weir reads only version {STREAM_VERSION}")]
     Version {
         /// Version in the preamble.
         found: u32,
     },
     /// A checksum does not match.
-    #[error("damaged, or not in its place: its checksum does not fit")]
+    #[error("damaged or out of order: its checksum does not match")]
     Checksum,
     /// The stream ends before its end frame.
-    #[error("the stream ends here, before its end: it was cut off")]
+    #[error("the stream is truncated here")]
     Truncated,
     /// Bytes follow the end frame.
-    #[error("more follows behind the end of the stream")]
+    #[error("data follows the end of the stream")]
     Trailing,
     /// A frame of this kind is not allowed here.
-    #[error("a frame of kind {kind} cannot be here")]
+    #[error("a frame of kind {kind} is not allowed here")]
     Kind {
         /// Kind in the header.
         kind: u8,

@@ -52,7 +52,7 @@ pub enum PoolError {
     /// A block is damaged and the redundancy cannot restore it.
     #[error(
         "pool {pool}: block at vdev {vdev} byte {offset} fails its checksum, and no other copy or \
-         parity makes it right"
+         parity can restore it"
     )]
     Damaged {
         /// Pool.
@@ -72,8 +72,8 @@ pub enum PoolError {
     },
     /// The pool stopped, to keep acknowledged data safe.
     #[error(
-        "pool {pool} is suspended: {why}. What was flushed is safe; repair the disks, then export \
-         and import the pool"
+        "pool {pool} is suspended: {why}. Flushed data is safe; repair the disks, then export and \
+         import the pool"
     )]
     Poisoned {
         /// Pool.
@@ -88,7 +88,7 @@ pub enum PoolError {
         pool: String,
     },
     /// A pointer refers to a segment that does not exist.
-    #[error("pool {pool}: a block pointer leads to segment {vseg}, which does not exist")]
+    #[error("pool {pool}: a block pointer refers to segment {vseg}, which does not exist")]
     NoSegment {
         /// Pool.
         pool: String,
@@ -97,8 +97,8 @@ pub enum PoolError {
     },
     /// A block is in a segment whose segment table entry was lost.
     #[error(
-        "pool {pool}: a block is in segment {vseg}, and the part of the segment table that says \
-         where that is cannot be read from any disk"
+        "pool {pool}: a block is in segment {vseg}, whose entry in the segment table cannot be \
+         read from any disk"
     )]
     SegmentLost {
         /// Pool.
@@ -134,7 +134,7 @@ pub enum PoolError {
         pool: String,
     },
     /// The reference count of a block is at its maximum, so the block cannot be shared again.
-    #[error("pool {pool}: a block is shared too often to be shared again; write it anew")]
+    #[error("pool {pool}: a block has too many references; rewrite it to store a new copy")]
     TooManyReferences {
         /// Pool.
         pool: String,
@@ -191,8 +191,8 @@ pub enum PoolError {
     },
     /// All attached legs of a vdev missed writes.
     #[error(
-        "pool {pool} cannot be opened: the disks that are there missed writes, and {missing} with \
-         the rest is not there. Attach it"
+        "pool {pool} cannot be opened: the available disks missed writes, and the disks that have \
+         them are missing ({missing}). Connect them, then import again"
     )]
     StaleDisks {
         /// Pool.
@@ -203,9 +203,9 @@ pub enum PoolError {
     /// Some pool metadata is unreadable on the present disks, and a missing disk may have a
     /// readable copy.
     #[error(
-        "pool {pool} cannot be opened without loss: {what} cannot be read from the disks that are \
-         there, and {missing} may have them. Attach these disks, or force the import to give up \
-         what is lost"
+        "pool {pool} cannot be opened without data loss: {what} cannot be read from the available \
+         disks, and {missing} may have them. Connect these disks, or accept the loss: weir pool \
+         import --force {pool}"
     )]
     LossWhileMissing {
         /// Pool.
@@ -231,10 +231,10 @@ pub enum PoolError {
     },
     /// The intent log has flushed writes to datasets whose records are unreadable.
     #[error(
-        "pool {pool} cannot be opened: the intent log has flushed writes to datasets whose records \
-         cannot be read from any disk (numbers {datasets}). Nothing was written. Check disks and \
-         cables, then import again: weir pool import {pool}. weir pool import --force {pool} opens \
-         the pool and gives these writes up"
+        "pool {pool} cannot be opened: the intent log has flushed writes to datasets whose \
+         records cannot be read from any disk (numbers {datasets}). Nothing was written. Check \
+         disks and cables, then import again: weir pool import {pool}. weir pool import --force \
+         {pool} opens the pool and drops these writes"
     )]
     LoggedForLost {
         /// Pool.
@@ -244,9 +244,9 @@ pub enum PoolError {
     },
     /// All legs of a vdev missed writes, and no missing disk holds them.
     #[error(
-        "pool {pool} cannot be opened: {disks}, and no other disk has what was written since. If \
-         an old copy was put back, attach the disk itself. weir pool import --force opens the \
-         pool with what these disks hold; reads of what they miss fail"
+        "pool {pool} cannot be opened: {disks}, and no other disk has the later writes. If an old \
+         copy replaced a disk, connect the original disk. weir pool import --force {pool} opens \
+         the pool with the data of these disks; reads of missing data fail"
     )]
     OldDisks {
         /// Pool.
@@ -256,9 +256,9 @@ pub enum PoolError {
     },
     /// The pool committed a newer txg than these disks hold.
     #[error(
-        "pool {pool} cannot be opened: these disks hold it as of txg {found}, {age} before txg \
-         {seen}, which {by}. Attach the disks that have the rest. weir pool import \
-         --force opens the pool as of txg {found} and gives up what was written since"
+        "pool {pool} cannot be opened: the newest txg on these disks is {found}, {age} before txg \
+         {seen}, which {by}. Connect the disks that have the later txgs. weir pool import --force \
+         {pool} opens the pool as of txg {found} and drops later changes"
     )]
     OlderThanSeen {
         /// Pool.
@@ -275,8 +275,8 @@ pub enum PoolError {
     /// More uberblocks are damaged than one power cut can tear.
     #[error(
         "pool {pool} cannot be opened: the {damaged} uberblocks after txg {found} are damaged in \
-         every copy, and a power cut damages one. weir pool import --force opens the pool as of \
-         txg {found} and gives up what was written since"
+         every copy, and a power cut damages only one. weir pool import --force {pool} opens the \
+         pool as of txg {found} and drops later changes"
     )]
     NewestDamaged {
         /// Pool.
@@ -304,7 +304,7 @@ pub enum PoolError {
         seconds: u64,
     },
     /// Another server took the pool over.
-    #[error("pool {pool} was taken by host {host} (pid {pid}): it is not used here any more")]
+    #[error("pool {pool} was taken over by host {host} (pid {pid}); this server no longer uses it")]
     TakenOver {
         /// Pool.
         pool: String,
@@ -315,9 +315,9 @@ pub enum PoolError {
     },
     /// Disks committed txgs without each other.
     #[error(
-        "pool {pool} cannot be opened: {diverged} went on without the other disks, which went on \
-         to txg {newest} without them. Import with the disks of one side only and replace the \
-         others, or force the import to keep txg {newest} and overwrite {diverged}"
+        "pool {pool} cannot be opened: {diverged} diverged from the other disks, which were \
+         written up to txg {newest} without them. Import with the disks of one side only and \
+         replace the others, or force the import to keep txg {newest} and overwrite {diverged}"
     )]
     Diverged {
         /// Pool.
@@ -329,8 +329,9 @@ pub enum PoolError {
     },
     /// The disks that hold the intent log are missing.
     #[error(
-        "pool {pool} cannot be opened: its log disks are missing ({missing}), and what was flushed \
-         last may be on them alone. Forcing the import gives that up"
+        "pool {pool} cannot be opened: its log disks are missing ({missing}), and the last \
+         flushed writes may exist only there. Connect them, or drop these writes: weir pool \
+         import --force {pool}"
     )]
     LogMissing {
         /// Pool.
@@ -340,8 +341,8 @@ pub enum PoolError {
     },
     /// The data of a vdev does not fit on the other vdevs.
     #[error(
-        "pool {pool}: {vdev} cannot be removed: the other vdevs have room for {room_bytes} bytes, \
-         and {live_bytes} are in use"
+        "pool {pool}: {vdev} cannot be removed: the other vdevs have space for {room_bytes} \
+         bytes, and {live_bytes} are in use"
     )]
     NoRoomElsewhere {
         /// Pool.
@@ -376,8 +377,8 @@ pub enum PoolError {
     },
     /// A replacement would detach a good disk before the new disk is resilvered.
     #[error(
-        "the disk that {disk} is to replace in pool {pool} is good, and both cannot be in its vdev \
-         at a time: it would leave before {disk} has everything"
+        "the disk that {disk} is to replace in pool {pool} is intact, and its vdev cannot contain \
+         both: the old disk would be removed before {disk} is resilvered"
     )]
     StillGood {
         /// Pool.
@@ -395,8 +396,8 @@ pub enum PoolError {
     },
     /// No uberblock refers to readable roots.
     #[error(
-        "pool {pool}: the newest uberblock (txg {newest}) leads to damaged data{}. An older one \
-         may work, without what was written after it: import with --force to try",
+        "pool {pool}: the newest uberblock (txg {newest}) refers to damaged data{}. An older one \
+         may be readable; weir pool import --force {pool} tries it and drops later changes",
         .why.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
     )]
     NoUberblock {
@@ -409,9 +410,9 @@ pub enum PoolError {
     },
     /// A log batch that may have been acknowledged is unreadable on all legs.
     #[error(
-        "pool {pool}: intent log batch {batch} is damaged on every leg: it was written whole, and \
-         importing would lose the flushed writes in it and after it. Add disks of the pool, or use \
-         --force to import without them"
+        "pool {pool}: intent log batch {batch} was written completely and is damaged on every \
+         leg; importing would lose the flushed writes in it and after it. Connect missing disks \
+         of the pool, or drop these writes: weir pool import --force {pool}"
     )]
     LogDamaged {
         /// Pool.
@@ -430,10 +431,10 @@ pub enum PoolError {
 /// Text of `OnlyCopy`: why the vdev needs the disk.
 fn needed(pool: &str, disk: &str, vdev: &str, needs: usize) -> String {
     match needs {
-        1 => format!("{disk} is the only disk of {vdev} in pool {pool} that holds everything"),
+        1 => format!("{disk} is the only disk of {vdev} in pool {pool} with complete data"),
         _ => format!(
-            "{disk} is needed: {vdev} of pool {pool} works on {needs} disks that hold everything, \
-             and without it has fewer"
+            "{disk} is needed: {vdev} of pool {pool} needs {needs} disks with complete data, and \
+             has fewer without it"
         ),
     }
 }

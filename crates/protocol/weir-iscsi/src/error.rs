@@ -47,7 +47,7 @@ pub enum IscsiError {
         expected: u32,
     },
     /// Unsolicited data of a command arrived incompletely while all memory was in use.
-    #[error("{len} bytes of unfinished data that nobody asked for, and no memory is left")]
+    #[error("{len} bytes of incomplete unsolicited data, and the memory budget is exhausted")]
     UnsolicitedData {
         /// Length of that data, in bytes.
         len: usize,

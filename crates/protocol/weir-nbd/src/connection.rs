@@ -270,7 +270,7 @@ impl Connection {
                 if let Some(more) = FAILURES.pass(Failure::HalfWay) {
                     tracing::warn!(
                         ?request, %error, more,
-                        "NBD connection ends: a read failed half-way"
+                        "NBD connection ends: a read failed after a part of it was sent"
                     );
                 }
                 Err(error)

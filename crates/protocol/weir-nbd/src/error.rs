@@ -30,7 +30,7 @@ pub enum NbdError {
         magic: u64,
     },
     /// The data of an option exceeds the limit.
-    #[error("option {option} with {len} bytes of data")]
+    #[error("option {option} has {len} bytes of data, more than the limit")]
     OptionTooLong {
         /// Option number.
         option: u32,
@@ -48,10 +48,10 @@ pub enum NbdError {
     },
     /// `EXPORT_NAME` before `STARTTLS` on a server that requires TLS; the protocol has no error
     /// reply to this option.
-    #[error("export name before STARTTLS: the server takes TCP clients only with TLS")]
+    #[error("export name before STARTTLS: the server accepts TCP clients only with TLS")]
     NotEncrypted,
     /// Unencrypted bytes after `STARTTLS`, from the client or from an attacker.
-    #[error("bytes in clear text behind STARTTLS")]
+    #[error("unencrypted bytes after STARTTLS")]
     BytesBeforeTls,
     /// The TLS handshake failed.
     #[error("TLS handshake: {source}")]
@@ -66,7 +66,7 @@ pub enum NbdError {
         magic: u32,
     },
     /// An invalid write that is too long to read and discard its payload.
-    #[error("write of {len} bytes")]
+    #[error("write of {len} bytes, more than the limit")]
     WriteTooLong {
         /// Length from the request header.
         len: u32,
@@ -81,7 +81,10 @@ pub enum NbdError {
     #[error("connection closed in the middle of a message")]
     Truncated,
     /// The client held memory for which others waited, and made too little progress.
-    #[error("ended: the client takes no replies or sends no rest of a request, and others wait")]
+    #[error(
+        "ended: the client reads no replies or leaves a request incomplete, and others wait for \
+         its memory"
+    )]
     Stalled,
     /// A read failed after a part of its data was sent; the protocol cannot report that.
     #[error("ended: a read failed after a part of it was sent")]

@@ -122,7 +122,7 @@ impl Negotiation {
 
     /// Records the end of the TLS handshake: the next byte is encrypted.
     pub fn encrypted(&mut self) {
-        assert_eq!(self.tls, Tls::Required, "TLS begins once, and where it was asked for");
+        assert_eq!(self.tls, Tls::Required, "TLS starts once, after STARTTLS");
         self.tls = Tls::Agreed;
     }
 
@@ -224,7 +224,7 @@ impl Negotiation {
                 self.meta_context(option, data, exports, &mut answer);
             }
             option::STARTTLS if self.tls == Tls::Agreed => {
-                answer.refuse(reply_kind::ERR_INVALID, "TLS was begun already");
+                answer.refuse(reply_kind::ERR_INVALID, "TLS is already active");
             }
             option::STARTTLS => answer.refuse(reply_kind::ERR_UNSUP, "TLS is not offered"),
             _ => answer.refuse(reply_kind::ERR_UNSUP, "unknown option"),
@@ -254,7 +254,7 @@ impl Negotiation {
         let name = match std::str::from_utf8(data) {
             Ok(name) if data.len() <= STRING_BYTES_MAX => name,
             _ => {
-                let why = "not a name".to_owned();
+                let why = "not a valid name".to_owned();
                 return Step::Close(NbdError::NoExport { name: shown(), why });
             }
         };
@@ -383,7 +383,7 @@ impl Negotiation {
         let why = match names.as_slice() {
             [only] => return Ok((exports.open(only, self.from)?, only.clone())),
             [] => "no default export: none is served",
-            _ => "no default export: several are served, name one",
+            _ => "no default export: several are served, specify a name",
         };
         Err(ExportError::new(ErrorKind::NotFound, why))
     }
@@ -434,7 +434,7 @@ fn start_tls(option: u32, data: &[u8], more: bool, out: &mut Vec<u8>) -> Step {
             return Step::Done;
         }
         option::EXPORT_NAME => return Step::Close(NbdError::NotEncrypted),
-        _ => answer.refuse(reply_kind::ERR_TLS_REQD, "this server takes options only with TLS"),
+        _ => answer.refuse(reply_kind::ERR_TLS_REQD, "this server accepts options only with TLS"),
     }
     Step::Next
 }

@@ -243,7 +243,7 @@ impl Header {
                     return Err((Errno::Inval, "no metadata context was selected"));
                 }
                 if self.len == 0 {
-                    return Err((Errno::Inval, "block status of nothing"));
+                    return Err((Errno::Inval, "block status of an empty range"));
                 }
                 self.check_range(negotiated, Errno::Inval)?;
                 Ok(Command::BlockStatus { one: self.has(command_flag::REQ_ONE) })

@@ -300,7 +300,7 @@ async fn negotiate<S: Socket>(
                 return Ok(Outcome::Ready(ready));
             }
             Step::StartTls => {
-                assert!(input.pending().is_empty(), "clear text is never taken for TLS");
+                assert!(input.pending().is_empty(), "no clear text is pending before TLS");
                 socket.write_all(out).await.0?;
                 return Ok(Outcome::StartTls);
             }

@@ -49,7 +49,7 @@ pub enum ServeError {
         mend: String,
     },
     /// The path of the unix socket contains a file of another kind.
-    #[error("cannot listen on unix:{}: there is a file that is not a socket", path.display())]
+    #[error("cannot listen on unix:{}: the file there is not a socket", path.display())]
     NotASocket {
         /// Path of the file.
         path: PathBuf,
@@ -93,10 +93,10 @@ impl ServeError {
     pub fn action(&self) -> Option<String> {
         match self {
             Self::Directory { mend, .. } => {
-                Some(format!("{mend}, or name a socket in another directory"))
+                Some(format!("{mend}, or choose a socket in another directory"))
             }
             Self::NotASocket { .. } => {
-                Some("move that file away, or name a socket elsewhere".to_owned())
+                Some("move that file away, or choose another socket path".to_owned())
             }
             _ => None,
         }

@@ -59,7 +59,7 @@ impl State {
     pub(crate) fn most(&self, cost: u64) -> u64 {
         let kept = by_refreservation(&self.record.properties, self.has_after_snapshot());
         let charge = self.charge() + cost;
-        debug_assert!(self.limits.is_set, "asked where there are limits");
+        debug_assert!(self.limits.is_set, "called only with limits set");
         let more = if self.limits.covers() { kept.max(charge) } else { kept + charge };
         self.limits.usage.used + more + self.cloning_bytes
     }
@@ -308,7 +308,7 @@ impl Engine {
         let unreserved_bytes = self.core.unreserved_bytes();
         if needed_bytes > unreserved_bytes {
             let name = self.full_name(&from.record.name);
-            let what = "its reservation, without the snapshots that move,";
+            let what = "its reservation without the moved snapshots";
             return Err(DatasetError::CannotReserve { name, what, needed_bytes, unreserved_bytes });
         }
         Ok(())

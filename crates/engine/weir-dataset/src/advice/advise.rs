@@ -170,7 +170,7 @@ pub struct Advisor {
 }
 
 fn level(level: u8) -> ZstdLevel {
-    ZstdLevel::new(level).expect("one of those that there are")
+    ZstdLevel::new(level).expect("a valid zstd level")
 }
 
 impl Advisor {
@@ -323,7 +323,7 @@ impl Advisor {
             _ => unlz4(&self.scratch[..len], back),
         };
         setting.read.add(now().saturating_sub(begun), raw.len());
-        assert!(done.is_ok() && back == raw, "what was packed just now is there again");
+        assert!(done.is_ok() && back == raw, "decompressed data equals the input");
         len.next_multiple_of(PACK_BYTES)
     }
 }

@@ -81,7 +81,7 @@ impl DedupeEstimate {
 }
 
 /// Rounds to an integer; a negative number becomes 0.
-#[expect(clippy::cast_sign_loss, reason = "what is negative becomes 0, which is meant")]
+#[expect(clippy::cast_sign_loss, reason = "a negative number becomes 0 on purpose")]
 fn whole(number: f64) -> u64 {
     number.round() as u64
 }

@@ -108,7 +108,7 @@ impl Engine {
             losses.numbers.clear();
             losses.unread_until = Txg(0);
             losses.own = false;
-            tracing::warn!(pool = self.core.pool.name(), "unreadable datasets are given up");
+            tracing::warn!(pool = self.core.pool.name(), "unreadable datasets dropped");
         }
         self.core.pool.note_lost_node(self.core.open_txg());
         let done = self.commit_change().await?;
@@ -131,7 +131,7 @@ impl Engine {
         let Some(lost) = losses.numbers.iter().find(is_among) else { return Ok(()) };
         let why = format!(
             "may have a snapshot whose record cannot be read (dataset numbers {}-{}). Make the \
-             record readable and import the pool again, or give it up: weir pool clear --lost {}",
+             record readable and import the pool again, or drop it: weir pool clear --lost {}",
             lost.start,
             lost.end - 1,
             self.core.pool.name()
@@ -238,7 +238,7 @@ impl Directory {
                 self.damage.ranges.extend(ranges);
                 self.damage.parts.extend(parts);
             }
-            Err(error) => tracing::error!(%error, "a part of the list of damage is lost"),
+            Err(error) => tracing::error!(%error, "a part of the list of permanent errors is lost"),
         }
     }
 
@@ -292,7 +292,7 @@ impl Directory {
                 number += 1;
             }
             if name != record.name {
-                tracing::warn!(dataset = record.id.0, record.name, name, "name is taken");
+                tracing::warn!(dataset = record.id.0, record.name, name, "name in use; renamed");
                 record.name = name;
                 self.renamed.insert(record.id);
             }
@@ -344,7 +344,7 @@ impl Directory {
                 continue;
             }
             let (volume, snapshot) = (record.id.0, origin.snapshot.0);
-            tracing::error!(volume, snapshot, "a clone's origin cannot be: it is taken for lost");
+            tracing::error!(volume, snapshot, "a clone's origin is invalid: treated as lost");
             held = held.max(txg).max(origin.txg);
             // The number of a volume is never the number of a snapshot.
             origin.snapshot = record.id;

@@ -155,7 +155,7 @@ async fn free_part(
     }
     let (to, bytes) = (walk.position(), units * PACK_BYTES as u64);
     if to != ALL {
-        tracing::debug!(blocks, bytes, to, "freed a part of what was destroyed");
+        tracing::debug!(blocks, bytes, to, "freed a part of a destroyed dataset");
     }
     Ok(Freed { units, to })
 }

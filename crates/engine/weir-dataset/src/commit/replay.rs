@@ -57,7 +57,7 @@ impl Engine {
                     tracing::error!(
                         dataset = record.dataset.0,
                         record.offset,
-                        "a logged write is given up: the record of its dataset cannot be read"
+                        "a logged write is dropped: the record of its dataset cannot be read"
                     );
                 }
             }

@@ -451,7 +451,7 @@ async fn zero_new_space(
 /// txg.
 fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord {
     let DatasetKind::Snapshot(mut moment) = asked.kind else {
-        unreachable!("snapshots are asked for as such")
+        unreachable!("the request is a snapshot record")
     };
     moment.txg = txg;
     moment.unique_units = Some(0);

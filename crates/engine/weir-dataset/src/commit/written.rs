@@ -15,7 +15,7 @@ use weir_pool::{Change, Delta};
 use crate::state::volume::Volume;
 
 /// Result of the write-out of one volume.
-#[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 pub(crate) struct Written {
     pub(crate) volume: Arc<Volume>,
     /// Directory entry of the volume after the txg. `None` only until the write-out sets it.

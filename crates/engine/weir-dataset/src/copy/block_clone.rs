@@ -59,7 +59,7 @@ impl Drop for Announced<'_> {
         let mut state = self.volume.state.lock();
         let all = &mut state.announced_clones;
         let own = all.iter().position(|records| *records == self.records);
-        all.swap_remove(own.expect("each is taken back once"));
+        all.swap_remove(own.expect("each is withdrawn once"));
     }
 }
 
@@ -123,14 +123,16 @@ impl Engine {
         }
         let (size, other) = (destination.record_size(), source.record_size());
         if size != other {
-            let why = format!("has records of {size}, and the source of {other}: copy its data");
+            let why = format!(
+                "has records of {size}, and the source has records of {other}: copy its data"
+            );
             return unfit(destination, &why);
         }
         let record = size.bytes() as u64;
         if [from, to, len].iter().any(|bytes| !bytes.is_multiple_of(record)) {
             return unfit(
                 destination,
-                &format!("shares whole records of {size}, where they begin"),
+                &format!("clones only whole records of {size}, at record boundaries"),
             );
         }
         source.check(&source.state.lock(), from, len)?;
@@ -150,7 +152,7 @@ impl Engine {
     ) -> Result<(), DatasetError> {
         let count = piece.to.end - piece.to.start;
         let room = self.clone_room.acquire_many(count as u32).await;
-        let _room = room.expect("nobody closes it");
+        let _room = room.expect("never closed");
         let is_announced = self.core.pool.bug() != PlantedBug::PartsBesideClones;
         let announced = is_announced.then(|| Announced::new(destination, piece.to.clone()));
         // After these commits the trees contain all writes acknowledged before, to be shared or

@@ -295,7 +295,7 @@ impl Engine {
             let Some(ranges) = self.pool().take_unsettled_damage() else { return };
             for range in &ranges {
                 if let Err(error) = self.settle_range(range).await {
-                    tracing::debug!(%error, "sharing of damage is looked up again later");
+                    tracing::debug!(%error, "the search for shared damage is retried later");
                     self.pool().unsettle_damage();
                     return;
                 }
@@ -411,7 +411,7 @@ impl Engine {
                     Err(PoolError::NoSegment { .. }) | Ok(()) => {}
                     Err(error) => {
                         self.pool().check_alive()?;
-                        tracing::debug!(%error, "damage stays on the list");
+                        tracing::debug!(%error, "damage stays on the list of permanent errors");
                     }
                 }
             }
@@ -453,7 +453,7 @@ impl Engine {
         damaged: &[Range<usize>],
     ) -> bool {
         let pool = self.pool();
-        let newest = held.last().expect("the caller looked");
+        let newest = held.last().expect("the caller checked");
         let state = volume.state.lock();
         if newest.version == DamagedRange::HEAD && state.record.root != newest.root {
             return false;
@@ -483,7 +483,7 @@ impl Engine {
                     Err(PoolError::NoSegment { .. }) => {}
                     Err(error) => {
                         self.pool().check_alive()?;
-                        tracing::warn!(%error, "what leads to a damaged block is not all known");
+                        tracing::warn!(%error, "some references to a damaged block are unknown");
                         break;
                     }
                     Ok(()) => break,

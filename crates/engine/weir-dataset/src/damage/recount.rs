@@ -127,7 +127,7 @@ impl Engine {
                 // another recount is needed.
                 Counts::Corrected if self.may_recount() => pool.want_recount(),
                 Counts::Corrected => {
-                    tracing::error!(pool = pool.name(), "recounts do not come to an end");
+                    tracing::error!(pool = pool.name(), "recounts keep finding wrong counters");
                 }
                 Counts::Unknown => {}
             }

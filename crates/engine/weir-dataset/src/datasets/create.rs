@@ -47,8 +47,8 @@ impl Engine {
         }
         let most = RecordSize::all().rev().find(fits).expect("blocks fit");
         let why = format!(
-            "cannot have records of {size} in this pool, whose disks were small when it was made: \
-             its segments are of {}; at most {most}",
+            "cannot have records of {size} in this pool, which was created on small disks: its \
+             segments have {}, so records have at most {most}",
             Human(self.pool().segment_bytes())
         );
         Err(DatasetError::Unfit { name: self.full_name(name), why })
@@ -102,7 +102,7 @@ impl Engine {
         let volume = Volume::new(Arc::clone(&self.core), record, true);
         self.promise_more(
             name,
-            "what is reserved",
+            "its reserved space",
             || volume.measure_limits(&mut volume.state.lock()),
             || volume.give_up_promises(),
         )?;

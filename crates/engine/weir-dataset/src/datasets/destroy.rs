@@ -46,7 +46,10 @@ impl Engine {
             let count = state.snapshots.iter().filter(|s| s.is_active()).count();
             if count > 0 && !recursive {
                 let name = self.full_name(&state.record.name);
-                let why = format!("has {count} snapshots; destroy them first, or with it (-r)");
+                let why = format!(
+                    "has {count} snapshots; destroy them first, or use -r to destroy them with \
+                     the volume"
+                );
                 return Err(DatasetError::InUse { name, why });
             }
             self.refuse_held(&state, |_| true)?;

@@ -72,7 +72,7 @@ impl Engine {
                 volume.measure_limits(&mut state)
             };
             let _list = self.volume_list.write();
-            let what = "the refreservation of that size";
+            let what = "its refreservation at the new size";
             let undo = || {
                 resize(size, before);
             };

@@ -123,7 +123,7 @@ impl Engine {
             .collect();
         let volume = |id| {
             let found = volumes.iter().find(|volume| volume.id == id);
-            found.expect("whoever read the records looked for it")
+            found.expect("the directory read checked it")
         };
         for record in snapshots {
             let of = volume(moment(&record).of);

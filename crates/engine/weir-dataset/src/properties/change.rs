@@ -69,7 +69,7 @@ impl PropertyChange {
         };
         let why = match of {
             _ if !Properties::has_place(row) => {
-                return Err(format!("is in a pool whose format has no place for {}", row.name));
+                return Err(format!("is in a pool whose format cannot store {}", row.name));
             }
             of if row.of.contains(&of) => return Ok(()),
             PropertyOf::Snapshot => "is a snapshot, of which only user properties can be set",
@@ -313,7 +313,7 @@ impl Engine {
         let undo = || {
             put(&plan.before);
         };
-        self.promise_more(&name, "what is reserved", || put(&plan.after), undo)?;
+        self.promise_more(&name, "its reserved space", || put(&plan.after), undo)?;
         let quota = plan.after.quota_bytes;
         if quota > 0 && quota != plan.before.quota_bytes {
             let used = volume.state.lock().most(0);
@@ -350,7 +350,7 @@ fn check_quota(name: String, quota: u64, used: u64) -> Result<(), DatasetError> 
     if quota >= used {
         return Ok(());
     }
-    let why = "used or promised already";
+    let why = "already used or reserved";
     Err(DatasetError::Limit { name, property: "quota", value: quota, bound: used, why })
 }
 
@@ -406,7 +406,12 @@ fn check_promises(
     }
     let most = thick_bytes(size);
     if refreservation > most && refreservation != before.refreservation_bytes {
-        return limit("refreservation", refreservation, most, "all that the volume can take");
+        return limit(
+            "refreservation",
+            refreservation,
+            most,
+            "the maximum that the volume can use",
+        );
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ impl Engine {
             return Ok(Outcome::Unchanged);
         }
         if self.resilver_runs() {
-            return Err(self.scan_error("a resilver is under way; scrub when it is done"));
+            return Err(self.scan_error("a resilver is running; scrub when it is done"));
         }
         let is_paused = |s: ScanStatus| s.kind == ScanKind::Scrub && s.state == ScanState::Paused;
         if self.pool().scan_status().is_some_and(is_paused) {
@@ -249,7 +249,7 @@ impl Engine {
                 self.pool().check_alive()?;
                 // A commit replaced the metadata trees during the verification, or a disk is
                 // missing.
-                tracing::debug!(%error, "the pool's own trees are verified later");
+                tracing::debug!(%error, "metadata trees are verified later");
                 Ok(())
             }
         }

@@ -99,7 +99,7 @@ impl Engine {
             let found = self.volume(volume)?;
             self.refuse_receiving(&found.state.lock())?;
             if ids[..at].iter().any(|other| other.volume == *volume) {
-                let why = "can have one snapshot of a moment".to_owned();
+                let why = "is named twice; a request takes one snapshot of each volume".to_owned();
                 return Err(DatasetError::Unfit { name: self.full_name(volume), why });
             }
             if found.state.lock().snapshot(name).is_some() {
@@ -160,8 +160,8 @@ impl Engine {
             // Both reservation and refreservation keep space for overwrites; from now on the
             // snapshot references the overwritten blocks.
             let what = match volume.state.lock().record.properties.refreservation_bytes {
-                0 => "its reservation, beside what the snapshot will hold,",
-                _ => "its refreservation, which a snapshot makes anew,",
+                0 => "its reservation in addition to the data of the snapshot",
+                _ => "its refreservation, which each snapshot reserves again,",
             };
             let asked = self
                 .promise_more(&own, what, take, || forget(volume))
@@ -286,11 +286,11 @@ impl Engine {
             let name = || self.snapshot_name(&state.record.name, &snapshot.record.name);
             let holds = &snapshot.moment().holds;
             if !holds.is_empty() {
-                let why = format!("is held by {}; release that first", holds.join(", "));
+                let why = format!("is held by {}; release the hold first", holds.join(", "));
                 return Err(DatasetError::InUse { name: name(), why });
             }
             if snapshot.view.strong_count() > 0 {
-                let why = "is exported or being read; stop that first".to_owned();
+                let why = "is exported or being read; end the export or the read first".to_owned();
                 return Err(DatasetError::InUse { name: name(), why });
             }
         }
@@ -529,7 +529,7 @@ impl Engine {
                 (0, marks) => format!("{marks} newer bookmarks"),
                 (snapshots, marks) => format!("{snapshots} newer snapshots and {marks} bookmarks"),
             };
-            let why = format!("has {what}; destroy them with it (-r)");
+            let why = format!("has {what}; -r destroys them");
             return Err(DatasetError::InUse {
                 name: self.snapshot_name(&id.volume, &id.name),
                 why,
@@ -639,7 +639,7 @@ impl Engine {
         let clone = self.volume(name)?;
         self.refuse_receiving(&clone.state.lock())?;
         let Some(origin) = descent(&clone.state.lock().record).origin else {
-            let why = "is no clone: there is nothing to take over".to_owned();
+            let why = "is not a clone; only a clone can be promoted".to_owned();
             return Err(DatasetError::Unfit { name: self.full_name(name), why });
         };
         let Some(parent) = self.owner_of_snapshot(origin.snapshot) else {

@@ -76,7 +76,7 @@ pub struct VolumeSpace {
     pub by_refreservation: u64,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 pub(crate) struct State {
     pub(crate) record: DatasetRecord,
     /// Whether the commit must write the volume's directory entry again.
@@ -190,7 +190,7 @@ impl State {
             self.queue.clear();
             self.queued_bytes = 0;
             self.overflow = Some(txg);
-            tracing::debug!(dataset = self.record.id.0, "log queue given up");
+            tracing::debug!(dataset = self.record.id.0, "log queue dropped");
         }
     }
 }
@@ -305,7 +305,7 @@ impl Volume {
             return Err(DatasetError::WritesRefused { name: self.full_name(state) });
         }
         if let Some(receiving) = &descent(&state.record).receiving {
-            let why = format!("is being received into, up to snapshot {}", receiving.snapshot);
+            let why = format!("is receiving a stream, up to snapshot {}", receiving.snapshot);
             return Err(DatasetError::InUse { name: self.full_name(state), why });
         }
         self.check(state, offset, len)

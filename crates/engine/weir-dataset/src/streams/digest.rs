@@ -81,7 +81,7 @@ impl Engine {
             let blocks = pool.unpack_stored(ptr.record, ptr.codec, &stored?);
             let blocks = blocks.ok_or_else(|| DatasetError::Broken {
                 name: pool.name().to_owned(),
-                why: format!("has a block that cannot be unpacked, number {first}"),
+                why: format!("has a block that cannot be decompressed, number {first}"),
             })?;
             for (block, bytes) in (*first..).zip(blocks.iter()) {
                 if !is_zero(&bytes[..]) {

@@ -132,7 +132,7 @@ struct Claim {
 
 impl Claim {
     fn new(volume: &Arc<Volume>, state: &mut State, begin: StreamBegin) -> Self {
-        assert!(!state.claimed, "whoever claims looks first");
+        assert!(!state.claimed, "the caller checked the claim");
         state.claimed = true;
         Self { volume: Arc::clone(volume), begin }
     }
@@ -234,7 +234,7 @@ impl Receiver {
             return Ok(Received { is_new, rolled_back, guid, snapshot, record_size, counts });
         }
         let (Some(claim), Some(counts)) = (&self.claim, self.end) else {
-            let error = whole.expect_err("a stream without an end is not whole");
+            let error = whole.expect_err("a stream without an end is incomplete");
             return Err(self.cut_off(error).await);
         };
         if let Err(error) = whole {
@@ -289,14 +289,14 @@ impl Receiver {
             let volume = claim.volume.state.lock().record.name.clone();
             drop(claim);
             if let Err(error) = self.engine.abort_receive(&volume).await {
-                tracing::error!(volume, %error, "a refused stream could not be taken back");
+                tracing::error!(volume, %error, "a rejected stream could not be undone");
             }
         }
         DatasetError::Stream { name: self.engine.full_name(&self.spec.volume), error }
     }
 
     async fn apply(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
-        let claim = self.claim.as_ref().expect("the reader lets no change come before the begin");
+        let claim = self.claim.as_ref().expect("the reader returns the begin before changes");
         let (volume, size) = (Arc::clone(&claim.volume), claim.begin.record_size);
         // Consecutive blocks, and the number of the first one.
         let mut run: Vec<Block> = Vec::new();
@@ -331,7 +331,7 @@ impl Receiver {
 
     /// As [`Self::apply`], for a dry run: changes nothing.
     async fn look(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
-        let size = self.begin().expect("as for changes that are applied").record_size;
+        let size = self.begin().expect("the reader returns the begin first").record_size;
         for (change, stored) in changes.iter() {
             if stored.is_some_and(|(codec, stored)| self.unpack(size, codec, stored).is_none()) {
                 return Err(self.refuse_record(change.start).await);
@@ -342,7 +342,7 @@ impl Receiver {
 
     /// Refuses a stream with a malformed record.
     async fn refuse_record(&mut self, value: u64) -> DatasetError {
-        let (what, field) = ("stream frame", "record that is none");
+        let (what, field) = ("stream frame", "malformed record");
         let error = self.reader.refuse_last(FormatError::Field { what, field, value });
         self.refuse(error).await
     }
@@ -403,7 +403,7 @@ impl Volume {
                     let size = state.record.record_size;
                     self.put_received(&mut state, first, payload);
                     let receiving = &mut descent_mut(&mut state.record).receiving;
-                    let receiving = receiving.as_mut().expect("nobody else ends it");
+                    let receiving = receiving.as_mut().expect("only the claim holder ends it");
                     let next_record = size.record_of(first + blocks);
                     receiving.next_record = receiving.next_record.max(next_record);
                     return Ok(());
@@ -426,8 +426,8 @@ impl Engine {
     pub(crate) fn refuse_receiving(&self, state: &State) -> Result<(), DatasetError> {
         let Some(receiving) = &descent(&state.record).receiving else { return Ok(()) };
         let why = format!(
-            "is being received into, up to snapshot {}; let that end, or give it up with \
-             'weir receive --abort'",
+            "is receiving a stream, up to snapshot {}; wait for its end, or abort it with 'weir \
+             receive --abort'",
             receiving.snapshot
         );
         Err(DatasetError::InUse { name: self.full_name(&state.record.name), why })
@@ -446,7 +446,7 @@ impl Engine {
     }
 
     fn not_receiving(&self, volume: &str) -> DatasetError {
-        let why = "is not being received into: there is nothing to go on with".to_owned();
+        let why = "is not receiving a stream: there is nothing to resume".to_owned();
         DatasetError::Unfit { name: self.full_name(volume), why }
     }
 
@@ -468,7 +468,7 @@ impl Engine {
             let receiving = descent(&state.record).receiving.clone();
             let receiving = receiving.ok_or_else(|| self.not_receiving(volume))?;
             if state.claimed {
-                let why = "is being received into at this moment; stop that first".to_owned();
+                let why = "is receiving a stream now; stop that first".to_owned();
                 return Err(DatasetError::InUse { name: self.full_name(volume), why });
             }
             receiving
@@ -479,7 +479,7 @@ impl Engine {
         let target = receiving.from.and_then(|guid| self.standing_at(&found, guid));
         let target = target.ok_or_else(|| DatasetError::Broken {
             name: self.full_name(volume),
-            why: "has lost the snapshot it was received on; destroy it".to_owned(),
+            why: "has lost the base snapshot of its stream; destroy the volume".to_owned(),
         })?;
         self.put_back(&found, &target, &[], |state| {
             descent_mut(&mut state.record).receiving = None;

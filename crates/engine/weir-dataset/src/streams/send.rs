@@ -139,7 +139,9 @@ impl Engine {
                 let older = self.older(&of, &record, is);
                 let older = older.or_else(|| self.older_mark(&of, &record, marked));
                 Some(older.ok_or_else(|| {
-                    unfit("was sent as a difference to a snapshot that is gone".to_owned())
+                    unfit(
+                        "was sent as an increment from a snapshot that no longer exists".to_owned(),
+                    )
                 })?)
             }
             (_, Some(_)) | (None, None) => None,
@@ -151,8 +153,8 @@ impl Engine {
                         SendFrom::Bookmark(id) => self.bookmark_name(id),
                     };
                     unfit(format!(
-                        "did not come of {from}; name an older snapshot of the volume, \
-                                   or the one it was cloned from"
+                        "is not based on {from}; name an older snapshot of the volume, or the one \
+                         it was cloned from"
                     ))
                 })?)
             }
@@ -175,7 +177,7 @@ impl Engine {
             snapshot: name.clone(),
         };
         if begin.first_record > record.record_size.records_in(record.size_bytes) {
-            return Err(unfit("ends before the record at which this token goes on".to_owned()));
+            return Err(unfit("ends before the record at which this token resumes".to_owned()));
         }
         let estimate_bytes = estimate * PACK_BYTES as u64;
         Ok(Sending { view, begin, root: record.root, after, estimate_bytes })
@@ -354,8 +356,9 @@ async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes,
             let name = sending.view.state.lock().record.name.clone();
             let end = walk.position().min(records) * sending.begin.record_size.bytes() as u64;
             let why = format!(
-                "has a damaged tree node: what ends at byte {end} cannot be read. Bring back the \
-                 disk that has it, or send a snapshot taken after the range was overwritten"
+                "has a damaged tree node: the range that ends at byte {end} cannot be read. \
+                 Connect the disk that has it, or send a snapshot taken after the range was \
+                 overwritten"
             );
             return Err(DatasetError::Broken { name, why });
         }

@@ -295,7 +295,7 @@ impl Volume {
             Old::Blocks(old) => {
                 blocks.zip(old).map(|(block, data)| u64::from(state.open.write(block, data))).sum()
             }
-            Old::Unread(_) => unreachable!("it was read before"),
+            Old::Unread(_) => unreachable!("read earlier"),
         };
         self.charge(state, added);
     }
@@ -314,7 +314,7 @@ impl Volume {
                         state.open.write(block, Block::clone(&ZERO_BLOCK));
                     }
                     Some(Dirty::Hole) => {}
-                    None => unreachable!("the rest of record {record} was brought before"),
+                    None => unreachable!("the rest of record {record} was loaded before"),
                 }
             }
         }

@@ -148,7 +148,7 @@ impl Volume {
         let change = Change::of_bytes(self.record_size(), offset, len, PartialChange::Write);
         let apply = |state: &mut State| {
             let merged = |at: u64, part: &[u8]| {
-                let whole = || merge(state, at, part).expect("the record was brought as data");
+                let whole = || merge(state, at, part).expect("the record was loaded as data");
                 (!part.is_empty()).then(whole)
             };
             let (head, tail) = (merged(offset, head), merged(tail_at, tail));
@@ -213,7 +213,7 @@ fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
             Some(new.freeze())
         }
         Some(Dirty::Hole) => None,
-        None => unreachable!("the rest of block {block} was brought before"),
+        None => unreachable!("the rest of block {block} was loaded before"),
     }
 }
 

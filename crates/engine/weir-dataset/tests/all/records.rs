@@ -200,7 +200,10 @@ fn clones_copies_and_block_clones_share_records() {
         assert!(error.to_string().contains("whole records of 32KiB"), "{error}");
     }
     let error = now(engine.clone_range(&volume, 0, &blocks, 0, RECORD)).unwrap_err();
-    assert!(error.to_string().contains("records of 4KiB, and the source of 32KiB"), "{error}");
+    assert!(
+        error.to_string().contains("records of 4KiB, and the source has records of 32KiB"),
+        "{error}"
+    );
     sound(&engine);
 }
 

@@ -143,7 +143,7 @@ fn mirror_is_replaced_by_a_raidz2_vdev_under_load() {
         now(engine.commit()).unwrap();
     }
     let last = now(engine.remove_vdev(0)).unwrap_err().to_string();
-    assert!(last.contains("the last vdev for data"), "{last}");
+    assert!(last.contains("the last data vdev"), "{last}");
     add(&engine, &data(VdevKind::Raidz2, &new)).unwrap();
     assert_eq!(now(engine.remove_vdev(0)).unwrap(), Outcome::Changed);
     assert_eq!(now(engine.remove_vdev(0)).unwrap(), Outcome::Unchanged);
@@ -428,7 +428,7 @@ fn diverged_mirror_halves_are_refused() {
         }
     }
     let refused = open(&[&pair[0], &pair[1]]).err().expect("diverged").to_string();
-    assert!(refused.contains("a went on without the other disks"), "{refused}");
+    assert!(refused.contains("a diverged from the other disks"), "{refused}");
     // Each half alone is still usable.
     for (half, seed) in [(0, 100), (1, 101)] {
         assert!(holds(&open(&[&pair[half]]).unwrap(), &content(seed)[..MIB]));
@@ -453,7 +453,7 @@ fn impossible_vdevs_are_refused_without_changes() {
     for (spec, says) in [
         (data(VdevKind::Raidz2, &disks(&["x", "y"])), "is 3 to 32 disks"),
         (data(VdevKind::Disk, std::slice::from_ref(&tiny)), "too small"),
-        (raidz_log, "not on raidz"),
+        (raidz_log, "not raidz"),
         (small_spare, "smaller than every disk"),
     ] {
         let refused = add(&engine, &spec).unwrap_err().to_string();

@@ -31,7 +31,7 @@ pub struct ResumeToken {
 
 /// The text is not a resume token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is no resume token: copy what 'weir receive' printed, all of it")]
+#[error("this is not a resume token: copy the complete token that 'weir receive' printed")]
 pub struct TokenError;
 
 impl fmt::Display for ResumeToken {

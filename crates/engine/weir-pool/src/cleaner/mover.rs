@@ -90,7 +90,7 @@ impl Pool {
             match found {
                 Ok(_) if moved.is_none() => {}
                 Ok(runs) => {
-                    let moved = moved.as_mut().expect("looked at above");
+                    let moved = moved.as_mut().expect("checked above");
                     if moved.is_empty() && !self.has_room_to_move() {
                         break;
                     }
@@ -217,7 +217,7 @@ fn in_batches(living: Vec<Living<'_>>) -> Vec<Batch<'_>> {
             bytes = 0;
         }
         bytes += len;
-        batches.last_mut().expect("there is one at least").push(run);
+        batches.last_mut().expect("at least one").push(run);
     }
     batches
 }

@@ -84,7 +84,7 @@ impl Pool {
         }
         tracing::info!(
             pool = self.name(),
-            "nothing refers to lost segments: their places are free"
+            "no pointer refers to lost segments: their space is free"
         );
         for (free, places) in inner.free.iter_mut().zip(&mut inner.withheld) {
             free.append(places);

@@ -126,7 +126,7 @@ impl Pool {
             return true;
         }
         let error = self.bad_segment("live_bytes", found);
-        tracing::error!(vseg = vseg.0, %error, "segment's counter disagrees");
+        tracing::error!(vseg = vseg.0, %error, "segment's counter is wrong");
         false
     }
 
@@ -167,7 +167,7 @@ impl Pool {
     pub(crate) fn take_excess(&self, txg: Txg) {
         for Leak { vseg, bytes, seen } in std::mem::take(&mut *self.lost_nodes.leak.lock()) {
             if seen.next() == txg && self.segments.take_excess(vseg, bytes, txg) {
-                tracing::info!(vseg = vseg.0, bytes, "space of what was damaged is back");
+                tracing::info!(vseg = vseg.0, bytes, "space of damaged blocks was reclaimed");
             }
         }
     }

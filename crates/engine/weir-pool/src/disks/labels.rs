@@ -28,7 +28,7 @@ pub(crate) async fn write_labels(device: &dyn Device, label: &Label) -> Result<(
     let (_, vdev) = label
         .place()
         .map(|(vdev, _)| (vdev, &label.vdevs[vdev]))
-        .expect("a label names its own disk");
+        .expect("a label contains its own disk");
     let content = Arc::new(label_content(label));
     for offset in label_offsets(vdev.disk_bytes) {
         let range = 0..LABEL_BYTES as usize;

@@ -65,7 +65,7 @@ pub(crate) fn check_roles(vdevs: &[VdevConfig]) -> Result<(), PoolError> {
         let path = || vdev.legs.first().map_or("", |leg| leg.path.as_str());
         match vdev.role {
             VdevRole::Log if vdev.kind.parity() > 0 => {
-                return layout("the log is kept on a disk or a mirror, not on raidz".to_owned());
+                return layout("a log vdev is a disk or a mirror, not raidz".to_owned());
             }
             VdevRole::Spare if data().all(|data| data.disk_bytes > vdev.disk_bytes) => {
                 let why = format!("{} is smaller than every disk it could replace", path());

@@ -284,7 +284,7 @@ impl Leg {
         self.write_errors.fetch_add(1, Ordering::Relaxed);
         let first = !self.faulted.swap(true, Ordering::AcqRel);
         if first {
-            tracing::error!(disk = %self.path(), %error, "disk faulted: it is not used any more");
+            tracing::error!(disk = %self.path(), %error, "disk faulted: I/O to it is stopped");
         }
         self.note_absence(first && !self.is_offline());
     }

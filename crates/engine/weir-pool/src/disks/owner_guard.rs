@@ -137,7 +137,7 @@ struct NotOwner(Owner);
 
 impl fmt::Display for NotOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} on {} has taken the pool", self.0.pid, self.0.host)
+        write!(f, "process {} on {} has taken over the pool", self.0.pid, self.0.host)
     }
 }
 

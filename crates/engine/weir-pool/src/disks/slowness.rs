@@ -113,7 +113,7 @@ impl Vdev {
                 && let Some(watch) = device.watch()
                 && !watch.is_io_failed()
             {
-                tracing::error!(disk = %leg.path(), "disk does not answer: it is let go of");
+                tracing::error!(disk = %leg.path(), "disk is unresponsive: I/O to it is stopped");
                 watch.fail_io();
                 gone.push(leg.path().to_owned());
             }

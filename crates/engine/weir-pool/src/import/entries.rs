@@ -81,7 +81,7 @@ async fn read_entries_once(
     let missing = pool.missing_legs();
     if given_up > 0 && !missing.is_empty() && !force {
         let (pool, missing) = (pool.label.name.clone(), missing.join(", "));
-        let what = format!("{given_up} nodes that lead to tables of segments");
+        let what = format!("{given_up} tree nodes of the remap and reference tables");
         return Err(PoolError::LossWhileMissing { pool, what, missing });
     }
     let references = references.blocks.into_iter().map(|(vseg, ptr)| (VsegId(vseg), ptr)).collect();
@@ -123,7 +123,7 @@ fn lost_remaps(
     remaps.blocks.retain(|(vseg, _)| {
         let is_wanted = cleaned.contains(&VsegId(*vseg)) || !is_known(VsegId(*vseg));
         if !is_wanted {
-            tracing::error!(vseg, "remap table of a segment that was not cleaned is left aside");
+            tracing::error!(vseg, "remap table of a segment that was not cleaned is ignored");
         }
         is_wanted
     });
@@ -218,7 +218,7 @@ async fn read_segment_table(
     let misplaced = sanity::misplaced(&pool.segments.areas, &entries).into_iter();
     let wrong: BTreeSet<u64> = misplaced.filter(|vseg| !is_root(*vseg)).map(table_block).collect();
     for block in wrong {
-        tracing::error!(block, "segments of the table claim places that they cannot have");
+        tracing::error!(block, "segment table entries have invalid physical segments");
         lost.push(LostPart { level: 0, index: block });
         let mut index = 0;
         entries.retain(|(vseg, _)| {

@@ -106,10 +106,10 @@ impl Found {
 
     /// Records on each leg without a disk why the disk at its path was excluded.
     pub(crate) fn explain(&self, vdevs: &Vdevs, late: &[LateDisk]) {
-        let late = late.iter().map(|late| (late.path(), "does not answer"));
+        let late = late.iter().map(|late| (late.path(), "is unresponsive"));
         let left_out = self.left_out.iter().map(|(path, why)| (path.as_str(), why.as_str()));
         for (path, why) in left_out.chain(late) {
-            tracing::warn!(disk = path, why, "disk left out of the import");
+            tracing::warn!(disk = path, why, "disk excluded from the import");
             let missing = |leg: &&Leg| leg.device().is_none() && leg.path() == path;
             vdevs.legs().filter(missing).for_each(|leg| leg.set_note(why));
         }

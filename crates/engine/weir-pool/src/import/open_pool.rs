@@ -165,7 +165,7 @@ pub async fn import(
         if !how.force {
             return Err(error);
         }
-        tracing::error!(%error, "newer txgs are given up");
+        tracing::error!(%error, "newer txgs are dropped");
     }
     let mut vdevs = Some(vdevs);
     let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
@@ -208,7 +208,7 @@ async fn finish(
         if !how.force {
             return Err(error);
         }
-        tracing::error!(%error, "what the other disks have is given up");
+        tracing::error!(%error, "newer data on missing disks is dropped");
         let given_up = pool.vdevs.with_segments().filter(|vdev| !vdev.is_alive());
         let legs = given_up.flat_map(|vdev| &vdev.legs);
         legs.filter(|leg| !diverged.contains(&leg.guid)).for_each(Leg::take_as_it_is);
@@ -227,7 +227,7 @@ async fn finish(
         if !how.force {
             return Err(PoolError::LogMissing { pool: pool.label.name.clone(), missing });
         }
-        tracing::error!(missing, "what the intent log has is given up");
+        tracing::error!(missing, "writes in the missing intent log are dropped");
         let (late, uberblock) = (Vec::new(), uberblock.clone());
         return Ok(Imported {
             pool,
@@ -302,7 +302,7 @@ fn refuse_diverged(
         let pool = label.name.clone();
         return Err(PoolError::Diverged { pool, diverged: names, newest });
     }
-    tracing::error!(disks = names, "what these disks wrote by themselves is given up");
+    tracing::error!(disks = names, "data that only the diverged disks have is dropped");
     legs().for_each(|leg| leg.set_stale(Txg(0)));
     Ok(())
 }

@@ -162,7 +162,7 @@ impl Vdev {
             match self.read_verified(self.next_leg(), start + at, live.len, verify).await {
                 Ok((buf, within)) => return Ok(buf[within..within + live.len].to_vec()),
                 Err(error) if error.kind() == ErrorKind::Data => {
-                    tracing::error!(%error, "no good copy of a block is left there");
+                    tracing::error!(%error, "the vdev has no good copy of a block");
                 }
                 Err(_) => unread = Unread::Unavailable,
             }

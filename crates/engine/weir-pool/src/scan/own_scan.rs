@@ -33,7 +33,7 @@ impl Pool {
                 match vdev.read_verified(first, at, live.len, is_right).await {
                     Ok(_) => {}
                     Err(error) if error.kind() == ErrorKind::Data => {
-                        tracing::error!(%error, "a copy of the pool's own trees is bad");
+                        tracing::error!(%error, "a copy of a metadata block is damaged");
                         bad.insert((*vseg, live.at));
                     }
                     Err(error) => return Err(error),

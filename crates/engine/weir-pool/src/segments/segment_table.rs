@@ -60,7 +60,7 @@ impl Segments {
             let placed = entry.state == SegmentState::Remapped
                 || (areas.get(entry.vdev).is_some_and(fits) && takes());
             if !placed || vseg >= next_vseg {
-                return Err(format!("segment {vseg} claims a place it cannot have"));
+                return Err(format!("segment {vseg} has an invalid physical segment"));
             }
             if matches!(entry.state, SegmentState::Dead | SegmentState::Evacuating) {
                 dead.push(vseg);

@@ -79,7 +79,12 @@ impl Pool {
             true
         });
         if is_new {
-            tracing::error!(pool = self.name(), ?part, number, "a structure has no good copy");
+            tracing::error!(
+                pool = self.name(),
+                ?part,
+                number,
+                "a metadata structure has no good copy"
+            );
         }
     }
 

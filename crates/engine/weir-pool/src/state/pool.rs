@@ -354,7 +354,7 @@ impl Pool {
             }
             // Changes in the log are also in RAM: the next commit makes them durable without the
             // log.
-            tracing::error!(%error, "log vdev lost: the intent log moves to a vdev of the pool");
+            tracing::error!(%error, "log vdev lost: the intent log moves to another vdev");
             self.log.move_to(self.wanted_log_vdev());
             return Err(LogWriteError::Full);
         }

@@ -56,7 +56,7 @@ async fn watch(disks: &[Labelled<'_>], identity: &Identity, clock: &dyn Clock) -
         .collect();
     if let Some((_, owner)) = suspects.first() {
         let (host, pid) = (&owner.host, owner.pid);
-        tracing::warn!(host, pid, "the pool was not closed: watching whether its owner is alive");
+        tracing::warn!(host, pid, "the pool was not closed: checking the heartbeat of its owner");
     }
     if suspects.is_empty() {
         return None;
@@ -101,7 +101,7 @@ pub(crate) async fn settle(
     if !force {
         return Err(error);
     }
-    tracing::error!(%error, "the pool is taken from its owner by force");
+    tracing::error!(%error, "taking over the pool from its owner by force");
     let slot = identity.slot(label.pool, import_epoch, 1, clock);
     let writes = disks.iter().map(|disk| {
         let slot = &slot;

@@ -144,12 +144,12 @@ impl Pool {
         let DiskLabels { label, uberblocks, .. } = match labels {
             Ok(labels) => labels,
             Err(error) => {
-                let why = format!("{path} is not the disk it was: {error}");
+                let why = format!("{path} no longer has the label of this leg: {error}");
                 return Err(PoolError::Layout { why });
             }
         };
         if label.pool != self.label.pool || label.disk != guid {
-            let why = format!("{path} is another disk now: its label is not that of this leg");
+            let why = format!("{path} is another disk now: its label names another leg");
             return Err(PoolError::Layout { why });
         }
         // The labels of the disk may predate a change that the disk missed; a concurrent scan must
@@ -160,7 +160,7 @@ impl Pool {
         let left = |_| PoolError::NoSuchDisk { pool: self.name().to_owned(), disk: path };
         let (vdev, leg) = self.leg(guid).map_err(left)?;
         self.check_disk(guid, &*device)?;
-        assert!(leg.usable().is_none(), "the caller let go of it");
+        assert!(leg.usable().is_none(), "the caller released it");
         let was = leg.path();
         // The disk may be an old copy, which lacks more than the leg did when it went out of use.
         let committed = self.committed_txg();
@@ -178,7 +178,7 @@ impl Pool {
             leg.take_as_it_is();
         }
         self.write_changed_labels().await;
-        tracing::info!(disk = %leg.path(), "disk in use again");
+        tracing::info!(disk = %leg.path(), "disk is online again");
         Ok(())
     }
 
@@ -247,11 +247,12 @@ impl Pool {
         let (vdev, old) = self.leg(beside)?;
         match how {
             _ if vdev.role() == VdevRole::Spare => {
-                let why = "a spare is not attached to or replaced: remove it, add another";
+                let why = "a spare cannot be replaced or attached to: remove it, add another";
                 Err(PoolError::Layout { why: why.to_owned() })
             }
             Replacement::Attached if !vdev.mirrors() => {
-                let why = "a disk is attached to a disk or a mirror; raidz has a fixed width";
+                let why =
+                    "a disk can be attached only to a disk or a mirror; raidz has a fixed width";
                 Err(PoolError::Layout { why: why.to_owned() })
             }
             Replacement::Attached if vdev.legs.len() >= MIRROR_LEGS_MAX => {
@@ -354,7 +355,7 @@ impl Pool {
         if let Some(device) = left.device
             && let Err(error) = erase_labels(&*device, left.disk_bytes).await
         {
-            tracing::warn!(%error, "the label of a disk that left the pool could not be erased");
+            tracing::warn!(%error, "the label of a removed disk could not be erased");
         }
     }
 

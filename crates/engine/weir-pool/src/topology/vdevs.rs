@@ -62,7 +62,7 @@ impl Pool {
         let (vdev, leg) = self.leg(guid)?;
         if vdev.legs.len() > 1 {
             let (disk, vdev) = (leg.path(), vdev.name());
-            let why = format!("{disk} is part of {vdev}: name {vdev} to remove all of it");
+            let why = format!("{disk} is part of {vdev}: name {vdev} to remove the vdev");
             return Err(PoolError::Layout { why });
         }
         Ok(vdev.index)
@@ -85,7 +85,9 @@ impl Pool {
         all.push(config.clone());
         check_roles(&all)?;
         if all.len() > VDEVS_MAX {
-            return layout(format!("a pool has at most {VDEVS_MAX} vdevs in its life"));
+            return layout(format!(
+                "a pool has at most {VDEVS_MAX} vdevs in its lifetime, removed ones included"
+            ));
         }
         let disks: usize = all.iter().map(|vdev| vdev.legs.len()).sum();
         if disks > DISKS_MAX {
@@ -189,7 +191,7 @@ impl Pool {
         self.vdevs[usize::from(vdev)].set_role(VdevRole::Evacuating);
         self.next_config();
         self.write_configs().await?;
-        tracing::info!(vdev, "vdev is leaving");
+        tracing::info!(vdev, "vdev is evacuating");
         Ok(())
     }
 
@@ -210,7 +212,7 @@ impl Pool {
             self.vdevs.iter().filter(stay).map(|vdev| self.segments.area(vdev.index))
         };
         if others().next().is_none() {
-            let why = "the last vdev for data cannot be removed; destroy the pool instead";
+            let why = "the last data vdev cannot be removed; destroy the pool instead";
             return Err(PoolError::Layout { why: why.to_owned() });
         }
         let total: u64 = others().map(|a| u64::from(a.segments()) * a.segment_bytes).sum();
@@ -246,7 +248,7 @@ impl Pool {
         self.next_config();
         self.write_configs().await?;
         self.segments.set_open(vdev, true);
-        tracing::info!(vdev, "vdev stays");
+        tracing::info!(vdev, "vdev removal cancelled");
         Ok(true)
     }
 
@@ -289,7 +291,7 @@ impl Pool {
     /// The pool is suspended.
     #[boxed(?Send)]
     pub async fn finish_removal(&self, vdev: u16) -> Result<(), PoolError> {
-        assert!(self.can_leave(vdev), "something stands on vdev {vdev}");
+        assert!(self.can_leave(vdev), "vdev {vdev} is not empty");
         let _labels = self.labels.lock().await;
         let gone = &self.vdevs[usize::from(vdev)];
         gone.set_role(VdevRole::Removed);

@@ -400,7 +400,7 @@ impl Walk<'_> {
         found: &mut Vec<Found>,
     ) -> Result<(), PoolError> {
         if let Err(error) = self.met.note(&ptr, level) {
-            tracing::error!(%error, "a tree leads to a node twice");
+            tracing::error!(%error, "a tree references a node twice");
             self.damaged += 1;
             self.pass((level, index));
             return Ok(());
@@ -492,7 +492,7 @@ impl Walk<'_> {
         match found {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.kind() == ErrorKind::Data => {
-                tracing::error!(%error, "what is below a damaged node is passed by");
+                tracing::error!(%error, "the diff skips the blocks below a damaged node");
                 self.damaged += 1;
                 Ok(None)
             }

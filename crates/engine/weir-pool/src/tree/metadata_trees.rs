@@ -119,7 +119,7 @@ impl Tree<'_> {
                             below.extend((index << NODE_SHIFT..).zip(children));
                         }
                         Err(error) if error.kind() == ErrorKind::Data => {
-                            tracing::error!(%error, level, index, "node of the pool is lost");
+                            tracing::error!(%error, level, index, "metadata node is lost");
                             whole.lost.push(LostPart { level, index: *index });
                             whole.why.get_or_insert(error);
                         }
@@ -182,7 +182,7 @@ impl Segments {
             (leak > 0).then_some((*vseg, leak))
         });
         for (vseg, bytes) in leak.collect::<Vec<_>>() {
-            tracing::info!(vseg = vseg.0, bytes, "space below lost nodes of the pool is back");
+            tracing::info!(vseg = vseg.0, bytes, "space below lost metadata nodes was reclaimed");
             inner.take_live(vseg, bytes as usize, txg);
             inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
         }

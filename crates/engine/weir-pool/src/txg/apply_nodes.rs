@@ -217,7 +217,7 @@ impl Apply<'_, '_, '_> {
         if error.kind() != ErrorKind::Data {
             return Err(error);
         }
-        tracing::error!(%error, "what is below a damaged node stays as it is");
+        tracing::error!(%error, "blocks below a damaged node stay allocated");
         self.tree.pool.note_lost_node(self.out.txg);
         if self.home == TreeKind::Root {
             self.tree.pool.want_new_roots();

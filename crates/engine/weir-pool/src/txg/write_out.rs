@@ -270,7 +270,7 @@ impl WriteOut<'_> {
                 match pool.translated(|segments| segments.free(ptr, txg)).await {
                     Ok(Freed::Block | Freed::Reference) => {}
                     Err(error) if error.kind() == ErrorKind::Data => {
-                        tracing::error!(%error, "a block behind a lost table is freed");
+                        tracing::error!(%error, "freeing a block whose table is lost");
                         pool.segments.free_unplaced(ptr, txg);
                         // From now on the live-byte counter of the segment that holds the block is
                         // too high.

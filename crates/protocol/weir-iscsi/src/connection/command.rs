@@ -341,7 +341,11 @@ impl Connection {
 
     /// Sends sense data for a command that is not passed to the nexus.
     fn fail(&self, command: &Command, r2ts: u32, sense: Sense) {
-        tracing::debug!(itt = command.itt, ?sense, "SCSI command refused on its way");
+        tracing::debug!(
+            itt = command.itt,
+            ?sense,
+            "SCSI command refused before it reached the logical unit"
+        );
         self.answer_without_data(command, r2ts, Status::CheckCondition, Some(sense));
     }
 

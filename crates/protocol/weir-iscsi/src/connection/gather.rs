@@ -143,24 +143,24 @@ impl Gather {
             if pdu.ttt == NO_TAG { self.unsolicited.as_mut() } else { self.open.front_mut() };
         let Some(sequence) = sequence.filter(|sequence| sequence.ttt == pdu.ttt) else {
             let later = self.open.iter().any(|open| open.ttt == pdu.ttt);
-            return if later { Taken::Wrong("data of a later R2T") } else { Taken::Stray };
+            return if later { Taken::Wrong("data for a later R2T") } else { Taken::Stray };
         };
         let end = self.data.len() + data.len();
         if pdu.offset as usize != self.data.len() {
-            return Taken::Wrong("Data-Out of another offset");
+            return Taken::Wrong("Data-Out with an unexpected offset");
         }
         if pdu.data_sn != sequence.data_sn {
-            return Taken::Wrong("Data-Out of another DataSN");
+            return Taken::Wrong("Data-Out with an unexpected DataSN");
         }
         if end > sequence.end {
-            return Taken::Wrong("more data than was asked for");
+            return Taken::Wrong("more data than requested");
         }
         let solicited = pdu.ttt != NO_TAG;
         if pdu.is_final && solicited && end < sequence.end {
-            return Taken::Wrong("less data than was asked for");
+            return Taken::Wrong("less data than requested");
         }
         if !pdu.is_final && solicited && end == sequence.end {
-            return Taken::Wrong("all of the data without an F bit");
+            return Taken::Wrong("complete data without the F bit");
         }
         sequence.data_sn = sequence.data_sn.wrapping_add(1);
         self.data.extend_from_slice(data);

@@ -62,7 +62,7 @@ impl Connection {
                 yield_now().await;
             }
         };
-        let why = "tasks of it do not end";
+        let why = "its tasks do not end";
         let this = compio::time::timeout(DRAIN_LIMIT, alone)
             .await
             .map_err(|_| IscsiError::Ended { why })?;

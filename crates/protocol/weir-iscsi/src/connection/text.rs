@@ -28,7 +28,7 @@ impl Connection {
             return Ok(());
         }
         if exchange.gathered.add(pdu.data).is_err() {
-            return Err(IscsiError::Protocol { why: "a text longer than any there is" });
+            return Err(IscsiError::Protocol { why: "a text request longer than the limit" });
         }
         if request.continues {
             let ttt = *exchange.ttt.get_or_insert_with(|| self.fresh_ttt());

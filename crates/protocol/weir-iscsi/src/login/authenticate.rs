@@ -60,7 +60,7 @@ impl Authenticator {
     pub(super) fn may_leave(&self) -> Result<bool, Denial> {
         match (&self.state, &self.demanded) {
             (State::Proved(_), _) | (State::Begun, Authentication::Offered(_)) => Ok(true),
-            (State::Begun, _) => Err(self.failure("CHAP is demanded, and was not offered")),
+            (State::Begun, _) => Err(self.failure("CHAP is required, but was not offered")),
             (State::Chosen | State::Challenged(_), _) => Ok(false),
         }
     }
@@ -77,7 +77,7 @@ impl Authenticator {
         let chap = pairs.iter().any(|(key, _)| key.starts_with("CHAP_"));
         if !in_security {
             if chap || value("AuthMethod").is_some() {
-                return Err(Denial::rules("authentication outside of its stage"));
+                return Err(Denial::rules("authentication keys outside the security stage"));
             }
             return self.may_leave().map(|_| ());
         }
@@ -110,7 +110,7 @@ impl Authenticator {
                 self.state = State::Proved(Some(initiator.clone()));
                 Ok(())
             }
-            _ if chap => Err(failure("CHAP out of turn")),
+            _ if chap => Err(failure("unexpected CHAP keys")),
             _ => Ok(()),
         }
     }
@@ -133,7 +133,9 @@ impl Authenticator {
         let Some(chosen) = text::choose(offered, wanted) else {
             text::put(out, "AuthMethod", REJECT);
             let wanted = wanted.join(" or ");
-            return Err(self.failure(format!("AuthMethod {wanted} is not among {offered:?}")));
+            return Err(self.failure(format!(
+                "AuthMethod {wanted} is required, the initiator offers {offered:?}"
+            )));
         };
         text::put(out, "AuthMethod", chosen);
         self.state = if chosen == CHAP { State::Chosen } else { State::Proved(None) };
@@ -160,7 +162,7 @@ fn challenge(list: &str) -> Result<Challenge, Denial> {
     let algorithm = Algorithm::choose(list)
         .ok_or_else(|| failure(format!("no CHAP algorithm in common: {list:?}")))?;
     Challenge::new(algorithm)
-        .ok_or_else(|| Denial::new(Status::TargetError, "the system has no randomness"))
+        .ok_or_else(|| Denial::new(Status::TargetError, "the system has no random numbers"))
 }
 
 /// Checks the initiator's CHAP response. The initiator cannot distinguish a wrong name from a wrong
@@ -188,15 +190,15 @@ fn prove_back<'a>(
         (None, None, None) => return Ok(()),
         (None, ..) => return Err(failure("mutual CHAP is not set up for this initiator")),
         (Some(_), Some(identifier), Some(challenge)) => (identifier, challenge),
-        (Some(_), ..) => return Err(failure("mutual CHAP is demanded, and was not asked for")),
+        (Some(_), ..) => return Err(failure("mutual CHAP is required, but was not requested")),
     };
     let Some(target) = target else { return Ok(()) };
     let (Some(identifier), Some(challenge)) = (number(identifier, 0..=255), binary(challenge))
     else {
-        return Err(failure("a malformed challenge"));
+        return Err(failure("malformed CHAP challenge"));
     };
     if challenge == ours.bytes {
-        return Err(failure("our own challenge came back"));
+        return Err(failure("the initiator sent the target's own challenge"));
     }
     if target.secret.is_same(&initiator.secret) {
         return Err(failure("the secrets of both directions are the same; set different ones"));

@@ -214,7 +214,7 @@ impl<'a> Login<'a> {
             return Err(Denial::rules("too many login requests"));
         }
         if request.version_min > 0 {
-            let why = format!("version {} or later is asked for", request.version_min);
+            let why = format!("the initiator requires version {} or later", request.version_min);
             return Err(Denial::new(Status::Version, why));
         }
         let first = *self.first.get_or_insert_with(|| {
@@ -222,7 +222,7 @@ impl<'a> Login<'a> {
             *request
         });
         if !matches!(request.stage, SECURITY | OPERATIONAL) || request.stage != self.stage {
-            return Err(Denial::rules("a request of another stage"));
+            return Err(Denial::rules("a request for an unexpected stage"));
         }
         if (first.isid, first.tsih, first.cid) != (request.isid, request.tsih, request.cid) {
             let why = "ISID, TSIH or CID changed";
@@ -231,7 +231,7 @@ impl<'a> Login<'a> {
         let next = request.next_stage;
         let forward = next == FULL_FEATURE || next == OPERATIONAL && request.stage == SECURITY;
         if request.transit && (request.continues || !forward) {
-            return Err(Denial::rules("a transit to nowhere"));
+            return Err(Denial::rules("an invalid stage transition"));
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ impl<'a> Login<'a> {
     fn note_keys(&mut self, pairs: &[(&str, &str)]) -> Result<(), Denial> {
         for (key, _) in pairs {
             if !self.seen.insert((*key).to_owned()) {
-                return Err(Denial::rules(format!("{key} came twice")));
+                return Err(Denial::rules(format!("{key} was sent twice")));
             }
         }
         Ok(())
@@ -250,7 +250,8 @@ impl<'a> Login<'a> {
     fn identify(&mut self, request: &Request, pairs: &[(&str, &str)]) -> Result<(), Denial> {
         let value =
             |key: &str| pairs.iter().find(|(found, _)| *found == key).map(|(_, value)| *value);
-        let missing = |key: &str| Denial::new(Status::MissingParameter, format!("no {key}"));
+        let missing =
+            |key: &str| Denial::new(Status::MissingParameter, format!("{key} is missing"));
         let name = checked_name(value("InitiatorName").ok_or_else(|| missing("InitiatorName"))?)?;
         self.name.clone_from(&name);
         let applicant = Applicant {
@@ -271,7 +272,10 @@ impl<'a> Login<'a> {
                 (authentication, Purpose::Target { name, open })
             }
             other => {
-                return Err(Denial::new(Status::SessionType, format!("session type {other:?}")));
+                return Err(Denial::new(
+                    Status::SessionType,
+                    format!("unknown session type {other:?}"),
+                ));
             }
         };
         let authenticator = Authenticator::new(authentication);
@@ -287,7 +291,7 @@ impl<'a> Login<'a> {
 
     fn ready(&mut self, response: LoginResponse, text: Vec<u8>) -> Step {
         let (Some(identity), Some(first)) = (self.identity.take(), self.first) else {
-            let denial = Denial::new(Status::TargetError, "a login without a beginning");
+            let denial = Denial::new(Status::TargetError, "a login without a first request");
             return Step::Refuse(refused(response, denial.status), denial);
         };
         let ready = Ready {

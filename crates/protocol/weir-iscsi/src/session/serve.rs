@@ -356,7 +356,7 @@ async fn feed(
     }
     let who = side.auth_throttle.guesser(peer.key, login.initiator(), login.target());
     if !side.auth_throttle.wait(who).await {
-        let why = "too many wrong answers to CHAP came lately; try again later";
+        let why = "too many failed CHAP logins; try again later";
         return login.refuse(request, Denial::new(Status::Unavailable, why));
     }
     // Do not await between this check and the count of failures.
@@ -535,7 +535,7 @@ async fn take_turns(connection: Rc<Connection>) {
 /// Ends a connection whose initiator stalls other connections.
 async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
     connection.evicted().await;
-    connection.get_stuck("holds memory that others wait for", STALL_CHECK);
+    connection.get_stuck("holds memory that other connections wait for", STALL_CHECK);
     shut(&socket, Shutdown::Both);
 }
 
@@ -579,7 +579,7 @@ async fn write_answers<S: Socket>(
         drop(awaits_client);
         if let Err(error) = result {
             if error.kind() == std::io::ErrorKind::TimedOut {
-                connection.get_stuck("takes no answers", stall_limit);
+                connection.get_stuck("receives no responses", stall_limit);
             }
             break Err(error.into());
         }
@@ -600,7 +600,7 @@ async fn watch_over<S: Socket>(socket: S, connection: Rc<Connection>, limit: Dur
     let what = loop {
         let (pdus, when) = connection.heard();
         if connection.is_owed_data_since(2 * limit) {
-            break "sends no data";
+            break "sends no solicited data";
         }
         let rest = limit.saturating_sub(when.elapsed());
         if !rest.is_zero() {
@@ -608,7 +608,7 @@ async fn watch_over<S: Socket>(socket: S, connection: Rc<Connection>, limit: Dur
             continue;
         }
         if asked == Some(pdus) && connection.is_listening() {
-            break "gives no answer";
+            break "sends no response";
         }
         connection.ping();
         asked = Some(pdus);

@@ -85,11 +85,11 @@ impl Table {
     }
 
     fn at(&self, place: usize) -> &Place {
-        self.0.get(place).expect("a place is reduced to the number of places")
+        self.0.get(place).expect("the index is reduced modulo the slot count")
     }
 
     fn at_mut(&mut self, place: usize) -> &mut Place {
-        self.0.get_mut(place).expect("a place is reduced to the number of places")
+        self.0.get_mut(place).expect("the index is reduced modulo the slot count")
     }
 }
 

@@ -48,13 +48,13 @@ pub enum Refusal {
     #[error("the initiator has no access to the target")]
     Forbidden,
     /// The target was deleted.
-    #[error("the target is gone")]
+    #[error("the target was removed")]
     Removed,
     /// The target is temporarily unavailable, for example because its pool is not imported.
     #[error("the target is not available now")]
     Unavailable,
     /// The session limit is reached.
-    #[error("no room for another session")]
+    #[error("too many sessions")]
     OutOfResources,
 }
 

@@ -262,12 +262,12 @@ impl Sessions {
                 }
             };
             found = true;
-            old.end("another login took its place", Shutdown::Both);
+            old.end("replaced by a new login", Shutdown::Both);
             let mut gone = old.gone.subscribe();
             let wait = deadline.saturating_duration_since(Instant::now());
             let ended = gone.wait_for(|gone| *gone);
             if compio::time::timeout(wait, ended).await.is_err() {
-                let why = "the session before has commands that do not end";
+                let why = "the previous session has commands that do not end";
                 return Err(Denial::new(Status::OutOfResources, why));
             }
         }
@@ -277,7 +277,7 @@ impl Sessions {
     fn try_enter(self: &Arc<Self>, entrant: Entrant, found: bool) -> Result<Entered, Denial> {
         let mut table = self.table.lock();
         if self.closing.load(Ordering::SeqCst) {
-            return Err(Denial::new(Status::Unavailable, "the server stops"));
+            return Err(Denial::new(Status::Unavailable, "the server is stopping"));
         }
         let asked = entrant.tsih;
         let is_meant = |one: &Living| one.is_of(&entrant) && (asked == 0 || one.tsih == asked);
@@ -289,7 +289,7 @@ impl Sessions {
             return Ok(Entered::After(Arc::clone(old), Box::new(entrant)));
         }
         if asked != 0 && !found {
-            return Err(Denial::new(Status::NoSession, format!("no session {asked}")));
+            return Err(Denial::new(Status::NoSession, format!("no session with TSIH {asked}")));
         }
         match entrant.target {
             Some(_) => self.find_room(&table, &entrant)?,
@@ -334,7 +334,8 @@ impl Sessions {
         let own = alike.filter(of_same).count();
         if all >= self.most || of_kind >= most_of_kind || own >= self.most_of_initiator {
             let kind = if entrant.chap { "in all" } else { "without CHAP" };
-            let why = format!("too many sessions: {of_kind} {kind}, of which it has {own}");
+            let why =
+                format!("too many sessions: {of_kind} {kind}, {own} of them from this initiator");
             return Err(Denial::new(Status::OutOfResources, why));
         }
         Ok(())
@@ -364,7 +365,7 @@ impl Table {
             None
         };
         if let Some(one) = gives_way {
-            one.end("another discovery took its place", Shutdown::Both);
+            one.end("replaced by a new discovery session", Shutdown::Both);
         }
     }
 

@@ -88,7 +88,7 @@ impl Input {
     /// Makes room for a message of `need` bytes of which the beginning is pending. Returns the
     /// buffer offset of the next receive, and the number of bytes that the receive may take.
     pub fn make_room(&mut self, need: usize) -> (usize, usize) {
-        assert!(need <= self.message_bytes_max, "message lengths are checked before room is made");
+        assert!(need <= self.message_bytes_max, "message lengths are checked before buffers grow");
         if self.bytes.is_empty() && self.bytes.capacity() > KEEP_BYTES_MAX && need <= INPUT_BYTES {
             self.bytes = Vec::new();
         }

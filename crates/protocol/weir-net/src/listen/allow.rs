@@ -127,14 +127,14 @@ impl FromStr for Network {
         let address: IpAddr = address
             .trim_matches(['[', ']'])
             .parse()
-            .map_err(|_| bad("it begins with no IP address"))?;
+            .map_err(|_| bad("no IP address at the start"))?;
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
             None => bits_max,
             Some(bits) => match bits.parse::<u8>() {
                 // Refuse a sign before the number, which `parse` would accept.
                 Ok(number) if number <= bits_max && !bits.starts_with('+') => number,
-                _ => return Err(bad(&format!("after / comes a number from 0 to {bits_max}"))),
+                _ => return Err(bad(&format!("a prefix length is 0 to {bits_max}"))),
             },
         };
         let is_mapped = matches!(address, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some());

@@ -128,7 +128,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "a file that is no socket has this name",
+            "a file that is not a socket has this name",
         ));
     }
     match UnixStream::connect(path) {

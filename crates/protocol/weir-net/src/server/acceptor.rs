@@ -94,7 +94,7 @@ impl<T> Acceptor<T> {
     fn balance(&mut self) {
         let found = self.balancer.as_mut().and_then(Balancer::look);
         let Some(Move { from, to, count }) = found else { return };
-        tracing::debug!(protocol = self.name, from, to, count, "sessions are to move");
+        tracing::debug!(protocol = self.name, from, to, count, "moving sessions to another worker");
         if let Some((sender, _)) = self.ways.get(from) {
             // A worker that has ended has no sessions.
             drop(sender.send(Message::Give { to, count }));

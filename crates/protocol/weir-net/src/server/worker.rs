@@ -110,7 +110,7 @@ impl<P: Protocol> Worker<P> {
                         self.load.connections.fetch_sub(1, Ordering::Relaxed);
                         self.state.table.remove(&place);
                         if let Some(more) = LOST.pass("taken over") {
-                            tracing::warn!(%error, more, "connection not taken over");
+                            tracing::warn!(%error, more, "connection not started");
                         }
                     }
                 }
@@ -132,7 +132,7 @@ impl<P: Protocol> Worker<P> {
         }
         connections.stop(|_| true);
         if compio::time::timeout(DRAIN_LIMIT, connections.wait_until_none()).await.is_err() {
-            tracing::info!("cutting off clients that do not take their replies");
+            tracing::info!("disconnecting clients that do not receive their replies");
             connections.cut_off();
             connections.wait_until_none().await;
         }
@@ -190,7 +190,7 @@ impl<P: Protocol> Worker<P> {
                 Ok(parked) => match copy.as_fd().try_clone_to_owned().map(kind) {
                     Ok(socket) => {
                         let way = watch.moves_to().and_then(|to| ways.get(to));
-                        let way = way.expect("a session is parked for a worker that was asked for");
+                        let way = way.expect("a parked session has a destination worker");
                         let user_of = watch.user_of();
                         // A connection that moves keeps its slot.
                         let place = entered.place.take().expect("taken once");
@@ -205,7 +205,7 @@ impl<P: Protocol> Worker<P> {
                     }
                 },
                 Err(error) => {
-                    tracing::debug!(protocol = name, %peer, %error, "connection ends badly");
+                    tracing::debug!(protocol = name, %peer, %error, "connection failed");
                     if let Some(more) = state.drops.pass(discriminant(&error)) {
                         tracing::info!(protocol = name, %peer, %error, more, "connection dropped");
                     }
@@ -262,7 +262,7 @@ impl Connections {
         if let Some(entry) = found
             && place.still_evictable()
         {
-            tracing::debug!("an idle connection gives way to a new one");
+            tracing::debug!("evicting an idle connection for a new one");
             (entry.shut)(Shutdown::Both);
         }
     }

@@ -141,7 +141,10 @@ fn writes_after_pause(polls: usize, bug: PlantedBug) -> Option<u64> {
             }
             // All writes of A may have preceded the pause; B's import then started from this txg.
             let Err(error) = done else { return Some(late) };
-            assert!(error.to_string().contains("taken by host b"), "after {polls} polls: {error}");
+            assert!(
+                error.to_string().contains("taken over by host b"),
+                "after {polls} polls: {error}"
+            );
             assert_eq!(first.pool().check_alive().unwrap_err().kind(), ErrorKind::Poisoned);
             let legs = first.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
             assert!(legs.into_iter().all(|leg| leg.write_errors == 0), "no disk failed");
@@ -180,7 +183,7 @@ fn paused_server_logs_nothing_after_a_takeover() {
             let before = writes(&world);
             first.volume("v").unwrap().write(0, &vec![9; 4096]).await.unwrap();
             let error = first.sync().await.unwrap_err();
-            assert!(error.to_string().contains("taken by host b"), "{error}");
+            assert!(error.to_string().contains("taken over by host b"), "{error}");
             assert_eq!(writes(&world), before);
             assert_holds(&second, 1).await;
         })

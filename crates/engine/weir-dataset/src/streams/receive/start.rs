@@ -103,7 +103,7 @@ impl Engine {
     ) -> Result<Plan, DatasetError> {
         let name = self.full_name(&spec.volume);
         if let Err(error) = names::snapshot(&format!("{name}@{}", begin.snapshot)) {
-            let why = format!("cannot take this stream: {error}");
+            let why = format!("cannot receive this stream: {error}");
             return Err(DatasetError::Unfit { name, why });
         }
         self.core.pool.check_alive()?;
@@ -206,12 +206,12 @@ impl Engine {
     /// Refuses a stream that is not the unfinished stream of the volume, or that cannot resume it.
     fn refuse_other(&self, state: &State, begin: &StreamBegin) -> Result<(), DatasetError> {
         let name = self.full_name(&state.record.name);
-        let there = descent(&state.record).receiving.clone().expect("looked at by the caller");
+        let there = descent(&state.record).receiving.clone().expect("checked by the caller");
         if there.to != begin.to || there.from != begin.from {
             self.refuse_receiving(state)?;
         }
         if state.claimed {
-            let why = "is being received into at this moment".to_owned();
+            let why = "is receiving a stream now".to_owned();
             return Err(DatasetError::InUse { name, why });
         }
         check_first(&name, begin, there.next_record)
@@ -304,7 +304,7 @@ fn check_records(
         return Ok(());
     }
     let (there, brought) = (from.record_size, begin.record_size);
-    let why = format!("has records of {there}, and the stream of {brought}");
+    let why = format!("has records of {there}, and the stream has records of {brought}");
     Err(DatasetError::Unfit { name, why })
 }
 
@@ -314,7 +314,7 @@ fn check_first(name: &str, begin: &StreamBegin, next_record: u64) -> Result<(), 
         return Ok(());
     }
     let why = format!(
-        "has the stream up to record {next_record}, and this one goes on at record {}; send with \
+        "has the stream up to record {next_record}, and this one resumes at record {}; send with \
          the token that 'weir receive --token' prints",
         begin.first_record
     );

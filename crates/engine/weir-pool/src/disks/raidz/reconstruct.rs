@@ -110,7 +110,7 @@ impl Vdev {
                 slice += 1;
             }
         }
-        tracing::error!(vdev = self.index, "gave up looking for the damaged disks of a row");
+        tracing::error!(vdev = self.index, "could not identify the damaged disks of a row");
         None
     }
 
