@@ -20,7 +20,7 @@ pub(crate) fn line(cleaner: Option<&CleanerStatus>) -> Option<String> {
     };
     let pending = match cleaner.pending_segments {
         0 => String::new(),
-        pending => format!(" and {pending} about to be"),
+        pending => format!(", {pending} more within a few txgs"),
     };
     let remap = match cleaner.remap_bytes {
         0 => String::new(),
@@ -63,6 +63,9 @@ mod tests {
         };
         let text = line(Some(&busy)).unwrap();
         assert!(text.starts_with("cleaned 7 segments in 10 s, moving 5"), "{text}");
-        assert!(text.contains("free and 3 about to be;") && text.contains("remap"), "{text}");
+        assert!(
+            text.contains("free, 3 more within a few txgs;") && text.contains("remap"),
+            "{text}"
+        );
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(verb: &StreamVerb, session: &Session) -> Result<(), ApiError> 
 fn list(session: &Session, style: Style) -> Result<(), ApiError> {
     let answer = session.call(ListStreams {})?;
     if answer.streams.is_empty() {
-        session.say("no stream is sent or received");
+        session.say("there are no streams");
     }
     let row = |stream: &Stream| {
         [

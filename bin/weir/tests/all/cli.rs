@@ -205,7 +205,7 @@ fn snapshots_and_schedules(server: &Server) {
     assert_eq!(server.weir("snapshot holds -H").ok().out, "tank/vm1@a\tbackup\n");
     server.weir("snapshot destroy tank/vm1@a --yes").fails(6, "held");
     server.weir("snapshot release backup tank/vm1@a").ok();
-    assert_eq!(server.weir("snapshot holds").ok().talk, "no snapshot is held\n");
+    assert_eq!(server.weir("snapshot holds").ok().talk, "there are no holds\n");
     server.weir("snapshot rename tank/vm1@all tank/vm1@good").ok();
     server.weir("snapshot rollback tank/vm1@good -r --yes").ok();
     server.weir("snapshot clone tank/vm1@good tank/new").ok();

@@ -264,7 +264,7 @@ fn failed_comparison_and_unknown_age_stay_visible() {
     let list = pair.source().weir("replicate list").ok();
     assert!(list.out.contains("FAILED 20") && list.out.contains("unknown"), "{list:?}");
     let next = "weir replicate verify tank/v";
-    assert!(list.talk.contains("could not be compared") && list.talk.contains(next), "{list:?}");
+    assert!(list.talk.contains("verification failed") && list.talk.contains(next), "{list:?}");
     assert!(pair.shown("tank/v")["lag_ms"].is_null());
     assert_eq!(pair.compared("tank/v")["is_same"], true);
     assert!(failed(&pair).is_null());

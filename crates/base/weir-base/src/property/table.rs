@@ -169,7 +169,7 @@ pub const COMPRESSION: Key<Compression> = Key::new(&set::<Compression>(
     "compression",
     "lz4, auto, off, zstd, zstd-1 to zstd-19",
     "lz4",
-    "how blocks written from now on are compressed",
+    "compression of new blocks",
 ));
 
 /// Deduplication of new blocks.
@@ -178,7 +178,7 @@ pub const DEDUPE: Key<bool> = Key::new(&set::<bool>(
     "dedupe",
     "on, off",
     "off",
-    "whether what is written from now on is looked for among what is there",
+    "whether new records are deduplicated against stored data",
 ));
 
 /// Refusal of writes.
@@ -187,7 +187,7 @@ pub const READ_ONLY: Key<bool> = Key::new(&set::<bool>(
     "readonly",
     "on, off",
     "off",
-    "whether writes are refused; exports of it become read-only",
+    "whether writes are rejected; its exports become read-only",
 ));
 
 /// Maximum bytes that a volume with its snapshots, or the pool, may use.
@@ -198,7 +198,7 @@ pub const QUOTA: Key<Limit> = Key::new(&Property {
         "quota",
         "a size, or none",
         "none",
-        "most that a volume with its snapshots, or the pool, may take",
+        "maximum space of a volume with its snapshots, or of the pool",
     )
 });
 
@@ -211,7 +211,7 @@ pub const RESERVATION: Key<Limit> = Key::new(&Property {
         "reservation",
         "a size, or none",
         "none",
-        "room kept back for a volume with its snapshots",
+        "space guaranteed to a volume with its snapshots",
     )
 });
 
@@ -222,28 +222,38 @@ pub const REFRESERVATION: Key<Refreservation> = Key::new(&Property {
     ..set::<Refreservation>(
         6,
         "refreservation",
-        "a size, none, or auto: all that the volume can take",
+        "a size, none, or auto: enough for all blocks of the volume",
         "none",
-        "room kept back for a volume's own data, anew after each snapshot",
+        "space guaranteed to a volume's own data, in full again after each snapshot",
     )
 });
 
 /// All properties, in display order.
 pub static TABLE: &[&Property] = &[
     &shown("type", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "pool, volume or snapshot"),
-    &shown("creation", Kind::Time, &[VOLUME, SNAPSHOT], "when it was made"),
+    &shown("creation", Kind::Time, &[VOLUME, SNAPSHOT], "time of creation"),
     &shown(
         "used",
         Kind::Bytes,
         &[POOL, VOLUME, SNAPSHOT],
-        "what destroying it with all its snapshots would free",
+        "space that destroying it with all its snapshots would free",
     ),
-    &shown("available", Kind::Bytes, &[POOL, VOLUME], "room that it can still take"),
-    &shown("referenced", Kind::Bytes, &[VOLUME, SNAPSHOT], "what it leads to"),
-    &shown("compressratio", Kind::Ratio, &[POOL, VOLUME], "data by what it takes on disk"),
+    &shown("available", Kind::Bytes, &[POOL, VOLUME], "space that it can still use"),
+    &shown(
+        "referenced",
+        Kind::Bytes,
+        &[VOLUME, SNAPSHOT],
+        "space used by its blocks, shared or not",
+    ),
+    &shown(
+        "compressratio",
+        Kind::Ratio,
+        &[POOL, VOLUME],
+        "size of the data divided by its size on disk",
+    ),
     &shown("origin", Kind::Word, &[VOLUME], "the snapshot it was cloned from"),
     &shown("clones", Kind::Word, &[SNAPSHOT], "the volumes cloned from it"),
-    &shown("guid", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "tells it apart from any other"),
+    &shown("guid", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "globally unique id"),
     // Records do not store the size as a property; a new size resizes the volume.
     &Property {
         values: Some("a size such as 10GiB, a multiple of record_size"),
@@ -251,31 +261,41 @@ pub static TABLE: &[&Property] = &[
             "size",
             Kind::Bytes,
             &[VOLUME, SNAPSHOT],
-            "what clients see; a volume never shrinks below written data",
+            "size that clients see; a volume never shrinks below written data",
         )
     },
     &shown(
         "record_size",
         Kind::Bytes,
         &[VOLUME, SNAPSHOT],
-        "what is checksummed, compressed and stored as one; chosen when a volume is made",
+        "unit of checksums, compression and storage; fixed when a volume is created",
     ),
     QUOTA.row,
     RESERVATION.row,
     REFRESERVATION.row,
-    &shown("usedbysnapshots", Kind::Bytes, &[VOLUME], "of used, what only snapshots have"),
-    &shown("usedbydataset", Kind::Bytes, &[VOLUME], "of used, what the volume leads to"),
+    &shown(
+        "usedbysnapshots",
+        Kind::Bytes,
+        &[VOLUME],
+        "part of used that destroying all snapshots would free",
+    ),
+    &shown(
+        "usedbydataset",
+        Kind::Bytes,
+        &[VOLUME],
+        "part of used that the volume's own blocks take",
+    ),
     &shown(
         "usedbyrefreservation",
         Kind::Bytes,
         &[VOLUME],
-        "of used, what refreservation keeps back beside that",
+        "part of used that refreservation adds to the volume's own blocks",
     ),
     &shown(
         "written",
         Kind::Bytes,
         &[VOLUME, SNAPSHOT],
-        "of referenced, what was written since the snapshot before",
+        "part of referenced written since the previous snapshot",
     ),
     COMPRESSION.row,
     DEDUPE.row,
