@@ -171,7 +171,7 @@ fn invalid_input_is_refused_with_the_valid_values() {
     for (line, code, parts) in [
         ("set compresion=off tank/v", code::INVALID, &["did you mean compression?"][..]),
         ("get quoata tank/v", code::INVALID, &["did you mean quota?"]),
-        ("set used=1 tank/v", code::INVALID, &["cannot be set"]),
+        ("set used=1 tank/v", code::INVALID, &["is read-only"]),
         ("set compression=gzip tank/v", code::INVALID, &["gzip", "zstd-19"]),
         ("set readonly=maybe tank/v", code::INVALID, &["maybe", "on, off"]),
         ("set quota=1G tank/v@s", code::INVALID, &["quota", "snapshot"]),
