@@ -67,7 +67,7 @@ fn snapshot_with_a_taken_name_is_skipped_with_one_event() {
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
     pair.caught_up("tank/v");
     let events = pair.source().weir("events").ok().out;
-    assert_eq!(events.matches("tank/v@daily is left out").count(), 1, "{events}");
+    assert_eq!(events.matches("tank/v@daily is skipped").count(), 1, "{events}");
     assert!(events.contains("back/v@daily") && !events.contains("not replicated"), "{events}");
     let daily = guids(pair.back(), "back/v@daily");
     assert_ne!(daily, guids(pair.source(), "tank/v@daily"), "the receiver's own stays");
@@ -177,7 +177,7 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
     pair.source().weir("replicate run tank/v").ok();
     let said = failing(&pair, "");
     let next = "weir pool status -v tank; then: weir replicate run tank/v";
-    assert!(said.contains("try: write the lost data again") && said.contains(next), "{said}");
+    assert!(said.contains("try: restore the lost data") && said.contains(next), "{said}");
     pair.source().weir("replicate run tank/v").ok();
     eventually("another snapshot takes the place of the first", TIMEOUT, || {
         let names = names(pair.source(), "tank/v");

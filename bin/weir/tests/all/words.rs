@@ -52,7 +52,8 @@ fn delete_of_an_export_with_clients_needs_force_or_drain() {
         code::BUSY,
         &[
             "export tank/v has 1 connection",
-            "try: weir export delete tank/v --drain waits until they leave, --force cuts them off",
+            "try: weir export delete tank/v --drain waits until they disconnect, --force \
+             disconnects them",
         ],
     );
     let mut drained = server.command(&["export", "delete", "tank/v", "--drain"]).spawn().unwrap();
@@ -91,7 +92,7 @@ fn initiators_are_named_before_a_target_or_unit_is_removed() {
         ("target delete vms", format!("weir target delete {target} --drain")),
     ] {
         let why = format!("{target} has 1 initiator logged in: {CLIENT}");
-        server.weir(line).fails(code::BUSY, &[&why, &next, "--force takes it from them"]);
+        server.weir(line).fails(code::BUSY, &[&why, &next, "--force does not wait"]);
     }
     server.weir("lun remove vms tank/none").fails(code::NOT_FOUND, &["has no LUN of tank/none"]);
     server.weir("lun remove vms tank/v --force").ok();

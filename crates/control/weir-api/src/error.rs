@@ -415,9 +415,7 @@ impl Error {
             Self::NotOnePool => "name the pool and the snapshots, such as tank@monday",
             Self::VolumeTwice { .. } => "take the second snapshot in another call",
             Self::TooMany { .. } => "make several calls",
-            Self::Elsewhere { .. } => {
-                "name objects of one pool; a renamed snapshot stays in its volume"
-            }
+            Self::Elsewhere { .. } => "name objects of one pool; to rename, of one volume",
             Self::Schedule { .. } => "give a count for each interval, such as hourly=24,daily=7",
             Self::DiskTwice { .. } => "name each disk once",
             Self::Mismatched { .. } => "use vdevs of the same kind, or --force to mix them",

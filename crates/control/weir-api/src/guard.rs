@@ -380,11 +380,9 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, Box<Response>> {
             format!("the request body is longer than {most} bytes"),
             "send less at a time",
         ),
-        Ok(Err(error)) => refuse(
-            StatusCode::BAD_REQUEST,
-            format!("the request body is incomplete: {error}"),
-            RETRY,
-        ),
+        Ok(Err(error)) => {
+            refuse(StatusCode::BAD_REQUEST, format!("incomplete request body: {error}"), RETRY)
+        }
         Err(_) => refuse(StatusCode::REQUEST_TIMEOUT, "the request body took too long", RETRY),
     };
     Err(Box::new(refusal))
