@@ -27,7 +27,7 @@ pub(crate) fn line(cleaner: Option<&CleanerStatus>) -> Option<String> {
         bytes => format!("; remap tables take {} of RAM", Human(bytes)),
     };
     Some(format!(
-        "{lately}; {} of {} segments free{pending}; cleans below {}, idle below {}{remap}",
+        "{lately}; {} of {} segments free{pending}; cleans below {}, when idle below {}{remap}",
         cleaner.free_segments,
         cleaner.segments,
         cleaner.clean_below_segments,
@@ -50,7 +50,7 @@ mod tests {
             ..CleanerStatus::default()
         };
         let text = line(Some(&idle)).unwrap();
-        let wanted = "cleaner idle; 200 of 254 segments free; cleans below 39, idle below 64";
+        let wanted = "cleaner idle; 200 of 254 segments free; cleans below 39, when idle below 64";
         assert_eq!(text, wanted);
         let busy = CleanerStatus {
             working: true,

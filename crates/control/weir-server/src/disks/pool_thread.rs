@@ -229,8 +229,7 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
         if let Err(error) = scanner.run_scans(compio::time::sleep).await
             && !scanner.pool().is_destroyed()
         {
-            tracing::error!(pool = scanner.pool().name(), %error, "scrubs and resilvers have \
-                                                                   stopped");
+            tracing::error!(pool = scanner.pool().name(), %error, "scans have stopped");
         }
     });
     let host = Arc::clone(&engine);

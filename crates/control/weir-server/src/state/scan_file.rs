@@ -106,8 +106,7 @@ impl ScanFile {
     pub(crate) fn load(dir: &Path) -> Self {
         let path = dir.join("scans.json");
         Self(PoolFile::load(path.clone()).unwrap_or_else(|why| {
-            tracing::warn!(path = %path.display(), %why, "cannot read the records of earlier \
-                                                          scans");
+            tracing::warn!(path = %path.display(), %why, "cannot read earlier scans");
             PoolFile::new(path, BTreeMap::new())
         }))
     }

@@ -136,8 +136,7 @@ impl UnitFiles {
             replace_file(file, &serde_json::to_vec_pretty(state)?)
         };
         replace().map_err(|error| {
-            tracing::error!(file = %file.display(), %error, "cannot save the state of a logical \
-                                                             unit");
+            tracing::error!(file = %file.display(), %error, "cannot save a LUN's state");
             ExportError::new(ErrorKind::Unavailable, error.to_string())
         })
     }
