@@ -246,7 +246,7 @@ action: Look at the disk, and replace it if the count grows.
  alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 88KiB, less 64KiB
         shared
   size: 10GiB, 0 % used, compression 1.53x
-dedupe: 1.06 (all that is stored, by dedupe and copies: 64KiB saved)
+dedupe: 1.06 (64KiB saved by dedupe and copies)
 config:
 
         NAME          STATE     READ  WRITE  CKSUM
