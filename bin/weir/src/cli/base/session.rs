@@ -81,7 +81,7 @@ fn token() -> Result<Option<SecretText>, ApiError> {
         } else {
             TOKEN_VARIABLE
         };
-        return Err(bad(format!("{name} holds no token")));
+        return Err(bad(format!("{name} contains no token")));
     }
     Ok(Some(SecretText::new(text)))
 }

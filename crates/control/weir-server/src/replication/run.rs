@@ -42,7 +42,7 @@ const PARTS_PER_SECOND: u64 = 8;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// The request for a part of a stream, as shown in the status.
-const TAKE: &str = "take data";
+const TAKE: &str = "receive data";
 
 /// Limits the rate of bytes.
 struct Throttle {
