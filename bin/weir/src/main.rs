@@ -49,7 +49,7 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
     let done = match command {
         Command::Serve(arguments) => {
             if root.given() {
-                args::refuse("--api, --json and --timeout do not go before serve");
+                args::refuse("--api, --json and --timeout cannot precede serve");
             }
             weir_server::run(arguments.options()?, output::say)
         }
@@ -113,19 +113,19 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         }
         Command::Rescue(arguments) => {
             if root.given() {
-                args::refuse("--api, --json and --timeout do not go before rescue");
+                args::refuse("--api, --json and --timeout cannot precede rescue");
             }
             offline::rescue::run(&arguments)
         }
         Command::Check(arguments) => {
             if root.given() {
-                args::refuse("--api, --json and --timeout do not go before check");
+                args::refuse("--api, --json and --timeout cannot precede check");
             }
             offline::check::run(&arguments)
         }
         Command::Bench(arguments) => {
             if root.api.is_some() || root.timeout.is_some() {
-                args::refuse("--api and --timeout do not go before bench");
+                args::refuse("--api and --timeout cannot precede bench");
             }
             return bench::run::run(&arguments, root.json);
         }

@@ -260,7 +260,7 @@ fn memory_bytes(
     }
     if bytes > most {
         let why = format!(
-            "the process then takes up to {}, and there are {}; at most {} fit",
+            "the process would use up to {}, and the machine has {}; at most {} fit",
             size::Human(memory::resident_max_bytes(bytes, process_bytes)),
             size::Human(machine_bytes),
             size::Human(most),

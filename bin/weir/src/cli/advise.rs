@@ -129,7 +129,7 @@ fn dedupe(forecast: &DedupeForecast) -> String {
         ("duplicates", &forecast.duplicates.to_string()),
         ("ratio", &ratio),
         ("saved", &format!("{} of {}", of(forecast.saved_bytes), of(forecast.stored_bytes))),
-        ("index", &format!("{} of RAM to find all of it", of(forecast.index_bytes))),
+        ("index", &format!("{} of RAM to find all duplicates", of(forecast.index_bytes))),
     ])
 }
 
@@ -185,7 +185,7 @@ fn shown(advice: &VolumeAdvice) -> String {
     let header = ["RECORD", "COMPRESSION", ">STORED", ">RATIO", ">4 KiB WRITE"];
     let records = output::table(header, &records, Style::People);
     let found = advice.dedupe.as_ref().map_or_else(
-        || format!("dedupe: not known yet; count it with 'weir dedupe estimate {}'\n", advice.name),
+        || format!("dedupe: unknown; to estimate it: weir dedupe estimate {}\n", advice.name),
         dedupe,
     );
     format!("{head}\n{settings}\n{records}\n{found}")

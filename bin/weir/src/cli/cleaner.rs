@@ -20,14 +20,14 @@ pub(crate) fn line(cleaner: Option<&CleanerStatus>) -> Option<String> {
     };
     let pending = match cleaner.pending_segments {
         0 => String::new(),
-        pending => format!(" and {pending} about to be"),
+        pending => format!(", {pending} more within a few txgs"),
     };
     let remap = match cleaner.remap_bytes {
         0 => String::new(),
         bytes => format!("; remap tables take {} of RAM", Human(bytes)),
     };
     Some(format!(
-        "{lately}; {} of {} segments free{pending}; cleans below {}, idle below {}{remap}",
+        "{lately}; {} of {} segments free{pending}; cleans below {}, when idle below {}{remap}",
         cleaner.free_segments,
         cleaner.segments,
         cleaner.clean_below_segments,
@@ -50,7 +50,7 @@ mod tests {
             ..CleanerStatus::default()
         };
         let text = line(Some(&idle)).unwrap();
-        let wanted = "cleaner idle; 200 of 254 segments free; cleans below 39, idle below 64";
+        let wanted = "cleaner idle; 200 of 254 segments free; cleans below 39, when idle below 64";
         assert_eq!(text, wanted);
         let busy = CleanerStatus {
             working: true,
@@ -63,6 +63,9 @@ mod tests {
         };
         let text = line(Some(&busy)).unwrap();
         assert!(text.starts_with("cleaned 7 segments in 10 s, moving 5"), "{text}");
-        assert!(text.contains("free and 3 about to be;") && text.contains("remap"), "{text}");
+        assert!(
+            text.contains("free, 3 more within a few txgs;") && text.contains("remap"),
+            "{text}"
+        );
     }
 }

@@ -24,11 +24,7 @@ pub(crate) fn summary(damage: &Damage) -> Option<String> {
     }
     if !damage.parts.is_empty() {
         let count = damage.parts.len() as u64;
-        parts.push(counted(
-            count,
-            "part of the pool's own structures",
-            "parts of the pool's own structures",
-        ));
+        parts.push(counted(count, "part of the pool's metadata", "parts of the pool's metadata"));
     }
     if damage.more > 0 {
         parts.push(format!("at least {} more", damage.more));

@@ -19,14 +19,14 @@ pub(crate) fn run(session: &Session, follow: bool, mut after: u64) -> Result<(),
     let mut run = seen.run.clone();
     loop {
         if seen.run != run {
-            session.say("the server was started anew; events are numbered from 1 again");
+            session.say("the server restarted; event numbers start at 1 again");
             run.clone_from(&seen.run);
             after = 0;
             seen = look(after, 0)?;
             continue;
         }
         if seen.lost > 0 {
-            session.say(&format!("{} events are not kept any more", seen.lost));
+            session.say(&format!("{} older events are no longer kept", seen.lost));
         }
         if !follow || !seen.events.is_empty() {
             session.print(&seen, lines)?;

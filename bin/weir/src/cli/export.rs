@@ -107,7 +107,7 @@ fn protocol(word: &str, volume: &str) -> Result<Protocol, ApiError> {
             (format!("{word} is not in this version"), format!("weir export create nbd {volume}"))
         }
         _ => (
-            format!("{word} is no protocol of exports"),
+            format!("{word} is not an export protocol"),
             format!("weir export create nbd {volume}"),
         ),
     };

@@ -98,12 +98,12 @@ fn number(target: &str, named: &str, session: &Session) -> Result<u16, ApiError>
     match (found.next(), found.next()) {
         (Some(only), None) => Ok(only.number),
         (Some(_), Some(_)) => {
-            let message = format!("{target} shows {named} more than once");
+            let message = format!("{target} has more than one LUN of {named}");
             Err(ApiError::new(ErrorKind::Invalid, message)
-                .with_action(format!("name the number: weir lun list {target}")))
+                .with_action(format!("give the LUN number instead: weir lun list {target}")))
         }
         (None, _) => {
-            let message = format!("{target} does not show {named}");
+            let message = format!("{target} has no LUN of {named}");
             Err(ApiError::new(ErrorKind::NotFound, message)
                 .with_action(format!("weir lun list {target}")))
         }

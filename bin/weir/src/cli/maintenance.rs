@@ -237,7 +237,7 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             _ if still < STILL_LOOKS_MAX => still += 1,
             _ => {
                 bar.finish_and_clear();
-                let message = format!("the {} of pool {name} did not succeed", kind_name(kind));
+                let message = format!("the {} of pool {name} failed", kind_name(kind));
                 return Err(ApiError::new(ErrorKind::Unavailable, message)
                     .with_action(format!("see 'weir pool status {name}'")));
             }

@@ -71,7 +71,7 @@ pub(crate) fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
         targets: session.call(ListTargets {})?.targets,
     };
     if everything.pools.is_empty() {
-        session.say("there is nothing yet; begin with: weir pool create NAME DISK...");
+        session.say("there are no pools; the first: weir pool create NAME DISK...");
     }
     session.print(&everything, |all| list.table(rows(all)))
 }

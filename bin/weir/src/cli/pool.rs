@@ -261,7 +261,7 @@ pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
     lines.extend(removals.iter().map(|text| ("remove", text.as_str())));
     let expand = (pool.expandable_bytes > 0).then(|| {
         let more = Human(pool.expandable_bytes);
-        format!("{more} more could be used: weir pool expand {}", pool.name)
+        format!("the disks have {more} more space; to use it: weir pool expand {}", pool.name)
     });
     lines.extend(expand.iter().map(|text| ("expand", text.as_str())));
     let allocated = allocated(pool);
@@ -275,7 +275,7 @@ pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
         pool.compression_ratio
     );
     let dedupe = format!(
-        "{:.2} (all that is stored, by dedupe and copies: {} saved)",
+        "{:.2} ({} saved by dedupe and copies)",
         pool.dedupe_ratio,
         Human(pool.allocated.saved_bytes)
     );
@@ -317,9 +317,9 @@ fn removal(vdev: &VdevStatus) -> Option<String> {
     let Evacuation { live_bytes, stuck_segments } = vdev.leaving?;
     let stuck = match stuck_segments {
         0 => String::new(),
-        count => format!("; {count} segments hold damage and cannot be moved"),
+        count => format!("; {count} segments contain unreadable data and cannot be moved"),
     };
-    Some(format!("{} is leaving, {} still on it{stuck}", vdev.name, Human(live_bytes)))
+    Some(format!("{} is evacuating, {} still to move{stuck}", vdev.name, Human(live_bytes)))
 }
 
 fn importable(pool: &ImportablePool) -> String {

@@ -194,11 +194,8 @@ pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError
     let words = arguments.words.iter().cloned();
     let (given, names): (Vec<String>, Vec<String>) = words.partition(|word| word.contains('='));
     if names.is_empty() {
-        return Err(ApiError::new(
-            ErrorKind::Invalid,
-            "nothing to set the properties on was named",
-        )
-        .with_action("name a pool, volume or snapshot: weir set compression=lz4 tank/vm1"));
+        return Err(ApiError::new(ErrorKind::Invalid, "no pool, volume or snapshot is given")
+            .with_action("name a pool, volume or snapshot: weir set compression=lz4 tank/vm1"));
     }
     let properties = values(&given)?;
     let request =

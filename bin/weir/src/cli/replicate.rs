@@ -198,7 +198,7 @@ fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
     let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ListReplications {})?;
     if answer.replications.is_empty() {
-        session.say("nothing is replicated");
+        session.say("there are no replications");
     }
     for replication in &answer.replications {
         if let Some(wait) = long_wait(replication) {
@@ -206,14 +206,14 @@ fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
             let since = output::date(wait.since_unix_ms);
             let call = &wait.call;
             session.say(&format!(
-                "{volume}: {to} was asked to {call} and has not answered since {since}"
+                "{volume}: {to} has not answered the request to {call} since {since}"
             ));
         }
         if let Some(error) = &replication.error {
             session.say(&problem(&replication.volume, error, replication.action.as_deref()));
         }
         if let Some(VerifyFailure { error, action, .. }) = &replication.verify_failed {
-            let error = format!("could not be compared: {error}");
+            let error = format!("verification failed: {error}");
             session.say(&problem(&replication.volume, &error, Some(action)));
         }
     }

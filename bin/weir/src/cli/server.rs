@@ -30,11 +30,11 @@ fn show(info: &ServerInfo) -> String {
     let resident = format!("{} of at most {}", Human(*resident_bytes), Human(*resident_max_bytes));
     let part = |part: &weir_api::types::MemoryPart| match part.name.as_str() {
         "process" if part.used_bytes > 0 => format!(
-            "{} beside it for the process ({} of it for connections)",
+            "in addition {} for the process ({} of it for connections)",
             Human(part.limit_bytes),
             Human(part.used_bytes)
         ),
-        "process" => format!("{} beside it for the process", Human(part.limit_bytes)),
+        "process" => format!("in addition {} for the process", Human(part.limit_bytes)),
         name => format!("{name} {} of {}", Human(part.used_bytes), Human(part.limit_bytes)),
     };
     let split: Vec<String> = parts.iter().map(part).collect();

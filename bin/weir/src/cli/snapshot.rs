@@ -193,7 +193,7 @@ fn holds(session: &Session, of: Option<String>, list: &ListArgs) -> Result<(), A
     let mut held = listed(session, of)?;
     held.retain(|snapshot| !snapshot.holds.is_empty());
     if held.is_empty() {
-        session.say("no snapshot is held");
+        session.say("there are no holds");
     }
     let answer = weir_api::types::SnapshotList { snapshots: held, next: None };
     session.print(&answer, |all| {

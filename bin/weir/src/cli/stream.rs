@@ -43,7 +43,7 @@ fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
     let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ListStreams {})?;
     if answer.streams.is_empty() {
-        session.say("no stream is sent or received");
+        session.say("there are no streams");
     }
     let row = |stream: &Stream| {
         [

@@ -97,7 +97,7 @@ fn account(user: Option<String>, file: Option<&Path>) -> Result<Option<ChapAccou
         secret.pop();
     }
     let secret = String::from_utf8(secret).map_err(|_| {
-        let message = format!("secret file {}: the secret is no text", file.display());
+        let message = format!("secret file {}: the secret is not valid UTF-8", file.display());
         ApiError::new(ErrorKind::Invalid, message)
             .with_action("write one of letters and digits: openssl rand -hex 16")
     })?;
@@ -145,9 +145,9 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
 fn say_initiator(session: &Session, initiator: &str, change: &TargetChange) {
     let done = match change.outcome {
         Outcome::Created => "allowed",
-        Outcome::Changed => "allowed, on other conditions",
+        Outcome::Changed => "allowed, with other settings",
         Outcome::Removed => "denied",
-        Outcome::Unchanged => "was allowed already",
+        Outcome::Unchanged => "already allowed",
     };
     session.say(&format!("initiator {initiator} at {}: {done}", change.target.name));
 }

@@ -134,13 +134,13 @@ fn create(session: &Session, request: TokenCreate, out: Option<&Path>) -> Result
         session.say(&format!("written to {0}; use it with WEIR_TOKEN_FILE={0}", path.display()));
         return session.print(token, |_| String::new());
     }
-    session.say("it is shown this once:");
+    session.say("shown only once:");
     session.print(&made, |made| format!("{}\n", made.secret.expose()))
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, format!("cannot write {}: {error}", path.display()))
-        .with_action("name a new file in a directory of yours")
+        .with_action("name a new file in a directory that you can write")
 }
 
 fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
@@ -152,7 +152,8 @@ fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
     }
     if answer.refused > 0 {
         let times = answer.refused;
-        session.say(&format!("calls with a wrong token since the server started: {times}"));
+        session
+            .say(&format!("calls rejected for an invalid token since the server started: {times}"));
     }
     let row = |token: &Token| {
         let scope = if token.scope.is_empty() { "all".to_owned() } else { token.scope.join(",") };

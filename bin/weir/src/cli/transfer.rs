@@ -122,14 +122,14 @@ fn told(done: &ReceiveDone) -> String {
     }
     let volume = snapshot.split('@').next().unwrap_or_default();
     let first = match (done.is_new, done.rolled_back) {
-        (true, _) => format!("would make volume {volume} and receive {snapshot}"),
+        (true, _) => format!("would create volume {volume} and receive {snapshot}"),
         (false, true) => {
-            format!("would roll {volume} back, destroy what is newer, and receive {snapshot}")
+            format!("would roll {volume} back, destroy newer snapshots, and receive {snapshot}")
         }
         (false, false) => format!("would receive {snapshot}"),
     };
     let (data, holes) = (Human(*data_bytes), Human(*hole_bytes));
-    format!("{first}: {data} of data, {holes} of holes; the stream is sound")
+    format!("{first}: {data} of data, {holes} of holes; the stream is intact")
 }
 
 fn bar(session: &Session, total: Option<u64>) -> ProgressBar {
@@ -151,7 +151,7 @@ pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiErro
     request.check()?;
     if !dry_run && io::stdout().is_terminal() {
         return Err(invalid(
-            "a stream is not for a terminal",
+            "a stream cannot be written to a terminal",
             "redirect it to a file (> FILE), or pipe it to 'weir receive'",
         ));
     }
@@ -195,12 +195,12 @@ pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), A
     }
     if abort {
         let gone = session.call(ReceiveAbort { volume })?;
-        session.say(&format!("the stream into {} was given up", gone.name));
+        session.say(&format!("the stream into {} was aborted", gone.name));
         return session.print(&gone, |_| String::new());
     }
     if io::stdin().is_terminal() {
         return Err(invalid(
-            "a stream does not come from a terminal",
+            "a stream cannot be read from a terminal",
             "redirect it from a file (< FILE), or pipe it from 'weir send'",
         ));
     }

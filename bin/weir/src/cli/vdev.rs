@@ -93,9 +93,9 @@ fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>, is_retry: bool) -
         None => format!("{name} stays in pool {pool}"),
         Some(leaving) => {
             let how = if is_retry {
-                "goes on leaving, and what could not be moved is tried again"
+                "is still evacuating; segments that could not be moved are retried"
             } else {
-                "is leaving"
+                "is evacuating"
             };
             format!(
                 "{name} of pool {pool} {how}: {} to move\nwatch: weir pool status {pool}\nundo: \
@@ -131,7 +131,7 @@ fn watch(session: &Session, name: &str, vdev: &str) -> Result<(), ApiError> {
         };
         let Some(leaving) = vdev.leaving else {
             bar.finish_and_clear();
-            let message = format!("the removal of {} from pool {name} was ended", vdev.name);
+            let message = format!("the removal of {} from pool {name} was stopped", vdev.name);
             return Err(ApiError::new(ErrorKind::Unavailable, message));
         };
         total = leaving.live_bytes.max(total);
@@ -142,12 +142,13 @@ fn watch(session: &Session, name: &str, vdev: &str) -> Result<(), ApiError> {
         if stuck >= STUCK_LOOKS_MAX {
             bar.finish_and_clear();
             let message = format!(
-                "{} segments of {} cannot be moved: something in them is damaged on every disk",
+                "{} segments of {} cannot be moved: they contain data that is damaged on every \
+                 disk",
                 leaving.stuck_segments, vdev.name
             );
             return Err(ApiError::new(ErrorKind::Data, message).with_action(format!(
-                "rewrite or trim what is damaged and repeat this, or keep the vdev: weir pool \
-                 remove --stop {name} {}",
+                "overwrite or trim the damaged data and repeat this command, or keep the vdev: \
+                 weir pool remove --stop {name} {}",
                 vdev.name
             )));
         }
@@ -169,9 +170,9 @@ mod tests {
         });
         let vdev: VdevStatus = serde_json::from_value(vdev).unwrap();
         let said = |is_retry| removal("tank", "b", Some(&vdev), is_retry);
-        assert!(said(false).starts_with("disk-1 of pool tank is leaving: 4KiB to move"));
+        assert!(said(false).starts_with("disk-1 of pool tank is evacuating: 4KiB to move"));
         let again =
-            "disk-1 of pool tank goes on leaving, and what could not be moved is tried again";
+            "disk-1 of pool tank is still evacuating; segments that could not be moved are retried";
         assert!(said(true).starts_with(again), "{}", said(true));
         assert!(said(true).contains("undo: weir pool remove --stop tank disk-1"));
         assert_eq!(removal("tank", "b", None, true), "b was removed from pool tank");

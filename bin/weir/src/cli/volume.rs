@@ -113,9 +113,9 @@ pub(crate) enum VolumeVerb {
 const RECORDS_HELP: &str = "\
 A record is a power of two from 4KiB to 1MiB. Large ones suit data that is written and read in long
 runs: they compress better, and the map of the volume is smaller. Small random writes get slower:
-each of them reads a record and stores all of it anew. 4KiB to 16KiB suit databases and the disks of
-virtual machines, 128KiB to 1MiB backups and media. 'weir volume advise' measures on a volume that
-has data what other sizes would make of it.";
+each of them reads a record and stores a new copy of it. 4KiB to 16KiB suit databases and the disks
+of virtual machines, 128KiB to 1MiB backups and media. 'weir volume advise' measures other record
+sizes on a volume that has data.";
 
 /// Columns of `list`.
 const TITLES: [&str; 16] = [
@@ -289,8 +289,9 @@ fn row(volume: &Volume, style: Style) -> [Cell; 16] {
 fn received_part(volume: &Volume) -> Option<String> {
     let (name, snapshot) = (&volume.name, volume.receiving.as_ref()?);
     Some(format!(
-        "holds a part of @{snapshot}: its stream is under way or was cut off; to go on, send with \
-         what this prints: weir receive --token {name}; to give it up: weir receive --abort {name}"
+        "contains a part of @{snapshot}: its stream is in progress or was interrupted; to resume, \
+         send with the token that this prints: weir receive --token {name}; to abort: weir receive \
+         --abort {name}"
     ))
 }
 

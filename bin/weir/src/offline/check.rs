@@ -200,7 +200,7 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
 fn unless_lost<T: Default>(found: Result<T, DatasetError>, lost: &mut u64) -> Result<T, ApiError> {
     match found {
         Err(error) if error.kind() == ErrorKind::Data => {
-            tracing::error!(%error, "a check cannot be done");
+            tracing::error!(%error, "a check cannot run");
             *lost += 1;
             Ok(T::default())
         }
@@ -228,8 +228,8 @@ pub(super) fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
         output::print(&damage::list(&report.damage))?;
         if let Some(since) = report.damaged_since_txg {
             output::say(&format!(
-                "tree nodes were lost in txg {since}: what was below them is counted as used until \
-                 it is overwritten or destroyed, and an import or a scrub has recounted it"
+                "tree nodes were lost in txg {since}: the space below them counts as used until \
+                 the data is overwritten or destroyed and an import or a scrub recounts the space"
             ));
         }
     }
@@ -242,16 +242,16 @@ pub(super) fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
     count(report.damaged_blocks, "blocks without a good copy");
     count(report.bad_copies, "bad copies of blocks that have a good one");
     count(report.wrong_counters.len() as u64, "segments with a wrong counter");
-    count(report.wrong_references.len() as u64, "wrong counts of references");
-    count(report.wrong_accounts.len() as u64, "volumes or snapshots with a wrong account");
-    count(u64::from(report.misplaced.is_some()), "blocks in a place that is not theirs");
+    count(report.wrong_references.len() as u64, "wrong reference counts");
+    count(report.wrong_accounts.len() as u64, "volumes or snapshots with wrong space counts");
+    count(u64::from(report.misplaced.is_some()), "blocks at a wrong address");
     if wrong.is_empty() {
         return Ok(());
     }
     let action = if report.damaged_blocks > 0 || !report.lost.is_empty() {
-        "look with all disks of the pool; what no disk has must come from a backup"
+        "check again with all disks of the pool; restore data that no disk has from a backup"
     } else {
-        "import the pool and run `weir pool scrub`, which mends bad copies"
+        "import the pool and run `weir pool scrub`, which repairs bad copies"
     };
     let message = format!("pool {} is damaged: {}", report.pool, wrong.join(", "));
     Err(ApiError::new(ErrorKind::Data, message).with_action(action))

@@ -62,7 +62,7 @@ pub(crate) async fn open(
 ) -> Result<(Arc<Engine>, Vec<Arc<Overlay>>), ApiError> {
     let scan = scan(search).await;
     for why in &scan.unknown {
-        output::say(&format!("weir: left out: {why}"));
+        output::say(&format!("weir: skipped: {why}"));
     }
     let found = scan
         .pools
@@ -76,7 +76,7 @@ pub(crate) async fn open(
             if scan.in_use {
                 let message = format!("{message} that is not in use by another process");
                 return Err(ApiError::new(ErrorKind::Busy, message).with_action(
-                    "stop the server that uses its disks (`weir server show` tells whether one \
+                    "stop the server that uses its disks (`weir server show` shows whether one \
                      runs), or scrub there",
                 ));
             }
@@ -93,7 +93,7 @@ pub(crate) async fn open(
     for path in pool.disks.values() {
         match FileDevice::open(path, OpenMode::ReadOnly, 0) {
             Ok(disk) => disks.push(Arc::new(disk)),
-            Err(error) => output::say(&format!("weir: left out: {error}")),
+            Err(error) => output::say(&format!("weir: skipped: {error}")),
         }
     }
     open_over(disks, force).await

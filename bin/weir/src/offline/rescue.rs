@@ -104,8 +104,8 @@ pub(crate) fn run(args: &RescueArgs) -> Result<(), ApiError> {
         match (volume, &args.to) {
             (None, None) => list(&engine, args.json),
             (Some(volume), Some(file)) => copy(&engine, volume, file.clone(), args.json).await,
-            (Some(_), None) => Err(ApiError::new(ErrorKind::Invalid, "where to is not said")
-                .with_action("name a file to make with --to")),
+            (Some(_), None) => Err(ApiError::new(ErrorKind::Invalid, "no output file is given")
+                .with_action("name a new file with --to")),
             (None, Some(_)) => Err(ApiError::new(ErrorKind::Invalid, "no volume is named")
                 .with_action("name one, such as tank/vm1; without --to they are listed")),
         }

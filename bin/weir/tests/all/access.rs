@@ -90,7 +90,7 @@ fn tcp_callers_are_limited_to_the_role_and_scope_of_their_token() {
     as_driver("volume list").fails(code::PERMISSION, &["revoked"]);
     let refused = server.weir("token list --json").json();
     assert_eq!(refused["refused"], 1);
-    assert!(server.weir("events").ok().out.contains("wrong token from 127.0.0.1"));
+    assert!(server.weir("events").ok().out.contains("invalid token from 127.0.0.1"));
 
     // Only the caller's file holds the secret.
     let secret = fs::read_to_string(&viewer).unwrap();

@@ -174,7 +174,7 @@ fn disk_in_use_is_locked_by_one_server() {
     let mut other = Server::start(&all.dirs, "2", all.dirs.serve_as("2"));
     let dir = all.dirs.file("");
     let import = format!("pool import -d {} tank", dir.display());
-    let parts = ["\"tank\"", "not looked at", "/a", "in use by another process"];
+    let parts = ["\"tank\"", "skipped", "/a", "in use by another process"];
     other.weir(&import).fails(code::NOT_FOUND, &parts);
     for force in ["", "--force"] {
         let line = format!("pool create {force} mine {}", all.dirs.file("a").display());
@@ -375,7 +375,7 @@ fn labels_of_another_format(version: u8, parts: &[&str]) {
     all.server.weir("pool export --force tank").ok();
     let dir = all.dirs.file("").display().to_string();
     let import = format!("pool import -d {dir} tank");
-    let told = ["tank", "/a", "import it with the weir that wrote it"];
+    let told = ["tank", "/a", "import it with the Weir version that wrote it"];
     all.refuses(&import, code::NOT_FOUND, &[&told[..], parts].concat());
     let after: Vec<_> = all.disks.iter().map(|disk| sum(disk)).collect();
     assert_eq!(before, after);

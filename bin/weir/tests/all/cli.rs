@@ -122,7 +122,7 @@ impl Ran {
         assert_eq!(self.code, Some(code), "weir {}: {}", self.line, self.talk);
         assert!(self.talk.contains(part), "weir {}: {}", self.line, self.talk);
         assert!(self.talk.contains("weir: "), "{}", self.talk);
-        let vague = ["correct the request", "list shows what there is"];
+        let vague = ["correct the request", "against the list"];
         assert!(!vague.iter().any(|advice| self.talk.contains(advice)), "{}", self.talk);
         assert_eq!(self.out, "", "weir {}", self.line);
     }
@@ -205,7 +205,7 @@ fn snapshots_and_schedules(server: &Server) {
     assert_eq!(server.weir("snapshot holds -H").ok().out, "tank/vm1@a\tbackup\n");
     server.weir("snapshot destroy tank/vm1@a --yes").fails(6, "held");
     server.weir("snapshot release backup tank/vm1@a").ok();
-    assert_eq!(server.weir("snapshot holds").ok().talk, "no snapshot is held\n");
+    assert_eq!(server.weir("snapshot holds").ok().talk, "there are no holds\n");
     server.weir("snapshot rename tank/vm1@all tank/vm1@good").ok();
     server.weir("snapshot rollback tank/vm1@good -r --yes").ok();
     server.weir("snapshot clone tank/vm1@good tank/new").ok();
@@ -246,7 +246,7 @@ action: Look at the disk, and replace it if the count grows.
  alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 88KiB, less 64KiB
         shared
   size: 10GiB, 0 % used, compression 1.53x
-dedupe: 1.06 (all that is stored, by dedupe and copies: 64KiB saved)
+dedupe: 1.06 (64KiB saved by dedupe and copies)
 config:
 
         NAME          STATE     READ  WRITE  CKSUM

@@ -195,7 +195,7 @@ fn unreadable_directory_record_affects_only_its_volume() {
     server.kill();
 
     rescue_other("after", &content);
-    let lost = ["numbers 1 cannot be read", "their space is kept"];
+    let lost = ["numbers 1 cannot be read", "their space stays in use"];
     offline(&["check", "tank", "-d", &place]).fails(DATA_LOST, &lost);
     let server = dirs.start();
     assert!(server.client("tank/other").read(0, MIB as u32).unwrap() == content);

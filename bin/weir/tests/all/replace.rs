@@ -165,7 +165,7 @@ fn online_accepts_and_records_a_new_path() {
     server.weir("pool online tank nowhere").fails(code::NOT_FOUND, &["no disk nowhere", next]);
     server
         .weir("pool online tank stranger")
-        .fails(code::NOT_FOUND, &["stranger is no disk of pool tank", "weir pool status tank"]);
+        .fails(code::NOT_FOUND, &["stranger is not a disk of pool tank", "weir pool status tank"]);
     server
         .weir("pool replace tank b moved")
         .fails(code::EXISTS, &["moved is the same disk", "try: use it again", "online tank /"]);

@@ -723,6 +723,7 @@ fn replication_to_a_hung_server_shows_the_pending_call() {
     assert!(wait["since_unix_ms"].is_u64(), "{wait}");
     let list = server.weir("replicate list").ok();
     assert!(list.out.contains("no answer for"), "{}", list.out);
-    let asked = format!("https://localhost:{port}/back/v was asked to show the replica");
+    let asked =
+        format!("https://localhost:{port}/back/v has not answered the request to show the replica");
     assert!(list.talk.contains(&asked) && list.talk.contains("since 20"), "{}", list.talk);
 }

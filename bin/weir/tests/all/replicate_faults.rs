@@ -67,7 +67,7 @@ fn snapshot_with_a_taken_name_is_skipped_with_one_event() {
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
     pair.caught_up("tank/v");
     let events = pair.source().weir("events").ok().out;
-    assert_eq!(events.matches("tank/v@daily is left out").count(), 1, "{events}");
+    assert_eq!(events.matches("tank/v@daily is skipped").count(), 1, "{events}");
     assert!(events.contains("back/v@daily") && !events.contains("not replicated"), "{events}");
     let daily = guids(pair.back(), "back/v@daily");
     assert_ne!(daily, guids(pair.source(), "tank/v@daily"), "the receiver's own stays");
@@ -177,7 +177,7 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
     pair.source().weir("replicate run tank/v").ok();
     let said = failing(&pair, "");
     let next = "weir pool status -v tank; then: weir replicate run tank/v";
-    assert!(said.contains("try: write the lost data again") && said.contains(next), "{said}");
+    assert!(said.contains("try: restore the lost data") && said.contains(next), "{said}");
     pair.source().weir("replicate run tank/v").ok();
     eventually("another snapshot takes the place of the first", TIMEOUT, || {
         let names = names(pair.source(), "tank/v");
@@ -264,7 +264,7 @@ fn failed_comparison_and_unknown_age_stay_visible() {
     let list = pair.source().weir("replicate list").ok();
     assert!(list.out.contains("FAILED 20") && list.out.contains("unknown"), "{list:?}");
     let next = "weir replicate verify tank/v";
-    assert!(list.talk.contains("could not be compared") && list.talk.contains(next), "{list:?}");
+    assert!(list.talk.contains("verification failed") && list.talk.contains(next), "{list:?}");
     assert!(pair.shown("tank/v")["lag_ms"].is_null());
     assert_eq!(pair.compared("tank/v")["is_same"], true);
     assert!(failed(&pair).is_null());

@@ -108,7 +108,7 @@ fn interrupted_scrub_resumes_with_an_event() {
             break;
         }
     }
-    assert!(server.weir("events").ok().out.contains("the scrub of pool tank goes on"));
+    assert!(server.weir("events").ok().out.contains("the scrub of pool tank resumes"));
     server.weir("pool scrub --wait tank").ok();
     let done = scan(&server);
     assert_eq!(

@@ -416,7 +416,11 @@ fn dry_run_of_receive_changes_nothing() {
 
     let before = history(&pair);
     let would = pair.receive("-n back/w", &whole).ok();
-    assert!(would.talk.contains("would make volume back/w and receive back/w@a"), "{}", would.talk);
+    assert!(
+        would.talk.contains("would create volume back/w and receive back/w@a"),
+        "{}",
+        would.talk
+    );
     assert!(!pair.back().weir("volume list").ok().out.contains("back/w"));
     let mut damaged = whole.clone();
     let at = whole.len() - 200;

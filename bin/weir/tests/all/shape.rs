@@ -166,7 +166,7 @@ fn larger_disks_are_used_after_expand() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let shown = server.weir("pool status tank").ok().out;
-    assert!(shown.contains("more could be used: weir pool expand tank"), "{shown}");
+    assert!(shown.contains("to use it: weir pool expand tank"), "{shown}");
     server.weir("pool expand tank").ok();
     let after = server.status("tank")["size_bytes"].as_u64().unwrap();
     assert!(after > before + DISK / 2, "{before} {after}");

@@ -409,7 +409,7 @@ fn entries_of_each_kind_are_limited() {
         (
             "lun add vms tank/v --shared --lun 16383",
             "lun add vms tank/w --shared",
-            "no number left",
+            "no free LUN number",
         ),
     ] {
         server.weir(last).ok();

@@ -52,7 +52,8 @@ fn delete_of_an_export_with_clients_needs_force_or_drain() {
         code::BUSY,
         &[
             "export tank/v has 1 connection",
-            "try: weir export delete tank/v --drain waits until they leave, --force cuts them off",
+            "try: weir export delete tank/v --drain waits until they disconnect, --force \
+             disconnects them",
         ],
     );
     let mut drained = server.command(&["export", "delete", "tank/v", "--drain"]).spawn().unwrap();
@@ -91,9 +92,9 @@ fn initiators_are_named_before_a_target_or_unit_is_removed() {
         ("target delete vms", format!("weir target delete {target} --drain")),
     ] {
         let why = format!("{target} has 1 initiator logged in: {CLIENT}");
-        server.weir(line).fails(code::BUSY, &[&why, &next, "--force takes it from them"]);
+        server.weir(line).fails(code::BUSY, &[&why, &next, "--force does not wait"]);
     }
-    server.weir("lun remove vms tank/none").fails(code::NOT_FOUND, &["does not show tank/none"]);
+    server.weir("lun remove vms tank/none").fails(code::NOT_FOUND, &["has no LUN of tank/none"]);
     server.weir("lun remove vms tank/v --force").ok();
     server.weir("target delete vms --force").ok();
 }
@@ -171,13 +172,23 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
     ("volume show tank/none", code::NOT_FOUND, "tank/none", "try: weir volume list"),
     ("export create iscsi tank/v", code::INVALID, "iSCSI shows volumes at targets", "weir lun add"),
     ("export create nfs tank/v", code::INVALID, "nfs is not in this version", "create nbd tank/v"),
-    ("export create nbdd tank/v", code::INVALID, "nbdd is no protocol", "export create nbd tank/v"),
+    (
+        "export create nbdd tank/v",
+        code::INVALID,
+        "nbdd is not an export protocol",
+        "export create nbd tank/v",
+    ),
     ("export delete none", code::NOT_FOUND, "none", "try: weir export list"),
     ("target show none", code::NOT_FOUND, "none", "try: weir target list"),
     ("snapshot rollback tank/v@none --yes", code::NOT_FOUND, "none", "try: weir snapshot list"),
     ("volume destroy tank/v", code::INVALID, "volume tank/v is not destroyed", "add --yes"),
     ("pool destroy tank", code::INVALID, "pool tank is not destroyed", "add --yes"),
-    ("set compression=lz4", code::INVALID, "nothing to set", "try: name a pool, volume"),
+    (
+        "set compression=lz4",
+        code::INVALID,
+        "no pool, volume or snapshot is given",
+        "try: name a pool, volume",
+    ),
     (
         "target create iqn.2026-13.org.example:x",
         code::INVALID,

@@ -97,7 +97,7 @@ impl Scope {
                 // `ta*` would cover pools that other users create later.
                 _ if whole.is_some() => {
                     let why = format!(
-                        "has {entry:?}: a prefix is of volumes in one pool, such as tank/k8s-*"
+                        "has {entry:?}: a prefix names volumes in one pool, such as tank/k8s-*"
                     );
                     return Err(Error::Field { field: "scope", why });
                 }

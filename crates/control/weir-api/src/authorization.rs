@@ -45,7 +45,8 @@ pub fn authorize(
         Resources::Machine if scope.is_all() => {}
         Resources::Machine => {
             let caller = caller::current();
-            let message = format!("{} touches more than the scope of {caller}", operation.name);
+            let message =
+                format!("{} affects objects outside the scope of {caller}", operation.name);
             return Err(ApiError::new(ErrorKind::Permission, message)
                 .with_action("use a token without a scope, or the unix socket"));
         }
@@ -82,8 +83,9 @@ pub fn at_least(needed: Role) -> Result<(), ApiError> {
     if caller.rights().is_some_and(|rights| rights.role >= needed) {
         return Ok(());
     }
-    let is = caller.rights().map_or("nobody", |rights| rights.role.name());
-    let message = format!("this call needs the role {}, and {caller} is {is}", needed.name());
+    let is = caller.rights().map_or("none", |rights| rights.role.name());
+    let message =
+        format!("this call needs the role {}; the role of {caller} is {is}", needed.name());
     Err(ApiError::new(ErrorKind::Permission, message)
         .with_action("use a token of that role: weir token create --role"))
 }

@@ -37,7 +37,7 @@ pub enum Error {
         why: &'static str,
     },
     /// There is no home directory for the state.
-    #[error("cannot tell where to keep state: neither XDG_STATE_HOME nor HOME is set")]
+    #[error("no directory for the state: neither XDG_STATE_HOME nor HOME is set")]
     NoHome,
     /// A name is invalid.
     #[error(transparent)]
@@ -65,7 +65,7 @@ pub enum Error {
         hint: String,
     },
     /// The property is read-only.
-    #[error("property {name} tells what is, and cannot be set")]
+    #[error("property {name} is read-only")]
     PropertyReadOnly {
         /// The property.
         name: &'static str,
@@ -95,7 +95,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A change of the size together with other properties.
-    #[error("size is set alone: with other properties it could be half done")]
+    #[error("size must be set alone: with other properties the change could be incomplete")]
     SizeWithOthers,
     /// The value of a property is invalid.
     #[error("bad value {value:?} for {name}; it takes: {known}")]
@@ -122,7 +122,7 @@ pub enum Error {
     #[error("no volume was named")]
     NoVolumes,
     /// A volume is named twice, or the request names too many volumes.
-    #[error("{name} is named twice, or is one more than {most} volumes")]
+    #[error("{name} is named twice, or exceeds the limit of {most} volumes")]
     NamedTwice {
         /// The volume.
         name: String,
@@ -150,13 +150,13 @@ pub enum Error {
     #[error("a bandwidth of 0 would send nothing")]
     NoBandwidth,
     /// A request with both an incremental source and a resume token.
-    #[error("a token says by itself what the stream is a difference to")]
+    #[error("the resume token already names the base of the stream")]
     FromAndToken,
     /// A recursive snapshot request that does not name exactly one pool.
-    #[error("a snapshot of all volumes names one pool")]
+    #[error("a recursive snapshot needs exactly one pool")]
     NotOnePool,
     /// One request for two snapshots of the same volume.
-    #[error("volume {volume} is named twice, and one call takes one snapshot of it")]
+    #[error("volume {volume} is named twice; a call takes one snapshot of each volume")]
     VolumeTwice {
         /// The volume.
         volume: String,
@@ -170,7 +170,7 @@ pub enum Error {
         most: usize,
     },
     /// Two names are not in the same volume or pool.
-    #[error("{name} and {to} are not of the same {what}")]
+    #[error("{name} and {to} are not in the same {what}")]
     Elsewhere {
         /// One name.
         name: String,
@@ -237,7 +237,7 @@ pub enum Error {
     #[error(transparent)]
     Private(#[from] PrivateError),
     /// Tokens would leave this machine in clear text.
-    #[error("cannot listen on {address} without TLS: tokens would travel in clear text")]
+    #[error("cannot listen on {address} without TLS: tokens would be sent in clear text")]
     Plain {
         /// Address to listen on.
         address: String,
@@ -380,8 +380,8 @@ impl Error {
         }
         if let Self::Plain { address } = self {
             return Some(Cow::Owned(format!(
-                "weir serve --api {address} --tls-cert FILE --tls-key FILE; where nobody but you \
-                 is on the network, --api-open"
+                "weir serve --api {address} --tls-cert FILE --tls-key FILE; only on a trusted \
+                 network, --api-open"
             )));
         }
         self.advice().map(Cow::Borrowed)
@@ -392,20 +392,20 @@ impl Error {
             Self::Address { .. } => "write HOST:PORT or unix:PATH",
             Self::NoHome => "set HOME, or name a directory with --state",
             Self::VolumeSize { .. } => {
-                "use a multiple of the record size (4096 bytes if none was chosen), at most 16TiB"
+                "use a multiple of the record size (4096 bytes by default), at most 16TiB"
             }
-            Self::RecordSize { .. } => "choose one such as 64KiB; without any it is 4KiB",
+            Self::RecordSize { .. } => "choose a size such as 64KiB; the default is 4KiB",
             Self::PropertyReadOnly { name: "record_size" }
             | Self::NotInherited { name: "record_size", .. } => {
-                "a volume has it for ever: make another with 'weir volume create --record-size', \
-                 export both, and copy the data, for instance with nbdcopy"
+                "the record size of a volume is fixed: create another volume with 'weir volume \
+                 create --record-size', export both, and copy the data, for instance with nbdcopy"
             }
             Self::NotInherited { name: "quota", .. } => "to have none: set quota=none",
             Self::NotInherited { settable: true, .. } => "to have none: set it to none",
             Self::PropertyReadOnly { .. } | Self::NotInherited { .. } | Self::Property { .. } => {
-                "look at the list: weir get all tank"
+                "list the properties: weir get all tank"
             }
-            Self::SizeWithOthers => "set the size with a call of its own",
+            Self::SizeWithOthers => "set the size in a separate call",
             Self::NoVolumes | Self::NamedTwice { .. } => "name each volume once, such as tank/vm1",
             Self::NoSnapshots => "name a snapshot, such as tank/vm1@monday",
             Self::File { .. } => "name another file, or correct this one",
@@ -413,27 +413,27 @@ impl Error {
             Self::NoBandwidth => "pause the replication, or leave the limit out",
             Self::FromAndToken => "leave out the older snapshot (-i), or the token (-t)",
             Self::NotOnePool => "name the pool and the snapshots, such as tank@monday",
-            Self::VolumeTwice { .. } => "take the second one with another call",
+            Self::VolumeTwice { .. } => "take the second snapshot in another call",
             Self::TooMany { .. } => "make several calls",
-            Self::Elsewhere { .. } => "name things of one pool, and of one volume to rename",
-            Self::Schedule { .. } => "write what to keep of each sort, such as hourly=24,daily=7",
+            Self::Elsewhere { .. } => "name objects of one pool; to rename, of one volume",
+            Self::Schedule { .. } => "give a count for each interval, such as hourly=24,daily=7",
             Self::DiskTwice { .. } => "name each disk once",
-            Self::Mismatched { .. } => "use vdevs of one sort, or --force to mix them",
+            Self::Mismatched { .. } => "use vdevs of the same kind, or --force to mix them",
             Self::RelativePath { .. } => "write the path from the root, such as /dev/sdb",
             Self::NotConfirmed { .. } => "repeat the pool's name in `confirm`",
             Self::InUse { .. } => "stop that process, or listen elsewhere",
             Self::NotASocket { .. } => "move that file away, or listen elsewhere",
             Self::Connect { source, .. } if source.kind() != io::ErrorKind::PermissionDenied => {
-                "start it with `weir serve`, or say where it is with --api or WEIR_API"
+                "start it with `weir serve`, or give its address with --api or WEIR_API"
             }
             Self::Connect { .. } => {
                 "run it as root, as the user of the server, or as a member of the group weir (as \
                  root: usermod -aG weir USER, then log in again); a token works over TCP"
             }
             Self::Timeout { .. } => {
-                "the call may still finish: look at the state before trying again"
+                "the call may still finish: check the state before you try again"
             }
-            Self::Broken { .. } => "look at the server's log and at the state, then try again",
+            Self::Broken { .. } => "check the server's log and the state, then try again",
             Self::Answer { .. } => "check that a weir of this version listens there",
             _ => return None,
         })

@@ -148,7 +148,7 @@ async fn charge(
 
 /// The response to a call that did not run because of too many running calls.
 fn too_many() -> Response {
-    let message = "the server has as many calls as it takes; nothing was done";
+    let message = "the server runs its maximum number of calls; nothing was done";
     let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
     let retry = HeaderValue::from(RETRY_AFTER_SECONDS);
     let mut answer = error.into_response();
@@ -324,8 +324,8 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
     }
     Err(Box::new(refuse(
         StatusCode::MISDIRECTED_REQUEST,
-        format!("this server is not called {host:?}"),
-        "ask for localhost, or for the address the server listens on",
+        format!("this server does not have the name {host:?}"),
+        "use localhost, or the address that the server listens on",
     )))
 }
 
@@ -346,8 +346,8 @@ fn check_origin(request: &Request) -> Result<(), Box<Response>> {
     }
     Err(Box::new(refuse(
         StatusCode::FORBIDDEN,
-        "a page of another site sent this request",
-        "call the server from a program, or from a page of its own",
+        "a web page of another site sent this request",
+        "call the server from a program, or from a page that it serves",
     )))
 }
 
@@ -367,7 +367,7 @@ fn check_content(request: &Request) -> Result<(), Box<Response>> {
     Err(Box::new(refuse(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "a changing call must have the header content-type: application/json",
-        "add that header, also where there is no body",
+        "add that header, even without a body",
     )))
 }
 
@@ -381,7 +381,7 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, Box<Response>> {
             "send less at a time",
         ),
         Ok(Err(error)) => {
-            refuse(StatusCode::BAD_REQUEST, format!("the request body broke off: {error}"), RETRY)
+            refuse(StatusCode::BAD_REQUEST, format!("incomplete request body: {error}"), RETRY)
         }
         Err(_) => refuse(StatusCode::REQUEST_TIMEOUT, "the request body took too long", RETRY),
     };

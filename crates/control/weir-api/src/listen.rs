@@ -114,8 +114,8 @@ fn bind_tcp(
         }
         tracing::warn!(
             address = %bound,
-            "the management interface is plain TCP beyond this machine (--api-open): whoever reads \
-             the network has every token that is used here"
+            "the management interface is reachable from other machines without TLS (--api-open): \
+             network traffic exposes all tokens that are used"
         );
     }
     let address = Address::Tcp { host: host.to_owned(), port: bound.port() };

@@ -52,13 +52,13 @@ impl FromStr for PeerAddress {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why| Error::Address { text: text.to_owned(), why };
         let rest = text.strip_prefix("https://");
-        let rest = rest.ok_or_else(|| bad("another server is reached by https://"))?;
+        let rest = rest.ok_or_else(|| bad("the address of another server begins with https://"))?;
         let (place, volume) =
-            rest.split_once('/').ok_or_else(|| bad("the volume there is missing"))?;
+            rest.split_once('/').ok_or_else(|| bad("the name of the remote volume is missing"))?;
         names::volume(volume)?;
         match Address::parse(place, PEER_PORT)? {
             Address::Tcp { host, port } => Ok(Self { host, port, volume: volume.to_owned() }),
-            Address::Unix(_) => Err(bad("another server is reached by https://")),
+            Address::Unix(_) => Err(bad("the address of another server begins with https://")),
         }
     }
 }
@@ -100,7 +100,10 @@ impl Secret {
             return Err(unusable(path, why));
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(unusable(path, "a secret is letters, digits and signs on one line"));
+            return Err(unusable(
+                path,
+                "a secret has only letters, digits and punctuation, on one line",
+            ));
         }
         Ok(Self(text.to_owned()))
     }

@@ -92,7 +92,7 @@ pub async fn serve<S: Control>(
     stopping.send_replace(true);
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "a listener of the management interface broke");
+            tracing::error!(%error, "a listener of the management interface failed");
         }
     }
     Ok(())
@@ -124,7 +124,7 @@ impl Accepted {
         match tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => Some(Box::new(stream)),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "a caller did not get through TLS");
+                tracing::debug!(%error, "the TLS handshake of a caller failed");
                 None
             }
             Err(_) => None,
@@ -259,7 +259,7 @@ async fn serve_accepted(
 /// Sends a 503 to a connection without a slot. The server has read nothing of its request, so the
 /// client knows that nothing was done.
 async fn refuse(accepted: Accepted) {
-    let message = "the server has as many calls and connections as it takes; nothing was done";
+    let message = "the server has its maximum number of calls and connections; nothing was done";
     let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
     let body = serde_json::to_string(&ErrorBody { error }).unwrap_or_default();
     let head = format!(

@@ -123,7 +123,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(|error| unusable(path, error))?;
     if all.is_empty() {
-        return Err(unusable(path, "there is no certificate in it"));
+        return Err(unusable(path, "it contains no certificate"));
     }
     Ok(all)
 }

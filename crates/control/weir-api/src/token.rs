@@ -168,7 +168,7 @@ fn refuse_in_url(uri: &Uri) -> Result<(), ApiError> {
     if !text.contains(TOKEN_PREFIX) && !query.split('&').any(names_one) {
         return Ok(());
     }
-    let message = "a token was sent in a URL, where logs and shells keep it";
+    let message = "a token was sent in a URL, which logs and shell histories store";
     Err(ApiError::new(ErrorKind::Invalid, message).with_action(
         "revoke it (weir token revoke), make another, and send it as Authorization: Bearer TOKEN",
     ))

@@ -57,14 +57,14 @@ impl ApiError {
 pub const fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Invalid => "correct the request",
-        ErrorKind::NotFound => "check the name; list shows what there is",
-        ErrorKind::Exists => "pick another name, or use what is there",
+        ErrorKind::NotFound => "check the name against the list",
+        ErrorKind::Exists => "use another name, or the existing object",
         ErrorKind::Busy => "stop what uses it, then try again",
         ErrorKind::NoSpace => "free space or add disks; reads and TRIM still work",
         ErrorKind::ReadOnly => "make it writable, or write elsewhere",
-        ErrorKind::Unavailable => "look at its state, then try again",
+        ErrorKind::Unavailable => "check its state, then try again",
         ErrorKind::Data => "restore the damaged data from a copy",
-        ErrorKind::Poisoned => "look at the pool's disks, then import it again",
+        ErrorKind::Poisoned => "check the pool's disks, then import it again",
         ErrorKind::Permission => "run with more rights, or change the file's mode",
         ErrorKind::Internal => "report this as a fault of Weir, with the log",
     }
@@ -119,7 +119,7 @@ fn kind_from_name<'de, D: Deserializer<'de>>(from: D) -> Result<ErrorKind, D::Er
 fn kind_schema() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)
-        .description(Some("What went wrong, by what the caller can do about it."))
+        .description(Some("Kind of an error, which determines the remedy."))
         .enum_values(Some(ErrorKind::ALL.map(ErrorKind::name)))
         .build()
 }

@@ -45,8 +45,8 @@ pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
     }
     let loss = Loss {
         refusal: format!("not rolled back to {snapshot}"),
-        warning: format!("This destroys what was written after snapshot {snapshot}."),
-        advice: "confirm at a terminal, or add --yes if what was written since may be lost",
+        warning: format!("This drops all changes after snapshot {snapshot}."),
+        advice: "confirm at a terminal, or add --yes if these changes may be lost",
     };
     at_terminal(&loss, snapshot)
 }
@@ -58,8 +58,8 @@ pub(crate) fn bookmark(name: &str, yes: bool) -> Result<(), ApiError> {
     }
     let loss = Loss {
         refusal: format!("bookmark {name} is not destroyed"),
-        warning: format!("After this nothing can be sent as a difference to {name}."),
-        advice: "add --yes if nothing is to be sent from it any more",
+        warning: format!("After this, {name} can no longer be the base of an incremental stream."),
+        advice: "add --yes if no incremental stream needs it",
     };
     at_terminal(&loss, name)
 }
@@ -81,15 +81,15 @@ fn ask(loss: &Loss, name: &str, terminal: bool, mut input: impl BufRead) -> Resu
     let Loss { refusal, warning, advice } = loss;
     let refused = |why: &str| ApiError::new(ErrorKind::Invalid, format!("{refusal}: {why}"));
     if !terminal {
-        return Err(refused("there is no terminal to ask at").with_action(*advice));
+        return Err(refused("there is no terminal to confirm at").with_action(*advice));
     }
-    output::say(&format!("{warning} Type its name to go on:"));
+    output::say(&format!("{warning} Type its name to continue:"));
     let mut line = String::new();
     input.read_line(&mut line).map_err(|error| refused(&error.to_string()))?;
     if line.trim() == name {
         return Ok(());
     }
-    Err(refused("that was not its name").with_action("try again and type the name as shown"))
+    Err(refused("the name does not match").with_action("try again and type the name as shown"))
 }
 
 #[cfg(test)]

@@ -88,13 +88,13 @@ fn meant(word: &str) -> Option<&'static str> {
 
 fn no_such_vdev(word: &str) -> ApiError {
     let message = if word == "disk" {
-        "the layout has no word disk: a single disk is named by its path alone".to_owned()
+        "disk is not a keyword here: a single disk is named by its path alone".to_owned()
     } else {
         format!(
             "this version has no {word} vdevs; it has disks, mirror, raidz1 to raidz3, log, spare"
         )
     };
-    let action = format!("lay out the pool with those, or write ./{word} for a file of that name");
+    let action = format!("use one of these, or write ./{word} for a file of that name");
     ApiError::new(ErrorKind::Invalid, message).with_action(action)
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn scan_line(scan: Option<&ScanStatus>) -> Option<String> {
             }
             let speed = scan.examined_bytes * 1000 / scan.ran_ms.max(1);
             let left = scan.left_ms.map_or_else(
-                || "time to go not known yet".to_owned(),
+                || "remaining time unknown".to_owned(),
                 |ms| format!("{} to go", output::duration(ms)),
             );
             format!("{kind} in progress since {started}. {done} at {}/s, {left}", Human(speed))

@@ -36,10 +36,9 @@ const CA_VARIABLE: &str = "WEIR_CA";
 fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiError> {
     if let Some(rest) = text.strip_prefix("https://") {
         let Some(ca) = ca else {
-            let message = format!("nothing vouches for the server {text}");
-            return Err(ApiError::new(ErrorKind::Invalid, message).with_action(
-                "name the certificate that its own was signed with: --ca FILE, or WEIR_CA",
-            ));
+            let message = format!("no CA certificate is given to verify the server {text}");
+            return Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action("name the CA that signed its certificate: --ca FILE, or WEIR_CA"));
         };
         return match Address::parse(rest, API_PORT)? {
             Address::Tcp { host, port } => Ok(Client::https(&host, port, ca)?),
@@ -51,10 +50,10 @@ fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiE
     }
     let address = Address::parse(text, API_PORT)?;
     if has_token && !address.is_local() && !text.starts_with("http://") {
-        let message = format!("the token would travel to {address} in clear text");
+        let message = format!("the token would be sent to {address} in clear text");
         return Err(ApiError::new(ErrorKind::Permission, message).with_action(format!(
-            "use TLS: --api https://{address} --ca FILE; where nobody but you is on the network: \
-             --api http://{address}"
+            "use TLS: --api https://{address} --ca FILE; only on a trusted network: --api \
+             http://{address}"
         )));
     }
     Ok(Client::new(address))
@@ -63,7 +62,7 @@ fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiE
 /// The token to send; `None` for a user of the server's machine.
 fn token() -> Result<Option<SecretText>, ApiError> {
     let bad = |why: String| {
-        ApiError::new(ErrorKind::Invalid, why).with_action("make another: weir token create")
+        ApiError::new(ErrorKind::Invalid, why).with_action("create a new one: weir token create")
     };
     let text = match (env::var_os(TOKEN_FILE_VARIABLE), env::var_os(TOKEN_VARIABLE)) {
         (Some(file), _) => {
@@ -82,7 +81,7 @@ fn token() -> Result<Option<SecretText>, ApiError> {
         } else {
             TOKEN_VARIABLE
         };
-        return Err(bad(format!("{name} holds no token")));
+        return Err(bad(format!("{name} contains no token")));
     }
     Ok(Some(SecretText::new(text)))
 }

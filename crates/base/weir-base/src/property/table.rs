@@ -169,7 +169,7 @@ pub const COMPRESSION: Key<Compression> = Key::new(&set::<Compression>(
     "compression",
     "lz4, auto, off, zstd, zstd-1 to zstd-19",
     "lz4",
-    "compression of newly written blocks",
+    "compression of new blocks",
 ));
 
 /// Deduplication of new blocks.
@@ -178,7 +178,7 @@ pub const DEDUPE: Key<bool> = Key::new(&set::<bool>(
     "dedupe",
     "on, off",
     "off",
-    "whether new writes are compared with stored data and reference equal records",
+    "whether new records are deduplicated against stored data",
 ));
 
 /// Refusal of writes.
@@ -187,7 +187,7 @@ pub const READ_ONLY: Key<bool> = Key::new(&set::<bool>(
     "readonly",
     "on, off",
     "off",
-    "whether writes are refused; exports become read-only",
+    "whether writes are rejected; its exports become read-only",
 ));
 
 /// Maximum bytes that a volume with its snapshots, or the pool, may use.
@@ -222,9 +222,9 @@ pub const REFRESERVATION: Key<Refreservation> = Key::new(&Property {
     ..set::<Refreservation>(
         6,
         "refreservation",
-        "a size, none, or auto: the maximum that the volume can use",
+        "a size, none, or auto: enough for all blocks of the volume",
         "none",
-        "space guaranteed to a volume's own data; each snapshot reserves it again",
+        "space guaranteed to a volume's own data, in full again after each snapshot",
     )
 });
 
@@ -243,7 +243,7 @@ pub static TABLE: &[&Property] = &[
         "referenced",
         Kind::Bytes,
         &[VOLUME, SNAPSHOT],
-        "space of the blocks that it references",
+        "space used by its blocks, shared or not",
     ),
     &shown(
         "compressratio",
@@ -251,9 +251,9 @@ pub static TABLE: &[&Property] = &[
         &[POOL, VOLUME],
         "size of the data divided by its size on disk",
     ),
-    &shown("origin", Kind::Word, &[VOLUME], "snapshot from which it was cloned"),
-    &shown("clones", Kind::Word, &[SNAPSHOT], "volumes cloned from it"),
-    &shown("guid", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "unique identifier"),
+    &shown("origin", Kind::Word, &[VOLUME], "the snapshot it was cloned from"),
+    &shown("clones", Kind::Word, &[SNAPSHOT], "the volumes cloned from it"),
+    &shown("guid", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "globally unique id"),
     // Records do not store the size as a property; a new size resizes the volume.
     &Property {
         values: Some("a size such as 10GiB, a multiple of record_size"),
@@ -268,7 +268,7 @@ pub static TABLE: &[&Property] = &[
         "record_size",
         Kind::Bytes,
         &[VOLUME, SNAPSHOT],
-        "unit that is checksummed, compressed and stored as one; fixed when the volume is created",
+        "unit of checksums, compression and storage; fixed when a volume is created",
     ),
     QUOTA.row,
     RESERVATION.row,
@@ -277,25 +277,25 @@ pub static TABLE: &[&Property] = &[
         "usedbysnapshots",
         Kind::Bytes,
         &[VOLUME],
-        "part of used: space that destroying all snapshots would free",
+        "part of used that destroying all snapshots would free",
     ),
     &shown(
         "usedbydataset",
         Kind::Bytes,
         &[VOLUME],
-        "part of used: space of the blocks that the volume references",
+        "part of used that the volume's own blocks take",
     ),
     &shown(
         "usedbyrefreservation",
         Kind::Bytes,
         &[VOLUME],
-        "part of used: space that refreservation reserves in addition to that",
+        "part of used that refreservation adds to the volume's own blocks",
     ),
     &shown(
         "written",
         Kind::Bytes,
         &[VOLUME, SNAPSHOT],
-        "part of referenced: space written since the previous snapshot",
+        "part of referenced written since the previous snapshot",
     ),
     COMPRESSION.row,
     DEDUPE.row,

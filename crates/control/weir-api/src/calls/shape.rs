@@ -144,12 +144,12 @@ impl Shape {
     /// A field with the value that a text means: `"name":value`.
     fn json(&self, name: &str, text: &str) -> Result<String, ApiError> {
         let wrong = |what: &str| {
-            let message = format!("{name} is {text:?}, which is no {what}");
+            let message = format!("{name} is {text:?}; it must be {what}");
             ApiError::new(ErrorKind::Invalid, message)
         };
         let value = match kind(&self.fields[name].schema) {
             Kind::Text => Value::from(text),
-            Kind::Number => Value::from(text.parse::<u64>().map_err(|_| wrong("number"))?),
+            Kind::Number => Value::from(text.parse::<u64>().map_err(|_| wrong("a number"))?),
             Kind::Switch => match text {
                 "true" => Value::from(true),
                 "false" => Value::from(false),

@@ -337,8 +337,8 @@ pub static SEND_STREAM: Operation = Operation {
     mode: Mode::Look,
     statuses: &[200],
     tag: "transfer",
-    summary: "Fetches the stream of a session, once. If the answer breaks off, `send_show` returns \
-              the error.",
+    summary: "Fetches the stream of a session, once. If the response is incomplete, `send_show` \
+              returns the error.",
 };
 
 /// Receives the next part of a stream.

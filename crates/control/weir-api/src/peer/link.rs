@@ -52,7 +52,7 @@ impl PeerLink {
         let place = Address::Tcp { host: host.to_owned(), port };
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Error::Address {
             text: host.to_owned(),
-            why: "no certificate can name this host",
+            why: "a certificate cannot contain this host name",
         })?;
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca)? {

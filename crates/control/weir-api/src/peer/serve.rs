@@ -67,7 +67,7 @@ impl PeerListener {
         let secret = Secret::read(secret)?;
         let acceptor = tls.acceptor();
         let Address::Tcp { host, port } = address else {
-            let why = "peers are listened for on a TCP address";
+            let why = "a listener for peers needs a TCP address";
             return Err(Error::Address { text: address.to_string(), why });
         };
         let failed = |source: std::io::Error| match source.kind() {
@@ -133,8 +133,8 @@ pub async fn serve_peers<S: Control>(
             drop(stream.set_nodelay(true));
             match tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => server::serve_one(Box::new(stream), router, stopped).await,
-                Ok(Err(error)) => turned_away(&peer, &format!("no TLS: {error}")),
-                Err(_) => turned_away(&peer, "no TLS in time"),
+                Ok(Err(error)) => turned_away(&peer, &format!("the TLS handshake failed: {error}")),
+                Err(_) => turned_away(&peer, "the TLS handshake timed out"),
             }
         });
         drop(tokio::spawn(caller::on_behalf_of(Caller::of_peer(&peer), connection)));
@@ -160,7 +160,7 @@ struct Entry {
 fn turned_away(who: &dyn std::fmt::Display, why: &str) {
     static TOLD: LogLimiter<()> = LogLimiter::new(UNAUTHENTICATED_LOG_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
-        tracing::warn!(%who, why, more, "a peer was turned away");
+        tracing::warn!(%who, why, more, "rejected an unauthenticated peer");
     }
 }
 
@@ -177,10 +177,10 @@ async fn ask_for_secret(
         }
         let message = "too many connections of other servers";
         let error = ApiError::new(ErrorKind::Busy, message);
-        return last(error.with_action("let fewer volumes be replicated at once").into_response());
+        return last(error.with_action("replicate fewer volumes at the same time").into_response());
     }
-    turned_away(&caller::current(), "it does not know the secret");
-    let error = ApiError::new(ErrorKind::Permission, "the secret is not the one of this server")
+    turned_away(&caller::current(), "wrong secret");
+    let error = ApiError::new(ErrorKind::Permission, "the secret is not that of this server")
         .with_action("give both servers a file with the same secret");
     last((StatusCode::UNAUTHORIZED, Json(ErrorBody { error })).into_response())
 }

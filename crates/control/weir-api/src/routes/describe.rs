@@ -49,10 +49,10 @@ pub fn openapi() -> OpenApi {
         .version("1")
         .description(Some(
             "Management of pools, volumes, snapshots, exports and targets. A changing call may be \
-             repeated: `outcome` tells whether it changed anything. Changing calls need the header \
-             `content-type: application/json`, or that of a part of a stream. Over TCP every call \
-             carries a token, `authorization: Bearer TOKEN`; `x-weir-role` is the lowest role that \
-             may make it.",
+             repeated: `outcome` reports whether it changed anything. Changing calls need the \
+             header `content-type: application/json`, or that of a part of a stream. Over TCP \
+             every call carries a token, `authorization: Bearer TOKEN`; `x-weir-role` is the \
+             lowest role that may make it.",
         ))
         .license(Some(license.build()));
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
@@ -174,7 +174,7 @@ impl Document {
 
     fn send_stream(&mut self) {
         let stream = Success {
-            description: "The stream, as it is made".to_owned(),
+            description: "The stream, sent while it is generated".to_owned(),
             content_type: PART_TYPE,
             content: Content::new(Some(bytes())),
         };
@@ -208,9 +208,9 @@ fn described(row: &Operation, success: &Success) -> Described {
     };
     for status in row.statuses {
         let description = match (status, row.statuses.len()) {
-            (201, _) => "Made now",
+            (201, _) => "Created",
             (_, 1) => &success.description,
-            _ => "It was there already",
+            _ => "It already existed",
         };
         respond(status.to_string(), description, success.content_type, success.content.clone());
     }
@@ -264,7 +264,7 @@ fn page_parameters(shape: &Shape) -> Vec<Parameter> {
     let mut number = Object::with_type(SchemaType::Type(Type::Integer));
     number.minimum = Some(0.into());
     let pages = [
-        ("after", "`next` of the page before.", text),
+        ("after", "`next` of the previous page.", text),
         ("limit", "At most this many entries, up to 1000.", number),
     ];
     let missing = pages.into_iter().filter(|(name, ..)| !shape.fields.contains_key(*name));

@@ -196,8 +196,8 @@ pub(super) async fn to_end<T: Send + 'static>(
     call: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Result<T, ApiError> {
     tokio::spawn(caller::on_behalf_of(caller::current(), call)).await.unwrap_or_else(|broken| {
-        tracing::error!(error = %broken, "a management call broke");
-        Err(ApiError::new(ErrorKind::Internal, "the call broke inside the server"))
+        tracing::error!(error = %broken, "a management call ended abnormally");
+        Err(ApiError::new(ErrorKind::Internal, "the call failed inside the server"))
     })
 }
 
@@ -220,7 +220,7 @@ fn bad(message: String) -> ApiError {
 }
 
 fn broken(error: &serde_json::Error) -> ApiError {
-    ApiError::new(ErrorKind::Internal, format!("the answer cannot be written: {error}"))
+    ApiError::new(ErrorKind::Internal, format!("the answer cannot be encoded: {error}"))
 }
 
 /// The page that a query requests.
@@ -230,7 +230,7 @@ fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
         found.map(|(_, value)| value.clone())
     };
     let number = |text: String| {
-        text.parse().map_err(|_| bad(format!("limit is {text:?}, which is no number")))
+        text.parse().map_err(|_| bad(format!("limit is {text:?}; it must be a number")))
     };
     Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
 }

@@ -136,7 +136,7 @@ async fn check_mark<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiE
     if marks(control, vec![name.to_owned()]).await?.iter().any(|mark| is_of(mark, peer)) {
         return Ok(());
     }
-    let why = format!("another server may not use {name}, which {peer} did not send here");
+    let why = format!("another server may not use {name}: it was not received from {peer}");
     let action = format!("to allow it, on this server: weir set {RECEIVED_FROM}={peer} {name}");
     Err(ApiError::new(ErrorKind::Permission, why).with_action(action))
 }
@@ -150,7 +150,7 @@ async fn check_came_so<S: Control>(control: &Arc<S>, name: &str) -> Result<(), A
     if list.snapshots.iter().all(came_so) {
         return Ok(());
     }
-    Err(forbidden("destroy snapshots that this one took or its users renamed"))
+    Err(forbidden("destroy snapshots that this server took or its users renamed"))
 }
 
 /// Lists the snapshots of volumes with the mark of the peer.
@@ -178,7 +178,7 @@ async fn list_snapshots<S: Control>(
 /// Translates the tag of a peer, which has another name on this server.
 fn tag_of_peer(tag: &str) -> Result<String, ApiError> {
     if tag != REPLICATION_TAG && tag != REPLICA_TAG {
-        return Err(forbidden("use tags of people"));
+        return Err(forbidden("use hold tags of users"));
     }
     Ok(REPLICA_TAG.to_owned())
 }
@@ -192,7 +192,7 @@ async fn check_destroy<S: Control>(
         own.starts_with(REPLICATION_PREFIX) && !own.contains(['%', ','])
     };
     if !call.names.iter().all(made_by_us) {
-        return Err(forbidden("destroy snapshots of people"));
+        return Err(forbidden("destroy snapshots of users"));
     }
     for name in &call.names {
         check_mark(control, name).await?;

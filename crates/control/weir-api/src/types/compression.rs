@@ -78,8 +78,8 @@ impl From<Compression> for &'static str {
 impl PartialSchema for Compression {
     fn schema() -> RefOr<Schema> {
         let names = Self::all().map(Self::name);
-        let what = "How blocks are compressed, where that saves enough: fast (lz4), fast but not \
-                    while writes would wait for it (auto), not (off), or small (zstd).";
+        let what = "Compression of blocks, where it saves enough: fast (lz4), fast but skipped \
+                    while writes would wait for it (auto), none (off), or smaller (zstd).";
         let schema = ObjectBuilder::new().schema_type(Type::String).description(Some(what));
         schema.enum_values(Some(names)).into()
     }

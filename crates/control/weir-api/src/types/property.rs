@@ -38,7 +38,7 @@ pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
             Some(nearest) => format!("did you mean {nearest}?"),
             None => {
                 let all: Vec<_> = PROPERTIES.iter().map(|spec| spec.name).collect();
-                format!("there are {}, and module:name for your own", all.join(", "))
+                format!("there are {}, and module:name for user properties", all.join(", "))
             }
         };
         Error::Property { name: name.to_owned(), hint }
@@ -74,7 +74,7 @@ impl Setting {
         if is_user_property(name) {
             check_user_name(name)?;
             if value.len() > USER_VALUE_BYTES_MAX || value.contains('\0') {
-                let why = "it has at most 1024 bytes, none of them zero";
+                let why = "its value has at most 1024 bytes and no zero byte";
                 return Err(Error::UserProperty { name: name.to_owned(), why });
             }
             return Ok(Self::User(name.to_owned(), value.to_owned()));
@@ -108,7 +108,7 @@ fn check_user_name(name: &str) -> Result<(), Error> {
         c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, ':' | '.' | '_' | '-' | '+')
     };
     if !name.chars().all(allowed) {
-        return bad("its name may have lower-case letters, digits, ':', '.', '_', '-' and '+'");
+        return bad("its name may contain lower-case letters, digits, ':', '.', '_', '-' and '+'");
     }
     if name.starts_with(':') || name.ends_with(':') {
         return bad("write it as module:name");
@@ -385,8 +385,8 @@ mod tests {
             ("compresion", "off", "did you mean compression?"),
             ("siez", "1G", "did you mean size?"),
             ("atime", "on", "there are type,"),
-            ("used", "1", "cannot be set"),
-            ("record_size", "64K", "cannot be set"),
+            ("used", "1", "is read-only"),
+            ("record_size", "64K", "is read-only"),
             ("quota", "auto", "a size, or none"),
             ("quota", "-1", "a size, or none"),
             ("readonly", "yes", "on, off"),

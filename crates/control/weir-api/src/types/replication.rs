@@ -93,7 +93,7 @@ pub(super) fn one_of(field: &'static str, sent: bool, named: bool) -> Result<(),
     if sent != named {
         return Ok(());
     }
-    let why = format!("comes in {field} or in {field}_file, one of the two");
+    let why = format!("must be given in either {field} or {field}_file");
     Err(Error::Field { field, why })
 }
 

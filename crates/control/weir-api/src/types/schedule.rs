@@ -124,9 +124,9 @@ impl Keep {
             let (word, count) = part.split_once('=').ok_or_else(|| bad("there is no '='"))?;
             let every = Every::ALL.into_iter().find(|every| every.name() == word);
             let every = every.ok_or_else(|| {
-                bad("there is: frequently, hourly, daily, weekly, monthly, yearly")
+                bad("the intervals are frequently, hourly, daily, weekly, monthly, yearly")
             })?;
-            let count = count.parse().map_err(|_| bad("that is no number"))?;
+            let count = count.parse().map_err(|_| bad("the count is not a number"))?;
             if keep.of_mut(every).replace(count).is_some() {
                 return Err(bad("it is given twice"));
             }
@@ -148,7 +148,7 @@ impl Keep {
                 _ => return bad(every, count, "at most 10000 are kept"),
             }
         }
-        let nothing = || Error::Schedule { part: String::new(), why: "nothing is to be kept" };
+        let nothing = || Error::Schedule { part: String::new(), why: "it keeps nothing" };
         if any { Ok(()) } else { Err(nothing()) }
     }
 }
@@ -292,8 +292,8 @@ mod tests {
         for (text, part) in [
             ("", "'='"),
             ("hourly", "'='"),
-            ("hourly=", "no number"),
-            ("hourly=-1", "no number"),
+            ("hourly=", "not a number"),
+            ("hourly=-1", "not a number"),
             ("hourly=10001", "10000"),
             ("hourly=1,hourly=2", "twice"),
             ("minutely=5", "frequently"),

@@ -143,7 +143,8 @@ impl Request for InitiatorAllow {
         if self.mutual.is_some() && self.chap.is_none() {
             return Err(Error::Field {
                 field: "mutual",
-                why: "the target proves itself only to initiators that do".to_owned(),
+                why: "needs chap: a target authenticates itself only to initiators that do"
+                    .to_owned(),
             });
         }
         for account in self.chap.iter().chain(&self.mutual) {

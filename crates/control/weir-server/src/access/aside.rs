@@ -47,9 +47,9 @@ async fn within<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let Ok(read) = reads.try_acquire() else {
-        let message = format!("{what}: {READS_MAX} other files do not answer");
+        let message = format!("{what}: reads of {READS_MAX} other files are stuck");
         return Err(ApiError::new(ErrorKind::Busy, message)
-            .with_action("look at the file systems of the files that calls name"));
+            .with_action("check the file systems of the files that calls name"));
     };
     let done = tokio::task::spawn_blocking(move || {
         let _read = read;
@@ -57,11 +57,11 @@ async fn within<T: Send + 'static>(
     });
     match tokio::time::timeout(limit, done).await {
         Ok(Ok(done)) => done,
-        Ok(Err(error)) => Err(internal("reading a file broke", &error)),
+        Ok(Err(error)) => Err(internal("the read of a file failed", &error)),
         Err(_) => {
             let message = format!("{what}: not read within {} s", limit.as_secs());
             Err(ApiError::new(ErrorKind::Unavailable, message)
-                .with_action("look at the file system that the file is on"))
+                .with_action("check the file system of the file"))
         }
     }
 }

@@ -93,7 +93,7 @@ impl CallerFiles {
             }
             (None, Some(named)) => named,
             _ => {
-                let message = "a certificate comes in the call or in a file that it names";
+                let message = "give the certificate either in the call or in a file";
                 return Err(ApiError::new(ErrorKind::Invalid, message));
             }
         };
@@ -139,7 +139,7 @@ impl CallerFiles {
                     .with_action("send the secret in the call: weir does so with --secret-file"))
             }
             _ => {
-                let message = "a secret comes in the call or in a file that it names, not in both";
+                let message = "give the secret either in the call or in a file";
                 Err(ApiError::new(ErrorKind::Invalid, message))
             }
         }

@@ -68,7 +68,7 @@ impl Secrets {
         if let Err(error) = fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path, %error, "a secret that is not used any more is not removed");
+            tracing::warn!(path, %error, "cannot remove an unused secret");
         }
     }
 

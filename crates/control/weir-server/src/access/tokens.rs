@@ -106,7 +106,7 @@ impl Tokens {
         let path = dir.join("tokens.json");
         let failed = |why: String| {
             ApiError::new(ErrorKind::Data, format!("{}: {why}", path.display()))
-                .with_action("repair or remove the file; all tokens must be made again then")
+                .with_action("repair the file; or remove it, and create all tokens again")
         };
         let known = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?,
@@ -127,7 +127,7 @@ impl Tokens {
         let known = self.known.lock().clone();
         if let Err(error) = self.save(&known) {
             // Tokens work without it.
-            tracing::warn!(%error, "the last uses of tokens are not saved");
+            tracing::warn!(%error, "cannot save the last uses of tokens");
         }
     }
 
@@ -144,7 +144,7 @@ impl Tokens {
         let TokenCreate { name, role, scope, expires_unix_ms } = request;
         let now = now_ms();
         if expires_unix_ms.is_some_and(|end| end <= now) {
-            let message = format!("token {name} would have expired before it is made");
+            let message = format!("the expiry of token {name} is in the past");
             return Err(ApiError::new(ErrorKind::Invalid, message));
         }
         let _writing = self.writing.lock();
@@ -152,14 +152,14 @@ impl Tokens {
         if known.iter().any(|token| token.name == name) {
             return Err(ApiError::new(ErrorKind::Exists, format!("token {name} exists"))
                 .with_action(format!(
-                    "its secret is not told again; choose another name, or make it anew: weir \
-                     token revoke {name}"
+                    "its secret cannot be shown again; choose another name, or revoke it and \
+                     create it again: weir token revoke {name}"
                 )));
         }
         if known.len() >= TOKENS_MAX {
             let message = format!("there are {TOKENS_MAX} tokens already");
             return Err(ApiError::new(ErrorKind::Busy, message)
-                .with_action("revoke those that are not used: weir token list"));
+                .with_action("revoke unused tokens: weir token list"));
         }
         let secret = new_secret();
         let token = KnownToken {
@@ -266,7 +266,7 @@ impl Authority for Tokens {
 
     fn refused(&self, from: &str, _times: u64) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        let message = format!("a call with a wrong token from {from} was refused");
+        let message = format!("a call with an invalid token from {from} was refused");
         let kind = "token_refused".to_owned();
         let level = EventLevel::Warning;
         self.events

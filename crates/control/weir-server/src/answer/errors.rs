@@ -43,13 +43,10 @@ fn action(error: &DatasetError) -> Option<String> {
     match error {
         DatasetError::SnapshotClash { name } => {
             let own = name.rsplit('@').next().unwrap_or_default();
-            Some(format!(
-                "give the one that is there another name: weir snapshot rename {name} {own}-old"
-            ))
+            Some(format!("rename the existing snapshot: weir snapshot rename {name} {own}-old"))
         }
         DatasetError::Changed { name, snapshot } => Some(format!(
-            "take those changes back: weir snapshot rollback {name}@{snapshot}; or receive with \
-             -F, which does that"
+            "roll these changes back: weir snapshot rollback {name}@{snapshot}; or receive with -F"
         )),
         DatasetError::NotMarked { name, property, address } => {
             Some(format!("weir set {property}={address} {name}"))

@@ -24,7 +24,7 @@ fn of_datasets(lost: &LostDatasets) -> Vec<String> {
         let numbers = numbers.iter().map(one_range).collect::<Vec<_>>().join(", ");
         words.push(format!(
             "the records of the datasets with the numbers {numbers} cannot be read from any disk: \
-             those volumes, snapshots and bookmarks cannot be opened, and their space is kept"
+             those volumes, snapshots and bookmarks cannot be opened, and their space stays in use"
         ));
     }
     if !orphans.is_empty() {
@@ -56,7 +56,7 @@ fn of_tables(lost: &LostTables) -> Vec<String> {
     if reference_tables > 0 {
         words.push(format!(
             "the reference tables of {reference_tables} segments cannot be read from any disk: \
-             what is freed in these segments does not become free space"
+             space freed in these segments is not reclaimed"
         ));
     }
     words

@@ -140,9 +140,9 @@ fn slowness(slow: Slowness) -> String {
         Slowness::Unresponsive(silent) => format!("no answer for {} s", silent.as_secs()),
         Slowness::Slow { op, recent_us, others_us } => {
             let (own, others) = (micros(recent_us), micros(others_us));
-            format!("slow: {} takes {own}, elsewhere {others}", op.name().replace('_', " "))
+            format!("slow: {} takes {own}, on other disks {others}", op.name().replace('_', " "))
         }
-        Slowness::Avoided => "slow: reads go around it".to_owned(),
+        Slowness::Avoided => "slow: reads avoid it".to_owned(),
     }
 }
 
@@ -212,7 +212,7 @@ fn with_losses(
     let restore = format!(
         "Check disks and cables, then export and import the pool: an import uses every part that \
          it can read. Restore the rest from a backup or a replica; 'weir pool clear --lost {pool}' \
-         gives unreadable datasets up and frees their space."
+         drops unreadable datasets and frees their space."
     );
     let action = action.map_or_else(|| restore.clone(), |action| format!("{restore} {action}"));
     (Some(sentences.join(" ")), Some(action))
@@ -235,47 +235,46 @@ fn explain(
             "Repair the disks, then export the pool with --force and import it again.",
         ),
         _ if silent => (
-            "A disk does not answer. Reads come from other copies where there are any; writes wait \
-             for it."
+            "A disk is unresponsive. Reads use other copies if any exist; writes wait for the disk."
                 .to_owned(),
-            "Check the disk and its cable. If it is gone for good and the pool hangs, let go of \
-             the pool with 'weir pool export --force'.",
+            "Check the disk and its cable. If the disk is lost and the pool hangs, close the pool \
+             with 'weir pool export --force'.",
         ),
         _ if any(LegState::Faulted) => (
-            "A disk failed a write or a flush and is not used any more. The pool works with less \
+            "A disk failed a write or a flush and is no longer used. The pool works with less \
              redundancy."
                 .to_owned(),
-            "Check the disk and its cable, then use it again with 'weir pool clear', or put \
-             another one in its place with 'weir pool replace'.",
+            "Check the disk and its cable, then use it again with 'weir pool clear', or replace it \
+             with 'weir pool replace'.",
         ),
         _ if any(LegState::Missing) => (
             "A disk is missing. The pool works with less redundancy.".to_owned(),
-            "Connect the disk, then run 'weir pool online' with its path. If it is gone for good, \
-             put another one in its place with 'weir pool replace'.",
+            "Connect the disk, then run 'weir pool online' with its path. If the disk is lost, \
+             replace it with 'weir pool replace'.",
         ),
         _ if any(LegState::Offline) => (
             "A disk was taken offline. The pool works with less redundancy.".to_owned(),
-            "Take it into use again with 'weir pool online'.",
+            "Bring it online with 'weir pool online'.",
         ),
         _ if any(LegState::Stale) => (
-            "A disk came back after it missed writes. What it missed is being written to it; until \
-             that is done it adds no redundancy for that data."
+            "A disk reconnected after it missed writes. A resilver copies the missed writes to it; \
+             until then it adds no redundancy for that data."
                 .to_owned(),
             "Keep the other disks of its vdev in place, and wait for the resilver.",
         ),
         _ if damaged => explain_copies(lost_data),
         _ if unreadable => (
-            "Reads of a disk failed. Where there is another copy it was used, and the bad one was \
-             written anew."
+            "Reads of a disk failed. If another copy exists, it was used and the bad copy was \
+             rewritten."
                 .to_owned(),
             "Watch the READ column; replace the disk if the number grows.",
         ),
         _ if slow => (
-            "A disk is far slower than the others of this pool. Reads go around it where there is \
-             another copy; writes wait for it."
+            "A disk is far slower than the others of this pool. Reads use another copy if one \
+             exists; writes wait for the disk."
                 .to_owned(),
-            "Look at 'weir pool iostat' and at the disk's own health report (smartctl); replace \
-             the disk if it stays slow.",
+            "Check 'weir pool iostat' and the disk's own health report (smartctl); replace the \
+             disk if it stays slow.",
         ),
         PoolHealth::Online | PoolHealth::Degraded => return (None, None),
     };
@@ -287,7 +286,8 @@ fn explain(
 fn explain_copies(lost_data: bool) -> (String, &'static str) {
     let text = if lost_data {
         "Copies failed their checksum, and not all of them could be repaired: see the list of \
-         lost data. What is not on it any more was overwritten, freed or found whole."
+         permanent errors. Data that is no longer on the list was overwritten, freed or found \
+         intact."
     } else {
         "Damaged copies were found and repaired from good ones or parity. Applications are \
          unaffected."
@@ -361,20 +361,21 @@ fn damage_words(name: &str, damage: &Damage) -> (&'static str, String) {
             "Data has no good copy on any disk: reading it fails. Applications are affected."
         }
         (true, false) => {
-            "Parts of the pool's own structures have no good copy on any disk. Applications may be \
+            "Parts of the pool's metadata have no good copy on any disk. Applications may be \
              affected."
         }
         (true, true) => {
-            "The list of damage had no room for all data without a good copy: the rest was counted \
-             and has no names yet. Applications may be affected."
+            "The list of permanent errors is full: the other data without a good copy is counted, \
+             but not named. Applications may be affected."
         }
     };
     let how = if damage.ranges.is_empty() && damage.parts.is_empty() {
         format!("Run 'weir pool scrub {name}': it lists the data that is still damaged.")
     } else {
         format!(
-            "List it with 'weir pool status -v {name}'. Bring back disks that have it and run \
-             'weir pool scrub {name}'; else overwrite it from a backup, or destroy what holds it."
+            "List it with 'weir pool status -v {name}'. Reconnect disks that have it and run 'weir \
+             pool scrub {name}'; otherwise overwrite it from a backup, or destroy the volumes and \
+             snapshots that contain it."
         )
     };
     (what, how)
@@ -620,10 +621,10 @@ mod tests {
     fn counted_damage_recommends_a_scrub() {
         let counted = Damage { more: 3, ..Damage::default() };
         let (what, how) = damage_words("tank", &counted);
-        assert!(what.contains("no room") && !what.contains("structures"), "{what}");
+        assert!(what.contains("is full") && !what.contains("metadata"), "{what}");
         assert!(how.starts_with("Run 'weir pool scrub tank'"), "{how}");
         let part = DamagedPart { part: "segment table".into(), number: 1, found_unix_ms: 0 };
         let (what, how) = damage_words("tank", &Damage { parts: vec![part], ..counted });
-        assert!(what.contains("structures") && how.contains("pool status -v tank"), "{what} {how}");
+        assert!(what.contains("metadata") && how.contains("pool status -v tank"), "{what} {how}");
     }
 }

@@ -170,7 +170,7 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
             return Err(taken(format!("is part of pool {:?}", label.name)));
         }
         Err(error) if error.is_other_version() => {
-            return Err(taken(format!("is part of a pool of another weir ({error})")));
+            return Err(taken(format!("is part of a pool of another Weir version ({error})")));
         }
         Err(_) => {}
     }
@@ -225,7 +225,7 @@ pub(crate) async fn leg_at(
     let disk = open(path, OpenMode::ReadOnly, 0, activity).map_err(|error| device_error(&error))?;
     let found = discover(&*disk).await.map_err(|error| device_error(&error))?;
     let no = |why: String| {
-        let message = format!("{} is no disk of pool {}: {why}", path.display(), pool.name());
+        let message = format!("{} is not a disk of pool {}: {why}", path.display(), pool.name());
         ApiError::new(ErrorKind::NotFound, message)
             .with_action(format!("see its disks: weir pool status {}", pool.name()))
     };
@@ -284,7 +284,7 @@ pub async fn scan(search: &[String], activity: &Activity) -> Scan {
         let found = match found {
             Err(_) => {
                 let seconds = LABELS_WAIT.as_secs();
-                scan.unknown.push(format!("{} gave no answer in {seconds} s", disk.path()));
+                scan.unknown.push(format!("{} did not answer within {seconds} s", disk.path()));
                 continue;
             }
             Ok(Ok(Ok(found))) => found,

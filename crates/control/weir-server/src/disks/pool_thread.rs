@@ -32,7 +32,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) const CLOSE_SILENT: Duration = Duration::from_secs(5);
 
 /// Error text of an abandoned pool.
-const LET_GO: &str = "its disks did not answer and it was let go of";
+const LET_GO: &str = "the pool's disks were unresponsive and the pool was closed by force";
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 type Job = Box<dyn FnOnce(Arc<Engine>) -> LocalFuture + Send>;
@@ -160,7 +160,7 @@ impl OpenPool {
     pub(crate) fn silent_disks(&self, limit: Duration) -> Vec<String> {
         let silent = self.engine.pool().silent_disks(limit);
         let report = |(disk, time): &(String, Duration)| {
-            format!("{disk} has completed nothing for {} s", time.as_secs())
+            format!("{disk} has completed no I/O for {} s", time.as_secs())
         };
         silent.iter().map(report).collect()
     }
@@ -217,7 +217,7 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
         if let Err(error) = committer.run(compio::time::sleep).await
             && !committer.pool().is_destroyed()
         {
-            tracing::error!(pool = committer.pool().name(), %error, "no more commits");
+            tracing::error!(pool = committer.pool().name(), %error, "commits have stopped");
         }
     });
     let owner = Arc::clone(&engine);
@@ -229,7 +229,7 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
         if let Err(error) = scanner.run_scans(compio::time::sleep).await
             && !scanner.pool().is_destroyed()
         {
-            tracing::error!(pool = scanner.pool().name(), %error, "no more scrubs and resilvers");
+            tracing::error!(pool = scanner.pool().name(), %error, "scans have stopped");
         }
     });
     let host = Arc::clone(&engine);

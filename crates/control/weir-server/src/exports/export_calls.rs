@@ -80,9 +80,10 @@ impl Manager {
         let engine = Arc::clone(&self.pool(pool)?.engine);
         let volume = open_dataset(&engine, &export.volume)?;
         if let Some(snapshot) = volume.receiving() {
-            let message = format!("{} is being received into, up to @{snapshot}", export.volume);
-            return Err(ApiError::new(ErrorKind::Busy, message)
-                .with_action("let that end first, or give it up with 'weir receive --abort'"));
+            let message = format!("{} is busy: @{snapshot} is being received", export.volume);
+            return Err(ApiError::new(ErrorKind::Busy, message).with_action(
+                "wait for the receive to end, or abort it with 'weir receive --abort'",
+            ));
         }
         let dataset = volume.dataset();
         self.exports.offer(&export.name, engine, volume, export.read_only, export.allowed()?);
@@ -167,13 +168,13 @@ impl Manager {
             let number = lun.number;
             let message = format!("{} is LUN {number} of {target}", of.name());
             return Err(ApiError::new(ErrorKind::Busy, message)
-                .with_action(format!("remove that first: weir lun remove {target} {number}")));
+                .with_action(format!("remove the LUN first: weir lun remove {target} {number}")));
         }
         let exports = self.exports_of(of);
         let Some(first) = exports.first() else { return Ok(()) };
         let message = format!("{} is exported as {}", of.name(), exports.join(", "));
         Err(ApiError::new(ErrorKind::Busy, message)
-            .with_action(format!("stop that first: weir export delete {first}")))
+            .with_action(format!("delete the export first: weir export delete {first}")))
     }
 
     /// The volume of an export.
@@ -256,8 +257,8 @@ impl Manager {
         }
         let message = format!("{} is LUN {} of {target}", export.volume, lun.number);
         Err(ApiError::new(ErrorKind::Busy, message).with_action(
-            "remove that first, or add it with --shared, if clients and initiators know of each \
-             other",
+            "remove the LUN first, or add it with --shared, if clients and initiators coordinate \
+             their writes",
         ))
     }
 

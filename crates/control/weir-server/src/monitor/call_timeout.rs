@@ -45,14 +45,14 @@ impl CallTimeout {
         if self.start.elapsed() < CALL_TIMEOUT {
             return None;
         }
-        let goes_on = format!("the call goes on; 'weir pool history {pool}' tells how it ends");
+        let goes_on = format!("the call continues; 'weir pool history {pool}' shows its outcome");
         if let Some(silent) = manager.silent_disks(pool) {
             if silent.is_empty() {
                 return None;
             }
             let message = format!("pool {pool} does not answer: {}; {goes_on}", silent.join(", "));
             return Some(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
-                "check the disks; 'weir pool export --force {pool}' lets go of the pool"
+                "check the disks; 'weir pool export --force {pool}' closes the pool"
             )));
         }
         let silent = self.progress_at.elapsed();

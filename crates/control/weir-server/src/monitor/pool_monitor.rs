@@ -48,7 +48,7 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
         events.add_counts();
         for (pool, disk) in manager.fail_unresponsive_legs(LET_GO) {
             let message = format!(
-                "{disk} of pool {pool} did not answer for {} s and is not used any more",
+                "{disk} of pool {pool} completed no I/O for {} s and is no longer used",
                 LET_GO.as_secs()
             );
             let (level, kind) = (EventLevel::Error, "disk_let_go".to_owned());
@@ -128,7 +128,7 @@ fn damage_changes(before: Option<&PoolStatus>, now: &PoolStatus) -> Vec<NewEvent
             whole,
             EventLevel::Info,
             "damage_cleared",
-            "overwritten, freed, or found whole by a scrub:",
+            "overwritten, freed, or found intact by a scrub:",
         ),
     ];
     for (all, level, kind, what) in told {
@@ -184,7 +184,7 @@ fn disk_changes(pool: &str, before: Option<&DiskStatus>, now: &DiskStatus) -> Ve
         (
             more(errors.checksum, now.errors.checksum),
             "checksum_errors",
-            "gave wrong data, repaired where another copy is right",
+            "returned data with bad checksums, repaired where another copy is good",
         ),
         (more(errors.read, now.errors.read), "read_errors", "failed reads"),
         (more(errors.write, now.errors.write), "write_errors", "failed writes or flushes"),
@@ -207,7 +207,7 @@ fn speed_change(
     if disk.slow {
         let new = slow.insert(disk.guid.clone(), 0).is_none();
         let why = disk.note.as_deref().unwrap_or("slow");
-        let what = format!("is slow or does not answer: {why}");
+        let what = format!("is slow or unresponsive: {why}");
         return new.then(|| disk_event(EventLevel::Warning, "disk_slow", pool, disk, &what));
     }
     let looks = slow.get_mut(&disk.guid)?;
@@ -216,7 +216,7 @@ fn speed_change(
         return None;
     }
     slow.remove(&disk.guid);
-    Some(disk_event(EventLevel::Info, "disk_well", pool, disk, "is as fast as before"))
+    Some(disk_event(EventLevel::Info, "disk_well", pool, disk, "is no longer slow"))
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl Manager {
             known.for_each(|known| known.guid = guid);
         });
         if let Err(error) = remembered {
-            tracing::warn!(pool = name, %error, "the guid of the pool is not remembered");
+            tracing::warn!(pool = name, %error, "cannot save the guid of the pool");
         }
     }
 
@@ -100,7 +100,7 @@ impl Manager {
             }
         });
         if let Err(error) = remembered {
-            tracing::warn!(%error, "the health of pools is not remembered");
+            tracing::warn!(%error, "cannot save the health of the pools");
         }
     }
 
@@ -166,7 +166,7 @@ impl Manager {
             Ok(pool) => {
                 // A crash may have happened after a rename and before its save.
                 if let Err(error) = self.follow_names(&pool.engine) {
-                    tracing::warn!(pool = %name, %error, "names not followed");
+                    tracing::warn!(pool = %name, %error, "cannot update the saved names");
                 }
                 self.save_guid(&name, pool.engine.pool().guid().0);
                 self.insert(&name, pool);
@@ -204,7 +204,7 @@ impl Manager {
             if !silent.is_empty() {
                 let message = format!("pool {name} does not answer: {}", silent.join(", "));
                 return Err(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
-                    "check the disks; 'weir pool export --force {name}' lets go of the pool"
+                    "check the disks; 'weir pool export --force {name}' closes the pool"
                 )));
             }
         }

@@ -21,7 +21,7 @@ impl Manager {
         if (stored.kind, stored.state) == (ScanKind::Scrub, ScanState::Running) {
             let pool = engine.pool().name().to_owned();
             let (done, all) = (Human(stored.examined_bytes), Human(stored.total_bytes));
-            let message = format!("the scrub of pool {pool} goes on: {done} of {all} were done");
+            let message = format!("the scrub of pool {pool} resumes: {done} of {all} are done");
             let (level, kind) = (EventLevel::Info, "scrub_resumed".to_owned());
             self.record.events.add(NewEvent { level, kind, pool: Some(pool), disk: None, message });
         }

@@ -30,7 +30,8 @@ impl Manager {
         let connections = if count == 1 { "connection" } else { "connections" };
         let message = format!("export {name} has {count} {connections}");
         Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
-            "weir export delete {name} --drain waits until they leave, --force cuts them off"
+            "weir export delete {name} --drain waits until they disconnect, --force disconnects \
+             them"
         )))
     }
 
@@ -67,7 +68,7 @@ impl Manager {
             None => format!("weir target delete {target}"),
         };
         Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
-            "{command} --drain waits until they leave, --force takes it from them"
+            "{command} --drain waits until they log out, --force does not wait"
         )))
     }
 }

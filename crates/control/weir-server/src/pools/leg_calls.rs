@@ -72,7 +72,7 @@ impl Handle<PoolReplace> for Manager {
         if new == path && matches!(state, LegState::Online | LegState::Stale) {
             let message = format!("{path} is in use; it cannot replace itself");
             return Err(ApiError::new(ErrorKind::Invalid, message)
-                .with_action("say which disk is to take its place"));
+                .with_action("name the disk that replaces it"));
         }
         self.save_disks(&name, &pool, std::slice::from_ref(&new))?;
         let activity = Activity::current();
@@ -89,7 +89,7 @@ impl Handle<PoolReplace> for Manager {
                 open_disks::open_new(Path::new(&new), force, &activity).await?;
             let refused = |error| match error {
                 DatasetError::Pool(PoolError::StillGood { .. }) => api_error(&error)
-                    .with_action("repeat it with --at-once to have less redundancy meanwhile"),
+                    .with_action("repeat it with --at-once to accept less redundancy meanwhile"),
                 _ => api_error(&error),
             };
             engine.check_replacement(old, &*device, at_once).map_err(refused)?;
@@ -102,7 +102,7 @@ impl Handle<PoolReplace> for Manager {
         let (how, measured) = replaced?;
         let mut warnings = match how {
             Replacement::Attached => {
-                vec![format!("{disk} leaves when the new disk has everything")]
+                vec![format!("{disk} is detached when the new disk is resilvered")]
             }
             Replacement::Instead | Replacement::InsteadOfGood => Vec::new(),
         };
@@ -149,10 +149,10 @@ impl Manager {
 
 /// The error for a disk that should replace itself.
 fn is_same(path: &str, pool: &str) -> ApiError {
-    let message = format!("{path} is the same disk: its label says so, and pool {pool} has it");
+    let message = format!("{path} is the same disk: by its label, it belongs to pool {pool}");
     ApiError::new(ErrorKind::Exists, message).with_action(format!(
-        "use it again, what it missed is written to it: weir pool online {pool} {path}; to write \
-         all of it anew, repeat the call with --force"
+        "bring it online, which resilvers the writes that it missed: weir pool online {pool} \
+         {path}; to rewrite all of it, repeat the call with --force"
     ))
 }
 

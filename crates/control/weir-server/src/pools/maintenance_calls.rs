@@ -62,7 +62,7 @@ impl Handle<PoolOffline> for Manager {
         })?;
         let outcome = if changed { Outcome::Changed } else { Outcome::Unchanged };
         let warnings = if changed {
-            vec!["the disk is used again when the pool is next opened".to_owned()]
+            vec!["the disk stays offline until 'weir pool online' or the next import".to_owned()]
         } else {
             Vec::new()
         };
@@ -91,7 +91,7 @@ impl Handle<PoolOnline> for Manager {
             }
             (Err(error), None) => {
                 return Err(pool_error(error).with_action(format!(
-                    "see its disks: weir pool status {name}; one that has another path now: weir \
+                    "list its disks: weir pool status {name}; for a disk with a new path: weir \
                      pool online {name} PATH"
                 )));
             }
@@ -114,7 +114,7 @@ impl Handle<PoolOnline> for Manager {
         self.save_disks(&name, &pool, &[])?;
         done.map_err(|error| match error.kind {
             ErrorKind::NotFound => error.with_action(format!(
-                "connect it; if it has another path now: weir pool online {name} {disk} PATH"
+                "connect it; if its path has changed: weir pool online {name} {disk} PATH"
             )),
             _ => error,
         })?;

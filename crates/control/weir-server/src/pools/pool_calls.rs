@@ -52,16 +52,15 @@ fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
     let mut error = not_found("pool", pool);
     if !unknown.is_empty() {
         let shown = unknown[..unknown.len().min(SHOWN_MAX)].join("; ");
-        error.message =
-            format!("{} on the disks that can be read; not looked at: {shown}", error.message);
+        error.message = format!("{} on the readable disks; skipped: {shown}", error.message);
     }
     if scan.other_version {
         return error.with_action(
-            "if it is on a disk of another version, import it with the weir that wrote it; else \
-             say where its disks are with -d DIR or -d DISK",
+            "if it is on a disk of another version, import it with the Weir version that wrote it; \
+             otherwise name its disks with -d DIR or -d DISK",
         );
     }
-    error.with_action("say where its disks are with -d DIR or -d DISK, and free those in use")
+    error.with_action("name its disks with -d DIR or -d DISK, and release disks that are in use")
 }
 
 impl Handle<PoolCreate> for Manager {
@@ -139,7 +138,7 @@ impl Handle<PoolImport> for Manager {
             let guids: Vec<_> = fitting.iter().map(|(guid, _)| guid.to_string()).collect();
             let message = format!("several pools are named {}: {}", request.pool, guids.join(", "));
             return Err(ApiError::new(ErrorKind::Invalid, message)
-                .with_action("import by the number, not the name"));
+                .with_action("import by guid, not by name"));
         }
         let Some((guid, found)) = fitting.pop() else {
             return Err(not_imported(&request.pool, &found));
@@ -153,7 +152,7 @@ impl Handle<PoolImport> for Manager {
                 return Err(ApiError::new(ErrorKind::Exists, message));
             }
             Some(Entry::Unavailable(_)) => {
-                let message = format!("pool {name} is listed, and could not be opened");
+                let message = format!("pool {name} is known, but could not be opened");
                 return Err(ApiError::new(ErrorKind::Exists, message)
                     .with_action(format!("weir pool export --force {name}, and import it again")));
             }
@@ -181,8 +180,8 @@ impl Manager {
         });
         match looked.await {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(error)) => Err(internal("no runtime to look for pools", &error)),
-            Err(error) => Err(internal("looking for pools failed", &error)),
+            Ok(Err(error)) => Err(internal("no runtime to search for pools", &error)),
+            Err(error) => Err(internal("the search for pools failed", &error)),
         }
     }
 
@@ -343,7 +342,7 @@ pub(crate) fn importable(pool: &open_disks::FoundPool) -> ImportablePool {
         ),
         Health::Faulted | Health::Offline | Health::Unavailable => (
             Some("A vdev has too few disks."),
-            Some("Attach the missing disks, or say where they are with -d."),
+            Some("Attach the missing disks, or name their paths with -d."),
         ),
     };
     ImportablePool {

@@ -234,16 +234,16 @@ async fn step_in(
     }
     let (level, kind, message) = match done {
         Ok(true) => {
-            let message = format!("a spare took the place of {path} in pool {name}");
+            let message = format!("a spare replaced {path} in pool {name}");
             (EventLevel::Warning, "spare_used", message)
         }
         Ok(false) => {
-            let message = format!("no spare of pool {name} can take the place of {path}");
+            let message = format!("no spare of pool {name} can replace {path}");
             (EventLevel::Warning, "spare_missing", message)
         }
         Err(error) => {
             let what = &error.message;
-            let message = format!("no spare took the place of {path} in pool {name}: {what}");
+            let message = format!("no spare replaced {path} in pool {name}: {what}");
             (EventLevel::Error, "spare_failed", message)
         }
     };

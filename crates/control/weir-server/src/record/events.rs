@@ -158,14 +158,16 @@ impl Events {
         let (of, caller, new) = match rest_of {
             None => (of.to_owned(), caller, new),
             Some(Share { owner, what, kind }) => {
-                let message = format!("{what} of {owner} failed, more than are told apart");
+                let message =
+                    format!("{what} of {owner} failed, too many to count each separately");
                 (format!("rest of {owner}"), None, of_several_pools(new.level, kind, message))
             }
         };
         let (of, caller, new) = if counts.len() < COUNTS_MAX || counts.contains_key(&of) {
             (of, caller, new)
         } else {
-            let message = "calls and logins were refused, of more callers than are told apart";
+            let message = "calls and logins were refused, of too many callers to count each \
+                           separately";
             (String::new(), None, of_several_pools(new.level, "calls_refused", message.to_owned()))
         };
         if let Some(count) = counts.get_mut(&of) {
@@ -365,7 +367,7 @@ mod tests {
         let kept = events.kept_after(0).events;
         let rest = &kept[CALLER_COUNTS_MAX];
         assert_eq!((rest.pool.as_deref(), rest.kind.as_str()), (None, "calls_refused"));
-        assert!(rest.message.contains("calls of token a failed, more than are"), "{rest:?}");
+        assert!(rest.message.contains("calls of token a failed, too many to count"), "{rest:?}");
         let last = kept.last().expect("an event");
         assert_eq!((last.message.as_str(), last.pool.as_deref()), ("token b: tank", Some("tank")));
         assert_eq!(kept.len(), CALLER_COUNTS_MAX + 2);

@@ -52,12 +52,12 @@ impl Failed {
                 error.with_action(action)
             }
             Self::Unreadable { is_of_run: true, error, .. } => error.with_action(format!(
-                "write the lost data again from a backup, or bring back the disk that holds it; \
-                 what is lost shows: weir pool status -v {pool}; then: {again}"
+                "restore the lost data from a backup, or reconnect the disk that has it; to list \
+                 the lost data: weir pool status -v {pool}; then: {again}"
             )),
             Self::Unreadable { snapshot, error, .. } => error.with_action(format!(
-                "bring back the disk that holds the data of {snapshot}, or destroy the snapshot: \
-                 weir snapshot destroy {snapshot}; then: {again}"
+                "reconnect the disk that has the data of {snapshot}, or destroy the snapshot: weir \
+                 snapshot destroy {snapshot}; then: {again}"
             )),
             Self::Here(error) => {
                 let action = here(&error, known);
@@ -105,21 +105,21 @@ fn here(error: &ApiError, known: &KnownReplication) -> String {
     match error.kind {
         ErrorKind::NotFound => {
             format!(
-                "look for it: weir list; a replication that is not wanted any more is deleted \
-                     with: weir replicate delete {volume}"
+                "search for it: weir list; to delete an unwanted replication: weir replicate \
+                 delete {volume}"
             )
         }
         ErrorKind::NoSpace => format!("see what takes the space: weir volume list -o space {pool}"),
-        ErrorKind::Data => format!("see what is lost: weir pool status -v {pool}"),
+        ErrorKind::Data => format!("list the lost data: weir pool status -v {pool}"),
         ErrorKind::Unavailable | ErrorKind::Poisoned => {
-            format!("look at the disks: weir pool status {pool}")
+            format!("check the disks: weir pool status {pool}")
         }
         ErrorKind::Invalid
         | ErrorKind::Exists
         | ErrorKind::Busy
         | ErrorKind::ReadOnly
         | ErrorKind::Permission
-        | ErrorKind::Internal => format!("look at the snapshots: weir snapshot list {volume}"),
+        | ErrorKind::Internal => format!("check the snapshots: weir snapshot list {volume}"),
     }
 }
 
@@ -136,25 +136,27 @@ fn there(error: &ApiError, known: &KnownReplication) -> String {
              names, and that this machine reaches it"
         ),
         ErrorKind::Permission => {
-            format!("let both servers have the same secret; {}", set_up(known))
+            format!("give both servers the same secret; {}", set_up(known))
         }
         ErrorKind::NotFound => {
             format!(
-                "on the other server, see what there is: weir list, weir snapshot list {replica}"
+                "on the other server, list volumes and snapshots: weir list, weir snapshot list \
+                 {replica}"
             )
         }
         ErrorKind::Exists => format!(
             "replicate to another name: weir replicate delete {volume}, then weir replicate \
-             create; or, on the other server, destroy what is there: weir volume destroy {replica}"
+             create; or, on the other server, destroy the existing volume: weir volume destroy \
+             {replica}"
         ),
         ErrorKind::NoSpace => format!(
             "on the other server, see what takes the space: weir volume list -o space {pool}"
         ),
         ErrorKind::Data | ErrorKind::Poisoned => {
-            format!("on the other server, see what is lost: weir pool status -v {pool}")
+            format!("on the other server, list the lost data: weir pool status -v {pool}")
         }
         ErrorKind::Invalid | ErrorKind::Busy | ErrorKind::ReadOnly | ErrorKind::Internal => {
-            format!("on the other server, look at the replica: weir volume show {replica}")
+            format!("on the other server, check the replica: weir volume show {replica}")
         }
     }
 }

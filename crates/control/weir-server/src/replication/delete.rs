@@ -40,8 +40,8 @@ fn left(
 ) -> String {
     let last = known.last.as_ref().map_or("SNAPSHOT", |last| last.snapshot.as_str());
     format!(
-        "holds of {volume} were not released on {on}: {error}; there: weir snapshot release \
-         {tag} {volume}@{last}"
+        "holds of {volume} were not released on {on}: {error}; on that server: weir snapshot \
+         release {tag} {volume}@{last}"
     )
 }
 

@@ -293,7 +293,7 @@ impl Handle<ReplicationAct> for Manager {
                 }
                 let run = request.action == ReplicationAction::Run;
                 if !run && known.last.is_none() {
-                    let message = format!("nothing of {} was replicated yet", known.volume);
+                    let message = format!("no snapshot of {} was replicated yet", known.volume);
                     return Err(ApiError::new(ErrorKind::NotFound, message)
                         .with_action("wait for the first run, or start it: weir replicate run"));
                 }
@@ -485,7 +485,7 @@ impl Runner {
         });
         if news {
             let KnownReplication { volume, to, .. } = &self.known;
-            let message = format!("{volume} not replicated to {to}: {error}; it is tried again");
+            let message = format!("{volume} not replicated to {to}: {error}; the server retries");
             self.report(EventLevel::Warning, "run", message);
         }
     }

@@ -42,7 +42,7 @@ const PARTS_PER_SECOND: u64 = 8;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// The request for a part of a stream, as shown in the status.
-const TAKE: &str = "take data";
+const TAKE: &str = "receive data";
 
 /// Limits the rate of bytes.
 struct Throttle {
@@ -164,7 +164,7 @@ impl Runner {
         if from.is_none() {
             if is_there {
                 let message =
-                    format!("{} is there and has no snapshot in common with {volume}", to.volume);
+                    format!("{} exists and has no snapshot in common with {volume}", to.volume);
                 return Err(Failed::There(ApiError::new(ErrorKind::Exists, message)));
             }
             from = self.origin(&client, &to.volume).await?;
@@ -198,8 +198,8 @@ impl Runner {
         });
         if is_new {
             let message = format!(
-                "{} is left out of the replication to {}: the other server has another snapshot of \
-                 that name, {}; newer ones go over",
+                "{} is skipped in the replication to {}: the other server has another snapshot of \
+                 that name, {}; newer snapshots are sent",
                 snapshot.name, self.known.to, other.name
             );
             self.report(EventLevel::Warning, "name", message);
@@ -258,7 +258,7 @@ impl Runner {
             return Ok(());
         }
         let token = client.call(ShowReceive { volume: to.to_owned() });
-        let told = self.ask("say how far the stream is", token).await?;
+        let told = self.ask("show the progress of the stream", token).await?;
         let token: ResumeToken = told.token.parse().map_err(|error| {
             Failed::There(ApiError::new(ErrorKind::Invalid, format!("{to}: {error}")))
         })?;
@@ -271,7 +271,7 @@ impl Runner {
         };
         let Some(snapshot) = here.iter().find(can_go_on) else {
             let abort = client.call(ReceiveAbort { volume: to.to_owned() });
-            self.ask("give up the stream that was cut off", abort).await?;
+            self.ask("abort the interrupted stream", abort).await?;
             return Ok(());
         };
         let token = Some(told.token);
@@ -398,7 +398,7 @@ impl Runner {
             (activity.sent_bytes, activity.estimate_bytes) = (0, started.estimate_bytes);
         });
         let into = ReceiveStart { volume: to.to_owned(), roll_back: false, dry_run: false };
-        let receiving = self.ask("begin to receive", client.call(into)).await?.session;
+        let receiving = self.ask("start to receive", client.call(into)).await?.session;
         let pumped = self.pump(client, &from.session, &receiving).await;
         if pumped.is_err() {
             drop(self.ask("stop receiving", client.call(ReceiveStop { session: receiving })).await);
@@ -493,7 +493,7 @@ impl Runner {
                 match self.ask("destroy an older snapshot", destroy).await {
                     // A user of the other server renamed it, and must destroy it.
                     Err(Failed::There(error)) if error.kind == ErrorKind::Permission => {
-                        tracing::info!(name = snapshot.name, %error, "a snapshot stays");
+                        tracing::info!(name = snapshot.name, %error, "a snapshot is kept");
                     }
                     done => drop(done?),
                 }

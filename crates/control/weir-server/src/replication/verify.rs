@@ -53,7 +53,7 @@ impl Runner {
             Err(failed) => {
                 let again = format!("weir replicate verify {volume}");
                 let ApiError { message: error, action, .. } = failed.advised(&self.known, &again);
-                let message = format!("{volume} could not be compared: {error}");
+                let message = format!("verification of {volume} failed: {error}");
                 self.report(EventLevel::Warning, "comparison", message);
                 let failed = VerifyFailure { unix_ms: now_ms(), error, action };
                 self.save(|known| known.verify_failed = Some(failed));
@@ -65,8 +65,7 @@ impl Runner {
         match found.differs_at {
             None => {
                 let message = format!(
-                    "{volume}@{at} and its replica at {to} hold the same: \
-                                       {compared} compared"
+                    "{volume}@{at} and its replica at {to} are identical: {compared} compared"
                 );
                 self.report(EventLevel::Info, "comparison", message);
             }
@@ -151,9 +150,8 @@ impl Runner {
             let range = Human(other.range_bytes);
             let message = format!("the other server digests {range} at a time");
             return Err(Failed::There(
-                ApiError::new(ErrorKind::Invalid, message).with_action(
-                    "let both servers run the same version, which shows: weir version",
-                ),
+                ApiError::new(ErrorKind::Invalid, message)
+                    .with_action("run the same version on both servers; to show it: weir version"),
             ));
         }
         Ok((own?, other))

@@ -230,7 +230,7 @@ impl Manager {
              of its received snapshots"
         );
         Err(ApiError::new(ErrorKind::Permission, message)
-            .with_action("let an admin clear it: that may destroy snapshots"))
+            .with_action("ask an admin to clear it, which may destroy snapshots"))
     }
 
     /// The schedules of open pools, by pool.
@@ -390,8 +390,8 @@ impl Scheduler {
             let of = format!("{}/{volume}", self.pool);
             if let Some(ahead) = plan.ahead {
                 let message = format!(
-                    "{of}@{ahead} is from a time that is still to come; its schedule waits until \
-                     then, or until it is destroyed"
+                    "{of}@{ahead} has a creation time in the future; its schedule waits until that \
+                     time, or until the snapshot is destroyed"
                 );
                 self.report_once(EventLevel::Warning, message);
             }

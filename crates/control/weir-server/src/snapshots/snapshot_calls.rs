@@ -56,12 +56,14 @@ fn resolve(of: &str, all: &[String], picked: &[Picked<'_>]) -> Result<Vec<String
         let Some(range) = chosen.get_mut(first..=last).filter(|range| !range.is_empty()) else {
             let message = match all.get(first).zip(all.get(last)) {
                 Some((first, last)) => format!(
-                    "no snapshot is in the range {of}@{first}%{last}: the first is the newer one"
+                    "no snapshot is in the range {of}@{first}%{last}: its first snapshot is newer \
+                     than its last"
                 ),
                 None => format!("{of} has no snapshot"),
             };
-            return Err(ApiError::new(ErrorKind::NotFound, message)
-                .with_action("look at 'weir snapshot list', and name the older one first"));
+            return Err(ApiError::new(ErrorKind::NotFound, message).with_action(
+                "name the older snapshot first; 'weir snapshot list' shows the order",
+            ));
         };
         range.fill(true);
     }
@@ -216,7 +218,7 @@ impl Handle<ListSnapshots> for Manager {
             let ids = ids.into_iter().filter(|id| one.is_none_or(|one| id.name == one));
             let ids = ids.filter(|id| window.takes(format!("{pool}/{}@{}", id.volume, id.name)));
             let mut found = self.show_snapshots(&open, ids.collect()).await?;
-            tracing::trace!(pool, count = found.len(), "snapshots looked at");
+            tracing::trace!(pool, count = found.len(), "snapshots listed");
             snapshots.append(&mut found);
         }
         let next = window.end()?;

@@ -72,7 +72,8 @@ fn wait_patiently<'a>(
         loop {
             tokio::select! {
                 done = &mut task => {
-                    return done.unwrap_or_else(|error| Err(internal("the call broke", &error)));
+                    return done.unwrap_or_else(|error| Err(internal("the call failed inside the \
+                                                                     server", &error)));
                 }
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }

@@ -87,7 +87,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     let named = nbd_clients.addresses.filter(|_| options.nbd_clients.allowed.is_empty());
     if named.is_some() && options.nbd.iter().any(|at| matches!(at, Address::Tcp { .. })) {
         let how = "weir export create --allow, weir export set --allow, or --nbd-allow for all";
-        tracing::info!(how, "NBD over TCP takes only clients whose address an export names");
+        tracing::info!(how, "NBD over TCP accepts only clients whose address an export names");
     }
     let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi };
     // The command line requires a certificate for the port for peers.
@@ -159,7 +159,7 @@ async fn serve(
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    tracing::info!("stopping; once more to stop at once");
+    tracing::info!("stopping; repeat the signal to stop at once");
     let hurry = async {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -175,7 +175,7 @@ async fn serve(
         manager.transfers.end_sends();
         stop.send(()).ok();
         if let Ok(Err(error)) = served.await {
-            tracing::warn!(%error, "the management interface ended badly");
+            tracing::warn!(%error, "the management interface ended with an error");
         }
         manager.transfers.end_all();
         let saved = tokio::task::spawn_blocking(move || tokens.save_uses());
@@ -185,11 +185,11 @@ async fn serve(
     tokio::select! {
         done = orderly => done,
         () = manager.end_of_patience() => {
-            tracing::error!("stopped though disks do not answer: what was not flushed is lost");
+            tracing::error!("stopped while disks are unresponsive: unflushed writes are lost");
             std::process::exit(i32::from(weir_api::wire::exit_code(ErrorKind::Unavailable)))
         }
         () = hurry => {
-            tracing::warn!("stopped at once: what was not flushed is lost");
+            tracing::warn!("stopped at once: unflushed writes are lost");
             std::process::exit(130)
         }
     }
@@ -219,7 +219,7 @@ async fn reload(tls: Tls, mut hangup: Signal, events: Arc<events::Events>) {
         let again = tls.clone();
         let read = move || again.reload().map_err(ApiError::from);
         let (level, message) = match aside::aside("the certificate and its key", read).await {
-            Ok(()) => (EventLevel::Info, "the certificate was read again".to_owned()),
+            Ok(()) => (EventLevel::Info, "the certificate was reloaded".to_owned()),
             Err(error) => {
                 let action = &error.action;
                 let text = format!("the old certificate stays in use: {error}; try: {action}");
@@ -304,7 +304,7 @@ fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
         // Without such a group, only the user of the server can use the sockets.
         None => socket_group(GROUP),
         Some(name) => Some(socket_group(name).ok_or_else(|| {
-            let message = format!("--nbd-group {name}: this server cannot give sockets to it");
+            let message = format!("--nbd-group {name}: this server cannot assign sockets to it");
             ApiError::new(ErrorKind::Invalid, message).with_action(format!(
                 "groupadd --system {name}, and start the server as root or with that group"
             ))
@@ -364,7 +364,7 @@ fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
             .with_action("give another directory with --state")
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|error| failed("cannot be made", &error))?;
+    made.map_err(|error| failed("cannot be created", &error))?;
     refuse_open_dir(dir)?;
     let lock = fs::OpenOptions::new()
         .create(true)
@@ -376,7 +376,7 @@ fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
         Ok(()) => Ok(lock),
         Err(fs::TryLockError::WouldBlock) => Err(ApiError::new(
             ErrorKind::Busy,
-            format!("another weir serves from the state directory {}", dir.display()),
+            format!("another weir process uses the state directory {}", dir.display()),
         )
         .with_action("stop it first, or give another directory with --state")),
         Err(fs::TryLockError::Error(error)) => Err(failed("cannot be locked", &error)),

@@ -67,7 +67,7 @@ struct Ending<T>(Job<T>);
 
 impl<T> Drop for Ending<T> {
     fn drop(&mut self) {
-        self.0.end(Err(ApiError::new(ErrorKind::Internal, "the work broke inside the server")));
+        self.0.end(Err(ApiError::new(ErrorKind::Internal, "the job failed inside the server")));
     }
 }
 
@@ -100,7 +100,7 @@ impl<T: Clone + Send + 'static> Jobs<T> {
             let mut jobs = self.0.lock();
             jobs.retain(|_, (_, job)| job.is_wanted());
             if jobs.len() == JOBS_MAX {
-                let message = format!("{JOBS_MAX} forecasts are being made already");
+                let message = format!("{JOBS_MAX} forecasts are already running");
                 return Err(ApiError::new(ErrorKind::Busy, message)
                     .with_action("wait for one of them to end"));
             }
@@ -109,7 +109,7 @@ impl<T: Clone + Send + 'static> Jobs<T> {
         let body = move || {
             let ending = Ending(job.clone());
             if let Err(error) = rustix::process::nice(NICE) {
-                tracing::debug!(%error, "a forecast is as urgent as anything else");
+                tracing::debug!(%error, "cannot lower the priority of a forecast");
             }
             let done = weir_device::new_runtime()
                 .map_err(|error| internal("no runtime for a forecast", &error))
@@ -128,7 +128,7 @@ impl<T: Clone + Send + 'static> Jobs<T> {
             jobs.get(number).filter(|(of, _)| of == about).map(|(_, job)| job.clone())
         };
         let job = job.ok_or_else(|| {
-            let message = format!("there is no forecast {number} of {about} any more");
+            let message = format!("forecast {number} of {about} no longer exists");
             ApiError::new(ErrorKind::NotFound, message).with_action("start another one")
         })?;
         let start = Instant::now();
@@ -140,7 +140,7 @@ impl<T: Clone + Send + 'static> Jobs<T> {
                     self.0.lock().remove(number);
                     end?;
                     let value = state.value.take().ok_or_else(|| {
-                        ApiError::new(ErrorKind::Internal, "a forecast ended without a word")
+                        ApiError::new(ErrorKind::Internal, "a forecast ended without a result")
                     })?;
                     return Ok((value, None));
                 }

@@ -106,7 +106,7 @@ impl ScanFile {
     pub(crate) fn load(dir: &Path) -> Self {
         let path = dir.join("scans.json");
         Self(PoolFile::load(path.clone()).unwrap_or_else(|why| {
-            tracing::warn!(path = %path.display(), %why, "scans before this start are not known");
+            tracing::warn!(path = %path.display(), %why, "cannot read earlier scans");
             PoolFile::new(path, BTreeMap::new())
         }))
     }
@@ -119,7 +119,7 @@ impl ScanFile {
             return;
         }
         if let Err(error) = self.0.record(pool, scan) {
-            tracing::warn!(path = %self.0.path.display(), %error, "the scan is not recorded");
+            tracing::warn!(path = %self.0.path.display(), %error, "cannot record the scan");
         }
     }
 }

@@ -45,7 +45,8 @@ impl SeenFile {
         let path = dir.join("seen.json");
         PoolFile::load(path.clone()).map(Self).map_err(|why| {
             ApiError::new(ErrorKind::Data, format!("{}: {why}", path.display())).with_action(
-                "repair or remove the file; without it, disks that are too old are not recognised",
+                "repair or remove the file; without it, disks with an old state of the pool are \
+                 not recognised",
             )
         })
     }

@@ -104,7 +104,7 @@ pub(crate) fn refuse_above(
         return Ok(());
     }
     Err(ApiError::new(ErrorKind::NoSpace, format!("there are {most} {what} already"))
-        .with_action(format!("delete those that are not used: {delete} NAME")))
+        .with_action(format!("delete unused ones: {delete} NAME")))
 }
 
 impl Manager {
@@ -237,7 +237,7 @@ impl Manager {
     /// Records the newest txg of a pool, so that older disks are recognized later.
     pub(crate) fn record_seen(&self, pool: &Pool) {
         if let Err(error) = self.seen.lock().record(pool) {
-            tracing::warn!(pool = pool.name(), %error, "the pool's txg is not recorded");
+            tracing::warn!(pool = pool.name(), %error, "cannot record the pool's txg");
         }
     }
 

@@ -91,5 +91,6 @@ impl Drop for Using<'_> {
 }
 
 pub(crate) fn over(session: &str) -> ApiError {
-    not_found("session", session).with_action("it ended; begin anew, with a token to go on")
+    not_found("session", session)
+        .with_action("the session ended; start another one, with a token to resume")
 }

@@ -136,7 +136,7 @@ impl UnitFiles {
             replace_file(file, &serde_json::to_vec_pretty(state)?)
         };
         replace().map_err(|error| {
-            tracing::error!(file = %file.display(), %error, "a logical unit's state is not kept");
+            tracing::error!(file = %file.display(), %error, "cannot save a LUN's state");
             ExportError::new(ErrorKind::Unavailable, error.to_string())
         })
     }
@@ -401,9 +401,8 @@ impl weir_iscsi::Targets for TargetRegistry {
     }
 
     fn guessed(&self, address: &str) {
-        let message = format!(
-            "a login from {address} did not know the CHAP secret; the next ones are delayed"
-        );
+        let message =
+            format!("a login from {address} had a wrong CHAP secret; further logins are delayed");
         let (level, kind) = (EventLevel::Warning, "chap_refused".to_owned());
         self.events
             .count("chap_refused", NewEvent { level, kind, pool: None, disk: None, message });

@@ -124,7 +124,7 @@ impl Transfers {
             let is_own = |session: &&Arc<Incoming>| session.about.account == account;
             let own = receives.values().filter(is_own).count() + self.sends.lock().of(account);
             if own >= SESSIONS_OF_ONE_MAX {
-                let message = format!("{account} sends and receives {own} streams already");
+                let message = format!("{account} already sends and receives {own} streams");
                 let busy = ApiError::new(ErrorKind::Busy, message);
                 return Err(
                     busy.with_action("end one of them: weir stream list, weir stream cancel")
@@ -136,8 +136,8 @@ impl Transfers {
             let own = of_peers.clone().filter(|other| *other == peer).count();
             if own >= PEER_SESSIONS_MAX || of_peers.count() >= PEERS_SESSIONS_MAX {
                 let message = format!(
-                    "{own} streams from {peer} are received already; a server may send \
-                     {PEER_SESSIONS_MAX} at once, and all other servers {PEERS_SESSIONS_MAX}"
+                    "this server already receives {own} streams from {peer}; the limit is \
+                     {PEER_SESSIONS_MAX} from one server and {PEERS_SESSIONS_MAX} from all"
                 );
                 let busy = ApiError::new(ErrorKind::Busy, message);
                 return Err(busy.with_action("wait for one of them to end"));
@@ -146,7 +146,7 @@ impl Transfers {
         if self.sends.lock().len() + receives.len() < SESSIONS_MAX {
             return Ok(());
         }
-        let message = format!("{SESSIONS_MAX} streams are sent and received already");
+        let message = format!("the server already sends and receives {SESSIONS_MAX} streams");
         Err(ApiError::new(ErrorKind::Busy, message)
             .with_action("wait for one to end, or end one: weir stream list, weir stream cancel"))
     }

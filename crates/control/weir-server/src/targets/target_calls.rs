@@ -59,7 +59,7 @@ fn credentials(account: &ChapAccount) -> Result<Credentials, ApiError> {
     let fits = (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len());
     let secret = Secret::new(bytes);
     if !fits {
-        return Err(bad(format!("holds no {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")));
+        return Err(bad(format!("it must contain {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")));
     }
     Ok(Credentials { name: user.clone(), secret })
 }
@@ -74,7 +74,7 @@ async fn terms(known: &KnownInitiator) -> Result<Terms, ApiError> {
     if let (Some(one), Some(other)) = (&initiator, &target)
         && one.secret.is_same(&other.secret)
     {
-        let message = "both sides have the same secret: each could answer for the other";
+        let message = "both sides have the same secret: each could impersonate the other";
         return Err(ApiError::new(ErrorKind::Invalid, message)
             .with_action("give the target a secret of its own"));
     }
@@ -142,7 +142,7 @@ impl Manager {
                 self.targets.hide(&target, lun.number);
                 tracing::error!(
                     %target, number = lun.number, volume = %lun.volume, %error,
-                    "the logical unit is not shown"
+                    "cannot offer the logical unit"
                 );
             }
         }
@@ -193,22 +193,23 @@ impl Manager {
                 Err(ApiError::new(ErrorKind::Exists, message))
             }
             Err(why) => Err(ApiError::new(ErrorKind::Data, why)
-                .with_action("remove the file: reservations are made anew by initiators")),
+                .with_action("remove the file: initiators make their reservations again")),
         }
     }
 
     fn refuse_unfit(&self, volume: &Volume, lun: &KnownLun) -> Result<(), ApiError> {
         if let Some(snapshot) = volume.receiving() {
-            let message = format!("{} is being received into, up to @{snapshot}", lun.volume);
-            return Err(ApiError::new(ErrorKind::Busy, message)
-                .with_action("let that end first, or give it up with 'weir receive --abort'"));
+            let message = format!("{} is busy: @{snapshot} is being received", lun.volume);
+            return Err(ApiError::new(ErrorKind::Busy, message).with_action(
+                "wait for the receive to end, or abort it with 'weir receive --abort'",
+            ));
         }
         let exports = self.exports_of(Of::Dataset(&lun.volume));
         if let (false, Some(export), false) = (lun.shared, exports.first(), volume.is_read_only()) {
             let message = format!("{} is exported by NBD as {export}", lun.volume);
             return Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
-                "stop that first: weir export delete {export}; or say --shared, if their clients \
-                 know of each other"
+                "delete the export first: weir export delete {export}; or use --shared, if the \
+                 clients coordinate their writes"
             )));
         }
         Ok(())
@@ -223,7 +224,7 @@ impl Handle<TargetCreate> for Manager {
     async fn handle(&self, call: TargetCreate) -> Result<TargetChange, ApiError> {
         let name = &call.name;
         if !self.targets.listens() {
-            let message = "this server listens nowhere for iSCSI";
+            let message = "this server has no iSCSI listener";
             return Err(ApiError::new(ErrorKind::Unavailable, message)
                 .with_action("start it with --iscsi ADDRESS, such as --iscsi 127.0.0.1:3260"));
         }
@@ -298,7 +299,7 @@ impl Handle<InitiatorAllow> for Manager {
             Some(entry) if *entry == new => Outcome::Unchanged,
             Some(_) => Outcome::Changed,
             None if known.initiators.len() >= ENTRIES_MAX => {
-                let message = format!("{target} lists {ENTRIES_MAX} initiators already");
+                let message = format!("{target} already allows {ENTRIES_MAX} initiators");
                 return Err(ApiError::new(ErrorKind::NoSpace, message));
             }
             None => Outcome::Created,
@@ -378,17 +379,17 @@ impl Handle<LunAdd> for Manager {
         if let (Some(shown), Some(wanted)) = (shown, block_bytes)
             && shown != wanted
         {
-            let message = format!("{volume} is shown with blocks of {shown} bytes already");
+            let message = format!("{volume} already has a LUN with blocks of {shown} bytes");
             return Err(ApiError::new(ErrorKind::Exists, message)
-                .with_action("a volume has blocks of one size at all targets"));
+                .with_action("use the same block size at all targets of a volume"));
         }
         let cached = elsewhere.first().map(|(_, lun)| lun.write_cache);
         if let (Some(cached), Some(wanted)) = (cached, write_cache)
             && cached != wanted
         {
-            let message = format!("{volume} is shown with another write cache already");
+            let message = format!("{volume} already has a LUN with the other write cache setting");
             return Err(ApiError::new(ErrorKind::Exists, message)
-                .with_action("a volume has one write cache at all targets"));
+                .with_action("use the same write cache setting at all targets of a volume"));
         }
         let taken = |n: u16| known.luns.iter().any(|lun| lun.number == n);
         let mut same = known.luns.iter().filter(|lun| lun.volume == volume);
@@ -402,11 +403,11 @@ impl Handle<LunAdd> for Manager {
             Some(number) if taken(number) => {
                 let message = format!("LUN {number} of {target} is taken");
                 return Err(ApiError::new(ErrorKind::Exists, message)
-                    .with_action("remove that first, or leave the number out"));
+                    .with_action("remove that LUN first, or leave the number out"));
             }
             Some(number) => number,
             None => (0..=LUN_MAX).find(|n| !taken(*n)).ok_or_else(|| {
-                ApiError::new(ErrorKind::NoSpace, format!("{target} has no number left"))
+                ApiError::new(ErrorKind::NoSpace, format!("{target} has no free LUN number"))
             })?,
         };
         let block_bytes = block_bytes.or(shown).unwrap_or(512);

@@ -98,9 +98,10 @@ impl Manager {
             let peer = caller::current().peer();
             let may_end = peer.is_none() || receives[&name].peer == peer;
             if !may_end || receives[&name].about.used.idle() < RECEIVE_STALE {
-                let message = format!("{volume} is being received into at this moment");
+                let message = format!("{volume} is receiving a stream now");
                 return Err(ApiError::new(ErrorKind::Busy, message).with_action(
-                    "let that end; one whose caller is gone can be gone on with after 3 seconds",
+                    "wait for it to end; a stream whose caller disconnected can be resumed after 3 \
+                     seconds",
                 ));
             }
             receives.remove(&name)

@@ -49,7 +49,7 @@ fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
                 (pool, SendFrom::Snapshot(from))
             };
             if from_pool != pool {
-                let message = format!("{} is of another pool", request.snapshot);
+                let message = format!("{} is in another pool", request.snapshot);
                 return Err(ApiError::new(ErrorKind::Invalid, message)
                     .with_action("name an older snapshot of the same pool"));
             }
@@ -103,7 +103,7 @@ impl Transfers {
             return Ok(Some(frame));
         }
         let ended = (&mut frames.ended).await;
-        let done = ended.unwrap_or_else(|error| Err(internal("the stream broke", &error)));
+        let done = ended.unwrap_or_else(|error| Err(internal("the stream failed", &error)));
         self.sends.lock().end(session, &done);
         done.map(|()| None)
     }
@@ -129,7 +129,7 @@ impl Handle<SendStart> for Manager {
         let Ok(begun) = begins.await else {
             return Err(match ended.await {
                 Ok(Err(error)) => error,
-                _ => ApiError::new(ErrorKind::Internal, "the stream ended before it began"),
+                _ => ApiError::new(ErrorKind::Internal, "the stream ended before it started"),
             });
         };
         let session = session_name();
@@ -160,7 +160,7 @@ impl Manager {
         if send.is_taken.swap(true, Ordering::AcqRel) {
             let message = format!("the stream of session {session} is being fetched already");
             return Err(ApiError::new(ErrorKind::Busy, message)
-                .with_action("begin another session; a stream is fetched once"));
+                .with_action("start another session; a stream can be fetched once"));
         }
         Ok(Box::new(Taken { transfers: Arc::clone(&self.transfers), session }))
     }

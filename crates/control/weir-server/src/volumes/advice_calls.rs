@@ -79,12 +79,12 @@ fn recommend(settings: &[SettingSample]) -> (Compression, String) {
     }
     let percent = |share: f64| format!("{:.0}", share * 100.0);
     let why = if best == Compression::Off {
-        "nothing that is fast enough makes the data clearly smaller".to_owned()
+        "no setting that is fast enough makes the data clearly smaller".to_owned()
     } else {
         format!(
-            "it stores {} % of what is written (within {:.1}), and adds {write_us:.0} us to a \
-             write of 4 KiB; nothing faster is nearly as small, and what is smaller takes more \
-             than {WRITE_US_MAX:.0} us or saves less than {} % more",
+            "it stores {} % of the written data (within {:.1}), and adds {write_us:.0} us to a \
+             write of 4 KiB; faster settings store clearly more, and smaller ones take more than \
+             {WRITE_US_MAX:.0} us or save less than {} % more",
             percent(stored.mean),
             stored.margin * 100.0,
             percent(SAVING_MIN)

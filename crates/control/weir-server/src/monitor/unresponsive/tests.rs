@@ -175,7 +175,7 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     other.unwrap();
     let status = timely("status", client.call(ShowPool { name: "tank".into() })).await.unwrap();
     assert!(status.vdevs[0].disks.iter().all(|disk| disk.slow), "{status:?}");
-    assert!(status.status.unwrap().contains("does not answer"));
+    assert!(status.status.unwrap().contains("is unresponsive"));
     assert_eq!(timely("list", client.call(ListPools {})).await.unwrap().pools.len(), 2);
     assert_eq!(
         timely("volumes", client.call(ListVolumes { pool: None })).await.unwrap().volumes.len(),
