@@ -144,10 +144,10 @@ fn all(op: &Op, kind: Kind, act: Act) -> Act {
 }
 
 const DAMAGED: &str = "damaged";
-const BAD: &str = "blocks were not what was written";
+const BAD: &str = "blocks differ from the written data";
 const OTHER: &str = "the block of address";
 const STALE: &str = "generation";
-const ZEROS: &str = "nothing but zeros";
+const ZEROS: &str = "only zeros";
 
 /// Disks that damage or lose stored data.
 const KEPT: &[Lie] = &[

@@ -483,7 +483,7 @@ impl Runner<'_> {
                 }
                 let (blocks, bad) = (found.blocks, found.bad);
                 if bad > 0 {
-                    let warning = format!("{bad} of {blocks} blocks are not what was written");
+                    let warning = format!("{bad} of {blocks} blocks differ from the written data");
                     self.result.warnings.push(warning);
                 }
             }

@@ -168,7 +168,7 @@ impl InitiatorError {
             Self::Refused { status: [2, 3 | 4] } => "check the name of the target",
             Self::Refused { .. } | Self::Ended { .. } => "look at the target's logs; try again",
             Self::NotAgreed { .. } => "ask for what the target has",
-            Self::Command { .. } | Self::Answer { .. } => "look at the target's logs",
+            Self::Command { .. } | Self::Answer { .. } => "check the target's logs",
             Self::Protocol { .. }
             | Self::HeaderDigest
             | Self::DataDigest

@@ -44,8 +44,8 @@ pub(super) fn items() -> Vec<Item> {
         fault("a bit flipped at rest", "damaged", 1, "damaged", flipped(OpKind::Write)),
         fault("a bit flipped on its way back", "damaged", 1, "damaged", flipped(OpKind::Read)),
         fault("two blocks swapped", "both, by address", 2, "the block of address", swapped),
-        fault("a stale block", "the older generation", 1, "generation 1 of it", lost(true)),
-        fault("a write that was lost", "zeros", 1, "nothing but zeros", lost(false)),
+        fault("a stale block", "the older generation", 1, "generation 1 of this block", lost(true)),
+        fault("a write that was lost", "zeros", 1, "only zeros", lost(false)),
         Item::new("data of others", "told from zeros and from our own", |_| guard()),
     ]
 }

@@ -46,8 +46,8 @@ pub(super) fn items() -> Vec<Item> {
         let target = Shaped::stalls(Duration::from_micros(500), period, frozen);
         let spec = cell(100.0, closed(1), 3_200, 1);
         let found = remarks(&spec, &target)?;
-        let text = found.iter().find(|text| text.contains("the target answered nothing"));
-        let otherwise = || format!("said was {found:?}");
+        let text = found.iter().find(|text| text.contains("the target completed no operation"));
+        let otherwise = || format!("remarks: {found:?}");
         Ok(Seen::of(text.is_some(), text.cloned().unwrap_or_else(otherwise)))
     });
     items.push(frozen.by_time());
@@ -129,7 +129,7 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
     let is_said = |text: &&String| text.starts_with(&format!("{}: ", finding.name()));
     let text = found.iter().find(is_said);
     let passed = text.is_some();
-    Ok(Seen::of(passed, text.cloned().unwrap_or_else(|| format!("said was {found:?}"))))
+    Ok(Seen::of(passed, text.cloned().unwrap_or_else(|| format!("remarks: {found:?}"))))
 }
 
 /// Runs `what` while this process computes on every core. It has twice as many threads as cores, so
