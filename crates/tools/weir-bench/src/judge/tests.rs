@@ -191,7 +191,7 @@ fn offered(answered: u64) -> Vec<(Finding, String)> {
 #[test]
 fn answers_after_the_end_do_not_reach_a_rate() {
     only(&offered(1900), Finding::Overload, "260 were incomplete at the end");
-    only(&offered(2050), Finding::Overload, "110 were not");
+    only(&offered(2050), Finding::Overload, "110 were incomplete");
     assert_eq!(offered(2150), []);
 }
 
@@ -224,7 +224,7 @@ fn search_that_reaches_no_rate_is_overloaded() {
     let mut result = result_of(Vec::new());
     let run = CellRun { offered_iops: Some(1000.0), ..steady() };
     result.cells[0].points = vec![CurvePoint { offered_iops: 1000.0, run, met: false }];
-    only(&found(&result), Finding::Overload, "not even 1000/s");
+    only(&found(&result), Finding::Overload, "the lowest was 1000/s");
 }
 
 // The verdict of a failed row used to omit the bad blocks that verification had found.
