@@ -178,7 +178,7 @@ pub(crate) fn portal_of(text: &str) -> Result<(String, u16), &'static str> {
         return Err("there is no host");
     }
     let port = match port {
-        Some(port) => port.parse().map_err(|_| "the port is no number")?,
+        Some(port) => port.parse().map_err(|_| "the port is not a number")?,
         None => DEFAULT_PORT,
     };
     Ok((host.to_owned(), port))

@@ -242,7 +242,7 @@ fn sequential_copies_of_one_file_are_a_trap() {
     let machine = Machine { memory_bytes: 1 << 20, cores: 2 };
     let follows = |lines: &str| {
         let traps = lint(&imported(&job(lines)).spec, &machine);
-        traps.iter().any(|trap| trap.what.contains("goes over the same data"))
+        traps.iter().any(|trap| trap.what.contains("reads the same data sequentially"))
     };
     assert!(follows("rw=read\nnumjobs=4"));
     assert!(!follows("rw=read\nnumjobs=4\noffset_increment=1g") && !follows("rw=read"));
