@@ -292,7 +292,7 @@ fn full_report_disk_loses_no_result() {
     let place = fs::read_dir(&elsewhere).unwrap().next().expect("it is kept").unwrap().path();
     let kept = place.join("result.json").display().to_string();
     let ran = Ran::of("run on a full disk", &output);
-    ran.fails(NO_SPACE, &["small/out/result.json", "measuring goes on", &kept]);
+    ran.fails(NO_SPACE, &["small/out/result.json", "the run continues", &kept]);
     let result = bench.result(&place.display().to_string());
     assert_eq!((result["complete"].clone(), runs(&result)), (Value::Bool(true), vec![2, 2]));
     assert!(!out.join(".result.json.new").exists(), "half a result would take room");
@@ -340,7 +340,7 @@ fn results_with_different_content_are_not_ranked() {
     assert_eq!(output.status.code(), Some(NO));
     assert_eq!(bench.result("one")["spec_hash"], bench.result("three")["spec_hash"]);
     fs::write(bench.path("no.json"), "{}").unwrap();
-    bench.weir(&["report", "no.json"]).fails(code::INVALID, &["no.json is no result"]);
+    bench.weir(&["report", "no.json"]).fails(code::INVALID, &["no.json is not a result"]);
 }
 
 #[test]
