@@ -184,7 +184,7 @@ pub enum TargetError {
         why: String,
     },
     /// The server stopped answering.
-    #[error("{address}: no response to {what} within {seconds} s")]
+    #[error("{address}: no answer to {what} within {seconds} s")]
     NoAnswer {
         /// Address of the target.
         address: String,

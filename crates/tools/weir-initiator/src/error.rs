@@ -48,7 +48,7 @@ pub enum InitiatorError {
     #[error("the target closed the connection")]
     Closed,
     /// An operation exceeded its time limit.
-    #[error("no response within {seconds} s: {what}")]
+    #[error("no answer within {seconds} s: {what}")]
     Timeout {
         /// The operation.
         what: &'static str,

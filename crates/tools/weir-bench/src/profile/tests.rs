@@ -223,7 +223,7 @@ const REFUSED: &[(&str, &str, usize, &str)] = &[
     ("block = \"1MiB\"", "blok = \"1MiB\"", 11, "`blok` is not known here, did you mean `block`?"),
     ("writes = \"none\"", "writes = \"fuaa\"", 5, "did you mean `fua`?"),
     ("durability = { writes = \"none\" }", "", 1, "`durability` is missing"),
-    ("schema = 1", "schema = 2", 1, "schema 2 is not known"),
+    ("schema = 1", "schema = 2", 1, "schema 2 is not supported"),
     ("schema = 1", "schema = ", 1, "small.toml:1: "),
     ("read_pct = [70]", "read_pct = [101]", 7, "`read_pct` is 101"),
     ("read_pct = 0", "read_pct = \"all\"", 12, "invalid type"),

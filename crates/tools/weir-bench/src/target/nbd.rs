@@ -440,7 +440,7 @@ impl NbdLane {
             let known = usize::try_from(cookie).ok().filter(|slot| *slot < self.under_way.len());
             let op = known.and_then(|slot| Some((slot, self.under_way[slot]?)));
             let Some((slot, op)) = op.filter(|_| magic == SIMPLE_REPLY_MAGIC) else {
-                return Err(self.broken("the server sent a reply with an unknown cookie"));
+                return Err(self.broken("the server sent a reply to an unknown request"));
             };
             if error == 0 && op.kind == OpKind::Read {
                 self.payload = Some((slot, 0));

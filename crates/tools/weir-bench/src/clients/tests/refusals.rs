@@ -97,7 +97,7 @@ fn malformed_input_ends_only_its_connection() {
         let is_open = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
         assert!(!is_open, "{number} was not hung up on");
     }
-    assert!(agent.said("too many"), "{:?}", agent.said.lock());
+    assert!(agent.said("too large"), "{:?}", agent.said.lock());
     assert!(clients(&[&agent], None).check().is_ok(), "it still serves");
 }
 

@@ -66,7 +66,7 @@ fn each_change_causes_exactly_one_trap() {
         ("dedupe_pct = 0", "dedupe_pct = 40", "40 % of the data has a duplicate"),
         ("runs = 3", "runs = 1", "fewer than 3 runs"),
         ("duration = \"60s\"", "duration = \"9s\"", "runs of less than 10 s"),
-        ("iops = 1000", "iops = 5", "too few operations for the 99th percentile"),
+        ("iops = 1000", "iops = 5", "too few operations for the required 99th percentile"),
         (closed, "qd = [1]", "a latency is required, and the loop is closed"),
         ("precondition", "#precondition", "random writes without preconditioning"),
         ("warmup = \"5s\"", "warmup = \"0s\"", "no warm-up"),
