@@ -248,19 +248,19 @@ const REFUSING: &[Lie] = &[
 const BROKEN: &[Lie] = &[
     Lie {
         file_words: Some("failed"),
-        ..Lie::new("an answer is for no operation", "invalid", "reply to an unknown request", |op| {
+        ..Lie::new("an answer is for no operation", "invalid", "unknown request", |op| {
             some(op, Kind::Read, 300, Act::Stranger)
         })
     },
     Lie {
         file_words: Some("failed"),
-        ..Lie::new("an answer comes twice", "invalid", "reply to an unknown request", |op| {
+        ..Lie::new("an answer comes twice", "invalid", "unknown request", |op| {
             some(op, Kind::Write, 100, Act::Twice)
         })
     },
     Lie {
         file_words: None,
-        ..Lie::new("answers are short", "invalid", "reply to an unknown request", |op| {
+        ..Lie::new("answers are short", "invalid", "unknown request", |op| {
             some(op, Kind::Read, 300, Act::Short)
         })
     },

@@ -83,7 +83,7 @@ pub enum RunError {
         bytes_max: u64,
     },
     /// The target refused writes of the fill, so the dataset is incomplete.
-    #[error("{address}: the fill failed: {refused}")]
+    #[error("{address}: the dataset was not written: {refused}")]
     Fill {
         /// Address of the target.
         address: String,
