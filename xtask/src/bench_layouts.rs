@@ -82,7 +82,7 @@ fn layouts(args: &Args, program: &Path, data: &Path) -> Result<(Raw, Vec<Figures
     let mut pools = Vec::new();
     let mut figures = Vec::new();
     for layout in LAYOUTS {
-        eprintln!("bench: {} starts and is filled", layout.name);
+        eprintln!("bench: starting and filling {}", layout.name);
         let pool = Pool::start(layout, program, data)?;
         pool.make_volume("v", VOLUME_BYTES)?;
         figures.push(Figures { usable: pool.usable()?, ..Figures::default() });
@@ -134,7 +134,7 @@ fn layouts(args: &Args, program: &Path, data: &Path) -> Result<(Raw, Vec<Figures
             let name = pool.name();
             eprintln!(
                 "bench: p99 of {name} {idle:.0} us, {scrub:.0} scrub, {resilver:.0} resilver, \
-                 {away:.0} a disk away"
+                 {away:.0} with a disk offline"
             );
             figures.reads.push([idle, scrub, resilver, away]);
         }

@@ -198,7 +198,7 @@ fn measure(
     let start = Instant::now();
     let mut running = Vec::new();
     for kind in kinds {
-        eprintln!("bench: {} starts and is filled", kind.title());
+        eprintln!("bench: starting and filling {}", kind.title());
         let server = Server::start(*kind, weir, data)?;
         fio::fill(&server)?;
         server.settle()?;

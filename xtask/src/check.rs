@@ -28,7 +28,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         None => None,
         Some(revision) => match affected::since(revision)? {
             Affected::Everything(file) => {
-                println!("all packages: {file} changed, which is in none of them");
+                println!("all packages: {file} changed, which belongs to no package");
                 None
             }
             Affected::Packages(packages) => {

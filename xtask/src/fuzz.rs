@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
             bail!("fuzz target {} failed ({status}):\n{tail}", self.target);
         }
         let tried = stat(&log, "number_of_executed_units")
-            .with_context(|| format!("fuzz target {} tried nothing: {log}", self.target))?;
+            .with_context(|| format!("fuzz target {} ran no input: {log}", self.target))?;
         Ok(format!("fuzz {}: {tried} inputs, no failure", self.target))
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         println!("{line}");
     }
     if !found.is_empty() {
-        bail!("{} items are not as in {base}", found.len());
+        bail!("{} items differ from {base}", found.len());
     }
     let count: usize = after.values().map(Vec::len).sum();
     println!("moved: {count} items, the same as in {base}");

@@ -91,7 +91,7 @@ pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     println!("\n{}\n", report::closing_line(&ran, start.elapsed()));
     let left = processes::end_orphans();
     if !left.is_empty() {
-        bail!("a test of {} left behind: {}", suite.name, left.join("; "));
+        bail!("a test of {} left processes running: {}", suite.name, left.join("; "));
     }
     Ok(ran)
 }
@@ -111,7 +111,7 @@ fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
             return Ok((folder, lock));
         }
     }
-    bail!("{RUNS_MAX} runs of {suite} are under way")
+    bail!("{RUNS_MAX} runs of {suite} are already in progress")
 }
 
 /// Selects the tests that match packages and filter, and repeats them `repeat` times.

@@ -90,7 +90,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
 /// prints.
 pub(crate) fn for_run() {
     if let Err(error) = packages(FOR_RUN) {
-        eprintln!("{error}; the server runs without");
+        eprintln!("{error}; the server runs without it");
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let results = results::of_tree(&outcomes, &tree);
     println!("\n{}", results::report(&plan, &tree, &results));
     if results.iter().any(|one| one.verdict == Verdict::Failed) {
-        bail!("a piece failed; its line in {} says why", path.display());
+        bail!("a piece failed; its line in {} contains the reason", path.display());
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ fn run_pieces(
         if is_done || !fits(needs, end) {
             continue;
         }
-        ensure!(self::tree()? == *tree, "files changed while the soak ran; begin it again");
+        ensure!(self::tree()? == *tree, "files changed during the soak; start it again");
         programs.build(piece.kind())?;
         if !fits(needs, end) {
             continue;

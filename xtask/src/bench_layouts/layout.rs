@@ -303,7 +303,7 @@ impl Pool {
             let job = self.fio(Load::FewReads, seconds);
             stop.store(true, Ordering::Release);
             let other = other.join();
-            other.map_err(|_| anyhow!("what runs beside the reads panicked"))??;
+            other.map_err(|_| anyhow!("the task that runs during the reads panicked"))??;
             Ok(job?.latency_p99_us)
         })
     }

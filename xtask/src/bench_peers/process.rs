@@ -67,7 +67,7 @@ impl Process {
 
     fn read(&self, name: &str) -> Result<String> {
         let file = self.file(name);
-        fs::read_to_string(&file).with_context(|| format!("the server is gone: {file}"))
+        fs::read_to_string(&file).with_context(|| format!("the server exited: {file}"))
     }
 }
 

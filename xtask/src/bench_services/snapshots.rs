@@ -71,7 +71,8 @@ where
         });
         let job = pool.fio(load, seconds);
         stop.store(true, Ordering::Release);
-        let other = other.join().map_err(|_| anyhow!("what runs beside the load panicked"))??;
+        let other =
+            other.join().map_err(|_| anyhow!("the task that runs during the load panicked"))??;
         Ok((job?, other))
     })
 }
@@ -150,7 +151,7 @@ fn beside_many(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) 
             .chain(["--runtime=600".to_owned(), "--norandommap".to_owned()])
             .collect();
     let stop = AtomicBool::new(false);
-    eprintln!("bench: {MANY} snapshots are taken beside slow writes");
+    eprintln!("bench: taking {MANY} snapshots during slow writes");
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             while !stop.load(Ordering::Acquire) {
@@ -170,7 +171,7 @@ fn beside_many(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) 
     })?;
     for without in none {
         let with = rate(&pool.fio(Load::Write, seconds)?);
-        eprintln!("bench: {without:.0} writes/s, {with:.0} beside {MANY} snapshots");
+        eprintln!("bench: {without:.0} writes/s, {with:.0} with {MANY} snapshots");
         figures.beside_many.push(with / without);
     }
     Ok(())
@@ -201,7 +202,10 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
                 if error.to_string().contains("not exist") { Ok(()) } else { Err(error) }
             })
         })?;
-        eprintln!("bench: read p99 {idle:.0} us, {:.0} beside destroying", job.latency_p99_us);
+        eprintln!(
+            "bench: read p99 {idle:.0} us, {:.0} during snapshot destruction",
+            job.latency_p99_us
+        );
         figures.destroy_p99.push(job.latency_p99_us / idle);
     }
     Ok(())

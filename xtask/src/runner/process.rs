@@ -79,7 +79,7 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
         let left = family.outlasting(GRACE);
         failures.extend(left.iter().map(left_behind));
     } else {
-        let failure = format!("no end after {} s", time.as_secs());
+        let failure = format!("no exit after {} s", time.as_secs());
         let text = format!("\n{failure}: {}\n{}", log.display(), stacks::describe(&family.alive()));
         println!("{text}");
         OpenOptions::new().append(true).open(log)?.write_all(text.as_bytes())?;
@@ -112,7 +112,7 @@ fn end_all_on_signals() -> Result<()> {
     ONCE.call_once(|| {
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
-                eprintln!("xtask: ends the tests after signal {signal}");
+                eprintln!("xtask: stopping the tests after signal {signal}");
                 processes::end_orphans();
                 std::process::exit(128 + signal);
             }

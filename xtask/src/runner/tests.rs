@@ -45,8 +45,8 @@ fn hung_test_and_its_processes_are_described_and_killed() {
     let (end, log) = run_script(script, Duration::from_secs(2));
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
     let failure = end.failure.expect("it hangs");
-    assert!(failure.starts_with("no end after "), "{failure}: {log}");
-    for part in ["begun", "sleep 601", "sleep 602", "served", "thread ", "no end after "] {
+    assert!(failure.starts_with("no exit after "), "{failure}: {log}");
+    for part in ["begun", "sleep 601", "sleep 602", "served", "thread ", "no exit after "] {
         assert!(log.contains(part), "no {part} in {log}");
     }
     assert_eq!(still_running("60[12]"), "");

@@ -88,8 +88,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         let beside = random_load(&server, data, PAIR_SECONDS.1);
         connections += hostiles.connections();
         drop(hostiles);
-        let beside = beside.context("the load beside hostile clients")?;
-        println!("pair {pair}: p99 {alone:.0} us alone, {beside:.0} us beside hostile clients");
+        let beside = beside.context("the load with hostile clients")?;
+        println!("pair {pair}: p99 {alone:.0} us alone, {beside:.0} us with hostile clients");
         ratios.push_back(beside / alone);
         if ratios.len() > P99_PAIRS {
             ratios.pop_front();
@@ -107,21 +107,21 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     if is_p99_broken(&ratios) {
         let shown: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.1}")).collect();
         let shown = shown.join(", ");
-        broken.push(format!("p99 grew {shown} times, {P99_RATIO_MAX} is the bound"));
+        broken.push(format!("p99 grew {shown} times, the limit is {P99_RATIO_MAX}"));
     }
     if seen.rss_bytes_max > memory_max {
         broken.push(format!("resident memory {} of {memory_max} bytes", seen.rss_bytes_max));
     }
     if own.is_broken() {
-        broken.push(format!("{own}, {OWN_MEMORY_RATIO_MAX} times is the bound"));
+        broken.push(format!("{own}, the limit is {OWN_MEMORY_RATIO_MAX} times"));
     }
     if seen.call_max > CALL_MAX {
         broken.push(format!("`weir {}` took {:.1?}", seen.slowest_call, seen.call_max));
     }
     if !broken.is_empty() {
-        bail!("the load broke its bounds: {}", broken.join("; "));
+        bail!("the load exceeded its limits: {}", broken.join("; "));
     }
-    println!("{pairs} pairs of runs: every bound held");
+    println!("{pairs} pairs of runs: all limits met");
     Ok(())
 }
 

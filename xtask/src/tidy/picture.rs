@@ -79,7 +79,7 @@ pub(super) fn check(document: &str, picture: &str) -> Option<Finding> {
     if placed(document, picture).is_ok_and(|placed| placed == document) {
         return None;
     }
-    let what = "the picture of the crates is old: cargo xtask tidy --draw".to_owned();
+    let what = "the picture of the crates is outdated: run cargo xtask tidy --draw".to_owned();
     Some(Finding { rule: Rule::Picture, path: PATH.to_owned(), line: 1, count: 1, what })
 }
 

@@ -83,7 +83,7 @@ fn secret(file: Option<&Path>) -> Result<Option<Secret>, ApiError> {
         ApiError::new(error.kind(), error.to_string()).with_action(error.action())
     })?;
     let text = String::from_utf8(bytes).map_err(|_| {
-        let message = format!("the secret in {} is no text", file.display());
+        let message = format!("the secret in {} is not UTF-8 text", file.display());
         ApiError::new(ErrorKind::Invalid, message)
     })?;
     Secret::new(&text).map(Some).map_err(|error| invalid(&error))
@@ -93,8 +93,8 @@ fn secret(file: Option<&Path>) -> Result<Option<Secret>, ApiError> {
 pub(super) fn agent(arguments: &AgentArgs) -> Result<Answer, ApiError> {
     let secret = secret(arguments.secret_file.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
-    progress::catch_interrupts(&stop, "weir: the agent ends")?;
-    output::say(&format!("weir: agent on {}; Ctrl-C ends it", arguments.listen));
+    progress::catch_interrupts(&stop, "weir: agent stopped")?;
+    output::say(&format!("weir: agent on {}; Ctrl-C stops it", arguments.listen));
     let say = |text: &str| output::say(&format!("weir: {text}"));
     agent::serve(arguments.listen, secret, &stop, &say).map_err(|error| {
         let kind = match error {
@@ -102,8 +102,8 @@ pub(super) fn agent(arguments: &AgentArgs) -> Result<Answer, ApiError> {
             _ => ErrorKind::Unavailable,
         };
         ApiError::new(kind, error.to_string()).with_action(
-            "write a secret into a file (openssl rand -hex 16) and name it with \
-                 --secret-file, or listen on loopback",
+            "write a secret into a file (openssl rand -hex 16) and pass it with --secret-file, or \
+             listen on loopback",
         )
     })?;
     Ok(Answer::Yes)

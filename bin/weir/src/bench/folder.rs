@@ -37,7 +37,7 @@ impl Folder {
         if path.join(RESULT).exists() {
             let message = format!("{} holds the result of another run", path.display());
             return Err(ApiError::new(ErrorKind::Exists, message).with_action(
-                "name another directory with --out, or go on with that run with --resume",
+                "name another directory with --out, or continue that run with --resume",
             ));
         }
         Ok(Self { path: path.to_owned() })
@@ -68,7 +68,7 @@ impl Folder {
             return Err(first);
         }
         let there = other.join(RESULT);
-        Err(first.with_action(format!("the result is kept in {} instead", there.display())))
+        Err(first.with_action(format!("the result is written to {} instead", there.display())))
     }
 }
 
@@ -116,13 +116,13 @@ pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
     let file = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
     let text = fs::read_to_string(&file).map_err(|error| cannot("read", &file, &error))?;
     let bad = |why: &dyn std::fmt::Display| {
-        let message = format!("{} is no result of weir bench: {why}", file.display());
+        let message = format!("{} is not a result of weir bench: {why}", file.display());
         ApiError::new(ErrorKind::Invalid, message)
     };
     // Check the schema first: results of other versions have other fields.
     let Head { schema } = serde_json::from_str(&text).map_err(|error| bad(&error))?;
     if schema != SCHEMA {
-        return Err(bad(&format!("its schema is {schema}, this program reads {SCHEMA}")));
+        return Err(bad(&format!("its schema is {schema}, this program supports {SCHEMA}")));
     }
     serde_json::from_str(&text).map_err(|error| bad(&error))
 }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn result_of_another_schema_is_refused() {
         let message = refused(r#"{"schema": 999, "cells": "of another form"}"#);
-        assert!(message.contains("its schema is 999, this program reads"), "{message}");
+        assert!(message.contains("its schema is 999, this program supports"), "{message}");
         let message = refused(&format!(r#"{{"schema": {SCHEMA}}}"#));
         assert!(message.contains("missing field"), "{message}");
     }
@@ -194,7 +194,7 @@ mod tests {
     fn truncated_result_is_refused() {
         for text in ["", "{", r#"{"schema": 1, "program": "weir"#, "null", "[1]"] {
             let message = refused(text);
-            assert!(message.contains("is no result of weir bench"), "{text}: {message}");
+            assert!(message.contains("is not a result of weir bench"), "{text}: {message}");
         }
     }
 }

@@ -64,7 +64,7 @@ impl FailOn {
         let found = Finding::ALL.into_iter().find(|finding| finding.name() == text);
         found.map(Self::One).ok_or_else(|| {
             let names = Finding::ALL.map(Finding::name).join(", ");
-            format!("no verdict is called {text:?}; there are {names}; or any, none")
+            format!("no verdict is called {text:?}; known: {names}; or any, none")
         })
     }
 }
@@ -168,7 +168,7 @@ pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
             let folder = arguments.with.folder(&spec)?;
             (spec, target, Before::default(), folder)
         }
-        (None, None) => return Err(invalid(&"there is no target")),
+        (None, None) => return Err(invalid(&"no target is given")),
     };
     let clients = arguments.with.agents.clients(&target.info().address)?;
     let judged = reported(&spec, &*target, &clients, before, &folder)?;
@@ -184,7 +184,7 @@ fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
     if complete {
         let message = format!("the run in {} is complete", path.display());
         return Err(ApiError::new(ErrorKind::Exists, message)
-            .with_action("do it again with `weir bench rerun`, or make its report with `report`"));
+            .with_action("repeat it with `weir bench rerun`, or write its report with `report`"));
     }
     let address = Address::parse(&target.address).map_err(|error| told(&error))?;
     let opened = open(&address, &spec, &target.address, destroy)?;
@@ -269,11 +269,11 @@ fn measured(
     let result = done.map_err(|error| match &error {
         RunError::Target(error) => told(error),
         RunError::Fill { .. } => ApiError::new(ErrorKind::Unavailable, error.to_string())
-            .with_action("look at the target's logs and free space, and measure again"),
+            .with_action("check the target's logs and free space, and measure again"),
         _ => invalid(&error),
     })?;
     if watch.was_stopped() && !result.complete {
-        output::say("weir: stopped; what follows is what was measured until then");
+        output::say("weir: stopped; the results so far follow");
     }
     Ok(JudgedRun::of(result))
 }

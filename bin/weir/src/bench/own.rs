@@ -36,7 +36,8 @@ pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
             told.features = features(&volume);
         }
         let name = volume.name;
-        spec.assume.push(format!("cache, protection and features of {name} as Weir's API says"));
+        spec.assume
+            .push(format!("cache, protection and features of {name} as reported by Weir's API"));
     }
 }
 

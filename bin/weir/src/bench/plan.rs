@@ -220,7 +220,7 @@ fn resize(spec: &mut RunSpec, bytes: u64) -> Result<(), ApiError> {
     let files = u64::from(spec.dataset.files.max(1)).min((bytes / unit).max(1));
     let file_bytes = bytes / files / unit * unit;
     if file_bytes == 0 {
-        let message = format!("--size {bytes} holds not one operation of {unit} bytes");
+        let message = format!("--size {bytes} is smaller than one operation of {unit} bytes");
         return Err(ApiError::new(ErrorKind::Invalid, message));
     }
     (spec.dataset.files, spec.dataset.file_bytes) = (files as u32, file_bytes);
@@ -259,7 +259,7 @@ pub(super) fn open(
     if let Some(other) = destroy.destroy.as_deref().filter(|other| *other != named) {
         let message = format!("--destroy names {other:?}, and the target is {named:?}");
         return Err(ApiError::new(ErrorKind::Invalid, message)
-            .with_action("name the target with both, if everything on it may be lost"));
+            .with_action("to overwrite everything on the target, name it with both options"));
     }
     let is_taken = target::take(address).map_err(|error| told(&error))?;
     let holds = target::what_is_at(address).map_err(|error| told(&error))?;

@@ -38,7 +38,10 @@ impl<'a> Watch<'a> {
     /// Catches Ctrl-C from now on. Without a folder, results are not saved.
     pub(super) fn new(folder: Option<&'a Folder>) -> Result<Self, ApiError> {
         let stop = Arc::new(AtomicBool::new(false));
-        catch_interrupts(&stop, "weir: stopping; what was measured is kept. Again to end at once")?;
+        catch_interrupts(
+            &stop,
+            "weir: stopping; results are kept. Press Ctrl-C again to exit at once",
+        )?;
         let bar = bar();
         bar.enable_steady_tick(Duration::from_millis(500));
         Ok(Self { bar, stop, folder, told_unkept: false })
@@ -73,7 +76,7 @@ impl Observer for Watch<'_> {
     fn keep(&mut self, result: &RunResult) {
         let Some(Err(error)) = self.folder.map(|folder| folder.keep(result)) else { return };
         if !std::mem::replace(&mut self.told_unkept, true) {
-            let text = format!("weir: cannot keep the result so far: {error}; measuring goes on");
+            let text = format!("weir: cannot write the result so far: {error}; the run continues");
             self.bar.suspend(|| output::say(&text));
         }
     }

@@ -125,7 +125,7 @@ pub(super) fn profiles(name: Option<&str>, json: bool) -> Result<Answer, ApiErro
             let message = format!("there is no profile {name:?}");
             let known = profile::names().join(", ");
             return Err(ApiError::new(ErrorKind::NotFound, message)
-                .with_action(format!("those that come along: {known}")));
+                .with_action(format!("built-in profiles: {known}")));
         };
         output::print(text)?;
         return Ok(Answer::Yes);
@@ -164,8 +164,9 @@ pub(super) fn export(arguments: &ProfileArgs, target: Option<&str>) -> Result<An
         };
         let Some(path) = path.to_str().and_then(profile::fio_path) else {
             let what = format!("fio cannot read the path {target:?}");
-            return Err(invalid(&what)
-                .with_action("use a link to it without # ; $ and backslashes in its name"));
+            return Err(
+                invalid(&what).with_action("use a link to it whose name has no # ; $ or backslash")
+            );
         };
         text = text.replace(profile::FIO_TARGET, &path);
     }

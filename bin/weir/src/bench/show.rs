@@ -208,9 +208,9 @@ fn row(cell: &CellResult, judged: &JudgedCell) -> [String; 7] {
     });
     let name = match &searched {
         Some(_) if cell.best_met().is_some() => {
-            format!("{} (highest that keeps the bounds)", cell.spec.name)
+            format!("{} (highest that meets the bounds)", cell.spec.name)
         }
-        Some(_) => format!("{} (none kept the bounds; lowest tried)", cell.spec.name),
+        Some(_) => format!("{} (none met the bounds; lowest tested)", cell.spec.name),
         None => cell.spec.name.clone(),
     };
     let summary = searched.as_ref().unwrap_or(&judged.summary);

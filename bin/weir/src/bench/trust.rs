@@ -65,7 +65,7 @@ pub(super) fn selftest(arguments: &SelftestArgs, json: bool) -> Result<Answer, A
 /// Measures the same load with fio and with this program.
 pub(super) fn calibrate(arguments: &CalibrateArgs, json: bool) -> Result<Answer, ApiError> {
     if arguments.destroy.is_some() && arguments.destroy != arguments.nbd {
-        let message = "--destroy names another export than --nbd";
+        let message = "--destroy names a different export than --nbd";
         return Err(ApiError::new(ErrorKind::Invalid, message));
     }
     let options = Options {

@@ -95,7 +95,7 @@ impl Bench {
         for session in [&mut bench.source, &mut bench.destination] {
             let capacity = session.read_capacity()?;
             if capacity.block_bytes != BLOCK_BYTES || capacity.bytes() != bytes {
-                return Err(wrong("READ CAPACITY", "another size than was asked for"));
+                return Err(wrong("READ CAPACITY", "wrong size"));
             }
         }
         Ok(bench)
@@ -127,7 +127,7 @@ impl Bench {
         })?;
         self.expect_everywhere(NAME, &zero)?;
         let title = "zero blocks (WRITE SAME)";
-        let proof = format!("{SAMPLES} blocks over all of it held data before and read as zeros");
+        let proof = format!("{SAMPLES} blocks across the range held data before and read as zeros");
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
@@ -166,10 +166,8 @@ impl Bench {
             expect(NAME, &mut self.destination, lba, &wanted)?;
         }
         let title = "clone blocks (EXTENDED COPY)";
-        let proof = format!(
-            "{SAMPLES} marked blocks are in their places, and stay when the source \
-                             is overwritten"
-        );
+        let proof =
+            format!("{SAMPLES} marked blocks are correct, also after the source is overwritten");
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
@@ -224,8 +222,8 @@ impl Bench {
         for lba in self.samples() {
             expect(NAME, &mut self.destination, lba, &zeros[..BLOCK as usize])?;
         }
-        let title = "give blocks back (UNMAP)";
-        let proof = format!("no block is allocated (GET LBA STATUS), {SAMPLES} read as zeros");
+        let title = "unmap blocks (UNMAP)";
+        let proof = format!("all blocks are deallocated (GET LBA STATUS), {SAMPLES} read as zeros");
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
@@ -241,7 +239,7 @@ impl Bench {
                 counted if counted == 2 * RACE_ROUNDS => Ok(cost),
                 counted => {
                     let what = format!(
-                        "{} updates were answered GOOD, and {counted} are there",
+                        "{} updates returned GOOD, and the block contains {counted}",
                         2 * RACE_ROUNDS
                     );
                     Err(wrong(NAME, &what))
@@ -251,10 +249,8 @@ impl Bench {
         let cost = race(count_by_compare)?;
         let plain = race(count_by_reserve)?;
         let covered_bytes = 2 * RACE_ROUNDS * BLOCK;
-        let proof = format!(
-            "two initiators made {} updates of one block, and none was lost",
-            2 * RACE_ROUNDS
-        );
+        let proof =
+            format!("two initiators made {} updates of one block, none was lost", 2 * RACE_ROUNDS);
         Ok(primitive(
             NAME,
             "lock blocks (COMPARE AND WRITE)",
@@ -390,7 +386,7 @@ fn expect(
 ) -> Result<(), Unproved> {
     let found = session.read("READ", cdb::read16(lba, 1, false), BLOCK_BYTES)?;
     if found != wanted {
-        return Err(wrong(name, &format!("block {lba} is not what it should be")));
+        return Err(wrong(name, &format!("block {lba} has wrong data")));
     }
     Ok(())
 }
@@ -439,7 +435,7 @@ fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
     }
     match reply.status {
         weir_initiator::Status::GOOD => Ok(true),
-        status => Err(wrong("compare-and-write", &format!("it was answered {status}"))),
+        status => Err(wrong("compare-and-write", &format!("it returned {status}"))),
     }
 }
 
@@ -453,7 +449,7 @@ fn count_by_reserve(session: &mut Session) -> Result<bool, Unproved> {
         return Ok(false);
     }
     if reply.status != weir_initiator::Status::GOOD {
-        return Err(wrong("RESERVE", &format!("it was answered {}", reply.status)));
+        return Err(wrong("RESERVE", &format!("it returned {}", reply.status)));
     }
     let old = session.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
     session.write("WRITE", cdb::write16(0, 1, false), &incremented(&old))?;

@@ -97,10 +97,10 @@ fn only_pool(session: &Session) -> Result<String, ApiError> {
     let mut pools = session.call(ListPools {})?.pools;
     match (pools.pop(), pools.is_empty()) {
         (Some(pool), true) => Ok(pool.name),
-        (None, _) => Err(ApiError::new(ErrorKind::NotFound, "there is no pool to test with")
+        (None, _) => Err(ApiError::new(ErrorKind::NotFound, "the server has no pool")
             .with_action("create one: weir pool create")),
-        (Some(_), false) => Err(ApiError::new(ErrorKind::Invalid, "there are several pools")
-            .with_action("name the one to test with: --pool POOL")),
+        (Some(_), false) => Err(ApiError::new(ErrorKind::Invalid, "the server has several pools")
+            .with_action("name the pool for the test: --pool POOL")),
     }
 }
 
@@ -213,14 +213,15 @@ fn unproved(error: Unproved) -> ApiError {
     let message = format!("the self-test failed: {error}");
     match &error {
         Unproved::Initiator(InitiatorError::Connect { .. }) => {
-            ApiError::new(ErrorKind::Unavailable, message)
-                .with_action("run it where the portal can be reached, or name one: --portal")
+            ApiError::new(ErrorKind::Unavailable, message).with_action(
+                "run it on a host that can reach the portal, or name a portal: --portal",
+            )
         }
         Unproved::Initiator(error) => {
             ApiError::new(error.kind(), message).with_action(error.action())
         }
         Unproved::Wrong { .. } => ApiError::new(ErrorKind::Internal, message)
-            .with_action("do not use this target; report it with the server's log"),
+            .with_action("do not use this target; report the error with the server's log"),
     }
 }
 
@@ -260,7 +261,7 @@ fn table(primitives: &[Primitive]) -> String {
     let scaled = primitives.iter().find(|one| one.plain_measured_bytes < one.covered_bytes);
     if let Some(one) = scaled {
         let measured = style.size(one.plain_measured_bytes);
-        writeln!(text, "ordinary commands were run on {measured}, and their figures are scaled")
+        writeln!(text, "ordinary commands ran on {measured}, and their figures are scaled")
             .expect("a String takes every write");
     }
     text

@@ -148,7 +148,7 @@ fn weir_target_is_measured_with_all_its_operations() {
     // A wrong secret is reported as such, before any write.
     fs::write(dirs.file("ours"), "something else entirely").unwrap();
     let refused = bench(&dirs, &profile, &["-t", &url, "-o", "refused"]);
-    assert!(refused.talk.contains("wrong or missing proof"), "{}", refused.talk);
+    assert!(refused.talk.contains("authentication failed"), "{}", refused.talk);
     server.assert_alive();
 }
 

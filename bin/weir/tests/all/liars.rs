@@ -144,7 +144,7 @@ fn single_run_is_under_sampled() {
     let target = bench.serve(Liar::honest(5 * MS, 1e6));
     let (_, verdict, details) = bench.verdict(&target, &["--runs", "1"]);
     assert_ne!(verdict, "valid");
-    assert!(details.contains("one run says little"), "{details}");
+    assert!(details.contains("one run shows little"), "{details}");
 }
 
 #[test]
@@ -171,10 +171,10 @@ fn file_in_memory_is_cache_resident() {
     fs::write(&path, result.to_string()).unwrap();
     let compared = bench.weir(&["compare", "disk", "memory"]);
     assert_eq!(compared.code, Some(NO), "{}", compared.out);
-    let why = "the cache of the old target is not known";
+    let why = "the cache of the old target is unknown";
     assert!(compared.out.contains(why) && !compared.out.contains("faster"), "{}", compared.out);
     let told = bench.weir(&["compare", "disk", "memory", "--old-cache", "none"]);
-    assert!(!told.out.contains("is not known, and it may hold"), "{}", told.out);
+    assert!(!told.out.contains("is unknown, and the cache may hold"), "{}", told.out);
     bench
         .weir(&["compare", "disk", "memory", "--old-cache", "some"])
         .fails(2, &["--old-cache <SIZE|none>"]);

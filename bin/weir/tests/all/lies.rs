@@ -144,10 +144,10 @@ fn all(op: &Op, kind: Kind, act: Act) -> Act {
 }
 
 const DAMAGED: &str = "damaged";
-const BAD: &str = "blocks were not what was written";
+const BAD: &str = "blocks differ from the written data";
 const OTHER: &str = "the block of address";
 const STALE: &str = "generation";
-const ZEROS: &str = "nothing but zeros";
+const ZEROS: &str = "only zeros";
 
 /// Disks that damage or lose stored data.
 const KEPT: &[Lie] = &[
@@ -248,19 +248,19 @@ const REFUSING: &[Lie] = &[
 const BROKEN: &[Lie] = &[
     Lie {
         file_words: Some("failed"),
-        ..Lie::new("an answer is for no operation", "invalid", "that nobody made", |op| {
+        ..Lie::new("an answer is for no operation", "invalid", "unknown request", |op| {
             some(op, Kind::Read, 300, Act::Stranger)
         })
     },
     Lie {
         file_words: Some("failed"),
-        ..Lie::new("an answer comes twice", "invalid", "that nobody made", |op| {
+        ..Lie::new("an answer comes twice", "invalid", "unknown request", |op| {
             some(op, Kind::Write, 100, Act::Twice)
         })
     },
     Lie {
         file_words: None,
-        ..Lie::new("answers are short", "invalid", "that nobody made", |op| {
+        ..Lie::new("answers are short", "invalid", "unknown request", |op| {
             some(op, Kind::Read, 300, Act::Short)
         })
     },

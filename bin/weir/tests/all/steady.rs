@@ -25,7 +25,7 @@ const TIME: Lie = Lie {
     reads: 100,
     load: "qd = [1]",
     latency: Duration::from_micros(500),
-    ..Lie::new("a lie about time", "unsteady", "the target answered nothing", |_| Act::Right)
+    ..Lie::new("a lie about time", "unsteady", "the target completed no operation", |_| Act::Right)
 };
 
 /// Delays operations that arrive between two points in time until the second.
@@ -64,8 +64,8 @@ const FREEZING: [Lie; 4] = [
 const CHANGING: [Lie; 4] = [
     Lie {
         name: "quick at first",
-        words: "it changed by -",
-        file_words: Some("it changed by -"),
+        words: "the rate changed by -",
+        file_words: Some("the rate changed by -"),
         act: |op| if op.number > 500 { Act::Late(10 * MS) } else { Act::Right },
         latency: MS,
         ..TIME
@@ -109,8 +109,8 @@ const OVERLOADED: [Lie; 2] = [
     Lie {
         name: "less than is offered",
         verdict: "overload",
-        words: "were not answered when the time was over",
-        file_words: Some("were not answered when the time was over"),
+        words: "were incomplete at the end",
+        file_words: Some("were incomplete at the end"),
         latency: Duration::from_millis(2),
         rate: 1_000.0,
         load: "mode = \"open\"\nrate = 1050\nworkers = 2",
@@ -119,8 +119,8 @@ const OVERLOADED: [Lie; 2] = [
     Lie {
         name: "slower with each operation in flight",
         verdict: "overload",
-        words: "of the rate was reached",
-        file_words: Some("of the rate was reached"),
+        words: "% of the rate, ",
+        file_words: Some("% of the rate, "),
         act: |op| Act::Late(2 * MS * op.in_flight as u32),
         changes: &[NO_VERIFICATION],
         load: "mode = \"open\"\nrate = 700\nworkers = 2",

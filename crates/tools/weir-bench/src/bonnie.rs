@@ -163,7 +163,7 @@ pub struct Figure {
 #[non_exhaustive]
 pub enum BonnieError {
     /// The target has no directory for the test.
-    #[error("{address} is no file and no directory: this test makes files")]
+    #[error("{address} is neither a file nor a directory; this test creates files")]
     NoDirectory {
         /// Address of the target.
         address: String,

@@ -97,13 +97,13 @@ pub enum CalibrateError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// Too few runs to compare.
-    #[error("{runs} runs with each say too little; {RUNS_MIN} are the least")]
+    #[error("{runs} runs with each program are too few; the minimum is {RUNS_MIN}")]
     FewRuns {
         /// Number of requested runs.
         runs: u32,
     },
     /// The target does not bypass the page cache.
-    #[error("{address} is driven by {driver}: both must go past the page cache")]
+    #[error("{address} is accessed by {driver}; a calibration must bypass the page cache")]
     Cached {
         /// Address of the target.
         address: String,
@@ -111,7 +111,7 @@ pub enum CalibrateError {
         driver: String,
     },
     /// A read returned blocks with wrong contents.
-    #[error("{address}: {blocks} blocks were not what was written")]
+    #[error("{address}: {blocks} blocks differ from the written data")]
     Corrupt {
         /// Address of the target.
         address: String,
@@ -132,10 +132,10 @@ impl CalibrateError {
         let text = match self {
             Self::Fio(error) => error.action(),
             Self::Run(RunError::Target(error)) => return error.action(),
-            Self::Run(_) => "use a size that is whole blocks of 1 MiB",
-            Self::FewRuns { .. } => "leave out the number of runs, or raise it",
-            Self::Cached { .. } => "name a directory of a file system that takes O_DIRECT",
-            Self::Corrupt { .. } => "do not trust this storage with data; look at its logs",
+            Self::Run(_) => "use a size that is a multiple of 1 MiB",
+            Self::FewRuns { .. } => "omit the number of runs, or increase it",
+            Self::Cached { .. } => "name a directory on a file system that supports O_DIRECT",
+            Self::Corrupt { .. } => "do not store data on this target; check its logs",
         };
         text.to_owned()
     }

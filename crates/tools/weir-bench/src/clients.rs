@@ -73,7 +73,7 @@ pub enum ClientError {
         there: u32,
     },
     /// The agent cannot be reached.
-    #[error("client {client}: not reached: {source}")]
+    #[error("client {client} is unreachable: {source}")]
     Connect {
         /// Agent's address as given by the user.
         client: String,
@@ -81,7 +81,10 @@ pub enum ClientError {
         source: std::io::Error,
     },
     /// The agent runs another version.
-    #[error("client {client} is {theirs}; this is {ours}: use the same version on all")]
+    #[error(
+        "client {client} runs {theirs}, the coordinator runs {ours}; use the same version on all \
+         hosts"
+    )]
     OtherVersion {
         /// Agent's address as given by the user.
         client: String,
@@ -115,7 +118,7 @@ pub enum ClientError {
         why: String,
     },
     /// The connection broke, timed out, or delivered an invalid message.
-    #[error("client {client} was lost: {why}")]
+    #[error("connection to client {client} was lost: {why}")]
     Lost {
         /// Agent's address as given by the user.
         client: String,
@@ -123,7 +126,7 @@ pub enum ClientError {
         why: String,
     },
     /// The user stopped the run, or another client failed.
-    #[error("it was called off")]
+    #[error("the run was cancelled")]
     CalledOff,
     /// The target cannot be flushed before the clients read from it.
     #[error(transparent)]
@@ -132,7 +135,7 @@ pub enum ClientError {
 
 fn is_or_are(count: u32) -> String {
     match count {
-        0 => "is none but this process".to_owned(),
+        0 => "is only this process".to_owned(),
         1 => "is one agent".to_owned(),
         _ => format!("are {count} agents"),
     }

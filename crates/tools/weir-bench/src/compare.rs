@@ -184,7 +184,7 @@ fn compare_cell(old: Judged<'_>, new: Judged<'_>, run_refused: &[String]) -> Cel
     refused.extend(differences::cell_refusals(old, new));
     let mut figures = figures(old.0, new.0);
     if figures.is_empty() {
-        refused.push("they have no figure in common: a search, or a cell without runs".to_owned());
+        refused.push("no common figure: one is a search or has no runs".to_owned());
     }
     for figure in &mut figures {
         figure.word = refused.is_empty().then(|| word(figure));

@@ -104,11 +104,11 @@ pub enum Mismatch {
 impl std::fmt::Display for Mismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Zeros => write!(f, "nothing but zeros"),
+            Self::Zeros => write!(f, "only zeros"),
             Self::Damaged => write!(f, "damaged"),
             Self::OtherRun => write!(f, "a block of another run"),
             Self::Misplaced(address) => write!(f, "the block of address {address}"),
-            Self::OtherGeneration(generation) => write!(f, "generation {generation} of it"),
+            Self::OtherGeneration(generation) => write!(f, "generation {generation} of this block"),
         }
     }
 }

@@ -63,33 +63,39 @@ use Scope::{Any, Measured, SameLoad};
 
 /// All rules. Rules with the same finding report in this order.
 pub(crate) const RULES: &[Rule] = &[
-    rule("failed", Any, Invalid, data::failed, "mend the cause and measure again"),
+    rule("failed", Any, Invalid, data::failed, "fix the cause and measure again"),
     rule("not measured", Any, Invalid, data::not_measured, "measure it"),
     rule("refused operations", Any, Invalid, data::refusals, LOOK_AT_LOGS),
     rule("unreadable blocks", Any, Invalid, data::unreadable, LOOK_AT_LOGS),
-    rule("clock jump", Any, Invalid, data::clock_jumped, "let the clock settle and measure again"),
+    rule(
+        "clock jump",
+        Any,
+        Invalid,
+        data::clock_jumped,
+        "wait until the clock is synchronized and measure again",
+    ),
     rule(
         "late client",
         Measured,
         Invalid,
         load::late_client,
-        "look at the clients' load and network",
+        "check the clients' load and network",
     ),
     rule(
         "corrupt blocks",
         Any,
         Corrupt,
         data::corrupt,
-        "do not trust this storage with data; look at its logs",
+        "do not store data on this target; check its logs",
     ),
     rule(
         "blocks of another run",
         Any,
         Invalid,
         data::other_run,
-        "end other runs on this target and measure again",
+        "stop other runs on this target and measure again",
     ),
-    rule("holes", Any, Holes, data::holes, "fill the dataset first, and do not trim it"),
+    rule("holes", Any, Holes, data::holes, "fill the dataset first and do not trim it"),
     rule("missed rate", SameLoad, Overload, load::overload, OFFER_LESS),
     rule("search without result", Measured, Overload, load::nothing_reached, OFFER_LESS),
     rule(
@@ -111,42 +117,43 @@ pub(crate) const RULES: &[Rule] = &[
         SameLoad,
         Inconsistent,
         load::in_flight,
-        "the generator took that time: use more workers, or call it this depth",
+        "the generator took that time; use more workers, or report this depth",
     ),
     rule(
         "share of reads",
         SameLoad,
         MixOff,
         load::mix,
-        "look at failed operations, and measure longer",
+        "check failed operations, and measure longer",
     ),
     rule(
         "dataset fits a cache",
         Measured,
         CacheResident,
         load::cached_dataset,
-        "use a dataset of several times the cache, or say so",
+        "use a dataset of several times the cache, or report the cache with the figure",
     ),
     rule(
         "above a stated limit",
         Measured,
         CacheResident,
         load::above_limit,
-        "a cache answered, or the limit is wrong: use a larger dataset, or mend it",
+        "a cache served the reads, or the stated limit is wrong; use a larger dataset, or correct \
+         the limit",
     ),
     rule(
         "stalls",
         Measured,
         Unsteady,
         steady::stalls,
-        "look at what the target did then; an open loop shows what clients see",
+        "check the target's logs for that time; an open loop shows the latency that clients see",
     ),
     rule(
         "rates of runs",
         SameLoad,
         Unsteady,
         steady::runs_differ,
-        "precondition, measure longer, and keep others away",
+        "precondition, measure longer, and stop other load",
     ),
     rule("slope of the rate", SameLoad, Unsteady, steady::slope, WARM_UP),
     rule(
@@ -154,24 +161,24 @@ pub(crate) const RULES: &[Rule] = &[
         SameLoad,
         Unsteady,
         steady::dip,
-        "look at what the target did then; keep others away",
+        "check the target's logs for that time, and stop other load",
     ),
     rule(
         "latencies of runs",
         SameLoad,
         Unsteady,
         steady::latencies_differ,
-        "precondition, measure longer, and keep others away",
+        "precondition, measure longer, and stop other load",
     ),
     rule("latency within a run", SameLoad, Unsteady, steady::latency_changes, WARM_UP),
     rule("smoke scale", Measured, UnderSampled, sample::smoke, "measure with --scale standard"),
     rule("operations", SameLoad, UnderSampled, sample::few_operations, "measure longer"),
-    rule("number of runs", SameLoad, UnderSampled, sample::few_runs, "make three runs or more"),
+    rule("number of runs", SameLoad, UnderSampled, sample::few_runs, "do three runs or more"),
     rule("seconds", SameLoad, UnderSampled, sample::few_seconds, "measure for 3 s or longer"),
 ];
 
-const LOOK_AT_LOGS: &str = "look at the target's logs";
-const OFFER_LESS: &str = "offer less, or search for the limit";
+const LOOK_AT_LOGS: &str = "check the target's logs";
+const OFFER_LESS: &str = "offer a lower rate, or search for the limit";
 const WARM_UP: &str = "precondition, or warm up longer";
 
 const fn rule(

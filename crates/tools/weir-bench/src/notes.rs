@@ -25,8 +25,8 @@ pub(crate) fn of(result: &RunResult, cell: &CellResult, summary: &CellSummary) -
         if summary.runs > 0 && wanted >= SMALL_DEPTH && pct < IN_FLIGHT_PCT {
             let more = 100.0 * (wanted / found.max(1e-9) - 1.0);
             notes.push(format!(
-                "the generator kept {found:.1} of {wanted:.0} operations in flight: the true rate \
-                 may be up to {more:.0} % higher"
+                "the generator kept {found:.1} of {wanted:.0} operations in flight; the true rate \
+                 can be up to {more:.0} % higher"
             ));
         }
     }
@@ -39,7 +39,7 @@ pub(crate) fn of(result: &RunResult, cell: &CellResult, summary: &CellSummary) -
     }
     let others = worst(|run| run.others_pct).fold(0.0, f64::max);
     if others >= OTHERS_PCT {
-        let whose = if is_local(&result.target.address) { ", the server's among them" } else { "" };
+        let whose = if is_local(&result.target.address) { ", including the server" } else { "" };
         notes.push(format!("other processes used {others:.0} % of this machine's cores{whose}"));
     }
     notes
@@ -84,7 +84,7 @@ mod tests {
         let judged = crate::verdict::JudgedRun::of(result);
         let notes = judged.cells()[0].notes.join("; ");
         assert!(notes.contains("hypervisor took 12 %") && notes.contains("40 %"), "{notes}");
-        assert!(notes.contains("the server's among them"), "{notes}");
+        assert!(notes.contains("including the server"), "{notes}");
         assert!(!is_local("nbd://store/tank/v") && !is_local("/dev/nbd0"));
         assert!(is_local("nbd+unix:///tank/v?socket=/run/nbd"));
         assert!(is_local("iscsi://user@[::1]/iqn/0"));

@@ -229,7 +229,7 @@ fn read_text(path: &Path) -> Result<String, ProfileError> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let (good, bad) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
         let line = good.split(|byte| *byte == b'\n').count();
-        let what = format!("byte 0x{:02x} is no UTF-8 text", bad.first().copied().unwrap_or(0));
+        let what = format!("byte 0x{:02x} is not valid UTF-8", bad.first().copied().unwrap_or(0));
         refuse(&name(), line, what, "save the file as UTF-8")
     })?;
     // Windows editors start a text file with a byte order mark.

@@ -143,7 +143,7 @@ pub fn assess(run: &JudgedRun) -> Option<Assessment> {
     let mut how = "the cells that test the requirement";
     if chosen.is_empty() {
         chosen = (0..cells.len()).collect();
-        how = "every cell, since none offers just the needed rate or looks for the limit";
+        how = "every cell, because none offers exactly the required rate or searches for the limit";
     }
     let assess = |index: usize| assess_cell(index, &cells[index], &run.cells()[index], requirement);
     let cells: Vec<CellAssessment> = chosen.into_iter().map(assess).collect();

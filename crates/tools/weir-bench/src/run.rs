@@ -91,7 +91,10 @@ pub enum RunError {
         refused: String,
     },
     /// COMPARE AND WRITE needs the known contents of blocks.
-    #[error("{cell}: the dataset is too large to know what each block holds, to compare with it")]
+    #[error(
+        "{cell}: the dataset is too large to track each block's content, which this operation \
+         compares"
+    )]
     Unknown {
         /// Name of the cell.
         cell: String,
@@ -168,8 +171,8 @@ pub fn run(
         complete: false,
     };
     if generations.is_none() {
-        let warning = "the dataset is too large to know each block's generation: a write that was \
-                       lost is not noticed";
+        let warning = "the dataset is too large to track each block's generation; verification \
+                       does not detect lost writes";
         result.warnings.push(warning.to_owned());
     }
     let memory_bytes = result.environment.memory_bytes;
@@ -483,7 +486,7 @@ impl Runner<'_> {
                 }
                 let (blocks, bad) = (found.blocks, found.bad);
                 if bad > 0 {
-                    let warning = format!("{bad} of {blocks} blocks are not what was written");
+                    let warning = format!("{bad} of {blocks} blocks differ from the written data");
                     self.result.warnings.push(warning);
                 }
             }

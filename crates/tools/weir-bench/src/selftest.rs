@@ -166,7 +166,7 @@ fn make(item: &Item, scale: Scale) -> Check {
         tries += 1;
         let seen = (item.look)(scale).unwrap_or_else(|error| Seen {
             passed: false,
-            found: format!("it could not be looked at: {error}"),
+            found: format!("it failed: {error}"),
             off: f64::INFINITY,
         });
         if best.as_ref().is_none_or(|best| seen.passed || seen.off < best.off) {
@@ -185,8 +185,7 @@ fn make(item: &Item, scale: Scale) -> Check {
 
 /// Reason not to judge a check that depends on timing, if the machine is too busy.
 fn busy(others_pct: f64) -> Option<String> {
-    (others_pct > OTHERS_PCT_MAX)
-        .then(|| format!("others used {others_pct:.0} % of the processor time"))
+    (others_pct > OTHERS_PCT_MAX).then(|| format!("others used {others_pct:.0} % of the CPU time"))
 }
 
 impl Check {
@@ -225,7 +224,7 @@ impl Report {
         };
         let busy = match not_judged {
             0 => String::new(),
-            count => format!("; {count} not judged: run it again on a quiet machine"),
+            count => format!("; {count} not judged; run the self-test again on an idle machine"),
         };
         format!("{word}: {passed} of {all} checks in {} s{busy}", words::short(seconds.round()))
     }

@@ -47,7 +47,7 @@ pub fn sentence(result: &RunResult) -> String {
     let name = standing.name();
     let Some(cache) = result.target.cache_bytes else {
         return format!(
-            "{name}: it may hold the working set of {}; state its size with --target-cache",
+            "{name}: the cache may hold the working set of {}; state its size with --target-cache",
             Human(dataset)
         );
     };

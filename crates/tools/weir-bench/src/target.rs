@@ -156,7 +156,7 @@ pub enum TargetError {
         source: std::io::Error,
     },
     /// The target is smaller than the dataset.
-    #[error("{address} has {bytes} bytes, the dataset {dataset_bytes}")]
+    #[error("{address} has {bytes} bytes, the dataset needs {dataset_bytes}")]
     TooSmall {
         /// Address of the target.
         address: String,
@@ -166,7 +166,7 @@ pub enum TargetError {
         dataset_bytes: u64,
     },
     /// Operations are not a multiple of the target's block size.
-    #[error("{address} takes whole blocks of {block_bytes} bytes; {bytes} is none")]
+    #[error("{address} requires multiples of {block_bytes} bytes, not {bytes}")]
     Unaligned {
         /// Address of the target.
         address: String,
@@ -222,19 +222,22 @@ impl TargetError {
             Self::Address { .. } => "write a path, file:PATH, dir:PATH, nbd://HOST/EXPORT, \
                  nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:"
                 .to_owned(),
-            Self::Io { .. } => "check that it exists and may be read and written".to_owned(),
+            Self::Io { .. } => "check that it exists and is readable and writable".to_owned(),
             Self::TooSmall { .. } => "use a smaller dataset (--size) or a larger target".to_owned(),
-            Self::Unaligned { .. } => "use block sizes that are whole blocks of it".to_owned(),
+            Self::Unaligned { .. } => "use multiples of its block size".to_owned(),
             Self::Protocol { .. } => "check the server and the name of the export".to_owned(),
             Self::NoAnswer { .. } => {
-                "look at the server and its log, then repeat the run".to_owned()
+                "check that the server runs, check its log, and then repeat the run".to_owned()
             }
             Self::Iscsi { source, .. } => source.action().to_owned(),
             Self::InUse { .. } => {
-                "wait for the other run, or close the pool that has it as a disk".to_owned()
+                "wait for the other run, or export the pool that uses it as a disk".to_owned()
             }
             Self::HoldsData { address } => {
-                format!("everything on it would be lost: repeat with --destroy {address} if it may")
+                format!(
+                    "the run overwrites everything on it; to allow that, repeat with --destroy \
+                     {address}"
+                )
             }
         }
     }

@@ -142,7 +142,9 @@ pub(crate) fn access(cell: &CellSpec) -> String {
             let order = match random_pct {
                 100.0 => "random".to_owned(),
                 0.0 => "sequential, each worker over all of the data".to_owned(),
-                pct => format!("{pct} % random, the rest where the one before ended"),
+                pct => format!(
+                    "{pct} % random, the rest continue at the end of the previous operation"
+                ),
             };
             format!("{order}, at multiples of {}", bytes(u64::from(align_bytes)))
         }
@@ -188,9 +190,9 @@ pub(crate) fn load(cell: &CellSpec) -> String {
     };
     match cell.search {
         None => load,
-        Some(SearchSpec::Curve { .. }) => format!("{load}; raised step by step to the limit"),
+        Some(SearchSpec::Curve { .. }) => format!("{load}; raised in steps up to the limit"),
         Some(SearchSpec::Knee { .. }) => {
-            format!("{load}; highest rate within the requirement was looked for")
+            format!("{load}; search for the highest rate that meets the requirement")
         }
     }
 }
@@ -207,7 +209,7 @@ pub(crate) fn load_short(cell: &CellSpec) -> String {
 
 pub(crate) fn cache(cache: CacheState) -> &'static str {
     match cache {
-        CacheState::AsIs => "as the cells before left it",
+        CacheState::AsIs => "left by the previous cells",
         CacheState::Cold => "cold",
         CacheState::WarmMetadata => "metadata warm, data cold",
         CacheState::Warm => "warm",
@@ -224,7 +226,7 @@ pub(crate) fn scale(scale: Scale) -> &'static str {
 
 pub(crate) fn durability(durability: Durability) -> String {
     match durability {
-        Durability::None => "a completed write promises nothing".to_owned(),
+        Durability::None => "a completed write is not necessarily durable".to_owned(),
         Durability::Fua => "a completed write is on stable media".to_owned(),
         Durability::Flush { every_writes } => {
             format!("flushed after every {every_writes} writes of a worker")

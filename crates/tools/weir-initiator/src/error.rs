@@ -56,7 +56,7 @@ pub enum InitiatorError {
         seconds: u64,
     },
     /// The target violated the protocol; the session is lost.
-    #[error("the target breaks the protocol: {why}")]
+    #[error("the target violates the protocol: {why}")]
     Protocol {
         /// The violation.
         why: &'static str,
@@ -68,7 +68,7 @@ pub enum InitiatorError {
     #[error("bad data digest from the target")]
     DataDigest,
     /// The target refused the login.
-    #[error("the target refuses the login: {} ({:?})", meaning(*status), status)]
+    #[error("the target rejects the login: {} ({:?})", meaning(*status), status)]
     Refused {
         /// Class and detail (RFC 7143 11.13.5).
         status: [u8; 2],
@@ -80,7 +80,7 @@ pub enum InitiatorError {
         why: &'static str,
     },
     /// The target did not agree to a required parameter.
-    #[error("the target answers {value:?} to {key}, which was asked for")]
+    #[error("the target answers {value:?} to the required key {key}")]
     NotAgreed {
         /// The key.
         key: &'static str,
@@ -152,10 +152,10 @@ impl InitiatorError {
     pub fn action(&self) -> &'static str {
         match self {
             Self::Url { .. } => {
-                "write iscsi://HOST[:PORT]/TARGET/LUN, with ?initiator=NAME and chap=FILE where \
-                 the target asks for them"
+                "write iscsi://HOST[:PORT]/TARGET/LUN, with ?initiator=NAME and chap=FILE if the \
+                 target requires them"
             }
-            Self::Secret { .. } => "write 12 to 255 bytes into a file that only you may read",
+            Self::Secret { .. } => "write 12 to 255 bytes into a file that only you can read",
             Self::Connect { .. } | Self::Socket { .. } | Self::Closed | Self::Timeout { .. } => {
                 "check that the target is running and can be reached"
             }
@@ -163,17 +163,18 @@ impl InitiatorError {
                 "check the names and secrets: ?chap=FILE&chap-user=NAME, mutual=FILE for both ways"
             }
             Self::Refused { status: [2, 2] } => {
-                "let this initiator log in to the target, or use a name that may: ?initiator=NAME"
+                "add this initiator to the target's allow list, or use an allowed name: \
+                 ?initiator=NAME"
             }
             Self::Refused { status: [2, 3 | 4] } => "check the name of the target",
-            Self::Refused { .. } | Self::Ended { .. } => "look at the target's logs; try again",
-            Self::NotAgreed { .. } => "ask for what the target has",
-            Self::Command { .. } | Self::Answer { .. } => "look at the target's logs",
+            Self::Refused { .. } | Self::Ended { .. } => "check the target's logs; try again",
+            Self::NotAgreed { .. } => "use an option that the target supports",
+            Self::Command { .. } | Self::Answer { .. } => "check the target's logs",
             Self::Protocol { .. }
             | Self::HeaderDigest
             | Self::DataDigest
-            | Self::Rejected { .. } => "check that this is an iSCSI target, and look at its logs",
-            Self::NoRandomness => "mend the system",
+            | Self::Rejected { .. } => "check that this is an iSCSI target, and check its logs",
+            Self::NoRandomness => "check the random number generator of this system",
         }
     }
 }
@@ -192,22 +193,22 @@ fn kind_of(status: Status, sense: Option<&Sense>) -> ErrorKind {
 /// Text for a login status (RFC 7143 11.13.5).
 fn meaning(status: [u8; 2]) -> &'static str {
     match status {
-        [1, _] => "it has moved, and does not say where to",
-        [2, 0] => "this side broke its rules",
-        [2, 1] => "wrong or missing proof of who this is",
+        [1, _] => "it has moved and gives no new address",
+        [2, 0] => "the initiator violated the protocol",
+        [2, 1] => "authentication failed",
         [2, 2] => "this initiator has no access",
-        [2, 3] => "there is no such target",
-        [2, 4] => "the target is gone for good",
-        [2, 5] => "no version in common",
+        [2, 3] => "the target does not exist",
+        [2, 4] => "the target was removed",
+        [2, 5] => "no common protocol version",
         [2, 6] => "too many connections",
         [2, 7] => "a parameter is missing",
-        [2, 8] => "this cannot be in one session",
-        [2, 9] => "it has no sessions of this type",
-        [2, 10] => "there is no such session",
+        [2, 8] => "the connection does not match the session",
+        [2, 9] => "it does not support this type of session",
+        [2, 10] => "the session does not exist",
         [2, 11] => "the request is invalid",
         [3, 1] => "the service is not available now",
-        [3, 2] => "it has no room",
-        [3, _] => "it failed",
-        _ => "for a reason of its own",
+        [3, 2] => "it is out of resources",
+        [3, _] => "internal error",
+        _ => "vendor-specific reason",
     }
 }

@@ -79,11 +79,11 @@ pub(crate) fn connect(
             Outcome::Elsewhere(address) => {
                 let broken = |why| InitiatorError::Protocol { why };
                 (host, port) = portal_of(&address)
-                    .map_err(|_| broken("it sends this side on to an address that is none"))?;
+                    .map_err(|_| broken("it redirects to an invalid address"))?;
             }
         }
     }
-    Err(InitiatorError::Protocol { why: "it sends this side on again and again" })
+    Err(InitiatorError::Protocol { why: "it redirects too often" })
 }
 
 fn open(host: &str, port: u16, deadline: &Deadline) -> Result<TcpStream, InitiatorError> {
@@ -125,7 +125,7 @@ fn log_in(
                 Ok(Framed::Pdu(pdu, used)) => break (login.feed(&pdu)?, used),
                 Ok(Framed::Need(_)) => receive(stream, &mut input, deadline, wire)?,
                 Err(_) => {
-                    let why = "a login answer that is too long: no iSCSI target?";
+                    let why = "a login response that is too long; probably not an iSCSI target";
                     return Err(InitiatorError::Protocol { why });
                 }
             }
@@ -133,7 +133,7 @@ fn log_in(
         input.drain(..used);
         // Each request has one response; more bytes would respond to no request.
         if !input.is_empty() {
-            return Err(InitiatorError::Protocol { why: "it answers more than it was asked" });
+            return Err(InitiatorError::Protocol { why: "it sent data after the login response" });
         }
         match step {
             Step::Send(next) => request = next,

@@ -90,7 +90,7 @@ fn from_text(error: TextError) -> InitiatorError {
         why: match error {
             TextError::TooLong => "its login text is too long",
             TextError::TooManyKeys => "its login has too many keys",
-            TextError::Malformed => "its login is no list of keys",
+            TextError::Malformed => "its login text is not a list of keys",
         },
     }
 }
@@ -135,7 +135,7 @@ impl Login {
     fn request(&mut self, data: &[u8], transits: bool) -> Result<Vec<u8>, InitiatorError> {
         self.requests += 1;
         if self.requests > LOGIN_PDUS_MAX || data.len() > LOGIN_DATA_BYTES_MAX {
-            return broken("its login does not come to an end");
+            return broken("its login does not finish");
         }
         self.transits = transits;
         let next_stage = match (transits, self.stage) {
@@ -178,7 +178,7 @@ impl Login {
         let (transits, continues) = (flags & 0x80 != 0, flags & 0x40 != 0);
         if continues {
             if transits {
-                return broken("a login answer that goes on and ends");
+                return broken("a login response with both the C bit and the T bit");
             }
             return self.request(&[], false).map(Step::Send);
         }
@@ -193,7 +193,7 @@ impl Login {
                 return self.ready(header).map(Step::Ready);
             }
             if transits {
-                return broken("it ends the login and offers something");
+                return broken("it ends the login with an open offer");
             }
             self.request(&out, true).map(Step::Send)
         }
@@ -213,7 +213,7 @@ impl Login {
         }
         if transits {
             if proof == Proof::Wanted || !self.security.may_leave() {
-                let why = "the target goes on without the proof that is asked of it";
+                let why = "the target continues without the required authentication";
                 return Err(InitiatorError::Authentication { why });
             }
             self.stage = OPERATIONAL;
@@ -236,7 +236,7 @@ impl Login {
     ) -> Result<(), InitiatorError> {
         for (key, value) in pairs {
             if *key == "AuthMethod" || key.starts_with("CHAP_") {
-                return broken("authentication outside of its stage");
+                return broken("authentication outside of the security stage");
             }
             self.negotiation.take(key, value, out)?;
         }
@@ -246,7 +246,7 @@ impl Login {
     /// Checks the fields that every response has; returns the address of a redirection.
     fn check(&mut self, header: &Header, data: &[u8]) -> Result<Option<String>, InitiatorError> {
         if header.opcode() != opcode::LOGIN_RESPONSE {
-            return broken("something else than an answer to a login: no iSCSI target?");
+            return broken("not a login response; probably not an iSCSI target");
         }
         let status: [u8; 2] = header.bytes(36);
         match status {
@@ -257,14 +257,14 @@ impl Login {
         let expected = self.exp_stat_sn.unwrap_or(header.word(24));
         let is_ours = header.bytes::<6>(8) == self.isid && header.itt() == ITT;
         if !is_ours || header.byte(3) != 0 || header.word(24) != expected {
-            return broken("a login answer that is not for this login");
+            return broken("a login response for another login");
         }
         self.exp_stat_sn = Some(expected.wrapping_add(1));
         let flags = header.flags();
         let next = if self.stage == SECURITY { OPERATIONAL } else { FULL_FEATURE };
         let transits = flags & 0x80 != 0;
         if flags >> 2 & 3 != self.stage || transits && (!self.transits || flags & 3 != next) {
-            return broken("a login answer of another stage");
+            return broken("a login response for another stage");
         }
         Ok(None)
     }
@@ -282,11 +282,11 @@ impl Login {
     fn ready(&mut self, header: &Header) -> Result<Agreed, InitiatorError> {
         let tsih = u16::from_be_bytes(header.bytes(14));
         if tsih == 0 {
-            return broken("a session without a number");
+            return broken("a session with TSIH 0");
         }
         let (exp_cmd_sn, max_cmd_sn) = (header.word(28), header.word(32));
         if exp_cmd_sn != FIRST_CMD_SN {
-            return broken("another ExpCmdSN than the login has");
+            return broken("an ExpCmdSN that differs from the login's CmdSN");
         }
         // A window below zero counts as closed.
         let is_window = crate::exchange::reached(max_cmd_sn, exp_cmd_sn.wrapping_sub(1));

@@ -99,7 +99,7 @@ impl Negotiation {
         out: &mut Vec<u8>,
     ) -> Result<(), InitiatorError> {
         if !self.seen.insert(key.to_owned()) {
-            return Err(InitiatorError::Protocol { why: "a key of the login comes twice" });
+            return Err(InitiatorError::Protocol { why: "a login key occurs twice" });
         }
         let Self { offered, negotiated, .. } = self;
         match key {
@@ -111,7 +111,7 @@ impl Negotiation {
             }
             "MaxRecvDataSegmentLength" => {
                 let declared = number(value, LENGTHS);
-                let broken = "a MaxRecvDataSegmentLength that is none";
+                let broken = "an invalid MaxRecvDataSegmentLength";
                 let declared = declared.ok_or(InitiatorError::Protocol { why: broken })?;
                 negotiated.send_data_bytes_max = declared & !3;
             }
@@ -176,7 +176,7 @@ fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, Initiato
         (true, "CRC32C") => Ok(true),
         (true, _) => Err(InitiatorError::NotAgreed { key, value: shortened(value) }),
         (false, "CRC32C") => {
-            Err(InitiatorError::Protocol { why: "it wants a digest that was not offered" })
+            Err(InitiatorError::Protocol { why: "it selected a digest that was not offered" })
         }
         (false, _) => Ok(false),
     }

@@ -41,7 +41,7 @@ impl fmt::Display for Status {
             Self::RESERVATION_CONFLICT => "RESERVATION CONFLICT",
             Self::TASK_SET_FULL => "TASK SET FULL",
             Self::TASK_ABORTED => "TASK ABORTED",
-            Self::NONE => "no status: the target failed",
+            Self::NONE => "no status; the target failed",
             Self(other) => return write!(f, "status {other:#04x}"),
         };
         f.write_str(name)

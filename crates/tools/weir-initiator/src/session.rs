@@ -238,7 +238,7 @@ impl Session {
     pub fn read_capacity(&mut self) -> Result<Capacity, InitiatorError> {
         let command = "READ CAPACITY (16)";
         let data = self.read(command, cdb::read_capacity16(32), 32)?;
-        let why = "a capacity that no disk has";
+        let why = "an impossible capacity";
         Capacity::parse(&data).ok_or(InitiatorError::Answer { command, why })
     }
 
@@ -264,7 +264,7 @@ impl Session {
         }
         let data = done("INQUIRY", reply)?.data;
         if data.get(1) != Some(&code) {
-            let (command, why) = ("INQUIRY", "another page than was asked for");
+            let (command, why) = ("INQUIRY", "a different page than requested");
             return Err(InitiatorError::Answer { command, why });
         }
         Ok(Some(data))

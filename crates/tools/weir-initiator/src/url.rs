@@ -69,12 +69,13 @@ impl Url {
             };
             InitiatorError::Url { text: shown, why: why.to_owned() }
         };
-        let rest = text.strip_prefix(Self::SCHEME).ok_or_else(|| bad("no iscsi:// in front"))?;
+        let rest =
+            text.strip_prefix(Self::SCHEME).ok_or_else(|| bad("no iscsi:// at the start"))?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut parts = path.split('/');
         let portal = parts.next().unwrap_or_default();
         if portal.contains('@') {
-            return Err(bad("names and secrets do not belong here: use ?chap=FILE"));
+            return Err(bad("names and secrets are not allowed in the address; use ?chap=FILE"));
         }
         let (Some(target), Some(lun), None) = (parts.next(), parts.next(), parts.next()) else {
             return Err(bad("a target and a LUN must follow the host"));
@@ -82,7 +83,7 @@ impl Url {
         let (host, port) = portal_of(portal).map_err(bad)?;
         let target = decoded(target).and_then(|name| checked_name(&name)).map_err(bad)?;
         let lun = lun.parse().ok().filter(|lun| *lun <= LUN_MAX);
-        let lun = lun.ok_or_else(|| bad("the LUN is no number from 0 to 16383"))?;
+        let lun = lun.ok_or_else(|| bad("the LUN is not a number from 0 to 16383"))?;
         let mut url = Self {
             host,
             port,
@@ -102,7 +103,7 @@ impl Url {
         let has_name_alone = url.chap_file.is_none() && url.chap_user.is_some()
             || url.mutual_file.is_none() && url.mutual_user.is_some();
         if has_name_alone || url.chap_file.is_none() && url.mutual_file.is_some() {
-            return Err(bad("a CHAP name or mutual CHAP without the file of a secret: chap=FILE"));
+            return Err(bad("a CHAP name and mutual CHAP need the file of a secret: chap=FILE"));
         }
         Ok(url)
     }
@@ -178,7 +179,7 @@ pub(crate) fn portal_of(text: &str) -> Result<(String, u16), &'static str> {
         return Err("there is no host");
     }
     let port = match port {
-        Some(port) => port.parse().map_err(|_| "the port is no number")?,
+        Some(port) => port.parse().map_err(|_| "the port is not a number")?,
         None => DEFAULT_PORT,
     };
     Ok((host.to_owned(), port))
@@ -188,7 +189,7 @@ fn digest(value: &str) -> Result<bool, &'static str> {
     match value {
         "crc32c" => Ok(true),
         "none" => Ok(false),
-        _ => Err("a digest is crc32c or none"),
+        _ => Err("a digest must be crc32c or none"),
     }
 }
 

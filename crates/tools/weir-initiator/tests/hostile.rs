@@ -89,7 +89,7 @@ fn other_protocols_and_redirection_loops_are_errors() {
         answer(&mut stream, 0, [1, 1], text.as_bytes());
     });
     let error = refused(circle);
-    assert!(error.to_string().contains("again and again"), "{error}");
+    assert!(error.to_string().contains("redirects too often"), "{error}");
 }
 
 #[test]

@@ -37,12 +37,12 @@ pub(crate) async fn strict(engine: &Engine, expected: &ExpectedState) -> Result<
     let known = all.iter().flatten().count() + usize::from(replica.is_some());
     let strangers = engine.volumes().len() - known;
     if strangers > 0 {
-        return Err(format!("{strangers} volumes that nobody made"));
+        return Err(format!("{strangers} unexpected volumes"));
     }
     let snapshots = snapshots(engine, expected).await?;
     let shared = engine.check_places().await.map_err(|error| format!("walk: {error}"))?;
     if let Some((a, b)) = shared {
-        return Err(format!("{a:?} and {b:?} share a place on disk, or have none"));
+        return Err(format!("{a:?} and {b:?} overlap on disk, or have no address"));
     }
     let wrong = engine.check_accounts().await.map_err(|error| format!("walk: {error}"))?;
     if let Some(wrong) = wrong.first() {
@@ -69,7 +69,7 @@ async fn one(
     let book = &expected.volumes[at];
     let volume = match engine.volume(&book.name) {
         Ok(_) if book.presence == Presence::Gone => {
-            return Err("it was destroyed and is back".to_owned());
+            return Err("it exists after its destruction".to_owned());
         }
         Ok(volume) => volume,
         Err(error) if book.presence == Presence::There => return Err(error.to_string()),
@@ -79,7 +79,7 @@ async fn one(
     let size = info.size_bytes as usize / BLOCK_BYTES;
     if !book.compression.admits(info.compression) {
         let compression = book.compression;
-        return Err(format!("{info:?} is not of {compression:?}"));
+        return Err(format!("{info:?} does not have {compression:?}"));
     }
     let limits = limits(engine, book, info.space.used)?;
     let mut state = read_tags(&volume, 0, size).await.map_err(|error| format!("read: {error}"))?;
@@ -94,14 +94,14 @@ fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String>
     let own = engine.properties(&target).map_err(|error| error.to_string())?.own;
     let found = (own.quota_bytes, own.reservation_bytes);
     if !book.limits.admits(found) {
-        return Err(format!("quota and reservation {found:?} are not of {:?}", book.limits));
+        return Err(format!("quota and reservation {found:?} differ from {:?}", book.limits));
     }
     // The engine may have checked later writes against a pending new quota.
     let or_none = |quota: u64| if quota == 0 { u64::MAX } else { quota };
     let asked = book.limits.asked.map_or(0, |(quota, _)| or_none(quota));
     let most = or_none(book.limits.known.0).max(asked);
     if used > most {
-        return Err(format!("{used} bytes are used, and the quota is {most}"));
+        return Err(format!("{used} bytes are used, the quota is {most}"));
     }
     Ok(found)
 }
@@ -121,9 +121,9 @@ async fn snapshots(
         for info in listed.map_err(|error| format!("snapshots of {of}: {error}"))? {
             let full = format!("{of}@{}", info.name);
             let at = expected.snapshots.iter().position(|book| book.name == info.name);
-            let at = at.ok_or_else(|| format!("{full}: nobody took it"))?;
+            let at = at.ok_or_else(|| format!("{full}: unexpected snapshot"))?;
             if expected.snapshots[at].presence == Presence::Gone {
-                return Err(format!("{full}: it was destroyed and is back"));
+                return Err(format!("{full}: it exists after its destruction"));
             }
             let state = read_snapshot(engine, &of, &info.name, expected.sectors_max()).await;
             let state = state.map_err(|error| format!("{full}: {error}"))?;
@@ -134,7 +134,7 @@ async fn snapshots(
     let lost =
         |book: &&SnapshotBook| book.presence == Presence::There && !found.contains_key(&book.name);
     match expected.snapshots.iter().find(lost) {
-        Some(book) => Err(format!("snapshot {} is not there", book.name)),
+        Some(book) => Err(format!("snapshot {} is missing", book.name)),
         None => Ok(found),
     }
 }
@@ -203,7 +203,7 @@ pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String>
     };
     let blamed =
         legs().find(|leg| !as_it_should_be(leg) || leg.checksum_errors + leg.read_errors > 0);
-    blamed.map_or(Ok(()), |leg| Err(format!("healthy disks, but {leg:?}")))
+    blamed.map_or(Ok(()), |leg| Err(format!("all disks are healthy, but the pool reports {leg:?}")))
 }
 
 /// Counts the legs that lack writes.

@@ -267,7 +267,9 @@ impl Client {
         if is_there || damage.more > 0 {
             return Ok(());
         }
-        Err(Stop::Broken(format!("{name}: {error} at {offset}, and the list of damage lacks it")))
+        Err(Stop::Broken(format!(
+            "{name}: {error} at {offset}, but the damage list does not contain it"
+        )))
     }
 
     /// Rewrites a few blocks until the log queue exceeds the size of a commit.

@@ -174,7 +174,7 @@ pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Viola
             if scenario.trouble == FaultPlan::None
                 && coverage.count(CoveragePoint::CleaningRefused) > 0 =>
         {
-            let what = "a segment could not be cleaned, on healthy disks".to_owned();
+            let what = "a segment could not be cleaned although all disks are healthy".to_owned();
             Err(Box::new(Violation { scenario, step: 0, plan: None, what }))
         }
         Ok(steps) => Ok(Report { recoveries: search.recoveries.get(), steps, coverage }),

@@ -109,7 +109,7 @@ impl Book {
             return Ok(());
         }
         if !self.size.admits(size) {
-            return Err(format!("{size} blocks are neither of {:?}", self.size));
+            return Err(format!("{size} blocks: not one of the expected sizes {:?}", self.size));
         }
         self.history.judge(found)
     }
@@ -244,7 +244,7 @@ impl ExpectedState {
                 return Ok(());
             }
             if concurrent.is_promised() {
-                return Err(format!("no order of {concurrent:?} leads to it"));
+                return Err(format!("no order of {concurrent:?} explains it"));
             }
         }
         book.judge(size, found)
@@ -299,7 +299,7 @@ impl ExpectedState {
             Content::Known(state) if state == found => Ok(()),
             Content::Known(state) => {
                 let differ = state.iter().zip(found).filter(|(a, b)| a != b).count();
-                Err(format!("differs in {differ} sectors from what it held"))
+                Err(format!("differs in {differ} sectors from its expected contents"))
             }
             Content::After { volume, entries } => {
                 self.volumes[*volume].history.judge_from(found, *entries)

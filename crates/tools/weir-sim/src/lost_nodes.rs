@@ -349,8 +349,8 @@ impl Run {
             self.step(engine).await?;
         }
         engine.stop();
-        run.await.map_err(|error| format!("the committer gave up: {error}"))?;
-        scans.await.map_err(|error| format!("the scans gave up: {error}"))
+        run.await.map_err(|error| format!("the committer failed: {error}"))?;
+        scans.await.map_err(|error| format!("the scans failed: {error}"))
     }
 
     async fn step(&mut self, engine: &Arc<Engine>) -> Result<(), String> {
@@ -474,7 +474,7 @@ impl Run {
         let bytes = |blocks: usize| (blocks * BLOCK_BYTES) as u64;
         let (start, end, len) = (bytes(from), bytes(to), bytes(count));
         match engine.clone_range(&victim, start, &other, end, len).await {
-            Ok(()) if is_lost => Err("a clone of what is lost was made".to_owned()),
+            Ok(()) if is_lost => Err("a clone of lost blocks was created".to_owned()),
             Err(error) if is_lost && error.kind() == ErrorKind::Data => Ok(()),
             done => {
                 done.map_err(|error| format!("clone: {error}"))?;
@@ -498,14 +498,18 @@ impl Run {
                     let at = (name.clone(), block);
                     let stored = self.listed.contains(&at) && !self.promises.changed.contains(&at);
                     if stored && !lists(&before, name, block) {
-                        return Err(format!("{name} block {block} left the list, and is lost"));
+                        return Err(format!(
+                            "{name} block {block} left the damage list, but is still lost"
+                        ));
                     }
                     if !lists(&engine.damage(), name, block) {
-                        return Err(format!("{name} block {block} is lost and not on the list"));
+                        return Err(format!(
+                            "{name} block {block} is lost, but not on the damage list"
+                        ));
                     }
                 }
                 let is = Cell::settled(cell, found)
-                    .ok_or_else(|| format!("{name} block {block}: {found:?} of {cell:?}"))?;
+                    .ok_or_else(|| format!("{name} block {block}: {found:?}, expected {cell:?}"))?;
                 *cell = vec![is];
             }
         }
@@ -532,7 +536,7 @@ impl Run {
             for block in (0..BLOCKS).filter(|block| lists(&damage, name, *block)) {
                 let mut bytes = [0; BLOCK_BYTES];
                 if view.read((block * BLOCK_BYTES) as u64, &mut bytes).await.is_ok() {
-                    return Err(format!("{name} block {block} is whole and on the list"));
+                    return Err(format!("{name} block {block} is intact, but on the damage list"));
                 }
             }
         }
@@ -561,8 +565,8 @@ impl Run {
             self.promises.views.retain(|name, _| name == OTHER);
             world.executor().sleep(SETTLED_AFTER).await;
             engine.stop();
-            run.await.map_err(|error| format!("the committer gave up: {error}"))?;
-            scans.await.map_err(|error| format!("the scans gave up: {error}"))?;
+            run.await.map_err(|error| format!("the committer failed: {error}"))?;
+            scans.await.map_err(|error| format!("the scans failed: {error}"))?;
             if engine.pool().damaged_since().is_some() {
                 return Err("damage is left".to_owned());
             }

@@ -201,10 +201,10 @@ impl Run {
             world.executor().sleep(BETWEEN_LOOKS).await;
         }
         if !is_done() {
-            return Err("the scrub does not end".to_owned());
+            return Err("the scrub does not complete".to_owned());
         }
         engine.stop();
-        scans.await.map_err(told("the scans gave up"))
+        scans.await.map_err(told("the scans failed"))
     }
 
     /// Compares every block with its expected content. A block for which `may_fail` is true may be
@@ -215,13 +215,13 @@ impl Run {
             let (mut bytes, offset) = ([0; BLOCK_BYTES], (block * BLOCK_BYTES) as u64);
             match volume.read(offset, &mut bytes).await {
                 Ok(()) if tags_of(&bytes) == whole_blocks(&self.model[block..=block]) => {}
-                Ok(()) => return Err(format!("block {block} reads as something else")),
+                Ok(()) => return Err(format!("block {block} returns wrong data")),
                 Err(error) if error.kind() == ErrorKind::Data && may_fail(block) => {
                     let holds = |data: &weir_dataset::DamagedData| {
                         (data.offset_bytes..data.offset_bytes + data.len_bytes).contains(&offset)
                     };
                     if !engine.damage().data.iter().any(holds) {
-                        return Err(format!("block {block} is lost and not on the list"));
+                        return Err(format!("block {block} is lost, but not on the damage list"));
                     }
                 }
                 Err(error) => return Err(format!("block {block}: {error}")),
@@ -289,7 +289,7 @@ impl Run {
             engine.sync().await.map_err(told("sync"))?;
             match &engine.damage().data[..] {
                 [] => Ok(()),
-                data => Err(format!("restored and on the list: {data:?}")),
+                data => Err(format!("restored, but on the damage list: {data:?}")),
             }
         });
         scrubbed.map_err(told("run"))??;

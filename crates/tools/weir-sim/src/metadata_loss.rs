@@ -185,13 +185,13 @@ fn return_all(
     let is_back = async |engine: &Engine| {
         let names = names_of(engine).await?;
         if names != before.names {
-            return Err(format!("{:?} came back as {names:?}", before.names));
+            return Err(format!("{:?} were imported as {names:?}", before.names));
         }
         is_exact(engine, &whole, &[]).await?;
         is_there(engine, written).await?;
         counts(engine, &before.lost).await
     };
-    let told = |what: String| format!("{what}, after the parts could be read again");
+    let told = |what: String| format!("{what}, after the lost parts became readable again");
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed + 5).await?;
         is_back(&engine).await?;
@@ -294,7 +294,7 @@ fn lose_in_use(
         }
         engine.sync().await.map_err(|error| format!("commit: {error}"))?;
         engine.stop();
-        run.await.map_err(|error| format!("the committer gave up: {error}"))
+        run.await.map_err(|error| format!("the committer failed: {error}"))
     });
     let images = images.map_err(told)?;
     exact.retain(|block, _| !written.contains_key(block));
@@ -305,7 +305,7 @@ fn lose_in_use(
         counts(&engine, &[]).await?;
         let (datasets, tables) = (engine.lost_datasets(), engine.pool().lost_tables());
         if (&datasets, &tables) != (&LostDatasets::default(), &LostTables::default()) {
-            return Err(format!("{datasets:?} and {tables:?} are lost, and RAM had them"));
+            return Err(format!("{datasets:?} and {tables:?} are lost, although RAM had them"));
         }
         destroy_all(&engine).await?;
         counts(&engine, &[]).await
@@ -339,7 +339,7 @@ async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
     loop {
         match select(run, pin!(world.executor().sleep(BETWEEN_LOOKS))).await {
             Either::Left((done, _)) => {
-                return done.map_err(|error| format!("the scans gave up: {error}"));
+                return done.map_err(|error| format!("the scans failed: {error}"));
             }
             Either::Right(((), rest)) => run = rest,
         }
@@ -521,9 +521,9 @@ async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(
         };
         let mut bytes = [0; BLOCK_BYTES];
         let read = volume.read((block * BLOCK_BYTES) as u64, &mut bytes).await;
-        read.map_err(|error| format!("{name} block {block} needs nothing lost: {error}"))?;
+        read.map_err(|error| format!("{name} block {block} needs no lost node: {error}"))?;
         if tags_of(&bytes) != *tags {
-            return Err(format!("{name} block {block} is not what it was"));
+            return Err(format!("{name} block {block} has wrong data"));
         }
     }
     Ok(())
@@ -594,7 +594,7 @@ async fn is_there(engine: &Engine, written: &Written) -> Result<(), String> {
         let read = volume.read((block * BLOCK_BYTES) as u64, &mut bytes).await;
         read.map_err(|error| format!("{name} block {block} was written and flushed: {error}"))?;
         if tags_of(&bytes) != whole_blocks(&[*tag]) {
-            return Err(format!("{name} block {block} is not what was written and flushed"));
+            return Err(format!("{name} block {block} differs from the flushed write"));
         }
     }
     Ok(())

@@ -179,7 +179,7 @@ async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<b
             Ok(true)
         }
         Err(PoolError::Layout { .. }) => Ok(false),
-        Err(error) => Err(format!("bringing it back: {error}")),
+        Err(error) => Err(format!("bringing it online: {error}")),
     }
 }
 
@@ -202,13 +202,13 @@ async fn settle(world: &SimWorld, engine: &Arc<Engine>) -> Result<bool, String> 
         looks += 1;
         if looks == LOOKS_MAX {
             let scan = engine.pool().scan_status();
-            break Err(format!("no resilver made {out:?} whole: {scan:?}"));
+            break Err(format!("no resilver completed {out:?}: {scan:?}"));
         }
         executor.sleep(BETWEEN_LOOKS).await;
     };
     engine.stop();
-    scans.await.map_err(|error| format!("the scans gave up: {error}"))?;
-    run.await.map_err(|error| format!("the committer gave up: {error}"))?;
+    scans.await.map_err(|error| format!("the scans failed: {error}"))?;
+    run.await.map_err(|error| format!("the committer failed: {error}"))?;
     settled
 }
 

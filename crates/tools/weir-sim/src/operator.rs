@@ -121,7 +121,9 @@ impl Operator {
                 // A disk with permanent faults cannot be opened; the pool is unchanged.
                 Err(_) if self.scenario.trouble != FaultPlan::None => {}
                 Err(error) => {
-                    return Err(Stop::Broken(format!("disk {disk} did not come back: {error}")));
+                    return Err(Stop::Broken(format!(
+                        "disk {disk} cannot be brought online: {error}"
+                    )));
                 }
             }
         }
@@ -216,7 +218,7 @@ impl Operator {
         let scrub = scan.kind == ScanKind::Scrub;
         let damaged = scan.damaged > 0 && self.scenario.layout != Layout::Single;
         if damaged || (scrub && found && self.scenario.trouble == FaultPlan::None) {
-            return Err(Stop::Broken(format!("a scan found what cannot be: {scan:?}")));
+            return Err(Stop::Broken(format!("impossible scan result: {scan:?}")));
         }
         Ok(())
     }

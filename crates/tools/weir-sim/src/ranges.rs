@@ -202,7 +202,8 @@ impl Admin {
         let concurrent =
             expected.volumes[index].concurrent.take().expect("this is what it went through");
         if !concurrent.ends_as(expected.volumes[index].history.now(), &found, &expected.volumes) {
-            let what = format!("no order of {concurrent:?} makes {name} what it is: {found:?}");
+            let what =
+                format!("no order of {concurrent:?} explains the contents of {name}: {found:?}");
             return Err(Stop::Broken(what));
         }
         let is_clone = |what: &What| matches!(what, What::Cloned { .. });
@@ -353,7 +354,7 @@ impl Party {
         for (sector, tag) in range.zip(found) {
             if !concurrent.reads((now, all), (sector, &[tag]), then) {
                 let name = &book.name;
-                let what = format!("{name} sector {sector} reads {tag:x} amidst {concurrent:?}");
+                let what = format!("{name} sector {sector} reads {tag:x} during {concurrent:?}");
                 return Err(Stop::Broken(what));
             }
         }

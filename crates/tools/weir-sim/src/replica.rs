@@ -127,7 +127,7 @@ impl Sent {
         }
         let differ = found.iter().zip(&self.content).filter(|(a, b)| a != b).count();
         if differ > 0 {
-            return Err(format!("@{name} differs in {differ} sectors from what was sent"));
+            return Err(format!("@{name} differs in {differ} sectors from the sent snapshot"));
         }
         Ok(())
     }

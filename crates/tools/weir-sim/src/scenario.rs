@@ -432,10 +432,10 @@ impl Scenario {
         if let Err(error) = scans.await
             && !self.may_fail()
         {
-            return Err(format!("the scans gave up: {error}"));
+            return Err(format!("the scans failed: {error}"));
         }
         match run.await {
-            Err(error) if !self.may_fail() => Err(format!("the committer gave up: {error}")),
+            Err(error) if !self.may_fail() => Err(format!("the committer failed: {error}")),
             _ => Ok(()),
         }
     }
@@ -517,7 +517,7 @@ impl Scenario {
         match done {
             Ok(()) => Ok(false),
             Err(Stop::Told(_)) if self.may_fail() => Ok(true),
-            Err(Stop::Told(error)) => Err(format!("{name} was told: {error}")),
+            Err(Stop::Told(error)) => Err(format!("{name} received an error: {error}")),
             Err(Stop::Broken(what)) => Err(format!("{name}: {what}")),
         }
     }

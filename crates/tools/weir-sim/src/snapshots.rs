@@ -65,7 +65,7 @@ impl Admin {
                 return Ok(Some((at, SnapshotId { volume, name })));
             }
         }
-        Err(Stop::Broken(format!("snapshot {name} is of no volume")))
+        Err(Stop::Broken(format!("snapshot {name} belongs to no volume")))
     }
 
     async fn take(&mut self) -> Result<(), Stop> {

@@ -70,22 +70,22 @@ fn remarks(result: &BonnieResult, phase: Phase, runs: usize, cv_pct: Option<f64>
     };
     let bad: u64 = result.runs.iter().map(|run| run.bad_blocks).sum();
     if bad > 0 && phase.reads_data() {
-        let detail = format!("{bad} blocks were not what was written");
-        say(Finding::Corrupt, detail, "do not trust this storage with data; look at its logs");
+        let detail = format!("{bad} blocks differ from the written data");
+        say(Finding::Corrupt, detail, "do not store data on this target; check its logs");
     }
     if phase.reads_data() && result.file_bytes <= result.memory_bytes {
         let human = weir_base::size::Human;
         let (file, memory) = (human(result.file_bytes), human(result.memory_bytes));
         let detail = format!("the file of {file} fits the memory of {memory}");
-        say(Finding::CacheResident, detail, "use a file of three times the memory");
+        say(Finding::CacheResident, detail, "use a file of at least three times the memory");
     }
     if let Some(cv) = cv_pct.filter(|cv| *cv > CV_PCT_MAX) {
         let detail = format!("the runs vary by {cv:.0} % (standard deviation by mean)");
-        say(Finding::Unsteady, detail, "make more runs, and keep others away");
+        say(Finding::Unsteady, detail, "do more runs, and stop other load");
     }
     if runs < RUNS_MIN {
-        let detail = format!("{runs} runs say little of how far they differ");
-        say(Finding::UnderSampled, detail, "make three runs or more");
+        let detail = format!("{runs} runs are too few to estimate how much runs differ");
+        say(Finding::UnderSampled, detail, "do three runs or more");
     }
     remarks.sort_by_key(|remark| remark.finding);
     remarks

@@ -207,7 +207,7 @@ pub(crate) fn file_bytes(spec: &BonnieSpec, memory_bytes: u64) -> u64 {
 fn notes(result: &BonnieResult) -> Vec<String> {
     let human = weir_base::size::Human;
     let mut notes = vec![format!(
-        "a file of {} in blocks of {}; a byte at a time: the first {}; {} small files, empty",
+        "a file of {} in blocks of {}; byte by byte: the first {}; {} small files, empty",
         human(result.file_bytes),
         human(BLOCK_BYTES as u64),
         human(BYTES_MAX.min(result.file_bytes)),
@@ -220,15 +220,16 @@ fn notes(result: &BonnieResult) -> Vec<String> {
         format!("the file of {file} is larger than the memory of {memory}")
     });
     notes.push(
-        "through the page cache, with the flush at the end counted in; what the page cache held \
-         of the file was dropped before each phase that reads"
+        "through the page cache; times include the final flush; the file's pages were dropped from \
+         the page cache before each phase that reads"
             .to_owned(),
     );
     let figures = result.runs.iter().flat_map(|run| &run.figures);
     let brief = figures.filter(|figure| figure.seconds < BRIEF_S).count();
     if brief > 0 {
         notes.push(format!(
-            "{brief} figures are of phases shorter than {BRIEF_S} s: bonnie++ would print none"
+            "{brief} figures are from phases shorter than {BRIEF_S} s, for which bonnie++ prints \
+             no figure"
         ));
     }
     notes

@@ -82,7 +82,7 @@ fn real_run_has_every_figure_and_removes_its_files() {
         }
     }
     assert!(result.notes.iter().any(|note| note.contains("not larger than the memory")));
-    assert!(result.notes.iter().any(|note| note.contains("bonnie++ would print none")));
+    assert!(result.notes.iter().any(|note| note.contains("bonnie++ prints no figure")));
     assert_eq!(files_in(directory.path()), 1, "only the target is left");
     let json = serde_json::to_string(&result).expect("plain data");
     let again: BonnieResult = serde_json::from_str(&json).expect("as written");

@@ -10,9 +10,9 @@ use super::{CalibrateError, FILE, Options};
 use crate::target::Address;
 
 /// Content that both programs write: new for each write, and incompressible.
-pub(super) const CONTENT: &str = "fio: random bytes made anew for every write (refill_buffers); \
-                                  weir: a function of seed, address and generation, stamped so \
-                                  that every block can be verified; neither compresses";
+pub(super) const CONTENT: &str = "fio: new random bytes for every write (refill_buffers); weir: a \
+                                  function of seed, address and generation, with a stamp that \
+                                  allows the verification of every block; neither is compressible";
 
 /// Target of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(super) fn places(options: &Options) -> Result<Vec<(Place, Address)>, Calibra
     if let Some(uri) = &options.nbd {
         let address = Address::parse(uri)?;
         if uri.chars().any(char::is_control) || !matches!(address, Address::Nbd(_)) {
-            let (text, why) = (uri.clone(), "this is not the URI of an NBD export".to_owned());
+            let (text, why) = (uri.clone(), "not the URI of an NBD export".to_owned());
             return Err(crate::target::TargetError::Address { text, why }.into());
         }
         places.push((Place::Nbd, address));

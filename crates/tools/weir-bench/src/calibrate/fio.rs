@@ -46,7 +46,7 @@ pub enum FioError {
         said: String,
     },
     /// The output of fio cannot be parsed.
-    #[error("what fio said of \"{cell}\" cannot be read: {source}")]
+    #[error("fio's output for \"{cell}\" cannot be parsed: {source}")]
     Output {
         /// The load.
         cell: String,
@@ -60,7 +60,7 @@ impl FioError {
     pub(super) fn action(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "install the package fio (3.x), or name the program with --fio",
-            Self::Failed { .. } => "look at what it says; for NBD it needs the engine nbd",
+            Self::Failed { .. } => "read its message; for NBD it needs the ioengine nbd",
             Self::Output { .. } => "use fio 3.x",
         }
     }
@@ -77,7 +77,7 @@ impl Fio {
         let missing = |source| FioError::Missing { program: program.to_owned(), source };
         let output = Command::new(program).arg("--version").output().map_err(missing)?;
         if !output.status.success() {
-            return Err(missing(std::io::Error::other("it does not tell its version")));
+            return Err(missing(std::io::Error::other("it does not print its version")));
         }
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         Ok(Self { program: program.to_owned(), version })
@@ -113,7 +113,7 @@ impl Fio {
             let last: Vec<&str> = said.lines().rev().take(SAID_LINES).collect();
             return Err(failed(last.into_iter().rev().collect::<Vec<_>>().join("; ")));
         }
-        written.map_err(|error| failed(format!("it did not read its job: {error}")))?;
+        written.map_err(|error| failed(format!("it did not accept its job: {error}")))?;
         let text = String::from_utf8_lossy(&output.stdout);
         read(&text).map_err(|source| FioError::Output { cell: cell.to_owned(), source })
     }
@@ -184,7 +184,7 @@ pub(super) fn read(text: &str) -> Result<DriverRun, serde_json::Error> {
     }
     let done = if job.read.total_ios > 0 { &job.read } else { &job.write };
     if done.total_ios == 0 {
-        return Err(serde_json::Error::custom("no operation was done"));
+        return Err(serde_json::Error::custom("it completed no operation"));
     }
     let count = done.total_ios as f64;
     let percentile = |percent: f64| {

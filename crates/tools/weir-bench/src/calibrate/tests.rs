@@ -132,15 +132,15 @@ fn both_programs_run_in_turns_and_are_reported() {
         assert!(cost.fio.unwrap() > 0.0 && cost.ours.unwrap() > 0.0, "{cost:?}");
     }
     let text = report.markdown();
-    assert!(text.contains("### What an operation costs") && text.contains("refill_buffers=1"));
-    assert!(!text.contains("### What both find"), "a null target finds nothing");
+    assert!(text.contains("### CPU time per operation") && text.contains("refill_buffers=1"));
+    assert!(!text.contains("### Results of both programs"), "a null target finds nothing");
     assert!(serde_json::to_string(&report).unwrap().contains("\"cost\""));
-    assert!(!text.contains("What verifying reads costs"), "nothing is verified");
+    assert!(!text.contains("### CPU time of read verification"), "nothing is verified");
     let mut left = 3;
     let ended = run(&options, &mut |_| {
         left -= 1;
         left >= 0
     });
     let ended = ended.unwrap();
-    assert!(!ended.complete && ended.markdown().contains("ended early"));
+    assert!(!ended.complete && ended.markdown().contains("stopped early"));
 }

@@ -35,9 +35,10 @@ fn head(out: &mut String, report: &CalibrationReport) {
     line(
         out,
         format_args!(
-            "Each load with both in turns, {runs} runs of {run} with each, on the same {bytes}, by \
-             one worker, past the page cache. Latencies count from handing an operation over to \
-             taking its answer; both take all answers that are there at once."
+            "Both programs run each load alternately, {runs} runs of {run} each, on the same \
+             {bytes}, with one worker, bypassing the page cache. Latency is the time from the \
+             submission of an operation until the program reads its completion; both programs read \
+             all available completions at once."
         ),
     );
     for (place, driver) in &report.drivers {
@@ -46,9 +47,14 @@ fn head(out: &mut String, report: &CalibrationReport) {
     if let Some(content) = report.cells.iter().find_map(|cell| cell.content) {
         line(out, format_args!("- written: {content}"));
     }
-    line(out, format_args!("- read: neither verifies; what that costs weir on top stands below"));
+    line(
+        out,
+        format_args!(
+            "- reads: neither program verifies; the cost of weir's verification is given below"
+        ),
+    );
     if !report.complete {
-        line(out, format_args!("\n**It was ended early: not every load is here.**"));
+        line(out, format_args!("\n**The calibration was stopped early: some loads are missing.**"));
     }
 }
 
@@ -66,7 +72,7 @@ fn figure(value: Option<f64>) -> String {
 }
 
 fn verdict(holds: Option<bool>, yes: &'static str, no: &'static str) -> &'static str {
-    holds.map_or("cannot be told", |holds| if holds { yes } else { no })
+    holds.map_or("inconclusive", |holds| if holds { yes } else { no })
 }
 
 fn results(out: &mut String, report: &CalibrationReport) {
@@ -75,20 +81,20 @@ fn results(out: &mut String, report: &CalibrationReport) {
     if cells.is_empty() {
         return;
     }
-    line(out, format_args!("\n### What both find\n"));
+    line(out, format_args!("\n### Results of both programs\n"));
     let all = if report.agrees() {
-        "Both find the same"
+        "Both agree"
     } else {
-        "They do not find the same everywhere, or not surely"
+        "They do not agree on every figure, or some comparisons are inconclusive"
     };
     line(
         out,
         format_args!(
-            "{all}. They agree where medians are within 3 %, or where the 95 % interval of their \
-             ratio holds 1; where that spans more than a factor of 1.5, it cannot be told.\n"
+            "{all}. They agree if the medians are within 3 %, or if the 95 % interval of their \
+             ratio contains 1; an interval that spans more than a factor of 1.5 is inconclusive.\n"
         ),
     );
-    line(out, format_args!("| target | load | figure | fio | weir | weir by fio | verdict |"));
+    line(out, format_args!("| target | load | figure | fio | weir | weir / fio | verdict |"));
     line(out, format_args!("| --- | --- | --- | --- | --- | --- | --- |"));
     for cell in cells {
         for found in &cell.results {
@@ -106,16 +112,16 @@ fn results(out: &mut String, report: &CalibrationReport) {
 }
 
 fn costs(out: &mut String, report: &CalibrationReport) {
-    line(out, format_args!("\n### What an operation costs\n"));
+    line(out, format_args!("\n### CPU time per operation\n"));
     line(
         out,
         format_args!(
-            "Processor time per operation, user and system, in microseconds: of fio the thread of \
-             the job alone, of weir the whole process. Wanted on null and file targets: no more \
+            "CPU time per operation, user and system, in microseconds: for fio of the job's thread \
+             only, for weir of the whole process. Requirement on null and file targets: no more \
              than fio's.\n"
         ),
     );
-    line(out, format_args!("| target | load | fio | weir | weir by fio | verdict |"));
+    line(out, format_args!("| target | load | fio | weir | weir / fio | verdict |"));
     line(out, format_args!("| --- | --- | --- | --- | --- | --- |"));
     for cell in &report.cells {
         let Some(cost) = &cell.cost else { continue };
@@ -132,15 +138,15 @@ fn verification(out: &mut String, report: &CalibrationReport) {
     if cells.is_empty() {
         return;
     }
-    line(out, format_args!("\n### What verifying reads costs\n"));
+    line(out, format_args!("\n### CPU time of read verification\n"));
     line(
         out,
         format_args!(
-            "Runs of profiles verify what they read: the stamp of each operation's first block, \
-             and every byte of that block in one of 64. Microseconds of processor time as above.\n"
+            "Runs of profiles verify reads: the stamp of each operation's first block, and every \
+             byte of that block in one of 64 operations. Microseconds of CPU time as above.\n"
         ),
     );
-    line(out, format_args!("| target | load | weir | weir, verifying | verifying by not |"));
+    line(out, format_args!("| target | load | weir | weir, verifying | verifying / not |"));
     line(out, format_args!("| --- | --- | --- | --- | --- |"));
     for (cell, found) in cells {
         let cpu = |runs: &[DriverRun]| {
@@ -154,7 +160,7 @@ fn verification(out: &mut String, report: &CalibrationReport) {
 }
 
 fn jobs(out: &mut String, report: &CalibrationReport) {
-    line(out, format_args!("\n### Jobs as fio got them\n"));
+    line(out, format_args!("\n### fio jobs\n"));
     for cell in &report.cells {
         line(out, format_args!("{}: {}\n", cell.place, cell.name));
         line(out, format_args!("```ini\n{}```\n", cell.job));

@@ -33,7 +33,7 @@ const CONNECTIONS_MAX: usize = 16;
 #[non_exhaustive]
 pub enum AgentError {
     /// Any host could give it orders.
-    #[error("{listen} can be reached from other hosts, and there is no secret: give one")]
+    #[error("{listen} is reachable from other hosts and no secret is set")]
     SecretNeeded {
         /// Requested address.
         listen: SocketAddr,
@@ -144,9 +144,9 @@ impl Agent {
         say: &(dyn Fn(&str) + Sync),
     ) {
         if self.secret.is_none() && !is_here(peer) {
-            return say(&format!("{peer}: sent away: it is another host, and there is no secret"));
+            return say(&format!("{peer}: rejected: it is another host and no secret is set"));
         }
-        match self.session(stream, is_taken, &|| say(&format!("{peer}: may give orders"))) {
+        match self.session(stream, is_taken, &|| say(&format!("{peer}: accepted as coordinator"))) {
             Ok(Some(task)) => {
                 let (number, of, target) = (task.number + 1, task.of, words(&task.target));
                 say(&format!("{peer}: measured {target} as client {number} of {of}"));
@@ -165,7 +165,7 @@ impl Agent {
         let mut link = Link::new(stream)?;
         let accepted = greet_coordinator(&mut link, self.secret.as_ref())?;
         let Some(_taken) = is_taken.try_lock() else {
-            refuse(&mut link, "another coordinator measures with it");
+            refuse(&mut link, "another coordinator uses this agent");
             return Err(Ended::Taken);
         };
         accepted.accept(&mut link)?;
@@ -177,9 +177,9 @@ impl Agent {
 /// Outcome of a connection, for the event text.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error("sent away: {0}")]
+    #[error("rejected: {0}")]
     Greeting(#[from] GreetingError),
-    #[error("sent away: another coordinator measures")]
+    #[error("rejected: another coordinator uses this agent")]
     Taken,
     #[error("ended: {0}")]
     Link(#[from] LinkError),

@@ -51,14 +51,14 @@ impl<'a> Taker<'a> {
         for (state, count) in &piece.runs {
             let count = u64::from(*count);
             if count == 0 || count > self.left.end - self.left.start {
-                return Err("it tells of blocks that are not there");
+                return Err("it reports blocks outside its part of the dataset");
             }
             let until = self.left.start + count;
             self.known.set_states(self.left.start..until, *state);
             self.left.start = until;
         }
         if piece.is_last != self.left.is_empty() {
-            return Err("it does not tell of all blocks");
+            return Err("its report does not cover all blocks");
         }
         Ok(piece.is_last)
     }

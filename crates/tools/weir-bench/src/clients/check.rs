@@ -28,20 +28,23 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
     let dataset = &task.dataset;
     let total_bytes = u64::from(dataset.files).checked_mul(dataset.file_bytes);
     let is = |fine: bool, why| if fine { Ok(()) } else { Err(why) };
-    is(total_bytes.is_some_and(|bytes| bytes > 0), "the dataset has no size that can be")?;
+    is(total_bytes.is_some_and(|bytes| bytes > 0), "the size of the dataset is invalid")?;
     is(dataset.files <= FILES_MAX, "the dataset has too many files")?;
-    is([512, 4096].contains(&task.block_bytes), "blocks are neither sectors nor pages")?;
+    is([512, 4096].contains(&task.block_bytes), "the block size is neither a sector nor a page")?;
     is((1..=CLIENTS_MAX).contains(&task.of), "there are too many clients")?;
-    is(task.number < task.of, "the client's number is none")?;
+    is(task.number < task.of, "the client's number is invalid")?;
     let time_ms = task.warmup_ms.checked_add(task.duration_ms);
-    is(time_ms.is_some_and(|ms| ms <= TIME_MS_MAX), "it takes more than a week")?;
-    is((1..=LIST_MAX).contains(&task.streams.len()), "there are no streams, or too many")?;
+    is(time_ms.is_some_and(|ms| ms <= TIME_MS_MAX), "the run takes more than a week")?;
+    is((1..=LIST_MAX).contains(&task.streams.len()), "the number of streams is 0 or too large")?;
     for stream in &task.streams {
-        is((1..=LIST_MAX).contains(&stream.blocks.len()), "a stream has no sizes, or too many")?;
-        is((0.0..=100.0).contains(&stream.read_pct), "a share of reads is none")?;
+        is(
+            (1..=LIST_MAX).contains(&stream.blocks.len()),
+            "the number of sizes of a stream is 0 or too large",
+        )?;
+        is((0.0..=100.0).contains(&stream.read_pct), "a share of reads is invalid")?;
         let plain = |op: OpKind| matches!(op, OpKind::Read | OpKind::Write | OpKind::Flush);
-        is(!stream.op.is_some_and(plain), "a stream's own operation is a plain one")?;
-        is((1..=WEIGHT_MAX).contains(&stream.share), "a stream's share is none")?;
+        is(!stream.op.is_some_and(plain), "a stream's special operation is a plain read or write")?;
+        is((1..=WEIGHT_MAX).contains(&stream.share), "a stream's share is invalid")?;
         for block in &stream.blocks {
             is(block.weight <= WEIGHT_MAX, "a weight is too large")?;
             let bytes = block.bytes;
@@ -64,17 +67,17 @@ fn check_load(task: &Task) -> Result<(), &'static str> {
     let (workers, slots) = match task.load {
         LoadSpec::Closed { workers, depth } => (workers, u64::from(workers) * u64::from(depth)),
         LoadSpec::Open { workers, rate, in_flight_max, backlog_max, .. } => {
-            is(rate > 0.0 && rate <= RATE_MAX, "the rate is none")?;
-            is(backlog_max <= BACKLOG_MAX, "too many operations may wait")?;
+            is(rate > 0.0 && rate <= RATE_MAX, "the rate is invalid")?;
+            is(backlog_max <= BACKLOG_MAX, "the limit of waiting operations is too large")?;
             (workers, u64::from(in_flight_max) + u64::from(workers))
         }
     };
-    is((1..=WORKERS_MAX).contains(&workers), "there are no workers, or too many")?;
+    is((1..=WORKERS_MAX).contains(&workers), "the number of workers is 0 or too large")?;
     is(slots <= SLOTS_MAX, "too many operations are in flight")?;
     let blocks = task.streams.iter().flat_map(|stream| &stream.blocks);
     let largest = blocks.map(|block| u64::from(block.bytes)).max().unwrap_or(0);
     // COMPARE AND WRITE uses twice the block size in one buffer.
-    is(2 * slots * largest <= BUFFERS_BYTES_MAX, "the buffers would not fit into memory")
+    is(2 * slots * largest <= BUFFERS_BYTES_MAX, "the buffers do not fit into memory")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Reason why the greeting failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetingError {
-    #[error("it is {theirs}; this is {ours}")]
+    #[error("it runs {theirs}, this host runs {ours}")]
     OtherVersion { theirs: String, ours: String },
     #[error("{0}")]
     Secret(&'static str),
@@ -45,7 +45,7 @@ pub(super) fn greet_agent(
         Proven::Yes { proof: text, host } => {
             let wanted = proof(Side::Agent);
             if wanted.is_some_and(|wanted| !wanted.is(text.as_deref().unwrap_or_default())) {
-                return Err(GreetingError::Secret("the agent has another secret"));
+                return Err(GreetingError::Secret("the agent has a different secret"));
             }
             link.trust();
             Ok(host)
@@ -71,7 +71,7 @@ pub(super) fn greet_coordinator(
     let proof = |side| secret.map(|secret| secret.proof(side, &theirs.nonce, &own.nonce));
     let wanted = proof(Side::Coordinator);
     if wanted.is_some_and(|wanted| !wanted.is(text.as_deref().unwrap_or_default())) {
-        let error = GreetingError::Secret("the coordinator has another secret");
+        let error = GreetingError::Secret("the coordinator has a different secret");
         refuse(link, &error.to_string());
         return Err(error);
     }
@@ -118,10 +118,10 @@ fn same_version(theirs: &Hello) -> Result<(), GreetingError> {
 
 fn same_secrets(ours: bool, theirs: bool, who: &str) -> Result<(), GreetingError> {
     let why = match (ours, theirs, who) {
-        (true, false, "agent") => "the agent was started without a secret, and one was given here",
-        (true, false, _) => "the coordinator has no secret, and this agent has one",
-        (false, true, "agent") => "the agent has a secret, and none was given here",
-        (false, true, _) => "the coordinator has a secret, and this agent has none",
+        (true, false, "agent") => "the agent has no secret and the coordinator has one",
+        (true, false, _) => "the coordinator has no secret and this agent has one",
+        (false, true, "agent") => "the agent has a secret and the coordinator has none",
+        (false, true, _) => "the coordinator has a secret and this agent has none",
         _ => return Ok(()),
     };
     Err(GreetingError::Secret(why))

@@ -32,13 +32,13 @@ pub(super) enum LinkError {
     Broken(io::Error),
     #[error("the connection was closed")]
     Closed,
-    #[error("nothing was heard for {} s", .0.as_secs())]
+    #[error("no message arrived for {} s", .0.as_secs())]
     Silent(Duration),
-    #[error("a message of {bytes} bytes came where {max} are allowed")]
+    #[error("a message has {bytes} bytes, the maximum is {max}")]
     TooLong { bytes: u32, max: u32 },
-    #[error("a message makes no sense: {0}")]
+    #[error("malformed message: {0}")]
     Nonsense(serde_json::Error),
-    #[error("another message came than was due")]
+    #[error("unexpected message")]
     Unexpected,
 }
 

@@ -43,9 +43,9 @@ pub(super) enum SessionError {
     Task(&'static str),
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("{address} is not the storage that the coordinator filled: {why}")]
+    #[error("{address} does not hold the data that the coordinator wrote: {why}")]
     OtherStorage { address: String, why: String },
-    #[error("it was called off")]
+    #[error("the run was cancelled")]
     CalledOff,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn open_existing(
         let looked_at: &Path = if matches!(address, Address::File(_)) { path } else { &first };
         looked_at.metadata().map_err(|source| TargetError::Io {
             address: text.to_owned(),
-            what: "look at what the coordinator filled",
+            what: "check the data that the coordinator wrote",
             source,
         })?;
     }
@@ -93,7 +93,7 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
     let (clock, total_bytes) = (Instant::now(), task.dataset.total_bytes());
     let known = task.is_known.then(|| Generations::new(total_bytes, task.block_bytes as usize));
     let known = match known {
-        Some(None) => return Err(SessionError::Task("the dataset is too large to be known")),
+        Some(None) => return Err(SessionError::Task("the dataset is too large to verify")),
         known => known.flatten(),
     };
     let place = Place { number: task.number, of: task.of };
@@ -204,7 +204,7 @@ fn await_start(link: &mut Link, clock: Instant) -> Result<Instant, SessionError>
                 let latest_ns = now_ns(at).saturating_add(AHEAD_MAX.as_nanos() as u64);
                 return match at_ns {
                     at_ns if at_ns <= latest_ns => Ok(clock + Duration::from_nanos(at_ns)),
-                    _ => Err(SessionError::Task("the start is too far ahead")),
+                    _ => Err(SessionError::Task("the start time is too far in the future")),
                 };
             }
             Order::Stop => return Err(SessionError::CalledOff),
@@ -238,7 +238,7 @@ fn look_at(
         let wanted = known.and_then(|known| known.now(offset));
         let block = &lane.buffer(0)[..content.block_bytes()];
         if let Err(mismatch) = content.check_stamp(block, offset, wanted) {
-            let (address, why) = (info.address.clone(), format!("at {offset} is {mismatch}"));
+            let (address, why) = (info.address.clone(), format!("at offset {offset}: {mismatch}"));
             return Err(SessionError::OtherStorage { address, why });
         }
     }

@@ -264,14 +264,14 @@ fn other_storage_of_the_same_name_is_refused() {
     let result = do_run(cells, &here, &clients(&[&right, &wrong], None));
     let words = result.cells[0].failure.as_deref().unwrap_or_default();
     assert!(words.contains(&wrong.address), "{words}");
-    assert!(words.contains("not the storage that the coordinator filled"), "{words}");
+    assert!(words.contains("does not hold the data that the coordinator wrote"), "{words}");
     assert!(result.cells[1].failure.is_none() && result.cells[1].runs.len() == 1);
 }
 
 /// Behaves like an agent until the start order, then disconnects.
 fn vanishes(listener: &TcpListener) {
     let mut link = Link::new(listener.accept().expect("it comes").0).expect("a socket");
-    let accepted = greet_coordinator(&mut link, None).expect("it may give orders");
+    let accepted = greet_coordinator(&mut link, None).expect("accepted as coordinator");
     accepted.accept(&mut link).expect("it listens");
     loop {
         let (order, _) = link.receive::<Order>(Duration::from_secs(30)).expect("an order");
@@ -305,7 +305,7 @@ fn lost_agent_invalidates_only_its_cell() {
     let judged = JudgedRun::of(result);
     assert_eq!(judged.cells()[0].verdict(), "invalid");
     // The other agent was stopped and is free again.
-    assert!(stays.said("called off") || stays.said("closed"), "{:?}", stays.said.lock());
+    assert!(stays.said("was cancelled") || stays.said("closed"), "{:?}", stays.said.lock());
     assert!(Clients::new(vec![stays.address.clone()], "memory", None).check().is_ok());
 }
 

@@ -47,8 +47,8 @@ pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> 
         (true, true) => "of both targets",
     };
     Some(format!(
-        "the cache {of} is not known, and it may hold the data: say it with --old-cache and \
-         --new-cache (a size, or none), or measure with --target-cache"
+        "the size of the cache {of} is unknown, and the cache may hold the data; state it with \
+         --old-cache and --new-cache (a size, or none), or measure with --target-cache"
     ))
 }
 
@@ -62,8 +62,8 @@ fn straddle(old: &RunResult, new: &RunResult) -> Option<String> {
     let larger = old.target.cache_bytes.max(new.target.cache_bytes)?;
     ((a <= 1.0) != (b <= 1.0)).then(|| {
         format!(
-            "the working set is {a:.2} of the cache before and {b:.2} now, so only one of them \
-             was served from memory; measure both with at least {}",
+            "the working set was {a:.2} times the cache before and is {b:.2} times the cache now, \
+             so a cache served only one of the runs; measure both with at least {}",
             words::bytes(larger.saturating_mul(2))
         )
     })
@@ -85,7 +85,7 @@ pub(super) fn cell_refusals(old: Judged<'_>, new: Judged<'_>) -> Vec<String> {
             .push("the workload of the cell differs (sizes, addresses or share of reads)".into());
     }
     if std::mem::discriminant(&a.load) != std::mem::discriminant(&b.load) {
-        reasons.push("one is a closed loop, the other an open one: their latencies differ".into());
+        reasons.push("one is a closed loop, the other an open loop; not comparable".into());
     }
     if a.cache != b.cache {
         reasons.push(format!(
@@ -115,7 +115,7 @@ pub(super) fn listed(old: &RunResult, new: &RunResult) -> Vec<String> {
     differ("kernel", &old.environment.kernel, &new.environment.kernel);
     let (a, b) = (old.environment.core_score, new.environment.core_score);
     if a > 0.0 && (b / a - 1.0).abs() > 0.05 {
-        lines.push(format!("score of one core: {:.2} times that before", b / a));
+        lines.push(format!("score of one core: {:.2} times the old score", b / a));
     }
     let facts = old.target.facts.keys().chain(new.target.facts.keys());
     let mut names: Vec<&String> = facts.collect();
@@ -131,7 +131,11 @@ pub(super) fn listed(old: &RunResult, new: &RunResult) -> Vec<String> {
         }
     }
     if old.target.protection.is_none() || new.target.protection.is_none() {
-        lines.push("protection is not known of both: compare only what survives alike".to_owned());
+        lines.push(
+            "the protection of at least one target is unknown; compare only targets that survive \
+             the same failures"
+                .to_owned(),
+        );
     }
     let features = |result: &RunResult| match result.target.features.as_slice() {
         [] => "none known".to_owned(),

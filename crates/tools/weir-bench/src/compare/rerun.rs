@@ -94,7 +94,7 @@ pub fn rerun(old: &JudgedRun, new: &JudgedRun) -> Rerun {
     let (was, is) = (&old.result().spec_hash, &new.result().spec_hash);
     if was != is {
         let reason = format!(
-            "another spec was run (hash {was} before, {is} now); run the old result's own spec"
+            "the spec differs (hash {was} before, {is} now); run the spec of the old result"
         );
         let answer = Answer::CannotTell;
         return Rerun { answer, reason: Some(reason), cells: Vec::new(), differences };
@@ -102,7 +102,7 @@ pub fn rerun(old: &JudgedRun, new: &JudgedRun) -> Rerun {
     let cells: Vec<RerunCell> = compared.cells.into_iter().map(again).collect();
     let worst = cells.iter().map(|cell| cell.answer).max();
     let missing = compared.unmatched.len() + usize::from(cells.is_empty());
-    let reason = (missing > 0).then(|| "not every cell was measured both times".to_owned());
+    let reason = (missing > 0).then(|| "a cell was not measured in both runs".to_owned());
     let whole = if reason.is_some() { Answer::CannotTell } else { Answer::Reproduced };
     Rerun { answer: worst.unwrap_or(whole).max(whole), reason, cells, differences }
 }
@@ -113,7 +113,7 @@ fn again(cell: super::CellComparison) -> RerunCell {
     let (answer, reason) = match (cell.refused.is_empty(), ratio) {
         (false, _) => (Answer::CannotTell, Some(cell.refused.join("; "))),
         (true, None) => {
-            let reason = "two runs each time are needed: set `runs` to at least 3";
+            let reason = "each result needs at least two runs; set `runs` to at least 3";
             (Answer::CannotTell, Some(reason.to_owned()))
         }
         (true, Some(ratio)) => within(ratio),
@@ -137,7 +137,7 @@ fn within(ratio: RatioInterval) -> (Answer, Option<String>) {
         return (Answer::NotReproduced, None);
     }
     let reason = format!(
-        "the ratio may be anything from {:.3} to {:.3}: do more or longer runs",
+        "the ratio is between {:.3} and {:.3}; do more or longer runs",
         ratio.low, ratio.high
     );
     (Answer::CannotTell, Some(reason))

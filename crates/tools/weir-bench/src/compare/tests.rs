@@ -78,9 +78,9 @@ fn different_protection_or_unknown_cache_forbids_ranking() {
     assert!(unknown.refused.is_empty() && !unknown.differences.is_empty(), "{unknown:?}");
     // A run served from memory was once ranked "2.6 times faster" than a disk.
     for (old, new, which) in [
-        (None, no_cache, "of the old target is not known"),
-        (no_cache, None, "of the new target is not known"),
-        (None, None, "of both targets is not known"),
+        (None, no_cache, "of the old target is unknown"),
+        (no_cache, None, "of the new target is unknown"),
+        (None, None, "of both targets is unknown"),
     ] {
         let found = compared((None, old), (None, new));
         assert!(found.is_refused() && found.refused[0].contains(which), "{found:?}");
@@ -167,7 +167,7 @@ fn bonnie_phases_are_ranked_like_cells() {
 fn cell_without_a_common_figure_states_so() {
     let found = compared(|new| new.cells[0].runs.clear());
     assert!(found.cells[0].figures.is_empty());
-    assert!(found.text().contains("no figure in common"), "{}", found.text());
+    assert!(found.text().contains("no common figure"), "{}", found.text());
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn rerun_of_another_spec_or_with_missing_cells_is_undecided() {
     other.spec_hash = "ff".to_owned();
     let found = rerun(&valid(result(1000, 1000)), &valid(other));
     assert_eq!(found.answer, Answer::CannotTell);
-    assert!(found.reason.unwrap().contains("another spec"));
+    assert!(found.reason.unwrap().contains("the spec differs"));
     let mut unfinished = result(1000, 1000);
     unfinished.cells.clear();
     let found = rerun(&valid(result(1000, 1000)), &valid(unfinished));

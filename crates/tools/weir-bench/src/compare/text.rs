@@ -40,7 +40,7 @@ pub(super) fn rerun(found: &Rerun) -> String {
             row(&mut out, &format!("  {reason}"));
         }
     }
-    list(&mut out, "Not as it was:", &found.differences);
+    list(&mut out, "Differences:", &found.differences);
     out
 }
 

@@ -32,7 +32,7 @@ pub(super) fn unreadable(evidence: &Evidence<'_>) -> Option<String> {
 
 pub(super) fn clock_jumped(evidence: &Evidence<'_>) -> Option<String> {
     let jumped = evidence.all.iter().any(|run| run.clock_jumped);
-    jumped.then(|| "the clock jumped while it was measured".to_owned())
+    jumped.then(|| "the clock jumped during the measurement".to_owned())
 }
 
 pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
@@ -42,7 +42,7 @@ pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
     let explained = if evidence.result.target.is_local() { 0 } else { of_other_runs(evidence) };
     let corrupt = wrong.saturating_sub(explained);
     let examples = verified.map(|found| found.examples.join("; ")).unwrap_or_default();
-    (corrupt > 0).then(|| format!("{corrupt} blocks were not what was written: {examples}"))
+    (corrupt > 0).then(|| format!("{corrupt} blocks differ from the written data: {examples}"))
 }
 
 /// Another run may write to the same target over a network. A local target is locked, so a block of
@@ -51,8 +51,8 @@ pub(super) fn other_run(evidence: &Evidence<'_>) -> Option<String> {
     let blocks = of_other_runs(evidence);
     (blocks > 0 && !evidence.result.target.is_local()).then(|| {
         format!(
-            "{blocks} blocks of another run: it writes to this target at the same time, or the \
-             target lost writes of this run and kept those of an earlier one"
+            "{blocks} blocks of another run: that run writes to this target at the same time, or \
+             the target lost writes of this run and returns data of an earlier run"
         )
     })
 }
@@ -64,7 +64,7 @@ fn of_other_runs(evidence: &Evidence<'_>) -> u64 {
 
 pub(super) fn holes(evidence: &Evidence<'_>) -> Option<String> {
     let holes = all(evidence).map(|run| run.zero_reads_pct).fold(0.0, f64::max);
-    (holes > 0.0).then(|| format!("{holes:.1} % of the reads brought nothing but zeros"))
+    (holes > 0.0).then(|| format!("{holes:.1} % of the reads returned only zeros"))
 }
 
 /// Runs of the cell and of the phases before it: all of them use the same blocks.

@@ -41,7 +41,7 @@ const LIMIT_PCT_MAX: f64 = 100.0;
 
 pub(super) fn late_client(evidence: &Evidence<'_>) -> Option<String> {
     let skew = evidence.all.iter().filter_map(|run| run.start_skew_ms).fold(0.0, f64::max);
-    (skew > SKEW_MS_MAX).then(|| format!("the last client began {skew:.1} ms after the first"))
+    (skew > SKEW_MS_MAX).then(|| format!("the last client started {skew:.1} ms after the first"))
 }
 
 pub(super) fn busy_generator(evidence: &Evidence<'_>) -> Option<String> {
@@ -75,7 +75,7 @@ pub(super) fn late_generator(evidence: &Evidence<'_>) -> Option<String> {
     let all = merged(evidence.all.iter().flat_map(|run| &run.classes));
     let (lag, median) = (lag.percentile_us(99.0)?, all.percentile_us(50.0)?);
     (lag > median * LAG_PCT_MAX / 100.0 && lag > LAG_US_MIN)
-        .then(|| format!("99 % were sent within {lag:.0} us, the median took {median:.0} us"))
+        .then(|| format!("sent {lag:.0} us late (99th percentile); median latency {median:.0} us"))
 }
 
 pub(super) fn in_flight(evidence: &Evidence<'_>) -> Option<String> {
@@ -104,8 +104,8 @@ pub(super) fn overload(evidence: &Evidence<'_>) -> Option<String> {
         let growth = runs.iter().find_map(|run| queue::growth(run, arrival));
         let grew = growth.map_or_else(String::new, |growth| format!(", {growth}"));
         format!(
-            "{reached:.1} % of the rate was reached, {waited} operations waited, {unanswered} were \
-             not answered when the time was over{grew}"
+            "the target reached {reached:.1} % of the rate, {waited} operations waited, \
+             {unanswered} were incomplete at the end{grew}"
         )
     })
 }
@@ -113,7 +113,7 @@ pub(super) fn overload(evidence: &Evidence<'_>) -> Option<String> {
 pub(super) fn nothing_reached(evidence: &Evidence<'_>) -> Option<String> {
     let points = &evidence.cell.points;
     let lowest = points.first().filter(|_| points.iter().all(|point| !point.met))?;
-    Some(format!("no rate was reached within the bounds, not even {:.0}/s", lowest.offered_iops))
+    Some(format!("no tested rate met the bounds; the lowest was {:.0}/s", lowest.offered_iops))
 }
 
 pub(super) fn mix(evidence: &Evidence<'_>) -> Option<String> {
@@ -146,8 +146,7 @@ pub(super) fn cached_dataset(evidence: &Evidence<'_>) -> Option<String> {
 pub(super) fn above_limit(evidence: &Evidence<'_>) -> Option<String> {
     let (limits, summary) = (evidence.result.spec.limits.as_ref()?, &evidence.summary);
     let (name, pct) = limits.share_pct(summary.iops.median, summary.mib_s.median)?;
-    (pct > LIMIT_PCT_MAX)
-        .then(|| format!("{pct:.0} % of what is possible by the stated limit ({name})"))
+    (pct > LIMIT_PCT_MAX).then(|| format!("{pct:.0} % of the stated limit ({name})"))
 }
 
 fn clients(evidence: &Evidence<'_>) -> f64 {

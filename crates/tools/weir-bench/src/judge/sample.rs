@@ -15,7 +15,7 @@ pub(super) const SECONDS_MIN: usize = 3;
 
 pub(super) fn smoke(evidence: &Evidence<'_>) -> Option<String> {
     let is_smoke = evidence.result.spec.scale == Scale::Smoke;
-    is_smoke.then(|| "smoke scale only shows that everything runs".to_owned())
+    is_smoke.then(|| "smoke scale only checks that the profile runs".to_owned())
 }
 
 pub(super) fn few_operations(evidence: &Evidence<'_>) -> Option<String> {
@@ -27,13 +27,13 @@ pub(super) fn few_operations(evidence: &Evidence<'_>) -> Option<String> {
 
 pub(super) fn few_runs(evidence: &Evidence<'_>) -> Option<String> {
     let runs = evidence.summary.runs;
-    let say = if runs == 1 { "one run says" } else { "two runs say" };
-    (runs < RUNS_MIN).then(|| format!("{say} little of how far runs differ"))
+    let say = if runs == 1 { "one run shows" } else { "two runs show" };
+    (runs < RUNS_MIN).then(|| format!("{say} little about how much runs differ"))
 }
 
 pub(super) fn few_seconds(evidence: &Evidence<'_>) -> Option<String> {
     let runs = evidence.cell.runs.iter();
     let shortest = runs.map(|run| whole_intervals(run).count()).min().unwrap_or(0);
     (shortest < SECONDS_MIN)
-        .then(|| format!("{shortest} whole seconds are too few to tell whether it is steady"))
+        .then(|| format!("{shortest} whole seconds are too few to judge if it is steady"))
 }

@@ -35,7 +35,7 @@ pub(super) fn stalls(evidence: &Evidence<'_>) -> Option<String> {
     let found = evidence.summary.stalls;
     (found.share_pct > STALLED_PCT_MAX || found.longest_s >= STALL_S_MAX).then(|| {
         format!(
-            "the target answered nothing {} times, {:.1} s in all, {:.2} s at the longest",
+            "the target completed no operation {} times, {:.1} s in total, {:.2} s at the longest",
             found.count, found.total_s, found.longest_s
         )
     })
@@ -50,7 +50,7 @@ pub(super) fn runs_differ(evidence: &Evidence<'_>) -> Option<String> {
 
 pub(super) fn slope(evidence: &Evidence<'_>) -> Option<String> {
     let rise = rates(evidence).iter().find_map(|seconds| rise_pct(seconds))?;
-    Some(format!("it changed by {rise:+.0} % from its start to its end"))
+    Some(format!("the rate changed by {rise:+.0} % from start to end"))
 }
 
 pub(super) fn dip(evidence: &Evidence<'_>) -> Option<String> {

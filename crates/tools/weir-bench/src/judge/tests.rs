@@ -44,7 +44,7 @@ fn steady_runs_are_valid() {
 
 #[test]
 fn few_runs_or_seconds_and_smoke_scale_are_never_valid() {
-    only(&found(&result_of(vec![steady()])), Finding::UnderSampled, "one run says");
+    only(&found(&result_of(vec![steady()])), Finding::UnderSampled, "one run shows");
     only(&found(&result_of(vec![steady(), steady()])), Finding::UnderSampled, "two runs");
     let short = || fixture::closed_run(1000, 2, 75, 16_000, 16_000);
     let short = result_of(vec![short(), short(), short()]);
@@ -100,7 +100,7 @@ fn stalls_are_counted_and_make_a_run_unsteady() {
             run.cpu_wait_s = cpu_wait_s;
         })
     };
-    only(&stalls(10, 200, 0.0), Finding::Unsteady, "nothing 30 times, 6.0 s in all, 0.20 s");
+    only(&stalls(10, 200, 0.0), Finding::Unsteady, "no operation 30 times, 6.0 s in total, 0.20 s");
     // 200 ms of 10 s are too little, and 100 ms are less than ten times the usual latency.
     assert_eq!(stalls(1, 200, 0.0), []);
     assert_eq!(stalls(50, 100, 0.0), []);
@@ -113,7 +113,7 @@ fn stalls_are_counted_and_make_a_run_unsteady() {
         run
     };
     let found = found(&result_of(vec![long(), long(), long()]));
-    only(&found, Finding::Unsteady, "nothing 3 times, 3.3 s in all, 1.10 s");
+    only(&found, Finding::Unsteady, "no operation 3 times, 3.3 s in total, 1.10 s");
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn offered(answered: u64) -> Vec<(Finding, String)> {
 // the backlog was below 1,024.
 #[test]
 fn answers_after_the_end_do_not_reach_a_rate() {
-    only(&offered(1900), Finding::Overload, "260 were not answered when the time was over");
-    only(&offered(2050), Finding::Overload, "110 were not");
+    only(&offered(1900), Finding::Overload, "260 were incomplete at the end");
+    only(&offered(2050), Finding::Overload, "110 were incomplete");
     assert_eq!(offered(2150), []);
 }
 
@@ -224,7 +224,7 @@ fn search_that_reaches_no_rate_is_overloaded() {
     let mut result = result_of(Vec::new());
     let run = CellRun { offered_iops: Some(1000.0), ..steady() };
     result.cells[0].points = vec![CurvePoint { offered_iops: 1000.0, run, met: false }];
-    only(&found(&result), Finding::Overload, "not even 1000/s");
+    only(&found(&result), Finding::Overload, "the lowest was 1000/s");
 }
 
 // The verdict of a failed row used to omit the bad blocks that verification had found.
@@ -262,9 +262,9 @@ fn rate_above_limit_or_dataset_in_memory_is_cache_resident() {
     let mut result = result_of(vec![steady(), steady(), steady()]);
     let limits = |iops| Limits { disk_iops: Some(iops), network_mbps: None, storage_mib_s: None };
     result.spec.limits = Some(limits(64.0));
-    only(&found(&result), Finding::CacheResident, "1562 % of what is possible");
+    only(&found(&result), Finding::CacheResident, "1562 % of the stated limit");
     result.spec.limits = Some(limits(990.0));
-    only(&found(&result), Finding::CacheResident, "101 % of what is possible");
+    only(&found(&result), Finding::CacheResident, "101 % of the stated limit");
     result.spec.limits = Some(limits(1000.0));
     assert_eq!(found(&result), []);
     let dataset = result.spec.dataset.total_bytes();

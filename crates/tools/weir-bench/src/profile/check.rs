@@ -47,7 +47,7 @@ pub(super) fn check(source: Source<'_>, profile: &Profile) -> Checked {
             return Err(source.contradiction(
                 &test.span(),
                 format!("two tests are called {:?}", test.get_ref().name),
-                "rows of a report are told apart by name: rename one",
+                "a report identifies rows by name; rename one",
             ));
         }
     }
@@ -56,7 +56,7 @@ pub(super) fn check(source: Source<'_>, profile: &Profile) -> Checked {
     profile.sizing.as_ref().map_or(Ok(()), |sizing| check.sizing(sizing))?;
     if profile.matrix.is_none() && profile.test.is_empty() && profile.curve.is_none() {
         let action = "give a [matrix], a test or a [curve]";
-        return Err(source.contradiction(&(0..0), "there is nothing to measure", action));
+        return Err(source.contradiction(&(0..0), "the profile has no rows", action));
     }
     if let Some(clients) = profile.clients.as_ref().filter(|clients| *clients.get_ref() == 0) {
         return Err(check.zero(&clients.span(), "clients"));
@@ -72,7 +72,7 @@ impl Check<'_> {
     }
 
     fn zero(&self, place: &Range<usize>, what: &str) -> ProfileError {
-        self.refuse(place, format!("`{what}` is 0"), "nothing would be done: give at least 1")
+        self.refuse(place, format!("`{what}` is 0"), "a value of 0 does nothing; give at least 1")
     }
 
     fn pct(&self, value: &Spanned<f64>, what: &str) -> Checked {
@@ -102,7 +102,11 @@ impl Check<'_> {
         }
         if bytes > BLOCK_BYTES_MAX {
             let what = format!("a block of {bytes} bytes is larger than 64 MiB");
-            return Err(self.refuse(&size.span(), what, "targets split it: give a smaller one"));
+            return Err(self.refuse(
+                &size.span(),
+                what,
+                "targets split larger operations; give a smaller block",
+            ));
         }
         Ok(())
     }
@@ -138,13 +142,17 @@ impl Check<'_> {
         let (place, content) = (content.span(), content.get_ref());
         if !(1.0..=1000.0).contains(&content.compress) {
             let what = format!("`compress` is {}", content.compress);
-            let action = "it says how many times smaller the data gets: 1 (not at all) to 1000";
+            let action = "give the compression ratio of the data, 1 (incompressible) to 1000";
             return Err(self.refuse(&place, what, action));
         }
         self.share(&place, content.dedupe_pct, "dedupe_pct")?;
         if content.dedupe_pct >= 100.0 {
             let what = "`dedupe_pct` is 100".to_owned();
-            return Err(self.refuse(&place, what, "one unit of all must differ: give less"));
+            return Err(self.refuse(
+                &place,
+                what,
+                "at least one unit must be unique; give less than 100",
+            ));
         }
         let unit = content.unit.0;
         if !unit.is_power_of_two() || !(SECTOR_BYTES..=1 << 20).contains(&unit) {
@@ -162,8 +170,8 @@ impl Check<'_> {
             (false, 0) => Ok(()),
             (false, _) => Err(self.refuse(
                 &place,
-                "a distance between flushes is given, but no flushes are asked for".to_owned(),
-                "write `writes = \"flush\"`, or leave the distance out",
+                "an interval between flushes is given, but `writes` is not \"flush\"".to_owned(),
+                "write `writes = \"flush\"`, or omit the interval",
             )),
             (true, 1) => {
                 let zero = durability.commit_every == Some(Size(0));
@@ -174,7 +182,8 @@ impl Check<'_> {
             }
             (true, _) => Err(self.refuse(
                 &place,
-                "writes are flushed, but it is not said once how often".to_owned(),
+                "writes are flushed, but the interval between flushes is missing or given twice"
+                    .to_owned(),
                 "give either `commit_every = \"4MiB\"` or `every_writes = 32`",
             )),
         }
@@ -202,14 +211,17 @@ impl Check<'_> {
         self.share(&place, mix.data_pct, "data_pct")?;
         let refuse = |what: &str, action: &str| Err(self.refuse(&place, what.to_owned(), action));
         if mix.data_pct <= 0.0 {
-            return refuse("`data_pct` is 0", "without operations on data nothing is measured");
+            return refuse(
+                "`data_pct` is 0",
+                "a run measures only operations on data; give more than 0",
+            );
         }
         let weights = mix.meta.weights();
         if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) {
             return refuse("a weight in `meta` is negative", "give 0 or more");
         }
         if mix.data_pct < 100.0 && weights.iter().sum::<f64>() <= 0.0 {
-            let what = "not all operations are on data, but `meta` does not say what they are";
+            let what = "`data_pct` is below 100, but `meta` names no metadata operations";
             return refuse(what, "add weights: `meta = { getattr = 1 }`");
         }
         Ok(())
@@ -226,7 +238,7 @@ impl Check<'_> {
             (Some(_), Some(_)) => Err(self.refuse(
                 place,
                 "both `read_pct` and `op` are given".to_owned(),
-                "operations of the target's own are a stream or a test of their own",
+                "give each operation other than read and write its own stream or test",
             )),
             (read_pct, _) => read_pct.map_or(Ok(()), |pct| self.pct(pct, "read_pct")),
         }
@@ -237,7 +249,7 @@ impl Check<'_> {
         self.blocks(&place, stream.block.as_ref(), stream.blocks.as_ref())?;
         self.what(&place, stream.read_pct.as_ref(), stream.op.as_ref())?;
         if stream.read_pct.is_none() && stream.op.is_none() {
-            let what = format!("stream {:?} does not say what it does", stream.name);
+            let what = format!("stream {:?} has no operation", stream.name);
             return Err(self.refuse(&place, what, "add `read_pct`, or `op`"));
         }
         if stream.share == 0 { Err(self.zero(&place, "share")) } else { Ok(()) }
@@ -278,11 +290,11 @@ impl Check<'_> {
             return Err(self.refuse(&place, what, "give a rate above 0"));
         }
         if !(1.01..=100.0).contains(&curve.rate.step) {
-            let what = format!("each rate is {} times the one before", curve.rate.step);
+            let what = format!("each rate is {} times the previous rate", curve.rate.step);
             return Err(self.refuse(&place, what, "give a step from 1.01 to 100"));
         }
         if curve.rate.refine > REFINE_MAX {
-            let what = format!("`refine` puts {} rates between two", curve.rate.refine);
+            let what = format!("`refine` adds {} rates between two rates", curve.rate.refine);
             return Err(self.refuse(&place, what, "give at most 1000"));
         }
         self.time(&place, "burst", Some(curve.burst))
@@ -306,7 +318,8 @@ impl Check<'_> {
         match &fill.pattern {
             Some(pattern) if *pattern.get_ref() == Pattern::Random => Err(self.refuse(
                 &pattern.span(),
-                "a random fill leaves holes: some blocks are hit twice, others never".to_owned(),
+                "a random fill leaves holes: it writes some blocks twice and others never"
+                    .to_owned(),
                 "write `seq`",
             )),
             _ => Ok(()),
@@ -338,7 +351,7 @@ impl Check<'_> {
             Some(0) => Err(self.zero(place, "runs")),
             Some(runs) if runs > RUNS_MAX => {
                 let what = format!("`runs` is {runs}");
-                Err(self.refuse(place, what, "each is kept and reported: give at most 10000"))
+                Err(self.refuse(place, what, "the report contains each run; give at most 10000"))
             }
             _ => Ok(()),
         }
@@ -359,7 +372,7 @@ impl Check<'_> {
         let (place, sizing) = (sizing.span(), sizing.get_ref());
         if sizing.bins_iops.len() != sizing.labels.len() {
             let (bins, labels) = (sizing.bins_iops.len(), sizing.labels.len());
-            let what = format!("there are {bins} sizes, but {labels} labels");
+            let what = format!("`bins_iops` has {bins} sizes, but {labels} labels are given");
             return Err(self.refuse(&place, what, "give one label for each of `bins_iops`"));
         }
         if !sizing.bins_iops.is_sorted_by(|low, high| low < high) {

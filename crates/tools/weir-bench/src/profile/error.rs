@@ -56,7 +56,7 @@ pub enum ProfileError {
         known: String,
     },
     /// A mandatory key is missing.
-    #[error("{file}:{line}: `{key}` is missing; nothing is assumed for it")]
+    #[error("{file}:{line}: `{key}` is missing and has no default")]
     Missing {
         /// The file.
         file: String,
@@ -78,7 +78,7 @@ pub enum ProfileError {
         action: String,
     },
     /// The run has no row that fio can run.
-    #[error("fio can do no row of {name}: {why}")]
+    #[error("fio can run no row of {name}: {why}")]
     NothingForFio {
         /// Name of the run.
         name: String,

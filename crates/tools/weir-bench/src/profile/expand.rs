@@ -125,7 +125,7 @@ fn dataset(source: Source<'_>, profile: &Profile, unit: u64) -> Result<DatasetSp
         }
         _ => {
             return refuse(
-                "the dataset is not said in one way".to_owned(),
+                "the dataset needs exactly one of three forms".to_owned(),
                 "give `files` and `file_size`, or `shares`, `files_per_share` and `file_size`, or \
                  `volumes_per_client` and `volume_size`, or `databases` and `db_size`",
             );
@@ -177,7 +177,7 @@ fn precondition(
 ) -> Option<PreconditionSpec> {
     let said = profile.phases.precondition.as_ref()?.get_ref();
     if options.scale_of_file() == Scale::Smoke {
-        assume.push("no preconditioning at smoke scale: figures are not steady".to_owned());
+        assume.push("smoke scale skips preconditioning; figures are not steady".to_owned());
         return None;
     }
     Some(PreconditionSpec {
@@ -198,8 +198,8 @@ fn durability(profile: &Profile, block_max: u32, assume: &mut Vec<String>) -> Du
             let by_bytes = said.commit_every.map(|size| {
                 let writes = size.0.div_ceil(u64::from(block_max)).clamp(1, u64::from(u32::MAX));
                 assume.push(format!(
-                    "a flush after every {writes} writes of a worker: {} bytes in blocks of the \
-                     largest size",
+                    "each worker flushes after {writes} writes: {} bytes in blocks of the largest \
+                     size",
                     size.0
                 ));
                 writes as u32
@@ -216,22 +216,23 @@ fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
         let meta_pct = 100.0 - mix.get_ref().data_pct;
         if meta_pct > 0.0 {
             assume.push(format!(
-                "the {meta_pct} % of metadata operations of the source are left out: compare with \
-                 its data operations"
+                "the source's {meta_pct} % of metadata operations are omitted; compare with its \
+                 data operations"
             ));
         }
     }
     let measure = profile.phases.measure.as_ref().map(toml::Spanned::get_ref);
     if measure.and_then(|measure| measure.headline) == Some(Headline::Mean) {
-        let what = "the source gives means of runs; medians are printed, with lowest and highest";
+        let what = "the source publishes means of runs; this report prints medians with minimum \
+                    and maximum";
         assume.push(what.to_owned());
     }
     if profile.clients.as_ref().is_some_and(|clients| *clients.get_ref() > 1) {
-        assume.push("each client has a part of the dataset of its own".to_owned());
+        assume.push("each client uses a separate part of the dataset".to_owned());
     }
     if !profile.observe.is_empty() {
         let counters = profile.observe.join(", ");
-        assume.push(format!("to be watched on the target at the same time: {counters}"));
+        assume.push(format!("counters to record on the target during the run: {counters}"));
     }
     let chosen = options.variant.as_ref();
     let variant = profile.variant.iter().find(|variant| Some(&variant.name) == chosen);
@@ -257,8 +258,8 @@ fn bonnie(
     }
     let own = test.pattern.is_some() || test.block.is_some() || test.qd.is_some();
     if own || test.read_pct.is_some() || test.mode.is_some() || test.threads.is_some() {
-        let what = "the bonnie engine has a load of its own";
-        return refuse(what, "leave all but `size`, `files` and `runs` out");
+        let what = "the bonnie engine defines its load itself";
+        return refuse(what, "keep only `size`, `files` and `runs`");
     }
     let Some(size) = &test.size else {
         return refuse("a bonnie test needs a size", "add `size = \"3xRAM\"`");
@@ -266,7 +267,7 @@ fn bonnie(
     let text = size.get_ref();
     let size = match text.strip_suffix("xRAM").map(str::parse::<f64>) {
         Some(Ok(times)) if times > 0.0 && times <= 100.0 => BonnieSize::MemoryTimes { times },
-        Some(_) => return refuse("the multiple of the memory is no number", "write 3xRAM"),
+        Some(_) => return refuse("the multiple of the memory is not a number", "write 3xRAM"),
         None => match Size::try_from(text.clone()) {
             Ok(Size(bytes)) if bytes > 0 => BonnieSize::Bytes { bytes },
             Ok(_) => return refuse("the size is 0", "write a multiple of the memory: 3xRAM"),

@@ -36,14 +36,14 @@ pub fn import_icf(file: &str, text: &str, options: &Options) -> Result<Imported,
     let (mut traps, skipped) =
         (std::mem::take(&mut config.traps), std::mem::take(&mut config.skipped));
     let Some(total) = options.size_bytes.or(config.size_bytes).or(options.target_bytes) else {
-        let what = "the disk maximum size is 0, which is all of a disk";
+        let what = "the maximum disk size is 0, which means the whole disk";
         return Err(refuse(file, config.size_line, what, "give --size, or the number of sectors"));
     };
     let mut cells = Vec::new();
     for (name, line) in &config.assigned {
         let Some(spec) = config.specs.get(name) else {
             let what = format!("there is no access specification {name:?}");
-            return Err(refuse(file, *line, what, "assign one of those the file has"));
+            return Err(refuse(file, *line, what, "assign an access specification of this file"));
         };
         find(file, name, spec, &mut traps);
         cells.push(cell(&config, name, spec));
@@ -56,9 +56,10 @@ pub fn import_icf(file: &str, text: &str, options: &Options) -> Result<Imported,
         content: ContentSpec { compress: 1.0, dedupe_pct: 0.0, unit_bytes: 4096, seed: 42 },
         durability: Durability::None,
         assume: vec![
-            "everything is written once before it is measured".to_owned(),
-            "workers share the dataset; outstanding operations are of each worker".to_owned(),
-            "content does not compress; Iometer repeats a pattern unless told otherwise".to_owned(),
+            "all data is written once before the measurement".to_owned(),
+            "workers share the dataset; the number of outstanding operations is per worker"
+                .to_owned(),
+            "content is incompressible; Iometer repeats a pattern by default".to_owned(),
         ],
         traps,
         skipped,
@@ -132,13 +133,10 @@ fn find(file: &str, name: &str, spec: &Spec, traps: &mut Vec<Trap>) {
     let lines = spec.lines.iter().filter(|line| line.share_pct > 0);
     if let Some(line) = lines.clone().find(|line| line.align == 0) {
         traps.push(trap(
-            format!(
-                "{file}:{}: {name:?}: operations begin at multiples of their size",
-                line.number
-            ),
-            "an alignment of 0 lets Iometer begin them at any sector, which storage with larger \
-             blocks does slower",
-            "align them to the size of the request to compare",
+            format!("{file}:{}: {name:?}: operations are aligned to their size", line.number),
+            "with an alignment of 0 Iometer starts operations at any sector, which is slower on \
+             storage with larger blocks",
+            "to compare, align them to the size of the request",
         ));
     }
     let mixes: std::collections::BTreeSet<(u32, u32, u32)> =
@@ -146,9 +144,9 @@ fn find(file: &str, name: &str, spec: &Spec, traps: &mut Vec<Trap>) {
     let sequential = lines.clone().find(|line| line.random_pct < 100);
     if let Some(line) = sequential.filter(|_| mixes.len() > 1) {
         traps.push(trap(
-            format!("{file}:{}: {name:?}: each mix goes on from its own place", line.number),
-            "Iometer goes on from the last operation of any line",
-            "give sequential lines a specification of their own to compare",
+            format!("{file}:{}: {name:?}: each line continues from its own position", line.number),
+            "Iometer continues from the last operation of any line",
+            "to compare, give sequential lines a separate specification",
         ));
     }
 }

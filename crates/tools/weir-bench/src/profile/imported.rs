@@ -76,12 +76,14 @@ pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> 
     let file_bytes = wanted.file_bytes / sizes.unit * sizes.unit;
     if file_bytes < sizes.largest {
         let (have, need) = (wanted.file_bytes, sizes.unit.max(sizes.largest));
-        return Err(format!("{have} bytes hold no block of {need} (the sizes' common multiple)"));
+        return Err(format!(
+            "{have} bytes hold no block of {need} bytes (the common multiple of the sizes)"
+        ));
     }
     if wanted.file_bytes - file_bytes >= sizes.smallest {
         traps.push(trap(
             format!("{file_bytes} bytes of data are used of {}", wanted.file_bytes),
-            "operations of every size are to reach the same data",
+            "operations of every size must cover the same data",
             "make the size a multiple of all sizes of operations",
         ));
     }

@@ -91,7 +91,8 @@ fn scale(spec: &RunSpec, traps: &mut Vec<Trap>) {
     if spec.scale == Scale::Smoke {
         traps.push(trap(
             "smoke scale",
-            "a few seconds on little data show that it works, not how fast it is",
+            "a few seconds on little data check that the profile runs, but do not measure \
+             performance",
             "use --scale standard or --scale seed for figures",
         ));
     }
@@ -130,8 +131,11 @@ fn memory(spec: &RunSpec, machine: &Machine, traps: &mut Vec<Trap>) {
     let Some(BonnieSize::Bytes { bytes }) = spec.bonnie.map(|bonnie| bonnie.size) else { return };
     if bytes < machine.memory_bytes.saturating_mul(3) {
         traps.push(trap(
-            format!("the file test uses {}, less than three times the memory", Human(bytes)),
-            "its input phase reads what its output phase left in memory",
+            format!(
+                "the file test uses {}, which is less than three times the memory",
+                Human(bytes)
+            ),
+            "its input phase reads data that its output phase left in memory",
             "give `size = \"3xRAM\"` and use --scale seed",
         ));
     }
@@ -141,12 +145,12 @@ fn durability(spec: &RunSpec, traps: &mut Vec<Trap>) {
     let Some(rows) = rows(spec, writes) else { return };
     match spec.durability {
         Durability::None => traps.push(trap(
-            format!("{rows}: writes promise nothing"),
-            "they may end in a volatile cache, and that is how fast they will look",
+            format!("{rows}: writes are not durable"),
+            "they can end in a volatile cache, so the result measures the cache",
             "write `durability = { writes = \"fua\" }`, or \"flush\" as the application does it",
         )),
         Durability::Flush { every_writes } if every_writes > 1024 => traps.push(trap(
-            format!("{rows}: a flush only after {every_writes} writes"),
+            format!("{rows}: one flush per {every_writes} writes"),
             "a short run ends with most of its writes in a volatile cache",
             "flush as often as the application does",
         )),
@@ -158,17 +162,17 @@ fn content(spec: &RunSpec, traps: &mut Vec<Trap>) {
     let content = &spec.content;
     if content.compress > 1.05 {
         traps.push(trap(
-            format!("the data gets {} times smaller when compressed", content.compress),
-            "a target that compresses moves less than is counted: bandwidth of disks and links is \
-             overstated",
-            "say so beside the result, and repeat it with `compress = 1.0`",
+            format!("the data is {} times smaller after compression", content.compress),
+            "a target that compresses moves less data than the report counts, which overstates the \
+             bandwidth of disks and links",
+            "report it with the result, and repeat the run with `compress = 1.0`",
         ));
     }
     if content.dedupe_pct > 0.0 {
         traps.push(trap(
             format!("{} % of the data has a duplicate", content.dedupe_pct),
-            "a target that finds duplicates stores less than is counted",
-            "say so beside the result, and repeat it with `dedupe_pct = 0`",
+            "a target that finds duplicates stores less data than the report counts",
+            "report it with the result, and repeat the run with `dedupe_pct = 0`",
         ));
         let small = |cell: &CellSpec| {
             let mut blocks = cell.streams.iter().flat_map(|stream| &stream.blocks);
@@ -177,7 +181,8 @@ fn content(spec: &RunSpec, traps: &mut Vec<Trap>) {
         if let Some(rows) = rows(spec, small) {
             traps.push(trap(
                 format!("{rows}: blocks are smaller than a duplicate of {}", content.unit_bytes),
-                "a write of a part of a unit makes it unlike all others: fewer duplicates are left",
+                "a write of a part of a unit makes the unit unique, so the share of duplicates \
+                 falls",
                 "give `unit` no larger than the smallest block",
             ));
         }
@@ -216,8 +221,8 @@ fn holes(spec: &RunSpec, traps: &mut Vec<Trap>) {
     if let Some(rows) = rows(spec, reads) {
         traps.push(trap(
             format!("{rows}: other rows trim or zero the last quarter of the same data"),
-            "reading what is not there is quicker than reading data",
-            "measure reads in a profile of their own",
+            "reads of unallocated blocks are faster than reads of data",
+            "measure reads in a separate profile",
         ));
     }
 }
@@ -230,7 +235,7 @@ fn sampling(spec: &RunSpec, traps: &mut Vec<Trap>) {
     if let Some(rows) = rows(spec, short) {
         traps.push(trap(
             format!("{rows}: runs of less than {} s", SHORT_MS / 1000),
-            "they end before write caches fill and before cleaning in the background begins",
+            "they end before write caches fill and before background cleaning starts",
             "give `duration` of at least a minute",
         ));
     }
@@ -258,8 +263,8 @@ fn sampling(spec: &RunSpec, traps: &mut Vec<Trap>) {
         };
         if let Some(rows) = rows(spec, too_few) {
             traps.push(trap(
-                format!("{rows}: too few operations for the {word} percentile that is required"),
-                "fewer than ten of them would lie beyond it: it cannot be told, and is not printed",
+                format!("{rows}: too few operations for the required {word} percentile"),
+                "fewer than ten operations would exceed it, so the report does not print it",
                 "run longer or more often",
             ));
         }
@@ -277,16 +282,16 @@ fn queue_depth(spec: &RunSpec, traps: &mut Vec<Trap>) {
             let total = u64::from(workers) * u64::from(depth);
             traps.push(trap(
                 format!("{rows}: queue depth is {depth} per worker, {total} in all"),
-                "\"queue depth\" alone means one to some and the other to others",
-                "give both beside the result",
+                "\"queue depth\" alone is ambiguous",
+                "report both with the result",
             ));
         }
     }
     if let Some(rows) = rows(spec, |cell| cell.clients > 1) {
         let clients = spec.cells.iter().map(|cell| cell.clients).max().unwrap_or(1);
         traps.push(trap(
-            format!("{rows}: meant for {clients} clients, each with this load"),
-            "from one client it is another, smaller load",
+            format!("{rows}: the profile needs {clients} clients, each with this load"),
+            "one client generates a smaller load",
             "start `weir bench agent` on as many machines, or do not compare these rows",
         ));
     }
@@ -298,7 +303,7 @@ fn requirement(spec: &RunSpec, traps: &mut Vec<Trap>) {
     let Some(rows) = rows(spec, closed).filter(|_| bounded) else { return };
     traps.push(trap(
         format!("{rows}: a latency is required, and the loop is closed"),
-        "a closed loop stops asking while the target stalls: its percentiles leave the stall out",
+        "a closed loop stops sending while the target stalls, so its percentiles omit the stall",
         "judge the requirement by rows with `mode = \"open\"`",
     ));
 }
@@ -318,14 +323,14 @@ fn steadiness(spec: &RunSpec, traps: &mut Vec<Trap>) {
     if let Some(rows) = rows(spec, |cell| cell.warmup_ms == 0 && cell.search.is_none()) {
         traps.push(trap(
             format!("{rows}: no warm-up"),
-            "connections, caches and clocks that rise are counted as the storage",
+            "the result includes connection setup, cold caches and rising clock frequencies",
             "give `warmup` of a few seconds",
         ));
     }
     if let Some(rows) = rows(spec, |cell| cell.verify_pct <= 0.0) {
         traps.push(trap(
             format!("{rows}: nothing is verified"),
-            "a target that loses or mixes up blocks may be very fast",
+            "a target that loses or misplaces blocks can be very fast",
             "give `verify = { sample_pct = 1 }`",
         ));
     }
@@ -334,9 +339,9 @@ fn steadiness(spec: &RunSpec, traps: &mut Vec<Trap>) {
     if let Some(rows) = rows(spec, declared) {
         traps.push(trap(
             format!("{rows}: a state of the target's caches is declared"),
-            "only caches on this machine can be dropped from here; those of the target keep what \
-             they hold",
-            "drop them there before each run, or call the result as it is",
+            "the program can drop only the caches of this machine; the target's caches keep their \
+             contents",
+            "drop the target's caches before each run, or report the state that they have",
         ));
     }
 }
@@ -347,9 +352,9 @@ fn followers(spec: &RunSpec, traps: &mut Vec<Trap>) {
     let follow = |cell: &CellSpec| cell.load.workers() > 1 && cell.streams.iter().any(walks);
     if let Some(rows) = rows(spec, follow) {
         traps.push(trap(
-            format!("{rows}: every worker goes over the same data, front to back"),
-            "one of them reads it from the storage, and the others find it in a cache",
-            "give each a part of its own: `offset_increment` of `size` in a job file of fio",
+            format!("{rows}: every worker reads the same data sequentially"),
+            "one worker reads it from the storage, the others from a cache",
+            "give each worker a separate part: `offset_increment` of `size` in a job file of fio",
         ));
     }
 }
@@ -359,8 +364,8 @@ fn generator(spec: &RunSpec, machine: &Machine, traps: &mut Vec<Trap>) {
     let beyond = |cell: &CellSpec| matches!(cell.load, LoadSpec::Open { rate, .. } if rate > most);
     if let Some(rows) = rows(spec, beyond) {
         traps.push(trap(
-            format!("{rows}: a higher rate than {} cores can offer", machine.cores),
-            "the generator would be the limit, not the target",
+            format!("{rows}: the rate is higher than {} cores can generate", machine.cores),
+            "the generator would limit the result, not the target",
             "use more clients or a lower rate",
         ));
     }
@@ -376,8 +381,8 @@ fn generator(spec: &RunSpec, machine: &Machine, traps: &mut Vec<Trap>) {
     if let Some(rows) = rows(spec, few) {
         traps.push(trap(
             format!("{rows}: each worker's part has fewer than 64 sequential blocks"),
-            "it is read over and over, so a small cache makes it look fast, and many short streams \
-             are hardly sequential",
+            "it is read repeatedly, so a small cache makes the target look fast, and many short \
+             streams are hardly sequential",
             "use a larger dataset or fewer workers",
         ));
     }

@@ -32,8 +32,11 @@ fn typed(source: Source<'_>, table: Spanned<DeTable<'_>>) -> Result<Profile, Pro
     if *profile.schema.get_ref() != SCHEMA {
         return Err(source.contradiction(
             &profile.schema.span(),
-            format!("schema {} is not known to this program", profile.schema.get_ref()),
-            format!("it reads schema {SCHEMA}; use the program the profile was written for"),
+            format!("schema {} is not supported", profile.schema.get_ref()),
+            format!(
+                "this program supports schema {SCHEMA}; use the program version that the profile \
+                 was written for"
+            ),
         ));
     }
     Ok(profile)
@@ -90,7 +93,11 @@ fn put<'a>(
             other => {
                 return Err(source.contradiction(
                     &path.span(),
-                    format!("`{}` goes through `{part}`, a {}", path.get_ref(), other.type_str()),
+                    format!(
+                        "`{}` contains `{part}`, which is a {}",
+                        path.get_ref(),
+                        other.type_str()
+                    ),
                     "name a key of a table",
                 ));
             }

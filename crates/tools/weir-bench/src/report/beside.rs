@@ -43,7 +43,7 @@ pub(super) fn beside(run: &JudgedRun) -> Beside {
         let ours = ours(run, &published, row);
         left_out += u32::from(ours.is_empty());
         for ours in ours {
-            let title = format!("{} of {name}, beside ours: {SHAPE}", row.table);
+            let title = format!("{} of {name}, next to this run: {SHAPE}", row.table);
             let line = line(row, &ours);
             match tables.iter_mut().find(|table| table.title == title) {
                 Some(table) => table.rows.push(line),
@@ -59,7 +59,9 @@ pub(super) fn beside(run: &JudgedRun) -> Beside {
     }
     let mut notes = published.notes;
     if left_out > 0 {
-        notes.push(format!("{left_out} published rows are of variants that this run did not do"));
+        notes.push(format!(
+            "{left_out} published rows belong to variants that this run did not measure"
+        ));
     }
     Beside { tables, notes }
 }
@@ -69,13 +71,13 @@ const HEADS: [&str; 13] = [
     "IO size KiB",
     "read %",
     "MiB/s published",
-    "MiB/s ours",
+    "MiB/s measured",
     "ratio",
     "IOPS published",
-    "IOPS ours",
+    "IOPS measured",
     "ratio",
     "mean ms published",
-    "mean ms ours",
+    "mean ms measured",
     "ratio",
     "note",
 ];

@@ -39,7 +39,7 @@ pub(super) fn table(run: &JudgedRun) -> Option<Table> {
     let mut heads = HEADS.to_vec();
     if let Some(published) = &published {
         let (runs, name) = (published.bonnie.len(), &published.name);
-        let beside = format!("{runs} published runs of {name} beside");
+        let beside = format!("next to {runs} published runs of {name}");
         title = format!("{title}, {beside}: other hardware: shape, not rank");
         heads.extend(PUBLISHED_HEADS);
     }

@@ -29,7 +29,7 @@ pub(super) fn decided(assessment: &Assessment) -> String {
     let chosen = format!("Decided by {}.", assessment.chosen);
     match assessment.least_headroom() {
         Some((name, pct)) if assessment.outcome == Outcome::Pass => {
-            format!("{chosen} Least headroom: {} ({name}).", words::signed_pct(pct))
+            format!("{chosen} Lowest headroom: {} ({name}).", words::signed_pct(pct))
         }
         _ => chosen,
     }
@@ -113,7 +113,7 @@ pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
         fact("generator", format!("{}, {} cores, {}", machine.host, machine.cores, machine.cpu)),
         fact("load average", format!("{:.2} when it began", machine.load_average)),
         fact("server on this machine", server_here(result)),
-        fact("target's processor time", target_cpu(result)),
+        fact("target's CPU time", target_cpu(result)),
         fact("verified", coverage::of_reads(result)),
     ]
 }
@@ -137,7 +137,7 @@ pub(super) fn facts(run: &JudgedRun) -> Vec<Section> {
         ("Conditions", conditions(result)),
         ("Warnings", numbered(&result.warnings)),
         ("Assumptions", numbered(&result.spec.assume)),
-        ("How to repeat it", identity(result)),
+        ("How to repeat the run", identity(result)),
     ]
 }
 
@@ -173,7 +173,7 @@ fn server_here(result: &RunResult) -> &'static str {
     if !result.target.address.contains("://") {
         "no server"
     } else if notes::is_local(&result.target.address) {
-        "yes: generator and server compete for its cores"
+        "yes: generator and server compete for the cores"
     } else {
         "no"
     }

@@ -119,7 +119,7 @@ fn published(run: &JudgedRun) -> Result<Markup, ReportError> {
     }
     Ok(html! {
         section id="published" {
-            h2 { "Published rows beside ours" }
+            h2 { "Published rows and this run" }
             ul { @for note in &beside.notes { li { (note) } } }
             @for table in &beside.tables { (of_table(run, table)?) }
         }
@@ -144,7 +144,7 @@ fn shared_verdict(run: &JudgedRun, cells: &[usize]) -> String {
     let spoiled = |index: &&usize| !run.cells()[**index].remarks.is_empty();
     match cells.iter().filter(spoiled).count() {
         0 => "all valid".to_owned(),
-        count => format!("{count} of {} cells are not valid, see the table", cells.len()),
+        count => format!("{count} of {} cells are not valid; see the table", cells.len()),
     }
 }
 

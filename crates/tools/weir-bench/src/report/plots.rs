@@ -26,7 +26,7 @@ pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
         by_second(cell, "Latency, 99th percentile of each second", |second| second.p99_us);
     let latency = Chart { y: latency_axis("latency"), ..latency };
     let waiting = cell.runs.iter().flat_map(|run| &run.intervals).any(|second| second.backlog > 0);
-    let backlog = by_second(cell, "Operations that wait for their turn", |s| s.backlog as f64);
+    let backlog = by_second(cell, "Queued operations", |s| s.backlog as f64);
     let mut charts = vec![
         curve(cell),
         by_second(cell, "Operations per second", |second| second.ops as f64),

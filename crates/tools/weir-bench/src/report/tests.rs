@@ -116,7 +116,7 @@ fn cell_without_runs_states_the_reason() {
     result.complete = false;
     let judged = JudgedRun::with_remarks(result, vec![vec![remark()]]);
     let html = html(&judged).unwrap();
-    assert!(html.contains("the target went away") && html.contains("not finished"));
+    assert!(html.contains("the target went away") && html.contains("run is incomplete"));
     assert!(markdown(&judged).contains("NOT COMPLETE"));
     let csv = cells_csv(&judged).unwrap();
     assert_eq!(csv.lines().count(), 2, "{csv}");
@@ -256,7 +256,7 @@ fn bonnie_table_includes_the_published_rows() {
     assert!(markdown.contains(line), "{markdown}");
     assert!(markdown.contains("| sequential stat (read) | valid | per s |"));
     assert!(markdown.contains("too fast to be timed | - |"));
-    assert!(markdown.contains("shape, not rank") && markdown.contains("wrong way round"));
+    assert!(markdown.contains("shape, not rank") && markdown.contains("source swaps them"));
     let html = html(&run).unwrap();
     assert!(html.contains("note of &lt;ours&gt;") && html.contains("random seeks (read, a tenth"));
     let csv = cells_csv(&run).unwrap();

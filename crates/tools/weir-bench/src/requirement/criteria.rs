@@ -42,7 +42,9 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
     Criterion {
         headroom_pct: None,
         outcome: if reached { Outcome::Pass } else { Outcome::Fail },
-        note: Some(format!("only {offered:.0} per second were offered, so no headroom is known")),
+        note: Some(format!(
+            "only {offered:.0} operations per second were offered, so the headroom is unknown"
+        )),
         ..at_least(name, "iops", need, measured.iops)
     }
 }

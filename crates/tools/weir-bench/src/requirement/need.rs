@@ -12,7 +12,7 @@ use crate::spec::{LatencyBound, LatencyFigure, OpKind, Requirement};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "bad requirement {part:?}: {why}; write bounds such as 216iops, 100MiB/s, p99=20ms or \
-     db_read_mean=20ms, with commas between"
+     db_read_mean=20ms, separated by commas"
 )]
 pub struct NeedError {
     part: String,
@@ -36,7 +36,7 @@ pub fn parse_need(text: &str) -> Result<Requirement, NeedError> {
         } else if let Some(number) = lower.strip_suffix("mib/s") {
             set(&mut need.mib_s, number).map_err(bad)?;
         } else {
-            return Err(bad("it has neither `iops` nor `MiB/s` behind it, and no `=`"));
+            return Err(bad("it has no `iops` or `MiB/s` at the end, and no `=`"));
         }
     }
     Ok(need)
@@ -48,14 +48,14 @@ fn set(bound: &mut Option<f64>, number: &str) -> Result<(), &'static str> {
         return Err("a bound is above 0");
     }
     if bound.replace(number).is_some() {
-        return Err("it is there twice");
+        return Err("it is given twice");
     }
     Ok(())
 }
 
 fn bound(name: &str, time: &str) -> Result<LatencyBound, &'static str> {
     let time: Duration =
-        time.parse::<humantime::Duration>().map_err(|_| "the time is none")?.into();
+        time.parse::<humantime::Duration>().map_err(|_| "the time is invalid")?.into();
     if time.is_zero() {
         return Err("a bound is above 0");
     }
@@ -66,7 +66,7 @@ fn bound(name: &str, time: &str) -> Result<LatencyBound, &'static str> {
         "p95" => LatencyFigure::P95,
         "p99" => LatencyFigure::P99,
         "p999" => LatencyFigure::P999,
-        _ => return Err("the figure is none of mean, p50, p95, p99 and p999"),
+        _ => return Err("the figure is not mean, p50, p95, p99 or p999"),
     };
     let (stream, op) = OpKind::split(rest);
     let stream = (!stream.is_empty()).then(|| stream.to_owned());

@@ -19,7 +19,7 @@ const SEARCH_FROM: f64 = 0.5;
 #[non_exhaustive]
 pub enum ValidationError {
     /// The requirement has no rate to offer.
-    #[error("the requirement names no operations per second; add some, such as 216iops")]
+    #[error("the requirement has no rate; add operations per second, such as 216iops")]
     NoRate,
     /// A bound names a stream that the profile does not have.
     #[error("the profile has no stream {name:?}; it has {known}")]

@@ -24,13 +24,15 @@ impl Runner<'_> {
             // This process cannot read metadata alone.
             CacheState::WarmMetadata => {
                 let dropped = self.drop_caches();
-                dropped.or(Some("metadata cannot be read without data".to_owned()))
+                dropped.or(Some("metadata cannot be read separately from data".to_owned()))
             }
             CacheState::Warm => self.read_all(),
         };
         let Some(why) = missed else { return };
         let (name, state) = (&cell.name, words::cache(cell.cache));
-        let warning = format!("{name}: caches are to be {state} and may not be: {why}");
+        let warning = format!(
+            "{name}: the profile declares the caches as {state}, which may be false: {why}"
+        );
         if !self.result.warnings.contains(&warning) {
             self.result.warnings.push(warning);
         }
@@ -39,7 +41,7 @@ impl Runner<'_> {
     fn drop_caches(&self) -> Option<String> {
         match self.ground.target.drop_caches() {
             Ok(true) => None,
-            Ok(false) => Some("those of this target cannot be dropped from here".to_owned()),
+            Ok(false) => Some("this program cannot drop the target's caches".to_owned()),
             Err(error) => Some(error.to_string()),
         }
     }

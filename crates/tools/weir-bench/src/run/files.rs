@@ -55,7 +55,7 @@ impl Runner<'_> {
                 self.result.bonnie = Some(result).filter(|result| !result.runs.is_empty());
             }
             Err(error) => {
-                let warning = format!("the file test (bonnie) was left out: {error}");
+                let warning = format!("the file test (bonnie) was skipped: {error}");
                 self.result.warnings.push(warning);
                 self.result.bonnie = before;
             }

@@ -106,14 +106,14 @@ fn durability(ground: &Ground<'_>) -> Option<String> {
     let costs_nothing = median(&flush)? <= median(&plain)? * FREE_FLUSH;
     let (plain, durable, flush) = (ms(&plain)?, ms(&durable)?, ms(&flush)?);
     let remark = if costs_nothing {
-        ". A flush costs no more than a write: the target has no volatile cache, or it ignores \
+        ". A flush takes no longer than a write: the target has no volatile cache, or it ignores \
          flushes"
     } else {
         ""
     };
     Some(format!(
-        "write {plain} ms, durable write {durable} ms, flush {flush} ms; the target states that \
-         they are durable, no client can see it{remark}"
+        "write {plain} ms, durable write {durable} ms, flush {flush} ms; durability is the \
+         target's statement, no client can verify it{remark}"
     ))
 }
 
@@ -132,7 +132,7 @@ fn second_reads(ground: &Ground<'_>) -> Option<String> {
     let (first, second) = (read()?, read()?);
     let said = format!("first {} ms, second {} ms", words::ms(first), words::ms(second));
     Some(if first >= READ_US_MIN && first > second * QUICKER {
-        format!("{said}: a cache answers what was read a moment ago")
+        format!("{said}: a cache serves recently read blocks")
     } else {
         said
     })

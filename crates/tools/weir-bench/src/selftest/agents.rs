@@ -24,8 +24,8 @@ const SKEW_MS_MAX: f64 = 1.0;
 const RATE: f64 = 1_000.0;
 
 pub(super) fn items() -> Vec<Item> {
-    let wanted = "the second begins less than 1 ms after the first, and the merged distribution \
-                  has all operations of both";
+    let wanted = "the second starts less than 1 ms after the first, and the merged distribution \
+                  contains all operations of both";
     vec![Item::new("two agents", wanted, two_agents).by_time()]
 }
 

@@ -42,11 +42,11 @@ pub(super) fn items() -> Vec<Item> {
     vec![
         fault("no fault", "every block is right", 0, "", |_, _| Action::Right),
         fault("a bit flipped at rest", "damaged", 1, "damaged", flipped(OpKind::Write)),
-        fault("a bit flipped on its way back", "damaged", 1, "damaged", flipped(OpKind::Read)),
+        fault("a bit flipped in a read", "damaged", 1, "damaged", flipped(OpKind::Read)),
         fault("two blocks swapped", "both, by address", 2, "the block of address", swapped),
-        fault("a stale block", "the older generation", 1, "generation 1 of it", lost(true)),
-        fault("a write that was lost", "zeros", 1, "nothing but zeros", lost(false)),
-        Item::new("data of others", "told from zeros and from our own", |_| guard()),
+        fault("a stale block", "the older generation", 1, "generation 1 of this block", lost(true)),
+        fault("a write that was lost", "zeros", 1, "only zeros", lost(false)),
+        Item::new("data of others", "distinguished from zeros and from own data", |_| guard()),
     ]
 }
 

@@ -23,7 +23,7 @@ const RUNS: u32 = 3;
 
 pub(super) fn items() -> Vec<Item> {
     let mut items: Vec<Item> = Finding::ALL.into_iter().map(provoked).collect();
-    let nothing = "no remark on a target without fault that answers as quickly every time";
+    let nothing = "no remark on a correct target with constant latency";
     let valid = Item::new("verdict: valid", nothing, |_| {
         let spec = CellSpec { duration_ms: 3_200, ..mixed(closed(64)) };
         let found = remarks(&spec, &Shaped::latency(Duration::from_millis(20)))?;
@@ -32,22 +32,23 @@ pub(super) fn items() -> Vec<Item> {
     });
     items.push(valid.by_time());
     for pct in [105, 125] {
-        let wanted = "overload: the need is not met, and no answer after the end counts for it";
-        items.push(Item::new(&format!("{pct} % of what a target does"), wanted, move |_| {
+        let wanted =
+            "overload: the requirement is not met, and completions after the end do not count";
+        items.push(Item::new(&format!("{pct} % of a target's limit"), wanted, move |_| {
             offered_share(f64::from(pct) / 100.0, true)
         }));
     }
     let wanted = "no overload";
-    let below = Item::new("90 % of what a target does", wanted, |_| offered_share(0.9, false));
+    let below = Item::new("90 % of a target's limit", wanted, |_| offered_share(0.9, false));
     items.push(below.by_time());
-    let wanted = "unsteady, with how often and how long it stood still";
-    let frozen = Item::new("a target that stands still a fifth of the time", wanted, |_| {
+    let wanted = "unsteady, with the number and length of the stalls";
+    let frozen = Item::new("a target that stalls for a fifth of the time", wanted, |_| {
         let (period, frozen) = (Duration::from_millis(500), Duration::from_millis(100));
         let target = Shaped::stalls(Duration::from_micros(500), period, frozen);
         let spec = cell(100.0, closed(1), 3_200, 1);
         let found = remarks(&spec, &target)?;
-        let text = found.iter().find(|text| text.contains("the target answered nothing"));
-        let otherwise = || format!("said was {found:?}");
+        let text = found.iter().find(|text| text.contains("the target completed no operation"));
+        let otherwise = || format!("remarks: {found:?}");
         Ok(Seen::of(text.is_some(), text.cloned().unwrap_or_else(otherwise)))
     });
     items.push(frozen.by_time());
@@ -66,12 +67,12 @@ fn offered_share(share: f64, is_too_much: bool) -> Result<Seen, RunError> {
 fn provoked(finding: Finding) -> Item {
     let (target, by_time) = match finding {
         Finding::Invalid => ("a target that fails to read some blocks", false),
-        Finding::Corrupt => ("a target that flips a bit of what it keeps", false),
-        Finding::Holes => ("a target that loses what is written to a part of it", false),
+        Finding::Corrupt => ("a target that flips a stored bit", false),
+        Finding::Holes => ("a target that loses writes to a part of it", false),
         Finding::Overload => ("2,000 operations per second, offered 50,000", false),
         Finding::GeneratorBound => ("a process that is busy on every core", true),
-        Finding::Inconsistent => ("a target that keeps its sender for 50 us per operation", true),
-        Finding::MixOff => ("a target that takes no writes", false),
+        Finding::Inconsistent => ("a target that blocks the sender for 50 us per operation", true),
+        Finding::MixOff => ("a target that rejects writes", false),
         Finding::CacheResident => ("a target whose cache holds the dataset", false),
         Finding::Unsteady => ("a target that becomes slower from run to run", false),
         Finding::UnderSampled => ("a few operations of 20 ms", false),
@@ -129,7 +130,7 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
     let is_said = |text: &&String| text.starts_with(&format!("{}: ", finding.name()));
     let text = found.iter().find(is_said);
     let passed = text.is_some();
-    Ok(Seen::of(passed, text.cloned().unwrap_or_else(|| format!("said was {found:?}"))))
+    Ok(Seen::of(passed, text.cloned().unwrap_or_else(|| format!("remarks: {found:?}"))))
 }
 
 /// Runs `what` while this process computes on every core. It has twice as many threads as cores, so

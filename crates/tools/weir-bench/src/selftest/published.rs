@@ -21,8 +21,8 @@ const IN_FLIGHT_PCT_MIN: f64 = 30.0;
 const MIX_POINTS: f64 = 1.0;
 
 pub(super) fn items() -> Vec<Item> {
-    let wanted =
-        "all of them read, possible by Little's law, and of the mix they say within 1 point";
+    let wanted = "all rows are readable, consistent with Little's law, and within 1 point of their \
+                  stated mix";
     vec![Item::new("147 published rows", wanted, |_| Ok(look()))]
 }
 
@@ -40,7 +40,8 @@ fn look() -> Seen {
     }
     let off = rows.iter().filter_map(|row| Some((row.mix_pct()? - row.read_pct?).abs()));
     let off = off.fold(0.0, f64::max);
-    let text = format!("{count} rows, {fills} of them fills; mixes are off by {off:.2} at most");
+    let text =
+        format!("{count} rows, {fills} of them fills; mixes deviate by at most {off:.2} points");
     Seen::of(count == ROWS, text)
 }
 
@@ -55,7 +56,7 @@ fn fault(row: &Row) -> Option<String> {
     let lowest = ops_s * (latency_ms - LATENCY_STEP_MS / 2.0) / 1000.0;
     let highest = ops_s * (latency_ms + LATENCY_STEP_MS / 2.0) / 1000.0;
     if lowest > possible || highest < possible * IN_FLIGHT_PCT_MIN / 100.0 {
-        return Some(format!("{name}: {lowest:.0} in flight of {possible:.0} that are possible"));
+        return Some(format!("{name}: {lowest:.0} in flight, at most {possible:.0} are possible"));
     }
     if (mix - read).abs() > MIX_POINTS {
         return Some(format!("{name}: {mix:.1} % reads instead of {read:.1} %"));

@@ -45,7 +45,7 @@ pub(super) fn items() -> Vec<Item> {
         .by_time(),
         Item::new(
             "null target, writes",
-            "at least 1,000,000 operations per second of one worker, every block made anew",
+            "at least 1,000,000 operations per second of one worker, new content for every block",
             |scale| null(0.0, scale),
         )
         .by_time(),
@@ -57,8 +57,8 @@ pub(super) fn items() -> Vec<Item> {
         .by_time(),
         Item::new(
             "stall of 1 s in every 5 s",
-            "99th percentile of an open loop at 1,000 per second within 10 % of 950 ms; the report \
-             of a closed loop, which does not see it, says \"service time only\"",
+            "99th percentile of an open loop at 1,000 per second within 10 % of 950 ms; a closed \
+             loop does not see the stall, and its report says \"service time only\"",
             stall,
         )
         .by_time(),
@@ -79,7 +79,7 @@ fn null(read_pct: f64, scale: Scale) -> Result<Seen, RunError> {
     let (rate, cpu_ns) = (summary.iops.median, summary.cpu_us_per_op * 1000.0);
     let wall_ns = 1e9 / rate.max(1.0);
     let found = format!(
-        "{} per second: {wall_ns:.0} ns each, {cpu_ns:.0} ns of processor time",
+        "{} per second: {wall_ns:.0} ns each, {cpu_ns:.0} ns of CPU time",
         words::number(rate)
     );
     Ok(Seen { passed: rate >= NULL_OPS_S_MIN, found, off: 1e9 / rate.max(1.0) })
@@ -131,7 +131,7 @@ fn stall(scale: Scale) -> Result<Seen, RunError> {
     let is_labelled = |run: &JudgedRun| report::markdown(run).contains("service time only");
     let labels_fit = is_labelled(&waited) && !is_labelled(&opened);
     let off = 100.0 * (open_us / STALL_P99_US - 1.0);
-    let label = if labels_fit { "labelled" } else { "not labelled as it should be" };
+    let label = if labels_fit { "labelled" } else { "wrong label" };
     let found = format!(
         "open loop {} ms ({off:+.1} %); closed loop {} ms, {label}",
         words::ms(open_us),

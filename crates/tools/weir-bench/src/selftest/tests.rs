@@ -59,7 +59,7 @@ fn retries_stop_at_success_and_report_the_best() {
     assert!(!report.passed() && report.outcome().starts_with("FAIL: 0 of 1"));
     report.checks[0].not_judged = busy(50.0);
     assert!(!report.passed() && report.outcome().starts_with("NOT PROVEN: 0 of 1"));
-    assert!(report.text().contains("not judged: others used 50 % of the processor time"));
+    assert!(report.text().contains("not judged: others used 50 % of the CPU time"));
 }
 
 #[test]

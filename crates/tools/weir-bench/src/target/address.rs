@@ -76,7 +76,7 @@ impl Address {
             };
         }
         if text.contains("://") {
-            return Err(bad("this kind of address is unknown"));
+            return Err(bad("unknown kind of address"));
         }
         match text.split_once(':') {
             Some(("null", "")) => Ok(Self::Null { bytes: None }),
@@ -88,7 +88,7 @@ impl Address {
             Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
             Some(("file" | "dir", _)) => Err(bad("there is no path")),
             Some((scheme, _)) if !scheme.contains('/') && !Path::new(text).exists() => {
-                Err(bad("this kind of address is unknown"))
+                Err(bad("unknown kind of address"))
             }
             _ if Path::new(text).is_dir() => Ok(Self::Directory(text.into())),
             _ => Ok(Self::File(text.into())),
@@ -99,7 +99,7 @@ impl Address {
         let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) if !host.ends_with(':') && !port.contains(']') => {
-                (host, port.parse().map_err(|_| "the port is no number")?)
+                (host, port.parse().map_err(|_| "the port is not a number")?)
             }
             _ => (host, NBD_PORT),
         };

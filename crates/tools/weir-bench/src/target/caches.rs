@@ -21,7 +21,7 @@ const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
 /// Source of the cache size for a server on this machine.
 pub(crate) const SERVER_HERE: &str =
-    "the server runs on this machine, whose page cache may hold its data";
+    "the server runs on this machine, and the page cache may hold its data";
 
 /// Completes the properties of a target with the user's statements and with caches found on this
 /// machine, which has `memory_bytes`.
@@ -55,7 +55,7 @@ fn in_memory(info: &TargetInfo) -> Option<String> {
         return device_in_memory(path);
     }
     let is_cached = info.driver.contains("page cache");
-    is_cached.then(|| "this machine's page cache: it cannot be read past it".to_owned())
+    is_cached.then(|| "this machine's page cache, which this target cannot bypass".to_owned())
 }
 
 fn server_here(info: &TargetInfo) -> Option<String> {

@@ -60,10 +60,12 @@ impl Iscsi {
             Err(TargetError::Protocol { address, why: why.to_owned() })
         };
         if unit.caching.read_only {
-            return refused("the unit is read-only, and every block is written before it is read");
+            return refused(
+                "the logical unit is read-only, and the run must write every block first",
+            );
         }
         if unit.inquiry.qualifier != 0 || unit.inquiry.kind != 0 {
-            return refused("the logical unit is no disk");
+            return refused("the logical unit is not a disk");
         }
         let info = TargetInfo {
             address: address.clone(),
@@ -216,7 +218,7 @@ impl IscsiLane {
 /// Checks that a completed read returned all its data.
 fn whole(op: &Op, answer: &Answer) -> io::Result<()> {
     if op.kind == OpKind::Read && answer.received_bytes != op.len_bytes {
-        return Err(io::Error::other("the target answers a read with less than it should"));
+        return Err(io::Error::other("the target returned less data than requested"));
     }
     Ok(())
 }
@@ -243,7 +245,8 @@ impl Lane for IscsiLane {
         // Without a volatile cache every write is durable.
         let caching = self.unit.caching;
         if op.durable && !caching.fua && caching.write_cache != Some(false) {
-            let why = "the unit takes no FUA; use flushes for durable writes".to_owned();
+            let why =
+                "the logical unit does not support FUA; use flushes for durable writes".to_owned();
             return Err(TargetError::Protocol { address: self.address.clone(), why });
         }
         self.under_way[slot] = Some(Pending { op: *op, since: Instant::now(), tries: 0 });

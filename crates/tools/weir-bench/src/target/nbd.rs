@@ -106,12 +106,10 @@ impl Nbd {
             Err(TargetError::Protocol { address, why: why.to_owned() })
         };
         if export.flags & EXPORT_READ_ONLY != 0 {
-            return refused(
-                "the export is read-only, and every block is written before it is read",
-            );
+            return refused("the export is read-only, and the run must write every block first");
         }
         if export.flags & EXPORT_FLUSH == 0 {
-            return refused("the export takes no flush, so nothing says what is durable");
+            return refused("the export does not support flush, so durability is unknown");
         }
         let server_process = stream.server_process();
         Ok(Self { address, info, flags: export.flags, server_process })
@@ -271,11 +269,11 @@ fn negotiate(stream: &mut (impl Read + Write), export: &str) -> io::Result<Resul
     stream.read_exact(&mut greeting)?;
     let word = |at: usize| u64::from_be_bytes(greeting[at..at + 8].try_into().expect("8 bytes"));
     if word(0) != MAGIC || word(8) != OPTION_MAGIC {
-        return Ok(Err("this is no NBD server, or one of the old style".to_owned()));
+        return Ok(Err("not an NBD server, or one with oldstyle negotiation".to_owned()));
     }
     let flags = u16::from_be_bytes([greeting[16], greeting[17]]);
     if flags & FLAG_FIXED_NEWSTYLE == 0 {
-        return Ok(Err("the server does not speak fixed newstyle".to_owned()));
+        return Ok(Err("the server does not support fixed newstyle negotiation".to_owned()));
     }
     let ours = u32::from(flags & (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES));
     let mut go = ours.to_be_bytes().to_vec();
@@ -296,7 +294,7 @@ fn negotiate(stream: &mut (impl Read + Write), export: &str) -> io::Result<Resul
         let magic = u64::from_be_bytes(head[..8].try_into().expect("8 bytes"));
         let (kind, len) = (number(12), number(16));
         if magic != REPLY_MAGIC || number(8) != OPT_GO || len > OPTION_BYTES_MAX {
-            return Ok(Err("the server answers something that is no NBD".to_owned()));
+            return Ok(Err("the server's reply is not NBD".to_owned()));
         }
         let mut data = vec![0; len as usize];
         stream.read_exact(&mut data)?;
@@ -314,12 +312,12 @@ fn negotiate(stream: &mut (impl Read + Write), export: &str) -> io::Result<Resul
             error if error & REP_ERROR != 0 => {
                 let text = String::from_utf8_lossy(&data).into_owned();
                 let text = if text.is_empty() { format!("error {error:#x}") } else { text };
-                return Ok(Err(format!("the server refuses export {export:?}: {text}")));
+                return Ok(Err(format!("the server rejects export {export:?}: {text}")));
             }
             other => return Ok(Err(format!("the server answers with reply {other}"))),
         }
     }
-    let found = found.ok_or_else(|| "the server does not say how large the export is".to_owned());
+    let found = found.ok_or_else(|| "the server does not report the size of the export".to_owned());
     Ok(found.map(|export| Export { block_bytes, ..export }))
 }
 
@@ -442,7 +440,7 @@ impl NbdLane {
             let known = usize::try_from(cookie).ok().filter(|slot| *slot < self.under_way.len());
             let op = known.and_then(|slot| Some((slot, self.under_way[slot]?)));
             let Some((slot, op)) = op.filter(|_| magic == SIMPLE_REPLY_MAGIC) else {
-                return Err(self.broken("the server answers a request that nobody made"));
+                return Err(self.broken("the server sent a reply to an unknown request"));
             };
             if error == 0 && op.kind == OpKind::Read {
                 self.payload = Some((slot, 0));
@@ -467,7 +465,9 @@ impl Lane for NbdLane {
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
         assert!(self.under_way[slot].is_none(), "one operation per slot");
         if op.durable && !self.fua {
-            return Err(self.broken("the export takes no FUA; use flushes for durable writes"));
+            return Err(
+                self.broken("the export does not support FUA; use flushes for durable writes")
+            );
         }
         if self.under_way.iter().all(Option::is_none) {
             self.answered = Instant::now();

@@ -119,7 +119,7 @@ impl Exchange {
         }
         let len = header.data_bytes();
         if len > self.negotiated.receive_data_bytes_max as usize {
-            let why = "a data segment is longer than this side declared";
+            let why = "a data segment is longer than the declared MaxRecvDataSegmentLength";
             return Err(InitiatorError::Protocol { why });
         }
         self.input.header = header;

@@ -102,10 +102,10 @@ impl Exchange {
     pub(super) fn take_nop_in(&mut self, header: &Header) -> Taken {
         // This side sends no NOP-Out requests, so no NOP-In can respond to one.
         if header.itt() != NO_TAG {
-            return broken("an answer to a NOP-Out that was not sent");
+            return broken("a NOP-In without a matching NOP-Out");
         }
         if header.word(24) != self.numbers.exp_stat_sn {
-            return broken("a StatSN that is not the next");
+            return broken("an unexpected StatSN");
         }
         let ttt = header.word(20);
         if ttt != NO_TAG {
@@ -123,17 +123,17 @@ impl Exchange {
     /// Asynchronous Message (11.9).
     pub(super) fn take_async(&mut self, header: &Header) -> Taken {
         if header.word(24) != self.numbers.exp_stat_sn {
-            return broken("a StatSN that is not the next");
+            return broken("an unexpected StatSN");
         }
         self.numbers.exp_stat_sn = self.numbers.exp_stat_sn.wrapping_add(1);
         match header.byte(36) {
             REQUESTS_LOGOUT if self.ending == Ending::No => self.ending = Ending::Asked,
             DROPS_CONNECTION | DROPS_SESSION => {
-                return Err(InitiatorError::Ended { why: "it drops the connection" });
+                return Err(InitiatorError::Ended { why: "it closes the connection" });
             }
             // A renegotiation ends the session; the caller may log in again.
             NEGOTIATE => {
-                return Err(InitiatorError::Ended { why: "it wants to negotiate anew" });
+                return Err(InitiatorError::Ended { why: "it requests a new negotiation" });
             }
             // Ignore SCSI events, which the next command reports too, and vendor-specific events.
             _ => {}
@@ -144,26 +144,26 @@ impl Exchange {
     /// Text Response (11.11).
     pub(super) fn take_text(&mut self, header: &Header, data: &[u8]) -> Taken {
         if header.word(24) != self.numbers.exp_stat_sn {
-            return broken("a StatSN that is not the next");
+            return broken("an unexpected StatSN");
         }
         self.numbers.exp_stat_sn = self.numbers.exp_stat_sn.wrapping_add(1);
         let (flags, ttt) = (header.flags(), header.word(20));
         let (is_final, continues) = (flags & 0x80 != 0, flags & 0x40 != 0);
         let Some(text) = self.text.as_mut().filter(|text| !text.is_done) else {
-            return broken("an answer to a text that was not sent");
+            return broken("a Text Response without a request");
         };
         if header.itt() != TEXT_TAG || is_final && (continues || ttt != NO_TAG) {
-            return broken("an answer to a text that makes no sense");
+            return broken("a malformed Text Response");
         }
         if text.gathered.len() + data.len() > DISCOVERY_BYTES_MAX {
-            return broken("a text longer than any list of targets");
+            return broken("a Text Response that is too long for a list of targets");
         }
         text.gathered.extend_from_slice(data);
         text.is_done = is_final;
         if !is_final {
             // Endless empty responses are possible here; the caller's time limit ends them.
             if ttt == NO_TAG {
-                return broken("a text that goes on without a tag");
+                return broken("an incomplete Text Response without a tag");
             }
             self.request(opcode::TEXT, 0x80, TEXT_TAG, ttt, &[]);
         }
@@ -173,14 +173,14 @@ impl Exchange {
     /// Logout Response (11.15).
     pub(super) fn take_logout(&mut self, header: &Header) -> Taken {
         let Ending::Sent { asked } = self.ending else {
-            return broken("an answer to a logout that was not sent");
+            return broken("a Logout Response without a request");
         };
         if header.itt() != LOGOUT_TAG {
-            return broken("an answer to a logout that was not sent");
+            return broken("a Logout Response without a request");
         }
         self.ending = Ending::Over;
         if asked {
-            return Err(InitiatorError::Ended { why: "it asked for a logout" });
+            return Err(InitiatorError::Ended { why: "it requested a logout" });
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ fn residual(header: &Header) -> Result<Residual, InitiatorError> {
         (0x00, _) => Ok(Residual::None),
         (0x04, bytes) => Ok(Residual::Overflow(bytes)),
         (0x02, bytes) => Ok(Residual::Underflow(bytes)),
-        _ => broken("a residual count that is both too much and too little"),
+        _ => broken("a residual count with both overflow and underflow"),
     }
 }
 
@@ -45,7 +45,7 @@ impl Exchange {
     /// Checks the StatSN of a PDU with a status.
     fn take_stat_sn(&mut self, header: &Header) -> Taken {
         if header.word(24) != self.numbers.exp_stat_sn {
-            return broken("a StatSN that is not the next");
+            return broken("an unexpected StatSN");
         }
         self.numbers.exp_stat_sn = self.numbers.exp_stat_sn.wrapping_add(1);
         Ok(())
@@ -57,7 +57,7 @@ impl Exchange {
         let task = self.tasks.get(slot).and_then(Option::as_ref);
         match task.filter(|task| task.itt == itt && task.is_sent && task.answer.is_none()) {
             Some(_) => Ok(slot),
-            None => broken("an answer to a command that is not under way"),
+            None => broken("a response to an unknown command"),
         }
     }
 
@@ -70,22 +70,22 @@ impl Exchange {
         let slot = self.slot_of(header.itt())?;
         self.take_window(header, buffers);
         let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) else {
-            return broken("data of a command that is not under way");
+            return broken("data for an unknown command");
         };
         let Data::In(expected) = task.data else {
-            return broken("data of a command that reads nothing");
+            return broken("data for a command that reads no data");
         };
         if (header.word(36), header.word(40)) != (task.data_sn, task.received_bytes) {
-            return broken("data that is not the next of its command");
+            return broken("data out of sequence");
         }
         let from = task.received_bytes as usize;
         let to = from + header.data_bytes();
         if to > expected as usize {
-            return broken("more data than was expected");
+            return broken("more data than expected");
         }
         let (flags, has_status) = (header.flags(), header.flags() & 0x01 != 0);
         if has_status && flags & 0x80 == 0 {
-            return broken("a status before the last data");
+            return broken("a status before the final data");
         }
         task.data_sn = task.data_sn.wrapping_add(1);
         Ok((slot, from..to))
@@ -133,11 +133,11 @@ impl Exchange {
                 let reason = header.byte(2);
                 return Err(InitiatorError::Rejected { reason, opcode: rejected });
             }
-            _ => return broken("a PDU that nobody asked for"),
+            _ => return broken("an unexpected PDU"),
         }
         self.settle();
         if self.output.own_bytes() > OUTPUT_BYTES_MAX {
-            return broken("it asks for much and takes no answers");
+            return broken("it sends requests and does not read the responses");
         }
         Ok(())
     }
@@ -170,20 +170,20 @@ impl Exchange {
             (header.word(20), header.word(36), header.word(40), header.word(44));
         let negotiated = self.negotiated;
         let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) else {
-            return broken("an R2T of a command that is not under way");
+            return broken("an R2T for an unknown command");
         };
         let Data::Out(expected) = task.data else {
-            return broken("an R2T of a command that writes nothing");
+            return broken("an R2T for a command that writes no data");
         };
         if !data.is_empty() || ttt == NO_TAG || (sn, offset) != (task.data_sn, task.covered_bytes) {
-            return broken("an R2T that is not the next of its command");
+            return broken("an R2T out of sequence");
         }
         let end = offset.checked_add(len).filter(|end| *end <= expected);
         let Some(end) = end.filter(|_| (1..=negotiated.max_burst_bytes).contains(&len)) else {
-            return broken("an R2T for more than there is, or was agreed on");
+            return broken("an R2T beyond the command's data or the negotiated MaxBurstLength");
         };
         if task.r2ts_open >= negotiated.outstanding_r2t_max {
-            return broken("more R2Ts of one command than were agreed on");
+            return broken("more R2Ts for one command than negotiated");
         }
         task.r2ts_open += 1;
         task.data_sn = task.data_sn.wrapping_add(1);

@@ -84,7 +84,7 @@ impl Security {
         let Some(chap) = &self.chap else {
             return match value("AuthMethod") {
                 None | Some(NONE) if !has_chap => Ok(Proof::Nothing),
-                _ => refused("the target asks for a proof: name the file of a secret"),
+                _ => refused("the target requires CHAP; name the file of a secret"),
             };
         };
         match (&self.state, value("AuthMethod")) {
@@ -97,7 +97,7 @@ impl Security {
                 self.state = State::Done;
                 Ok(Proof::Nothing)
             }
-            (State::Offered, _) => refused("the target has no method that proves who it is"),
+            (State::Offered, _) => refused("the target offers no method for mutual CHAP"),
             (State::Algorithms, None) => {
                 let challenge = respond(chap, &value, out)?;
                 self.state = challenge.map_or(State::Done, State::Challenged);
@@ -112,7 +112,7 @@ impl Security {
                 Ok(Proof::Nothing)
             }
             (State::Done, None) if !has_chap => Ok(Proof::Nothing),
-            _ => refused("CHAP out of turn"),
+            _ => refused("CHAP out of sequence"),
         }
     }
 }
@@ -126,12 +126,12 @@ fn respond<'a>(
     let algorithm = match value("CHAP_A") {
         Some("5") => Algorithm::Md5,
         Some("7") => Algorithm::Sha256,
-        _ => return refused("the target chooses an algorithm that was not offered"),
+        _ => return refused("the target selected an algorithm that was not offered"),
     };
     let identifier = value("CHAP_I").and_then(|text| number(text, 0..=255));
     let theirs = value("CHAP_C").and_then(binary);
     let (Some(identifier), Some(theirs)) = (identifier, theirs) else {
-        return refused("a malformed challenge of the target");
+        return refused("a malformed challenge from the target");
     };
     let secret = &chap.initiator.secret;
     let response = algorithm.response(identifier as u8, secret, &theirs);
@@ -158,6 +158,6 @@ fn prove<'a>(
     if challenge.is_met(secret, &response) && right_name {
         Ok(())
     } else {
-        refused("the target does not prove that it has its secret")
+        refused("the target failed mutual CHAP: its response is wrong")
     }
 }

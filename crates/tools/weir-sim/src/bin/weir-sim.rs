@@ -84,7 +84,7 @@ impl Tally {
         for ((layout, trouble), (scenarios, recoveries)) in &self.kinds {
             eprintln!("{layout:10} {trouble:18} {scenarios:9} {recoveries:10}");
         }
-        eprintln!("\nscenarios that met ...");
+        eprintln!("\nscenarios that reached ...");
         for met in CoveragePoint::ALL {
             eprintln!("{:18} {:9}", format!("{met:?}"), self.coverage.count(met));
         }
@@ -183,7 +183,7 @@ fn is_flat(samples: &[Sample]) -> bool {
     let leaks = growth > MEMORY_GROWTH_MAX && goes_on;
     if leaks {
         eprintln!(
-            "LEAK: resident memory may grow {MEMORY_GROWTH_MAX} times, and \
+            "LEAK: resident memory must not grow more than {MEMORY_GROWTH_MAX} times, and \
              {MEMORY_HALF_GROWTH_MAX} times over the second half"
         );
     }
@@ -220,7 +220,7 @@ fn only(seed: u64) -> ExitCode {
             Ok(Report { recoveries, steps, coverage }) => {
                 let met = CoveragePoint::ALL.into_iter().filter(|met| coverage.count(*met) > 0);
                 let met: Vec<CoveragePoint> = met.collect();
-                eprintln!("{recoveries} recoveries of {steps} steps; met {met:?}");
+                eprintln!("{recoveries} recoveries of {steps} steps; reached {met:?}");
             }
             Err(violation) => {
                 weir_sim::said().iter().for_each(|line| eprintln!("{line}"));

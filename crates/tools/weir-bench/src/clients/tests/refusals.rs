@@ -49,14 +49,14 @@ fn coordinator_needs_the_secret() {
     let agent = Running::new(Some(right.clone()), Memory::new(1 << 20));
     let check = |secret: Option<&Secret>| clients(&[&agent], secret).check();
     assert!(check(Some(&right)).is_ok());
-    let refused = check(Some(&wrong)).expect_err("another secret");
+    let refused = check(Some(&wrong)).expect_err("a different secret");
     assert!(matches!(refused, ClientError::Refused { .. }), "{refused}");
     let without = check(None).expect_err("no secret");
     assert!(matches!(without, ClientError::Secret { .. }), "{without}");
     let open = Running::new(None, Memory::new(1 << 20));
     let other = clients(&[&open], Some(&right)).check().expect_err("it has none");
     assert!(matches!(other, ClientError::Secret { .. }), "{other}");
-    assert!(agent.said("another secret") && agent.said("no secret"));
+    assert!(agent.said("a different secret") && agent.said("no secret"));
     let texts = format!("{refused} {without} {other} {right:?} {:?}", agent.said.lock());
     assert!(!texts.contains("right secret of"), "{texts}");
     let everywhere: SocketAddr = "0.0.0.0:0".parse().expect("an address");
@@ -97,7 +97,7 @@ fn malformed_input_ends_only_its_connection() {
         let is_open = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
         assert!(!is_open, "{number} was not hung up on");
     }
-    assert!(agent.said("too many"), "{:?}", agent.said.lock());
+    assert!(agent.said("too large"), "{:?}", agent.said.lock());
     assert!(clients(&[&agent], None).check().is_ok(), "it still serves");
 }
 

@@ -101,7 +101,7 @@ impl Plan<'_> {
             (Some(search), None) => {
                 return Err(self.source.contradiction(
                     &search.span(),
-                    "the search looks for what is required, but nothing is",
+                    "the search needs a requirement, but the profile has none",
                     "add [require]",
                 ));
             }
@@ -127,7 +127,7 @@ impl Plan<'_> {
         let refuse =
             |what: &str, action: &str| Err(self.source.contradiction(&place, what, action));
         if test.size.is_some() || test.files.is_some() {
-            let what = "`size` and `files` are of the bonnie engine";
+            let what = "only the bonnie engine uses `size` and `files`";
             return refuse(what, "leave them out, or add `engine = \"bonnie\"`");
         }
         // A test with `op` has no share of reads and needs no `read_pct`.
@@ -145,7 +145,7 @@ impl Plan<'_> {
             }
             (None, None) if test.block.is_none() && test.blocks.is_none() => {
                 if self.profile.stream.is_empty() {
-                    let what = format!("test {:?} does not say what it does", test.name);
+                    let what = format!("test {:?} has no operation", test.name);
                     return refuse(&what, "add `pattern`, `block` and `read_pct`, or streams");
                 }
                 let stream = |stream: &Spanned<super::super::format::Stream>| {
@@ -161,7 +161,7 @@ impl Plan<'_> {
                 self.profile.stream.iter().map(stream).collect()
             }
             _ => refuse(
-                "`pattern`, `block` and `read_pct` (or `op`) belong together, and one is missing",
+                "one of `pattern`, `block` and `read_pct` (or `op`) is missing",
                 "give all three, or none to use the streams of the profile",
             ),
         }
@@ -252,7 +252,7 @@ impl Plan<'_> {
         match (dataset.access, theta, hot_ops_pct, hot_data_pct) {
             (Where::Uniform, None, None, None) => Ok(Access::Random),
             (Where::Uniform, ..) => {
-                refuse("uniform access has no hot part", "write `access = \"hotspot\"` or \"zipf\"")
+                refuse("uniform access has no hot data", "write `access = \"hotspot\"` or \"zipf\"")
             }
             (Where::Zipf, Some(theta), None, None) if *theta > 0.0 && *theta < 5.0 => {
                 Ok(Access::Zipf { theta: *theta })

@@ -25,7 +25,7 @@ pub(super) fn of_profile(
         Mode::Open => {
             if load.window.is_some() || load.qd.is_some() {
                 return refuse(
-                    "an open loop has no queue depth: operations start at their time",
+                    "an open loop has no queue depth: operations start at scheduled times",
                     "leave `window` and `qd` out, or write `mode = \"closed\"`",
                 );
             }
@@ -43,20 +43,21 @@ pub(super) fn of_profile(
         Mode::Closed => {
             if load.rate.is_some() || load.arrival.is_some() {
                 return refuse(
-                    "a rate is given, but a closed loop offers as much as the target takes",
+                    "a rate is given, but a closed loop sends as fast as the target completes \
+                     operations",
                     "write `mode = \"open\"`, or leave `rate` and `arrival` out",
                 );
             }
             if load.in_flight_max.is_some() || load.backlog_max.is_some() {
                 return refuse(
-                    "`in_flight_max` and `backlog_max` are of an open loop",
+                    "only an open loop uses `in_flight_max` and `backlog_max`",
                     "give `window` or `qd`, or write `mode = \"open\"`",
                 );
             }
             match (load.window, load.qd) {
                 (Some(_), Some(_)) => refuse(
                     "both `window` (per worker) and `qd` (of all workers) are given",
-                    "keep the one the source means",
+                    "keep the one that the source uses",
                 ),
                 (Some(depth), None) => {
                     let workers = load.workers.unwrap_or(1);
@@ -84,7 +85,7 @@ pub(super) fn of_test(
     if test.mode.unwrap_or(inherited) == Mode::Open {
         if test.qd.is_some() || test.threads.is_some() {
             return refuse(
-                "an open loop has no queue depth: operations start at their time",
+                "an open loop has no queue depth: operations start at scheduled times",
                 "leave `qd` and `threads` out, or write `mode = \"closed\"`",
             );
         }
@@ -110,13 +111,13 @@ pub(super) fn of_test(
     }
     if own_rate {
         return refuse(
-            "a rate is given, but a closed loop offers as much as the target takes",
+            "a rate is given, but a closed loop sends as fast as the target completes operations",
             "write `mode = \"open\"`, or leave the rate out",
         );
     }
     if test.search.is_some() {
         return refuse(
-            "a search changes the rate, a closed loop has none",
+            "a search varies the rate, but a closed loop has no rate",
             "write `mode = \"open\"`",
         );
     }
@@ -144,7 +145,7 @@ fn rows(
             depths.iter().map(row).collect()
         }
         (None, Some(_)) if test.workers.is_some() => {
-            refuse("`threads` says how many workers there are", "leave `workers` out")
+            refuse("`threads` is already the number of workers", "leave `workers` out")
         }
         (None, Some(threads)) => {
             let row = |count: &Spanned<u32>| {
@@ -174,12 +175,12 @@ fn closed(
     total: u64,
 ) -> Result<LoadSpec, ProfileError> {
     if workers == 0 || total == 0 {
-        let action = "nothing would be done: give at least 1";
+        let action = "a value of 0 does nothing; give at least 1";
         return Err(source.contradiction(place, "workers or queue depth are 0", action));
     }
     if !total.is_multiple_of(u64::from(workers)) {
-        let what = format!("{total} in flight cannot be shared evenly by {workers} workers");
-        let action = "make `qd` a multiple of `workers`: an uneven load is another one";
+        let what = format!("{total} operations in flight are not a multiple of {workers} workers");
+        let action = "make `qd` a multiple of `workers`";
         return Err(source.contradiction(place, what, action));
     }
     bounded(source, place, total, "operations in flight")?;
@@ -195,8 +196,8 @@ fn bounded(
     if count <= IN_FLIGHT_MAX {
         return Ok(());
     }
-    let what = format!("{count} {what} are more than {IN_FLIGHT_MAX}");
-    Err(source.contradiction(place, what, "a client cannot hold so many: use several clients"))
+    let what = format!("{count} {what} exceed the maximum of {IN_FLIGHT_MAX}");
+    Err(source.contradiction(place, what, "use several clients"))
 }
 
 /// Limit of operations in flight of one client; each holds a buffer.

@@ -49,7 +49,7 @@ fn name(scale: Scale) -> &'static str {
 fn meaning(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => {
-            "one run of 5 s per row, at most 256 MiB of data: shows that it works, no more"
+            "one run of 5 s per row, at most 256 MiB of data; only checks that the profile runs"
         }
         Scale::Standard => "runs of 60 s per row, at most 8 GiB of data",
         Scale::Seed => "as the profile says",
@@ -103,7 +103,7 @@ pub(in crate::profile) fn dataset(
     let scaled =
         DatasetSpec { files: files as u32, file_bytes: file_bytes.min(published.file_bytes) };
     assume.push(format!(
-        "{} bytes of data instead of {}: caches hold a larger share of it",
+        "{} bytes of data instead of {}; caches hold a larger share of the data",
         scaled.total_bytes(),
         published.total_bytes()
     ));

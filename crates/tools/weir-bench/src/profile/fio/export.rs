@@ -110,7 +110,7 @@ impl<'a> Kind<'a> {
         };
         match cell.streams.as_slice() {
             [one] if one.op.is_none_or(|op| op == OpKind::Trim) => Ok(Self::Same(one)),
-            [_] => Err("operations of the target's own, which fio has not"),
+            [_] => Err("operations that fio does not support"),
             [reads, writes] if pure(reads, 100.0) && pure(writes, 0.0) => {
                 // fio uses one access pattern for both directions; only the random share may
                 // differ.
@@ -125,7 +125,7 @@ impl<'a> Kind<'a> {
                 if alike {
                     Ok(Self::Both { reads, writes })
                 } else {
-                    Err("reads and writes of another order")
+                    Err("reads and writes with different patterns")
                 }
             }
             _ => Err("several streams that share one load"),
@@ -197,7 +197,7 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
 fn differences(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) {
     let mut say = |what: &str| push(text, format_args!("# {what}"));
     if matches!(cell.load, LoadSpec::Open { .. }) {
-        say("a rate: fio leaves the time that operations waited for the target out of latencies");
+        say("a rate: fio's latencies exclude the time that operations waited for the target");
     }
     if kind.is_trim() {
         say("fio trims all of it, weir only the last quarter");
@@ -205,11 +205,11 @@ fn differences(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) {
     if let Kind::Same(stream) = kind {
         let is_mixed = stream.read_pct > 0.0 && stream.read_pct < 100.0;
         if is_mixed && !stream.access.is_random() {
-            say("fio has a place for reads and one for writes, weir one for both");
+            say("fio keeps separate positions for reads and writes, weir one for both");
         }
         let keeps_size = !matches!(stream.access, Access::Walk { .. });
         if keeps_size && stream.blocks.len() > 1 {
-            say("fio begins operations at multiples of the smallest size, weir of their own");
+            say("fio aligns operations to the smallest size, weir to their own size");
         }
     }
 }
@@ -260,7 +260,7 @@ fn direction(text: &mut String, kind: &Kind<'_>, by_rates: bool) -> Result<(), &
         // The two rates give the share of reads more exactly than `rwmixread` can.
         if !by_rates {
             if (pct - pct.round()).abs() > 1e-9 {
-                return Err("a share of reads that is no whole percent");
+                return Err("a share of reads that is not a whole percentage");
             }
             push(text, format_args!("rwmixread={}", pct.round()));
         }
@@ -274,7 +274,7 @@ fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'sta
     let LoadSpec::Open { workers, rate, arrival, .. } = cell.load else { return Ok(()) };
     let several = kind.streams().iter().any(|stream| stream.blocks.len() > 1);
     if several && arrival == Arrival::Constant {
-        return Err("a rate with several sizes, of which fio makes bytes per second");
+        return Err("a rate with several sizes, which fio converts to bytes per second");
     }
     let each = rate / f64::from(workers.max(1));
     let pct = kind.read_pct();
@@ -286,7 +286,7 @@ fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'sta
         *whole > 0 && u32::try_from(*whole).is_ok() && (part - *whole as f64).abs() < 1e-3 * part
     };
     if !parts.iter().zip(&whole).all(is_exact) {
-        return Err("a rate that is no whole number for each worker and direction");
+        return Err("a rate that is not a whole number for each worker and direction");
     }
     let words: Vec<String> = whole.iter().map(u64::to_string).collect();
     push(text, format_args!("rate_iops={}", words.join(",")));

@@ -21,7 +21,7 @@ use super::values::Amount;
 pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported, ProfileError> {
     let mut read = parse::read(file, text)?;
     let Some(first) = read.jobs.first() else {
-        return Err(refuse(file, 1, "there is no job", "add a section such as `[job]`"));
+        return Err(refuse(file, 1, "the file has no job", "add a section such as `[job]`"));
     };
     for job in &read.jobs {
         let alone = job.flag("stonewall", false)?;
@@ -52,9 +52,9 @@ pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported,
         durability: common(&read.jobs, &rows)?,
         cells: rows.into_iter().map(|row| row.cell).collect(),
         assume: vec![
-            "everything is written once before it is measured; fio leaves out what it need not"
+            "all data is written once before the measurement; fio fills only the data that it needs"
                 .into(),
-            "random addresses may repeat (norandommap)".into(),
+            "random addresses can repeat (norandommap)".into(),
         ],
         traps: {
             read.traps.append(&mut traps);
@@ -140,7 +140,7 @@ fn worker_bytes(job: &Job, region: &Region, options: &Options) -> Result<u64, Pr
     };
     let loops = job.number("loops", 1)?.unwrap_or(1);
     bytes.checked_mul(u64::from(loops)).filter(|bytes| *bytes > 0).ok_or_else(|| {
-        let what = format!("{loops} loops of {bytes} bytes are no number of bytes");
+        let what = format!("{loops} loops of {bytes} bytes exceed the largest number of bytes");
         job.refuse("io_size", what, "give a smaller number, or `runtime` and `time_based`")
     })
 }
@@ -151,16 +151,16 @@ fn common(jobs: &[Job], rows: &[Row]) -> Result<Durability, ProfileError> {
     for (job, row) in jobs.iter().zip(rows) {
         let total = row.region.dataset.total_bytes();
         let other = if total != rows[0].region.dataset.total_bytes() {
-            Some(("size", "other data"))
+            Some(("size", "different data"))
         } else if content(job)? != content(&jobs[0])? {
-            Some(("buffer_compress_percentage", "other content"))
+            Some(("buffer_compress_percentage", "different content"))
         } else if row.writes && durability.is_some_and(|first| first != row.durability) {
-            Some(("fsync", "other syncs"))
+            Some(("fsync", "different syncs"))
         } else {
             None
         };
         if let Some((_, what)) = other {
-            let what = format!("job {:?} has {what} than those before", job.name);
+            let what = format!("job {:?} has {what} than the jobs before it", job.name);
             return Err(job.place.refuse(what, "put it into a file of its own"));
         }
         if row.writes {
@@ -202,14 +202,14 @@ fn durability(job: &Job) -> Result<Durability, ProfileError> {
     let every = |word: &str| Ok::<_, ProfileError>(job.number(word, 0)?.filter(|it| *it > 0));
     let every_writes = match (every("fsync")?, every("fdatasync")?) {
         (Some(one), Some(other)) if one != other => {
-            let what = "`fsync` and `fdatasync` flush after other numbers of writes";
+            let what = "`fsync` and `fdatasync` flush after different numbers of writes";
             return Err(job.refuse("fdatasync", what, "keep one of them"));
         }
         (one, other) => one.or(other),
     };
     match (fua, every_writes) {
         (true, Some(_)) => {
-            let what = "writes are durable by `sync`, and flushed as well";
+            let what = "`sync` already makes writes durable, and the job also flushes";
             Err(job.refuse("sync", what, "keep one of them"))
         }
         (true, None) => Ok(Durability::Fua),
@@ -223,7 +223,7 @@ fn verifies(job: &Job) -> Result<bool, ProfileError> {
     let Some(value) = job.value("verify") else { return Ok(false) };
     match value.text.as_str() {
         "0" | "none" => Ok(false),
-        "null" => Err(value.bad("verify", "leave it out: it compares nothing")),
+        "null" => Err(value.bad("verify", "omit it: it compares nothing")),
         _ => job.flag("do_verify", true),
     }
 }
@@ -242,30 +242,30 @@ fn find(
     if !job.flag("direct", !job.flag("buffered", true)?)? {
         found(
             "no `direct=1`".to_owned(),
-            "fio would measure the page cache of this machine; we go around it",
-            "do not compare with figures of the job as it is",
+            "fio would measure the page cache of this machine; weir bypasses it",
+            "do not compare with fio's figures of this job",
         );
     }
     if load::is_too_deep(job) {
         found(
             format!("`iodepth` with the engine {}", load::engine(job)),
-            "it has one operation in flight whatever is asked for, and so have we",
-            "use `ioengine=io_uring` for the depth that is written",
+            "fio then keeps one operation in flight at any `iodepth`, and weir does the same",
+            "use `ioengine=io_uring` for the given depth",
         );
     }
     for word in ["loops", "io_size"] {
         if let Some(value) = job.value(word).filter(|_| is_timed) {
-            skipped.push(value.place.skipped(word, "with `time_based` a job ends with its time"));
+            skipped.push(value.place.skipped(word, "with `time_based` a job ends after its time"));
         }
     }
     if let Some(value) = job.value("filename") {
-        skipped.push(value.place.skipped("filename", "the target is the one that --target names"));
+        skipped.push(value.place.skipped("filename", "--target names the target"));
     }
     if let Some(value) = job.value("norandommap")
         && !job.flag("norandommap", true)?
     {
-        let what = format!("{}: `norandommap=0`: addresses may repeat", value.place);
-        let why = "fio goes to every block once before it comes to one again";
+        let what = format!("{}: `norandommap=0`: addresses can repeat", value.place);
+        let why = "fio visits every block once before it repeats one";
         traps.push(trap(what, why, "compare with a job that has `norandommap=1`"));
     }
     let has_rate = ["rate_iops", "rate"].iter().any(|word| job.value(word).is_some());
@@ -275,9 +275,9 @@ fn find(
         };
         found(
             "a rate",
-            "fio counts latency from when it sent, and waits while the target stalls; we count \
-             from the time that was intended",
-            "expect higher percentiles here, and trust them",
+            "fio measures latency from the send time and waits while the target stalls; weir \
+             measures from the intended time",
+            "expect higher percentiles here; they include the stalls",
         );
     }
     Ok(())

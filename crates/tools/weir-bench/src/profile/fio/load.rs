@@ -32,7 +32,7 @@ pub(super) fn workers(job: &Job) -> Result<u32, ProfileError> {
     let workers = job.number("numjobs", 1)?.unwrap_or(1);
     if u64::from(workers) > IN_FLIGHT_MAX {
         let what = format!("{workers} copies of a job");
-        return Err(job.refuse("numjobs", what, "use several clients: a client has fewer"));
+        return Err(job.refuse("numjobs", what, "use several clients"));
     }
     Ok(workers)
 }
@@ -53,8 +53,9 @@ pub(super) fn offered(
     let depth = depth(job)?;
     let in_flight = u64::from(workers) * u64::from(depth);
     if in_flight > IN_FLIGHT_MAX {
-        let what = format!("{in_flight} operations in flight are more than {IN_FLIGHT_MAX}");
-        return Err(job.refuse("iodepth", what, "a client cannot hold so many: use several"));
+        let what =
+            format!("{in_flight} operations in flight exceed the maximum of {IN_FLIGHT_MAX}");
+        return Err(job.refuse("iodepth", what, "use several clients"));
     }
     let Some((rates, arrival)) = rates(job, *pattern)? else {
         return Ok(Offered { load: LoadSpec::Closed { workers, depth }, weights: mix });
@@ -70,18 +71,17 @@ pub(super) fn offered(
         weights = shares([rates[0], rates[1]]);
         for word in ["rwmixread", "rwmixwrite"] {
             if let Some(value) = job.value(word) {
-                let why = "the rates of reads and writes decide their shares";
+                let why = "the rates of reads and writes set their shares";
                 skipped.push(value.place.skipped(word, why));
             }
         }
         if arrival == Arrival::Constant {
             traps.push(trap(
                 format!(
-                    "{}: job {:?}: reads and writes are drawn by their rates",
+                    "{}: job {:?}: the ratio of the rates gives the share of reads",
                     job.place, job.name
                 ),
-                "the times of all operations are evenly spaced; fio spaces those of reads and \
-                 those of writes",
+                "weir spaces all operations evenly; fio spaces reads and writes separately",
                 "compare rates and latencies, not the order",
             ));
         }
@@ -129,7 +129,7 @@ fn mix(job: &Job, pattern: Pattern) -> Result<[u32; 2], ProfileError> {
         (None, Some(write)) => Ok([100 - write, write]),
         (Some(read), Some(write)) if read + write == 100 => Ok([read, write]),
         (Some(_), Some(_)) => {
-            let what = "`rwmixread` and `rwmixwrite` are not 100 together";
+            let what = "the sum of `rwmixread` and `rwmixwrite` is not 100";
             Err(job.refuse("rwmixwrite", what, "keep one of them"))
         }
     }
@@ -172,8 +172,8 @@ fn rates(job: &Job, pattern: Pattern) -> Result<Option<([f64; 3], Arrival)>, Pro
         Some(_) if rates.iter().all(|rate| *rate <= 0.0) => Ok(None),
         Some(direction) => {
             let word = if iops == [None; 3] { "rate" } else { "rate_iops" };
-            let what = format!("a rate, but none for {}", DIRECTIONS[direction]);
-            let action = "give both, such as 500,200: half an open loop is not supported";
+            let what = format!("a rate is given, but not for {}", DIRECTIONS[direction]);
+            let action = "give both rates, such as 500,200";
             Err(job.refuse(word, what, action))
         }
         None => Ok(Some((rates, arrival))),
@@ -186,7 +186,7 @@ fn evenly(job: &Job, word: &str, arrival: Arrival, sizes: &Sizes) -> Result<(), 
     if arrival == Arrival::Poisson || sizes.only().is_some() {
         return Ok(());
     }
-    let what = "with several sizes fio keeps bytes per second, not operations";
+    let what = "with several sizes fio's rate is in bytes per second";
     Err(job.refuse(word, what, "give one size, or `rate_process=poisson`"))
 }
 
@@ -196,7 +196,7 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
     if depth == 1 {
         return Ok(depth);
     }
-    let action = "leave it out: each operation is sent as soon as there is room for it";
+    let action = "omit it: each operation is sent as soon as a slot is free";
     let one_by_one = [("iodepth_batch", 1), ("iodepth_batch_complete_min", 1)];
     for (word, most) in one_by_one {
         let given = job.number(word, 0)?;
@@ -208,7 +208,7 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
         }
     }
     if job.number("iodepth_low", 0)?.is_some_and(|low| low != 0 && low != depth) {
-        let what = "`iodepth_low` lets the depth sink";
+        let what = "`iodepth_low` lowers the queue depth";
         return Err(job.refuse("iodepth_low", what, action));
     }
     Ok(depth)
@@ -223,7 +223,7 @@ fn waits(job: &Job) -> Result<bool, ProfileError> {
     if ASYNC_ENGINES.contains(&name) {
         return Ok(false);
     }
-    let what = format!("`ioengine` {name:?} does something else than reading and writing a file");
+    let what = format!("`ioengine` {name:?} does not read and write a file");
     let known = format!("known are {} and {}", SYNC_ENGINES.join(", "), ASYNC_ENGINES.join(", "));
     Err(job.refuse("ioengine", what, &known))
 }

@@ -115,9 +115,9 @@ impl Read {
                 job.values.get(given.word).is_some_and(|value| value.place == given.place)
             };
             let why = if self.jobs.iter().any(here) {
-                "it changes nothing in a job of this kind"
+                "it has no effect in a job of this kind"
             } else {
-                "every job says it again"
+                "every job overrides it"
             };
             given.place.skipped(&given.written, why)
         };
@@ -162,8 +162,10 @@ impl Reader {
                 self.include(&place, path.trim(), depth)?;
             } else if let Some(rest) = text.strip_prefix('[') {
                 if depth > 0 {
-                    let what = "a section in an included file";
-                    return Err(place.refuse(what, "leave it to the file that includes this one"));
+                    let what = "an included file has a section";
+                    return Err(
+                        place.refuse(what, "move the section to the file that includes this one")
+                    );
                 }
                 self.begin(place, rest)?;
             } else {
@@ -176,7 +178,7 @@ impl Reader {
     fn begin(&mut self, place: Place, rest: &str) -> Result<(), ProfileError> {
         let Some(name) = rest.strip_suffix(']') else {
             let what = format!("the name of a section does not end: {rest:?}");
-            return Err(place.refuse(what, "close it with `]`, and put nothing behind it"));
+            return Err(place.refuse(what, "close it with `]`, and put nothing after it"));
         };
         if name.trim().is_empty() {
             return Err(place.refuse("a section without a name", "name it, such as `[job]`"));
@@ -236,7 +238,7 @@ impl Reader {
                 &mut job.values
             }
             _ => {
-                let what = format!("`{written}` stands before the first section");
+                let what = format!("`{written}` is before the first section");
                 return Err(place.refuse(what, "put it below `[global]` or a job"));
             }
         };
@@ -247,7 +249,7 @@ impl Reader {
                 let given = Value { text, place: place.clone(), order, section };
                 let before = values.insert(word.to_owned(), given);
                 if let Some(before) = before.filter(|before| before.section == section) {
-                    let why = format!("{place} says it again");
+                    let why = format!("{place} overrides it");
                     self.read.skipped.push(before.place.skipped(written, &why));
                     self.read.given.retain(|given| given.place != before.place);
                 }
@@ -260,11 +262,11 @@ impl Reader {
             }
             Treatment::Change(what, action) => self.read.traps.push(trap(
                 format!("{place}: `{written}`: {what}"),
-                "fio would do it otherwise",
+                "fio behaves differently",
                 action,
             )),
             Treatment::Refuse(unless, _) if unless.contains(&value) => {
-                self.read.skipped.push(place.skipped(written, "it says what is done without it"));
+                self.read.skipped.push(place.skipped(written, "the value is the default"));
             }
             Treatment::Refuse(_, action) => {
                 let what = format!("`{written}` is {value:?}, which would be another load");

@@ -30,7 +30,11 @@ impl Region {
     pub(super) fn of(job: &Job, workers: u32, options: &Options) -> Result<Self, ProfileError> {
         if job.amount("offset")?.unwrap_or(Amount::Bytes(0)) != Amount::Bytes(0) {
             let what = "`offset` is not 0";
-            return Err(job.refuse("offset", what, "data begins at the start of the target here"));
+            return Err(job.refuse(
+                "offset",
+                what,
+                "in weir bench the data begins at the start of the target",
+            ));
         }
         let named = match job.value("filename") {
             Some(value) => Some(names(&value.text)),
@@ -50,8 +54,8 @@ impl Region {
         if let Some(each) = job.amount("filesize")?
             && each != Amount::Bytes(file_bytes)
         {
-            let what = "`filesize` is not `size` by the number of files";
-            return Err(job.refuse("filesize", what, "leave it out: files are as large as `size`"));
+            let what = "`filesize` is not `size` divided by the number of files";
+            return Err(job.refuse("filesize", what, "omit it: files have the size `size`"));
         }
         let increment = job.amount("offset_increment")?.unwrap_or(Amount::Bytes(0));
         let is_parted = match increment {
@@ -60,8 +64,8 @@ impl Region {
             _ if workers == 1 => false,
             same if Some(same) == amount && named == Some(1) => true,
             _ => {
-                let what = "`offset_increment` is not `size`, or not of one file";
-                let action = "give both the same size and one `filename`, or leave it out";
+                let what = "`offset_increment` differs from `size`, or the job has several files";
+                let action = "give both the same size and one `filename`, or omit it";
                 return Err(job.refuse("offset_increment", what, action));
             }
         };
@@ -74,7 +78,7 @@ impl Region {
         if let (Some(Amount::Percent(_)), Some(target)) = (amount, options.target_bytes)
             && total > target
         {
-            let what = format!("{total} bytes in all are more than the target's {target}");
+            let what = format!("{total} bytes in total exceed the target's {target}");
             return Err(job.refuse("size", what, "give a smaller share"));
         }
         let dataset = DatasetSpec { files, file_bytes };
@@ -97,14 +101,14 @@ fn resolved(
         Some(Amount::Bytes(bytes)) => return Some(bytes).filter(|it| *it > 0).ok_or_else(zero),
         Some(Amount::Percent(0)) => return Err(zero()),
         Some(Amount::Percent(pct)) => (pct, format!("`size` is {pct}% of the target")),
-        None => (100, format!("job {:?} has no `size`, so it takes all of the target", job.name)),
+        None => (100, format!("job {:?} has no `size`, so it uses the whole target", job.name)),
     };
     // --size overrides the size of the job.
     if let Some(bytes) = options.size_bytes {
         return Ok(bytes.max(1));
     }
     if !is_named {
-        let action = "give `size` in bytes, or a `filename` that is there";
+        let action = "give `size` in bytes, or a `filename` that exists";
         return Err(job.refuse("size", what, action));
     }
     let Some(target_bytes) = options.target_bytes else {

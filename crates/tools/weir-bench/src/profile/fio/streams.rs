@@ -48,7 +48,7 @@ impl Pattern {
             "readwrite" if !random => [true, true, false],
             other => {
                 let action = if other.contains(':') {
-                    "an order by a number behind it is not supported: leave the number out"
+                    "an order with a number after it is not supported; omit the number"
                 } else {
                     "known are read, write, rw, trim, randread, randwrite, randrw and randtrim"
                 };
@@ -169,7 +169,7 @@ pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> 
 /// Parses a set such as `4k/60:64k/40`; sizes without a share divide the rest evenly.
 fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     let bad = || {
-        let action = "give sizes with shares that are 100 together, such as 4k/60:64k/40";
+        let action = "give sizes with shares that add up to 100, such as 4k/60:64k/40";
         split.bad("bssplit", action)
     };
     let mut shares: Vec<(u32, Option<u32>)> = Vec::new();
@@ -215,7 +215,7 @@ fn checked(value: &Value, bytes: u64) -> Result<u32, ProfileError> {
     match u32::try_from(bytes) {
         Ok(small) if bytes.is_multiple_of(SECTOR_BYTES) && bytes <= BLOCK_BYTES_MAX => Ok(small),
         _ => {
-            let what = format!("a block of {bytes} bytes cannot be done directly");
+            let what = format!("direct I/O does not support a block of {bytes} bytes");
             let action = "give a multiple of 512 up to 64m; to fio 4kib is 4000, and 4k is 4096";
             Err(value.place.refuse(what, action))
         }
@@ -235,7 +235,7 @@ fn access(
     let walk = |random_pct: f64| Access::Walk { random_pct, align_bytes, between };
     if !pattern.random {
         if region.lists_files {
-            let what = "a sequential job takes several files in turns";
+            let what = "a sequential job uses several files in turn";
             let word = if job.value("filename").is_some() { "filename" } else { "nrfiles" };
             return Err(job.refuse(word, what, "give it one file"));
         }
@@ -243,7 +243,7 @@ fn access(
             (1, _, Some(_)) | (_, true, Some(_)) => Ok(Access::Sequential),
             (1, _, None) | (_, false, _) => Ok(walk(0.0)),
             (_, true, None) => {
-                let what = "sequential jobs of several sizes, each on a part of its own";
+                let what = "several sequential jobs use several sizes, each job on a separate part";
                 let word = if sizes.between { "bsrange" } else { "bssplit" };
                 Err(job.refuse(word, what, "give one size, or `numjobs=1`"))
             }
@@ -256,7 +256,7 @@ fn access(
         (Access::Random, _) => Ok(walk(random_pct)),
         (skewed, _) if random_pct >= 100.0 && !between => Ok(skewed),
         _ => {
-            let what = "a distribution together with a range of sizes or a part that is sequential";
+            let what = "a distribution is combined with a range of sizes or a sequential share";
             let action = "give `bs` or `bssplit`, and no `percentage_random`";
             Err(job.refuse("random_distribution", what, action))
         }
@@ -336,16 +336,16 @@ fn tell(job: &Job, region: &Region, stream: &StreamSpec, traps: &mut Vec<Trap>) 
     if matches!(stream.access, Access::Zipf { .. } | Access::Hotspot { .. }) {
         if region.is_parted || region.lists_files {
             traps.push(trap(
-                format!("{place}: job {name:?}: one distribution over all files together"),
-                "fio has one of its own for each job and file",
+                format!("{place}: job {name:?}: one distribution covers all files"),
+                "fio uses a separate distribution for each job and file",
                 "give one file with `filename`",
             ));
         }
         if stream.blocks.len() > 1 {
             traps.push(trap(
-                format!("{place}: job {name:?}: operations begin at multiples of their size"),
-                "fio begins them at multiples of the smallest size, which storage with larger \
-                 blocks does slower",
+                format!("{place}: job {name:?}: operations are aligned to their size"),
+                "fio aligns them to the smallest size, which is slower on storage with larger \
+                 blocks",
                 "give one size",
             ));
         }
@@ -353,8 +353,8 @@ fn tell(job: &Job, region: &Region, stream: &StreamSpec, traps: &mut Vec<Trap>) 
     if stream.op == Some(OpKind::Trim) {
         traps.push(trap(
             format!("{place}: job {name:?}: trims go to the last quarter of the data"),
-            "the rest keeps blocks that can be verified; fio trims all of it",
-            "make the size four times as large for as much to be trimmed",
+            "the rest keeps blocks that can be verified; fio trims all data",
+            "make the size four times as large to trim the same amount",
         ));
     }
 }

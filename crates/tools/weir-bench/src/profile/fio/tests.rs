@@ -62,7 +62,7 @@ fn what(imported: &Imported) -> Vec<&str> {
 fn job_file_is_imported_as_rows() {
     let imported = imported(JOBS);
     assert_eq!(imported.traps.len(), 1, "{:?}", imported.traps);
-    assert!(imported.traps[0].what.contains("multiples of their size"), "of a zipf with two sizes");
+    assert!(imported.traps[0].what.contains("aligned to their size"), "of a zipf with two sizes");
     let spec = imported.spec;
     assert_eq!((spec.dataset.files, spec.dataset.file_bytes), (1, 1 << 30));
     assert_eq!(spec.durability, Durability::Flush { every_writes: 8 });
@@ -242,7 +242,7 @@ fn sequential_copies_of_one_file_are_a_trap() {
     let machine = Machine { memory_bytes: 1 << 20, cores: 2 };
     let follows = |lines: &str| {
         let traps = lint(&imported(&job(lines)).spec, &machine);
-        traps.iter().any(|trap| trap.what.contains("goes over the same data"))
+        traps.iter().any(|trap| trap.what.contains("reads the same data sequentially"))
     };
     assert!(follows("rw=read\nnumjobs=4"));
     assert!(!follows("rw=read\nnumjobs=4\noffset_increment=1g") && !follows("rw=read"));
@@ -312,7 +312,7 @@ fn file_lists_and_percent_sizes_resolve_to_bytes() {
         assert!(error.contains("--size"), "{error}");
     }
     let over = dataset("size=50%\nfilename=a\nnumjobs=4\noffset_increment=50%", &known);
-    assert!(over.expect_err("200 %").to_string().contains("more than the target's"));
+    assert!(over.expect_err("200 %").to_string().contains("exceed the target's"));
 }
 
 #[test]
@@ -320,24 +320,24 @@ fn invalid_option_is_refused_with_its_line() {
     let cases = [
         ("rwmixread=70", "rwmixreed=70", 14, "did you mean `rwmixread`?"),
         ("rw=randrw", "rw=trimwrite", 13, "`rw` is \"trimwrite\""),
-        ("rw=randrw", "rw=randrw:8", 13, "leave the number out"),
-        ("bs=1m", "bs=4kib", 23, "4000 bytes cannot be done directly"),
+        ("rw=randrw", "rw=randrw:8", 13, "omit the number"),
+        ("bs=1m", "bs=4kib", 23, "does not support a block of 4000 bytes"),
         ("bs=1m", "bs=4k,8k,1m,2m", 23, "more than three values"),
         ("bs=1m", "bs=4k-8k", 23, "`bs` is \"4k-8k\""),
         ("bs=1m", "bs=$pagesize", 23, "write the value itself"),
         ("bs=1m", "bsrange=4k", 23, "give a range"),
-        ("4k/60:64k/40", "4k/60:64k/30", 15, "100 together"),
-        ("4k/60:64k/40", "4k/60:64k/60", 15, "100 together"),
+        ("4k/60:64k/40", "4k/60:64k/30", 15, "add up to 100"),
+        ("4k/60:64k/40", "4k/60:64k/60", 15, "add up to 100"),
         ("zipf:1.2", "pareto:0.9", 18, "pareto"),
         ("zipf:1.2", "zoned:60/10:30/20:8/30:2/40", 18, "zoned"),
-        ("zipf:1.2", "zipf:1.2\npercentage_random=50", 18, "a distribution together with"),
+        ("zipf:1.2", "zipf:1.2\npercentage_random=50", 18, "a distribution is combined with"),
         ("iodepth=16", "iodepth=16\nrate_iops=100", 17, "bytes per second"),
-        ("bs=1m", "rw=rw\nrate_iops=100,", 24, "none for writes"),
+        ("bs=1m", "rw=rw\nrate_iops=100,", 24, "but not for writes"),
         ("iodepth=16", "iodepth=16\niodepth_batch=8", 17, "several operations at a time"),
         ("iodepth=16", "iodepth=16\nthinktime=100", 17, "another load"),
-        ("iodepth=16", "iodepth=100000000", 16, "in flight are more than"),
+        ("iodepth=16", "iodepth=100000000", 16, "in flight exceed the maximum"),
         ("iodepth=16", "iodepth=99999999999", 16, "one number of at least 1"),
-        ("ioengine=libaio", "ioengine=rbd", 3, "does something else"),
+        ("ioengine=libaio", "ioengine=rbd", 3, "does not read and write a file"),
         ("runtime=60\n", "", 7, "without `runtime`"),
         ("time_based\n", "loops=99999999999\n", 8, "one number of at least 1"),
         ("time_based\n", "io_size=99999999999g\n", 8, "`io_size` is"),
@@ -350,9 +350,9 @@ fn invalid_option_is_refused_with_its_line() {
         ("size=1g", "size=1g\noffset=1m", 6, "`offset` is not 0"),
         ("size=1g\n", "", 11, "has no `size`"),
         ("stonewall\n", "", 20, "runs at the same time"),
-        ("stonewall", "stonewall\nfsync=1", 20, "other syncs"),
-        ("stonewall", "stonewall\nsize=2g", 20, "other data"),
-        ("fsync=8", "fsync=8\nfdatasync=4", 10, "flush after other numbers"),
+        ("stonewall", "stonewall\nfsync=1", 20, "different syncs"),
+        ("stonewall", "stonewall\nsize=2g", 20, "different data"),
+        ("fsync=8", "fsync=8\nfdatasync=4", 10, "flush after different numbers"),
         ("[backup]", "[oltp]", 20, "two jobs are called"),
         ("[backup]", "[backup", 20, "does not end"),
         ("[backup]", "[]", 20, "without a name"),
@@ -425,9 +425,9 @@ nice=5
         let word = imported.skipped.iter().find(|word| word.line == line);
         word.map(|word| word.why.as_str())
     };
-    assert_eq!(why(10), Some("it changes nothing in a job of this kind"));
-    assert_eq!(why(11), Some("every job says it again"));
-    assert_eq!(why(21), Some("jobs.fio:22 says it again"));
+    assert_eq!(why(10), Some("it has no effect in a job of this kind"));
+    assert_eq!(why(11), Some("every job overrides it"));
+    assert_eq!(why(21), Some("jobs.fio:22 overrides it"));
     assert_eq!(what(&imported), ["jobs.fio:23: `nice`: workers have the priority of this process"]);
 }
 

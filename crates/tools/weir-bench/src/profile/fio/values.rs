@@ -36,7 +36,7 @@ impl Value {
     /// An error about an option with this value.
     pub(super) fn bad(&self, word: &str, action: &str) -> ProfileError {
         let action = if self.text.contains('$') {
-            "fio takes it from the environment or the machine: write the value itself"
+            "fio takes this value from the environment or the machine; write the value itself"
         } else {
             action
         };

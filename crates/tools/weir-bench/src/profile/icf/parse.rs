@@ -16,27 +16,27 @@ use super::super::{SECTOR_BYTES, STAMPED_BYTES};
 
 /// Beginnings of keys that do not change the load, with the reason.
 const SKIPPED: [(&str, &str); 21] = [
-    ("test description", "it is a note"),
+    ("test description", "it is a comment"),
     ("default disk workers to spawn", "the workers are those of the manager list"),
     ("default network workers to spawn", "the workers are those of the manager list"),
     ("record results", "a run records everything"),
-    ("worker cycling", "it is of another test type"),
-    ("disk cycling", "it is of another test type"),
-    ("queue depth cycling", "it is of another test type"),
-    ("record last update results", "it is about what Iometer shows"),
-    ("bar chart", "it is about what Iometer shows"),
-    ("end ", "it ends a part of the file"),
+    ("worker cycling", "it belongs to another test type"),
+    ("disk cycling", "it belongs to another test type"),
+    ("queue depth cycling", "it belongs to another test type"),
+    ("record last update results", "it controls Iometer's display"),
+    ("bar chart", "it controls Iometer's display"),
+    ("end ", "it ends a section of the file"),
     ("manager network address", "agents are named with --agent"),
-    ("default target settings for worker", "it begins a part of the file"),
-    ("target assignments", "it begins a part of the file"),
+    ("default target settings for worker", "it begins a section of the file"),
+    ("target assignments", "it begins a section of the file"),
     ("target type", "only workers of type DISK measure storage"),
     ("hours", "it names the columns"),
     ("start", "it names the columns"),
-    ("test setup", "it begins a part of the file"),
-    ("results display", "it begins a part of the file"),
-    ("access specifications", "it begins a part of the file"),
-    ("manager list", "it begins a part of the file"),
-    ("time stamp", "it is a note"),
+    ("test setup", "it begins a section of the file"),
+    ("results display", "it begins a section of the file"),
+    ("access specifications", "it begins a section of the file"),
+    ("manager list", "it begins a section of the file"),
+    ("time stamp", "it is a comment"),
 ];
 /// Keys of `SKIPPED` that the import reports; the others only structure the file.
 const NAMED: [&str; 6] = [
@@ -144,8 +144,8 @@ impl Reader<'_> {
             known => {
                 let Some((_, why)) = SKIPPED.iter().find(|(begin, _)| known.starts_with(begin))
                 else {
-                    let what = format!("the key {key:?} is not known here");
-                    let action = "leave it and its values out if they change no load";
+                    let what = format!("unknown key {key:?}");
+                    let action = "remove it and its values if they do not change the load";
                     return Err(refuse(self.file, line, what, action));
                 };
                 if NAMED.iter().any(|begin| known.starts_with(begin)) {
@@ -216,7 +216,7 @@ impl Reader<'_> {
             let [sectors, start] = numbers::<2>(file, line, text, Some(','))?;
             if start != 0 {
                 let what = format!("the data begins at sector {start}");
-                let action = "give 0: data begins at the start of the target here";
+                let action = "give 0: in weir bench the data begins at the start of the target";
                 return Err(refuse(file, line, what, action));
             }
             worker.sectors = sectors;
@@ -225,7 +225,7 @@ impl Reader<'_> {
             if !["0", "2"].contains(&pattern) {
                 self.config.traps.push(trap(
                     format!("{file}:{line}: data pattern {pattern}"),
-                    "blocks have content of our own, which does not compress",
+                    "weir bench generates the content, which is incompressible",
                     "compare with the full random pattern",
                 ));
             }
@@ -238,7 +238,7 @@ impl Reader<'_> {
         } else if key == "target" {
             worker.targets.push(text.to_owned());
             if worker.targets.len() > 1 {
-                let what = "a worker with several targets, each with its outstanding operations";
+                let what = "a worker has several targets, each with its own outstanding operations";
                 return Err(refuse(file, line, what, "give each worker one target"));
             }
         }
@@ -272,7 +272,7 @@ impl Reader<'_> {
         let ms = seconds.saturating_mul(1000);
         if ms > TIME_MS_MAX {
             let what = format!("a time of {seconds} s is more than a year");
-            return Err(refuse(self.file, line, what, "give a shorter one"));
+            return Err(refuse(self.file, line, what, "give a shorter time"));
         }
         Ok(ms)
     }
@@ -287,15 +287,19 @@ impl Reader<'_> {
         for workers in &self.managers {
             let line = workers.last().map_or(worker.line, |last| last.line);
             if workers.len() != count {
-                return refuse(line, "managers have other numbers of workers", "make them alike");
+                return refuse(
+                    line,
+                    "managers have different numbers of workers",
+                    "make them equal",
+                );
             }
             if let Some(other) = workers.iter().find(|other| !other.is_like(worker)) {
-                let action = "make them alike, or use two files";
+                let action = "make them equal, or use two files";
                 return refuse(other.line, "workers differ from each other", action);
             }
             if let Some(other) = workers.iter().find(|other| other.targets != workers[0].targets) {
                 let action = "a run has one target: use a file for each";
-                return refuse(other.line, "workers have other targets than the first", action);
+                return refuse(other.line, "workers have different targets", action);
             }
         }
         if worker.assigned.is_empty() || worker.depth == 0 {
@@ -304,16 +308,20 @@ impl Reader<'_> {
         }
         if count as u64 * u64::from(worker.depth) > IN_FLIGHT_MAX {
             let what = format!("more than {IN_FLIGHT_MAX} operations are in flight");
-            return refuse(worker.line, &what, "use several managers: a client has fewer");
+            return refuse(worker.line, &what, "use several managers");
         }
         if config.run_ms == 0 {
             let action = "give a time";
-            return refuse(self.run_line.max(1), "the run time is 0, which is for ever", action);
+            return refuse(
+                self.run_line.max(1),
+                "the run time is 0, which means unlimited",
+                action,
+            );
         }
         let bad = |spec: &&Spec| spec.lines.iter().map(|line| line.share_pct).sum::<u32>() != 100;
         if let Some(spec) = config.specs.values().find(bad) {
             let action = "correct `% of size`";
-            return refuse(spec.line, "shares of sizes are not 100 % together", action);
+            return refuse(spec.line, "the shares of the sizes do not add up to 100 %", action);
         }
         config.size_line = config.size_line.max(1);
         config.depth = worker.depth;
@@ -358,7 +366,7 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
         return bad(&"a share is over 100 percent", "give 0 to 100");
     }
     if delay != 0 {
-        let action = "use a delay of 0, or an open loop of our own";
+        let action = "use a delay of 0, or an open loop in a TOML profile";
         return bad(&format_args!("a delay of {delay} ms after {burst} operations"), action);
     }
     // Content has a stamp for every 4 KiB if the block size is a multiple of that, otherwise for
@@ -370,7 +378,7 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
         return bad(&format_args!("blocks aligned to {align} bytes"), action);
     }
     if reply != 0 {
-        return bad(&"a reply is of network tests", "give a reply of 0");
+        return bad(&"only network tests use a reply", "give a reply of 0");
     }
     let [bytes, share_pct, read_pct, random_pct, align] =
         [bytes, share, read, random, align].map(|value| value as u32);

@@ -78,7 +78,7 @@ fn assigned_access_specifications_become_rows() {
         .collect();
     assert_eq!(streams, [(60, 4096, walk(75.0, 4096)), (40, 8192, walk(75.0, 4096))]);
     let named = |words: &str| traps.iter().filter(|trap| trap.what.contains(words)).count();
-    assert_eq!((named("multiples of their size"), named("from its own place")), (2, 1));
+    assert_eq!((named("aligned to their size"), named("from its own position")), (2, 1));
     assert!(traps.iter().all(|trap| spec.assume.contains(&trap.what)), "{:?}", spec.assume);
 }
 
@@ -142,7 +142,7 @@ fn key_that_changes_the_load_is_refused_with_its_line() {
         ("\t32,DISABLED", "\t0,DISABLED", 33, "0 operations outstanding"),
         ("\t32,DISABLED", "\t32,ENABLED", 33, "opened and closed"),
         ("\t32,DISABLED", "\t99999999999999999999,DISABLED", 33, "not 1 numbers"),
-        ("8388608,0,0", "0,0,0", 35, "all of a disk"),
+        ("8388608,0,0", "0,0,0", 35, "the whole disk"),
         ("8388608,0,0", "100,0,0", 35, "hold no block"),
         ("8388608,0,0", "8388608,2048,0", 35, "begins at sector 2048"),
         ("8388608,0,0", "18446744073709551615,0,0", 35, "larger than 2^64"),
@@ -151,17 +151,22 @@ fn key_that_changes_the_load_is_refused_with_its_line() {
         ("65536,100,66,100,0,1,0,0", "65536,100,166,100,0,1,0,0", 15, "over 100 percent"),
         ("65536,100,66,100,0,1,0,0", "65536,100,66", 15, "not 8 numbers"),
         ("65536,100,66,100,0,1,0,0", "65536,100,66,100,0,1,1000,0", 15, "aligned to 1000"),
-        ("65536,100,66,100,0,1,0,0", "65536,100,66,100,0,1,0,4096", 15, "a reply is"),
-        ("4096,60,70", "4096,50,70", 17, "not 100 % together"),
+        (
+            "65536,100,66,100,0,1,0,0",
+            "65536,100,66,100,0,1,0,4096",
+            15,
+            "network tests use a reply",
+        ),
+        ("4096,60,70", "4096,50,70", 17, "do not add up to 100 %"),
         ("\tMixed,NONE", "\tSQL 64K,NONE", 17, "two access specifications"),
         ("\tNORMAL", "\tCYCLE_OUTSTANDING_IOS", 9, "several loads"),
         ("\tMixed\n'End", "\tMixes\n'End", 39, "no access specification \"Mixes\""),
-        ("0          5          30", "0 0 0", 5, "for ever"),
+        ("0          5          30", "0 0 0", 5, "unlimited"),
         ("0          5          30", "99999999 0 0", 5, "more than a year"),
         ("0          5          30", "5", 5, "not 3 numbers"),
         ("\tDISK", "\tNETWORK,TCP", 30, "of type NETWORK"),
         ("'Manager ID, manager name\n\t1,HOST\n", "", 25, "before any manager"),
-        ("'Test Type", "'Test Tipe", 8, "the key \"Test Tipe\" is not known"),
+        ("'Test Type", "'Test Tipe", 8, "unknown key \"Test Tipe\""),
         (
             "'End assigned access specs\n",
             "'End assigned access specs\n'Target\n\tC:\n'Target\n\tD:\n",

@@ -56,19 +56,23 @@ fn each_change_causes_exactly_one_trap() {
           hot_data_pct = 10",
             "of data are used, 16GiB of memory",
         ),
-        ("writes = \"fua\"", "writes = \"none\"", "writes promise nothing"),
-        ("writes = \"fua\"", "writes = \"flush\", every_writes = 5000", "only after 5000 writes"),
+        ("writes = \"fua\"", "writes = \"none\"", "writes are not durable"),
+        (
+            "writes = \"fua\"",
+            "writes = \"flush\", every_writes = 5000",
+            "one flush per 5000 writes",
+        ),
         ("compress = 1.0", "compress = 2.5", "2.5 times smaller"),
         ("dedupe_pct = 0", "dedupe_pct = 40", "40 % of the data has a duplicate"),
         ("runs = 3", "runs = 1", "fewer than 3 runs"),
         ("duration = \"60s\"", "duration = \"9s\"", "runs of less than 10 s"),
-        ("iops = 1000", "iops = 5", "too few operations for the 99th percentile"),
+        ("iops = 1000", "iops = 5", "too few operations for the required 99th percentile"),
         (closed, "qd = [1]", "a latency is required, and the loop is closed"),
         ("precondition", "#precondition", "random writes without preconditioning"),
         ("warmup = \"5s\"", "warmup = \"0s\"", "no warm-up"),
         ("sample_pct = 1", "sample_pct = 0", "nothing is verified"),
-        ("iops = 1000", "iops = 5000000", "higher rate than 4 cores"),
-        ("name = \"one\"", "name = \"one\"\nclients = 3", "meant for 3 clients"),
+        ("iops = 1000", "iops = 5000000", "rate is higher than 4 cores"),
+        ("name = \"one\"", "name = \"one\"\nclients = 3", "needs 3 clients"),
     ];
     for (old, new, expected) in changes {
         assert!(CLEAN.contains(old), "{old}");
@@ -98,7 +102,7 @@ fn published_profiles_have_their_known_traps() {
     let matrix = found("s000-nexenta-vm", 256, None, Scale::Seed);
     assert!(matrix.contains("4 per worker, 512 in all"), "{matrix}");
     assert!(!matrix.contains("memory can cache"), "{matrix}");
-    assert!(found("s001-storpool", 16, None, Scale::Seed).contains("meant for 3 clients"));
+    assert!(found("s001-storpool", 16, None, Scale::Seed).contains("needs 3 clients"));
     assert!(found("s002-vlab", 16, None, Scale::Seed).contains("3.72GiB of data are used, 16GiB"));
     let softnas = found("s003-softnas", 112, None, Scale::Seed);
     assert!(

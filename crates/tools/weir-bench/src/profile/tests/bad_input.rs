@@ -219,7 +219,7 @@ fn non_utf8_file_is_refused_at_its_first_bad_line() {
     };
     for name in ["bad.fio", "bad.icf", "bad.toml"] {
         let error = write(name, b"# one\n# two \xff\n");
-        assert!(error.contains(&format!("{name}:2: byte 0xff is no UTF-8")), "{error}");
+        assert!(error.contains(&format!("{name}:2: byte 0xff is not valid UTF-8")), "{error}");
         let error = write(name, &[0; 100]);
         assert!(error.contains(&format!("{name}:1: ")), "{error}");
         let error = write(name, &vec![b'#'; 5 << 20]);

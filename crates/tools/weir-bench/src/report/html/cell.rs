@@ -45,7 +45,7 @@ fn of_cell(index: usize, cell: &CellResult, judged: &JudgedCell) -> Result<Marku
         }
         div.charts { @for chart in &charts { (figure(chart, verdict)?) } }
         @if cell.runs.iter().all(|run| run.backlog_max == 0) && !cell.runs.is_empty() {
-            p.note { "No operation waited for its turn." }
+            p.note { "No operation was queued." }
         }
     } })
 }
@@ -176,15 +176,15 @@ fn points(points: &[CurvePoint], verdict: &str) -> Markup {
     let reached = points.iter().rev().find(|point| point.met);
     let lowest = points.first().map(|point| point.offered_iops);
     html! {
-        h4 { "Rates that were tried" }
+        h4 { "Tested rates" }
         p {
             @match reached {
                 Some(point) => {
                     "Limit: " (words::number(RunFigures::of(&point.run).iops))
-                    " operations per second, the highest rate that was reached (" (verdict) ")."
+                    " operations per second, the highest rate that met the bounds (" (verdict) ")."
                 },
                 None => {
-                    "No rate kept the bounds; the lowest that was tried was "
+                    "No rate met the bounds; the lowest tested rate was "
                     (lowest.map_or("none".to_owned(), words::number))
                     " operations per second (" (verdict) ")."
                 },
@@ -222,7 +222,7 @@ fn clients(cell: &CellResult, verdict: &str) -> Markup {
 fn verification(verified: &Verification) -> Markup {
     html! {
         p.note {
-            (verified.blocks) " blocks were read again and compared; " (verified.bad) " were wrong."
+            (verified.blocks) " blocks were read again and verified; " (verified.bad) " were wrong."
         }
         @for example in &verified.examples { p.warn { (example) } }
     }

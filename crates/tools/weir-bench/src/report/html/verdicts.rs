@@ -20,7 +20,7 @@ pub(super) fn conclusions(run: &JudgedRun) -> Markup {
             h2 { "Conclusions" }
             ul { @for sentence in conclusions::conclusions(run) { li { (sentence) } } }
             @if !run.result().complete {
-                p.warn { "This run was not finished. What is missing was not measured." }
+                p.warn { "This run is incomplete. Missing rows were not measured." }
             }
         }
     }

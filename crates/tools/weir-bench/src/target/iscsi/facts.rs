@@ -98,7 +98,7 @@ impl Unit {
         let cache = match self.caching.write_cache {
             Some(true) => "volatile (WCE)",
             Some(false) => "none, or not volatile",
-            None => "not told",
+            None => "not reported",
         };
         let digests = match (negotiated.digests.header, negotiated.digests.data) {
             (false, false) => "none",
@@ -106,7 +106,7 @@ impl Unit {
             (false, true) => "data",
             (true, true) => "header and data",
         };
-        let asks = if negotiated.initial_r2t { "asked for first" } else { "sent unasked" };
+        let asks = if negotiated.initial_r2t { "solicited first" } else { "unsolicited" };
         let facts = [
             ("product", self.inquiry.names.join(" ")),
             ("block", size(self.capacity.block_bytes)),
