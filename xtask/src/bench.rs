@@ -9,9 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use weir_command::command;
 
 use crate::bench_peers::{machine, report, weir_program};
-use crate::{command, setup};
+use crate::setup;
 
 /// Folder, program and output of a benchmark.
 #[derive(clap::Args)]

@@ -17,9 +17,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use layout::{LAYOUTS, Load, Pool, Speed, VOLUME_BYTES};
+use weir_command::fio;
 
 use crate::bench::Place;
-use crate::bench_peers::{fio, report};
+use crate::bench_peers::report;
 
 const BEGIN: &str = "<!-- bench-layouts: begin -->";
 const IN_MEMORY: &str = "a string takes every line";

@@ -13,7 +13,6 @@
 mod figures;
 pub(crate) mod fio;
 pub(crate) mod machine;
-pub(crate) mod process;
 pub(crate) mod report;
 mod servers;
 mod workload;
@@ -27,9 +26,10 @@ use figures::Figures;
 use regex::Regex;
 use serde::Serialize;
 use servers::{Kind, Server};
+use weir_command::command;
 use workload::{WORKLOADS, Workload};
 
-use crate::{command, setup};
+use crate::setup;
 
 /// Size of each server's volume: fits every cache, so reads measure the server, not the disk.
 const VOLUME_BYTES: u64 = 1 << 30;

@@ -16,7 +16,6 @@ mod bench_layouts;
 mod bench_peers;
 mod bench_services;
 mod check;
-mod command;
 mod e2e;
 mod fuzz;
 mod licences;

@@ -14,10 +14,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use weir_command::command;
+use weir_command::process::Process;
 
 use super::servers::{Contestant, Servers, VOLUME_BYTES};
-use crate::bench_peers::process::Process;
-use crate::command;
 
 /// One line of the table.
 pub(super) struct Row {

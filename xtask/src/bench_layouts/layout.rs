@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
-
-use crate::bench_peers::fio;
-use crate::bench_peers::process::{Process, guarded};
-use crate::command;
+use weir_command::command;
+use weir_command::fio;
+use weir_command::process::{Process, guarded};
 
 /// Larger than the memory of the server, so that reads reach the disk.
 pub(crate) const VOLUME_BYTES: u64 = 1 << 30;

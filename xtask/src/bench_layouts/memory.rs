@@ -11,8 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-
-use crate::command;
+use weir_command::command;
 
 const PACKAGE: [&str; 5] = ["--release", "--package", "weir-dataset", "--example", "large_volume"];
 const GIBIBYTES: u64 = 16;

@@ -9,11 +9,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use weir_command::command;
 
 use super::servers::{Kind, WEIR_MEMORY_BYTES};
 use super::workload::Workload;
 use super::{Results, Sample};
-use crate::command;
 
 pub(super) const BEGIN: &str = "<!-- bench-peers: begin -->";
 pub(super) const END: &str = "<!-- bench-peers: end -->";

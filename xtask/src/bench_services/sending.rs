@@ -76,7 +76,7 @@ fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
     let mut command = pool.command(&[&["send"], words].concat());
     let nowhere = File::options().write(true).open("/dev/null")?;
     let status = command.stdin(Stdio::null()).stdout(nowhere).status()?;
-    ensure!(status.success(), "`{}` failed", crate::command::show(&command));
+    ensure!(status.success(), "`{}` failed", weir_command::command::show(&command));
     Ok(start.elapsed().as_secs_f64())
 }
 

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
+use weir_command::fio;
 
 use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
-use crate::bench_peers::{fio, report};
+use crate::bench_peers::report;
 
 /// Space for overwritten blocks that snapshots hold; the file is sparse.
 const DISK_BYTES: u64 = 24 << 30;
