@@ -14,12 +14,12 @@ use crate::{e2e, licences, setup, shipped, sim, tidy};
 
 /// Packages of the project's tasks. Their unit tests have a cargo call of their own: their features
 /// would make cargo compile most dependencies of the other packages again.
-pub(crate) const TASK_PACKAGES: [&str; 2] = ["weir-command", "xtask"];
+pub(crate) const TASK_PACKAGES: [&str; 3] = ["weir-command", "weir-peers", "xtask"];
 
 /// Arguments with which cargo builds the unit tests: all packages except weir and
 /// [`TASK_PACKAGES`], without examples, which clippy checks.
 pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir \
-    --exclude weir-command --exclude xtask --lib --bins --tests";
+    --exclude weir-command --exclude weir-peers --exclude xtask --lib --bins --tests";
 
 /// Formatting of every crate of the workspace.
 pub(crate) fn fmt() -> Stage {

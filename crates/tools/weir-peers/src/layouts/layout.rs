@@ -1,6 +1,8 @@
 //! One layout under test: its server, pool and volume, and the actions on them.
 //!
 //! Not here: turns and tables.
+//!
+//! Invariant: each pool has its own server and disk files; the server ends with this process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -16,8 +16,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::snapshots::{judged, rate};
-use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
-use crate::bench_peers::report;
+use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
+use crate::peers::report;
 
 /// Space for the blocks that snapshots hold; the file is sparse.
 const DISK_BYTES: u64 = 8 << 30;

@@ -29,8 +29,6 @@ use servers::{Kind, Server};
 use weir_command::command;
 use workload::{WORKLOADS, Workload};
 
-use crate::setup;
-
 /// Size of each server's volume: fits every cache, so reads measure the server, not the disk.
 const VOLUME_BYTES: u64 = 1 << 30;
 
@@ -130,7 +128,6 @@ struct Results {
 
 /// Runs the task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    setup::for_clients()?;
     let wanted = |kind: &Kind| args.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
     let chosen = |w: &&Workload| args.only.as_ref().is_none_or(|only| only.is_match(w.name));

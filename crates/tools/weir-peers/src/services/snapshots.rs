@@ -1,7 +1,7 @@
 //! The cost of snapshots: creating one under load, cloning, writes with a thousand snapshots,
 //! destroying one.
 //!
-//! Not here: other services; servers and loads (bench_layouts).
+//! Not here: other services; servers and loads (layouts).
 //!
 //! Invariant: a ratio compares two runs of one turn, which run one after the other, in alternating
 //! order.
@@ -15,8 +15,8 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 use weir_command::fio;
 
-use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
-use crate::bench_peers::report;
+use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
+use crate::peers::report;
 
 /// Space for overwritten blocks that snapshots hold; the file is sparse.
 const DISK_BYTES: u64 = 24 << 30;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench-layouts`: compares mirrors and raidz, intact, degraded, full, and during
 //! scans.
 //!
-//! Not here: other servers (bench_peers).
+//! Not here: other servers (peers).
 //!
 //! Invariants:
 //! - layouts are measured in turns, each in its own server and files, all on one disk; ratios
@@ -19,8 +19,8 @@ use anyhow::Result;
 use layout::{LAYOUTS, Load, Pool, Speed, VOLUME_BYTES};
 use weir_command::fio;
 
-use crate::bench::Place;
-use crate::bench_peers::report;
+use crate::peers::report;
+use crate::place::Place;
 
 const BEGIN: &str = "<!-- bench-layouts: begin -->";
 const IN_MEMORY: &str = "a string takes every line";

@@ -12,8 +12,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::snapshots::{judged, rate};
-use crate::bench_layouts::layout::{DISK, Layout, Pool, VOLUME_BYTES};
-use crate::bench_peers::report;
+use crate::layouts::layout::{DISK, Layout, Pool, VOLUME_BYTES};
+use crate::peers::report;
 
 /// Space for both volumes and for overwritten blocks; the file is sparse.
 const DISK_BYTES: u64 = 8 << 30;
