@@ -10,16 +10,18 @@
 mod fairness;
 mod load;
 mod offloads;
+mod rows;
 mod servers;
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
-use load::{ROWS, Row, Sample};
+use load::Sample;
+use rows::{ROWS, Row};
 use servers::{Contestant, Servers};
 
-use crate::peers::report::median;
+use crate::document::median;
 use crate::place::Place;
 
 const BEGIN: &str = "<!-- bench-iscsi: begin -->";

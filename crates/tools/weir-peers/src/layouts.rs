@@ -19,7 +19,7 @@ use anyhow::Result;
 use layout::{LAYOUTS, Load, Pool, Speed, VOLUME_BYTES};
 use weir_command::fio;
 
-use crate::peers::report;
+use crate::document::{self, judged};
 use crate::place::Place;
 
 const BEGIN: &str = "<!-- bench-layouts: begin -->";
@@ -158,13 +158,7 @@ impl Raw {
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
-    report::median(values).unwrap_or(f64::NAN)
-}
-
-/// `value` with its bar and verdict.
-fn judged(value: f64, met: bool, bar: &str) -> String {
-    let verdict = if met { "met" } else { "**missed**" };
-    format!("{value:.2} ({bar}: {verdict})")
+    document::median(values).unwrap_or(f64::NAN)
 }
 
 fn tables(raw: Raw, figures: &[Figures]) -> String {

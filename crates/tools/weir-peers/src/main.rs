@@ -10,8 +10,10 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 
+mod document;
 mod iscsi;
 mod layouts;
+mod machine;
 mod peers;
 mod place;
 mod services;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use weir_command::command;
 
-use crate::peers::{machine, report, weir_program};
+use crate::{document, machine};
 
 /// Folder, program and output of a benchmark.
 #[derive(clap::Args)]
@@ -52,11 +52,21 @@ impl Place {
         let tables = measure(&program, &data);
         let facts = machine::facts(&data, Some(&program))?;
         fs::remove_dir_all(&data)?;
-        let text = format!("{}\n{}", tables?, report::facts_table(&facts));
+        let text = format!("{}\n{}", tables?, document::facts_table(&facts));
         println!("{text}");
         match &self.out {
-            Some(out) => report::write_between(out, markers, &text),
+            Some(out) => document::write_between(out, markers, &text),
             None => Ok(()),
         }
     }
+}
+
+/// Builds the release binary and returns its path.
+pub(crate) fn weir_program() -> Result<PathBuf> {
+    command::cargo(&["build", "--release", "--package", "weir"])?;
+    let line = ["metadata", "--no-deps", "--format-version", "1"];
+    let json = command::output(command::command("cargo").args(line))?;
+    let metadata: serde_json::Value = serde_json::from_str(&json)?;
+    let target = metadata["target_directory"].as_str().context("cargo names no target folder")?;
+    Ok(Path::new(target).join("release/weir"))
 }

@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
-use super::load::Row;
+use super::rows::Row;
 
 /// Fits every cache, so that reads measure the server instead of the disk.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;

@@ -13,8 +13,7 @@ use anyhow::{Context, Result};
 use weir_command::fio::{Job, output_of};
 use weir_command::process::guarded;
 
-use super::VOLUME_BYTES;
-use super::servers::Server;
+use super::servers::{Server, VOLUME_BYTES};
 use super::workload::{Flush, Workload};
 
 /// Writes in the replayed log: more than any server performs in one run.

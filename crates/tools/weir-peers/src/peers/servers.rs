@@ -14,7 +14,8 @@ use anyhow::{Context, Result};
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
-use super::VOLUME_BYTES;
+/// Size of each server's volume: fits every cache, so reads measure the server, not the disk.
+pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 
 /// Weir's memory, its default on a machine of 24 GiB; the other servers use the page cache without
 /// a limit.

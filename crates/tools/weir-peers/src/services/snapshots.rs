@@ -15,8 +15,8 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 use weir_command::fio;
 
+use crate::document::{self, judged};
 use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
-use crate::peers::report;
 
 /// Space for overwritten blocks that snapshots hold; the file is sparse.
 const DISK_BYTES: u64 = 24 << 30;
@@ -208,15 +208,10 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
     Ok(())
 }
 
-pub(super) fn judged(value: f64, met: bool, bar: &str) -> String {
-    let verdict = if met { "met" } else { "**missed**" };
-    format!("{value:.2} ({bar}: {verdict})")
-}
-
 impl Figures {
     /// The table.
     pub(super) fn table(&self) -> String {
-        let median = |values: &[f64]| report::median(values.iter().copied()).unwrap_or(f64::NAN);
+        let median = |values: &[f64]| document::median(values.iter().copied()).unwrap_or(f64::NAN);
         let mut text = String::from("| snapshots and clones | |\n| --- | --- |\n");
         let mut row = |what: &str, cell: String| {
             writeln!(text, "| {what} | {cell} |").expect("a string takes every line");
