@@ -31,6 +31,7 @@ pub(crate) fn main(benchmark: &str, args: &Args) -> Result<()> {
     let mut cargo = command::command("cargo");
     // File names among the options are relative to the folder of this process.
     cargo.current_dir(".");
-    cargo.args(["run", "--quiet", "--profile", "ci", "--package", "weir-peers", "--", benchmark]);
-    Err(cargo.args(options).exec()).context("cannot start cargo")
+    cargo.args(["run", "--quiet", "--profile", "ci", "--package", "weir-peers"]);
+    cargo.arg("--manifest-path").arg(command::root().join("Cargo.toml"));
+    Err(cargo.arg("--").arg(benchmark).args(options).exec()).context("cannot start cargo")
 }
