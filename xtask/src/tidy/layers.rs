@@ -33,7 +33,7 @@ const LAYERS: [Layer; 7] = [
     Layer { folder: "xtask", imports: &[BASE] },
 ];
 
-/// Tools that a layer below may import: the binary ships two, xtask starts programs with the third.
+/// Tools that another layer may import: the binary ships two, xtask starts programs with the third.
 const LENT_TOOLS: [(&str, &str); 3] =
     [("bin", "weir-bench"), ("bin", "weir-initiator"), ("xtask", "weir-command")];
 
