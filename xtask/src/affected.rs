@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
+use weir_command::command;
 
-use crate::command;
 use crate::workspace::{self, Package};
 
 /// Files outside packages that belong to one, or that its tests compare with the code.

@@ -1,63 +1,37 @@
-//! Shared code of the benchmarks that print tables: folders, the program under test, and the output
-//! of tables.
+//! `cargo xtask bench-peers`, `bench-iscsi`, `bench-layouts` and `bench-services`: install the
+//! packages of the benchmarks, then run weir-peers.
 //!
-//! Not here: measurements (bench_layouts, bench_services, bench_iscsi).
+//! Not here: the benchmarks and their options (crates/tools/weir-peers).
 //!
-//! Invariant: a run starts with an empty folder and removes it at its end.
+//! Invariant: weir-peers replaces this process, so its servers end with the task, and its exit code
+//! is the task's.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
+use weir_command::command;
 
-use crate::bench_peers::{machine, report, weir_program};
-use crate::{command, setup};
+use crate::setup;
 
-/// Folder, program and output of a benchmark.
+/// Options for weir-peers.
 #[derive(clap::Args)]
-pub(crate) struct Place {
-    /// Write the tables between the markers of this file (created if absent).
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Folder for disks, sockets and samples; default target/bench.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Measure this program instead of building one.
-    #[arg(long, value_name = "PROGRAM")]
-    weir: Option<PathBuf>,
+pub(crate) struct Args {
+    /// Options of the benchmark; `--help` lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    pub(crate) options: Vec<OsString>,
 }
 
-impl Place {
-    /// Measures a program in an empty folder, and prints the tables and a description of the
-    /// machine. `markers` are the document's begin and end markers.
-    pub(crate) fn tables(
-        &self,
-        name: &str,
-        markers: (&str, &str),
-        measure: impl FnOnce(&Path, &Path) -> Result<String>,
-    ) -> Result<()> {
+/// Runs a benchmark of weir-peers; returns only if it cannot start.
+pub(crate) fn main(benchmark: &str, args: &Args) -> Result<()> {
+    let Args { options } = args;
+    if !options.iter().any(|option| option == "--help" || option == "-h") {
         setup::for_clients()?;
-        let program = match &self.weir {
-            Some(program) => std::path::absolute(program)?,
-            None => weir_program()?,
-        };
-        let dir = match &self.dir {
-            Some(dir) => std::path::absolute(dir)?,
-            None => command::root().join("target/bench"),
-        };
-        let data = dir.join(name);
-        if data.exists() {
-            fs::remove_dir_all(&data)?;
-        }
-        fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
-        let tables = measure(&program, &data);
-        let facts = machine::facts(&data, Some(&program))?;
-        fs::remove_dir_all(&data)?;
-        let text = format!("{}\n{}", tables?, report::facts_table(&facts));
-        println!("{text}");
-        match &self.out {
-            Some(out) => report::write_between(out, markers, &text),
-            None => Ok(()),
-        }
     }
+    let mut cargo = command::command("cargo");
+    // File names among the options are relative to the folder of this process.
+    cargo.current_dir(".");
+    cargo.args(["run", "--quiet", "--profile", "ci", "--package", "weir-peers"]);
+    cargo.arg("--manifest-path").arg(command::root().join("Cargo.toml"));
+    Err(cargo.arg("--").arg(benchmark).args(options).exec()).context("cannot start cargo")
 }

@@ -61,7 +61,7 @@ fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
     if packages.is_none() {
         stages.push(test::fmt_fuzz());
     }
-    if has("xtask") {
+    if test::TASK_PACKAGES.into_iter().any(has) {
         stages.push(test::unit_xtask());
     }
     if has("weir") {
@@ -69,10 +69,9 @@ fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
         let suite = Suite::new("unit-weir", "--profile ci --package weir --bin weir", UNIT_LANES);
         stages.push(Stage { name: "unit-weir", step: Step::Tests(suite) });
     }
-    let apart = ["weir", "xtask"];
-    let others = packages.map(|packages| {
-        packages.iter().filter(|name| !apart.contains(&name.as_str())).cloned().collect()
-    });
+    let is_apart = |name: &str| name == "weir" || test::TASK_PACKAGES.contains(&name);
+    let others = packages
+        .map(|packages| packages.iter().filter(|name| !is_apart(name.as_str())).cloned().collect());
     if others.as_ref().is_none_or(|others: &BTreeSet<String>| !others.is_empty()) {
         stages.push(test::unit(others));
     }
@@ -91,7 +90,9 @@ mod tests {
     #[test]
     fn only_stages_affected_by_a_change_run() {
         assert_eq!(names(Some(&[])), ["fmt", "tidy"]);
-        assert_eq!(names(Some(&["xtask"])), ["fmt", "tidy", "clippy", "unit-xtask"]);
+        for task in test::TASK_PACKAGES {
+            assert_eq!(names(Some(&[task])), ["fmt", "tidy", "clippy", "unit-xtask"]);
+        }
         let both = ["fmt", "tidy", "clippy", "shipped", "unit-weir", "unit"];
         assert_eq!(names(Some(&["weir", "weir-pool"])), both);
         assert!(["fmt-fuzz", "unit-xtask"].iter().all(|name| names(None).contains(name)));

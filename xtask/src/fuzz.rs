@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use anyhow::{Context, Result, bail};
+use weir_command::command;
 
-use crate::{command, setup};
+use crate::setup;
 
 /// Concurrent targets: CI has two cores.
 const AT_ONCE: usize = 2;

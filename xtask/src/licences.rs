@@ -13,8 +13,7 @@ use std::fs;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use spdx::{Expression, Licensee, ParseMode};
-
-use crate::command;
+use weir_command::command;
 
 /// Keys of deny.toml that this check uses.
 #[derive(Deserialize)]

@@ -11,12 +11,7 @@
 
 mod affected;
 mod bench;
-mod bench_iscsi;
-mod bench_layouts;
-mod bench_peers;
-mod bench_services;
 mod check;
-mod command;
 mod e2e;
 mod fuzz;
 mod licences;
@@ -76,13 +71,17 @@ enum Task {
     /// Test the whole program with real clients.
     E2e(e2e::Args),
     /// Compare Weir's speed with other NBD servers on this machine.
-    BenchPeers(bench_peers::Args),
+    #[command(disable_help_flag = true)]
+    BenchPeers(bench::Args),
     /// Compare Weir's iSCSI target with another one, and with Weir's NBD.
-    BenchIscsi(bench_iscsi::Args),
+    #[command(disable_help_flag = true)]
+    BenchIscsi(bench::Args),
     /// Compare layouts: intact, degraded, full, and during scans.
-    BenchLayouts(bench_layouts::Args),
+    #[command(disable_help_flag = true)]
+    BenchLayouts(bench::Args),
     /// Measure the cost of snapshots, clones and other data services
-    BenchServices(bench_services::Args),
+    #[command(disable_help_flag = true)]
+    BenchServices(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -100,10 +99,10 @@ fn main() -> ExitCode {
         Task::SoakLoad(args) => soak::load::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
         Task::E2e(args) => e2e::main(args),
-        Task::BenchPeers(args) => bench_peers::main(&args),
-        Task::BenchIscsi(args) => bench_iscsi::main(&args),
-        Task::BenchLayouts(args) => bench_layouts::main(&args),
-        Task::BenchServices(args) => bench_services::main(&args),
+        Task::BenchPeers(args) => bench::main("peers", &args),
+        Task::BenchIscsi(args) => bench::main("iscsi", &args),
+        Task::BenchLayouts(args) => bench::main("layouts", &args),
+        Task::BenchServices(args) => bench::main("services", &args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -111,5 +110,20 @@ fn main() -> ExitCode {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn benchmark_receives_all_its_options() {
+        let given = ["--quick", "--only", "a b", "--help", "-h"];
+        let task = Cli::parse_from([&["cargo xtask", "bench-peers"], &given[..]].concat()).task;
+        let Task::BenchPeers(args) = task else { panic!("another task") };
+        assert_eq!(args.options, given);
+        let none = Cli::parse_from(["cargo xtask", "bench-services"]).task;
+        assert!(matches!(none, Task::BenchServices(args) if args.options.is_empty()));
     }
 }

@@ -15,8 +15,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
+use weir_command::command;
 
-use crate::{command, workspace};
+use crate::workspace;
 
 /// Version to compare with.
 #[derive(clap::Args)]

@@ -13,8 +13,7 @@ mod terminal;
 use std::fs;
 
 use anyhow::{Context, Result};
-
-use crate::command;
+use weir_command::command;
 
 /// Folder of the pictures, from the workspace root.
 const FOLDER: &str = "docs/pictures";

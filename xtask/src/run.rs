@@ -8,8 +8,9 @@
 use std::os::unix::process::CommandExt;
 
 use anyhow::{Context, Result};
+use weir_command::command;
 
-use crate::{command, setup};
+use crate::setup;
 
 /// Runs the task; returns only if the server cannot start.
 pub(crate) fn main() -> Result<()> {

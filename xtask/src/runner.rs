@@ -31,8 +31,7 @@ use build::Case;
 use process::Job;
 use report::{Ran, Verdict};
 use times::Times;
-
-use crate::command;
+use weir_command::command;
 
 /// Concurrent unit tests: twice the cores of CI, because a third of the tests wait for clocks.
 pub(crate) const UNIT_LANES: usize = 4;

@@ -15,8 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-
-use crate::command;
+use weir_command::command;
 
 mod uml;
 

@@ -12,8 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
-
-use crate::command;
+use weir_command::command;
 
 /// Features that tests alone request: package, features, reason.
 const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
@@ -26,11 +25,18 @@ const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Packages of the stage `unit`, as options of cargo.
-const UNIT: [&str; 5] = ["--workspace", "--exclude", "weir", "--exclude", "xtask"];
+/// Packages of all stages except `unit-xtask`, as options of cargo.
+const TESTS: [&str; 7] =
+    ["--workspace", "--exclude", "weir-command", "--exclude", "weir-peers", "--exclude", "xtask"];
+
+/// Of those, the package that the stage `unit` leaves to others.
+const NOT_UNIT: [&str; 2] = ["--exclude", "weir"];
 
 /// Packages of the stage `e2e`, as options of cargo.
 const E2E: [&str; 4] = ["--package", "weir", "--package", "weir-export"];
+
+/// Kinds of dependencies that a build of tests contains, as options of cargo.
+const ALL_EDGES: [&str; 2] = ["--edges", "normal,build,dev"];
 
 /// Features by package and version.
 type Features = BTreeMap<String, BTreeSet<String>>;
@@ -38,7 +44,7 @@ type Features = BTreeMap<String, BTreeSet<String>>;
 /// Runs the comparison; fails if it finds an unlisted feature.
 pub(crate) fn main() -> Result<()> {
     let shipped = features(&["--package", "weir", "--edges", "normal,build"])?;
-    let tests = features(&["--workspace", "--exclude", "xtask", "--edges", "normal,build,dev"])?;
+    let tests = features(&[&TESTS[..], &ALL_EDGES].concat())?;
     let found = extra(&shipped, &tests);
     for (package, feature) in &found {
         println!(
@@ -49,8 +55,8 @@ pub(crate) fn main() -> Result<()> {
     if !found.is_empty() {
         bail!("shipped: {} features that the program lacks", found.len());
     }
-    let unit = features(&[&UNIT[..], &["--edges", "normal,build,dev"]].concat())?;
-    let e2e = features(&[&E2E[..], &["--edges", "normal,build,dev"]].concat())?;
+    let unit = features(&[&TESTS[..], &NOT_UNIT, &ALL_EDGES].concat())?;
+    let e2e = features(&[&E2E[..], &ALL_EDGES].concat())?;
     let differing = different(&unit, &e2e);
     if !differing.is_empty() {
         bail!(

@@ -7,8 +7,8 @@
 use std::process::Command;
 
 use anyhow::Result;
+use weir_command::command;
 
-use crate::command;
 use crate::test::UNIT_PACKAGES;
 
 /// Arguments with which cargo builds only the simulator.

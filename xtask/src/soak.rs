@@ -23,9 +23,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use memory::Limit;
 use plan::{Kind, Piece};
 use results::{Outcome, Tree, Verdict};
+use weir_command::command;
 
 use crate::runner::process::{self, Job};
-use crate::{command, fuzz, setup};
+use crate::{fuzz, setup};
 
 /// Lines of a failed piece's log that its result contains.
 const DETAIL_LINES: usize = 3;

@@ -12,8 +12,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use weir_command::command;
 
-use crate::command;
 use crate::runner::report::{self, Ran};
 use crate::runner::{self, Suite};
 

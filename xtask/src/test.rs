@@ -12,10 +12,14 @@ use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
 use crate::{e2e, licences, setup, shipped, sim, tidy};
 
-/// Arguments with which cargo builds the unit tests: all packages except weir and xtask, without
-/// examples, which clippy checks.
-pub(crate) const UNIT_PACKAGES: &str =
-    "--profile ci --workspace --exclude weir --exclude xtask --lib --bins --tests";
+/// Packages of the project's tasks. Their unit tests have a cargo call of their own: their features
+/// would make cargo compile most dependencies of the other packages again.
+pub(crate) const TASK_PACKAGES: [&str; 3] = ["weir-command", "weir-peers", "xtask"];
+
+/// Arguments with which cargo builds the unit tests: all packages except weir and
+/// [`TASK_PACKAGES`], without examples, which clippy checks.
+pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir \
+    --exclude weir-command --exclude weir-peers --exclude xtask --lib --bins --tests";
 
 /// Formatting of every crate of the workspace.
 pub(crate) fn fmt() -> Stage {
@@ -51,10 +55,11 @@ pub(crate) fn unit(packages: Option<BTreeSet<String>>) -> Stage {
     Stage { name: "unit", step: Step::Tests(suite) }
 }
 
-/// Tests of xtask, in a cargo call of their own: xtask's features would make cargo compile most
-/// dependencies of the other packages again.
+/// Unit tests of [`TASK_PACKAGES`].
 pub(crate) fn unit_xtask() -> Stage {
-    let suite = Suite::new("unit-xtask", "--profile ci --package xtask", UNIT_LANES);
+    let packages = TASK_PACKAGES.join(" --package ");
+    let arguments = format!("--profile ci --package {packages}");
+    let suite = Suite::new("unit-xtask", &arguments, UNIT_LANES);
     Stage { name: "unit-xtask", step: Step::Tests(suite) }
 }
 

@@ -30,10 +30,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use cycles::Cycles;
+use weir_command::command;
 
 use crate::runner::lists;
 use crate::tidy::finding::{Finding, Rule, Source};
-use crate::{command, workspace};
+use crate::workspace;
 
 /// Files that tidy reads, as git patterns.
 const FILES: [&str; 4] =

@@ -7,8 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-
-use crate::command;
+use weir_command::command;
 
 /// A package and its dependencies.
 #[derive(serde::Deserialize)]

@@ -96,8 +96,10 @@ pub(super) fn draw() -> String {
 mod tests {
     use std::fs;
 
+    use weir_command::command;
+
     use super::*;
-    use crate::{command, workspace};
+    use crate::workspace;
 
     #[test]
     fn named_crates_exist() {

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use weir_command::command;
 
 use super::terminal::Line;
-use crate::command;
 
 /// Last line of the text that the demo prints.
 const READY: &str = "Stop: Ctrl-C";

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use weir_command::command;
 
 use super::Suite;
-use crate::command;
 
 /// A test program.
 #[derive(Debug)]

@@ -20,11 +20,11 @@ use anyhow::{Context as _, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use weir_command::command;
 
 use super::cores::Cores;
 use super::processes::{self, Family, Process};
 use super::stacks;
-use crate::command;
 
 /// Environment variable that marks all processes of a test.
 const MARK: &str = "WEIR_TEST_RUN";

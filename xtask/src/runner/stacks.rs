@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use weir_command::command;
+
 use super::processes::Process;
 use super::tail;
-use crate::command;
 
 /// Lines of a process's log that the text contains.
 const LOG_LINES: usize = 100;

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
-
-use crate::command;
+use weir_command::command;
 
 /// Builds the library in cargo's target folder, from which the end-to-end tests load it.
 pub(super) fn build() -> Result<()> {

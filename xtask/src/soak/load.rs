@@ -24,9 +24,8 @@ use anyhow::{Context as _, Result, bail};
 use hostile::Hostiles;
 use server::{Server, VOLUME_BYTES};
 use watch::Watch;
-
-use crate::bench_peers::fio::{Job, output_of};
-use crate::bench_peers::process::{guarded, own_rss_bytes};
+use weir_command::fio::{Job, output_of};
+use weir_command::process::{guarded, own_rss_bytes};
 
 /// Memory limit of the server (`--memory`).
 const MEMORY_BYTES: u64 = 256 << 20;

@@ -33,8 +33,9 @@ const LAYERS: [Layer; 7] = [
     Layer { folder: "xtask", imports: &[BASE] },
 ];
 
-/// Tools that ship in the binary.
-const SHIPPED_TOOLS: [&str; 2] = ["weir-bench", "weir-initiator"];
+/// Tools that another layer may import: the binary ships two, xtask starts programs with the third.
+const LENT_TOOLS: [(&str, &str); 3] =
+    [("bin", "weir-bench"), ("bin", "weir-initiator"), ("xtask", "weir-command")];
 
 /// Folders of the layers, the lowest first.
 pub(super) fn folders() -> impl DoubleEndedIterator<Item = &'static str> {
@@ -61,8 +62,8 @@ pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Finding> {
         for dependency in package.dependencies.iter().filter(|dependency| !dependency.is_dev()) {
             // External crates are in no layer.
             let Some(Some(other)) = layer_of(&dependency.name) else { continue };
-            let ships = own.folder == "bin" && SHIPPED_TOOLS.contains(&dependency.name.as_str());
-            if !own.imports.contains(&other.folder) && !ships {
+            let is_lent = LENT_TOOLS.contains(&(own.folder, dependency.name.as_str()));
+            if !own.imports.contains(&other.folder) && !is_lent {
                 let (here, name, there) = (own.folder, &dependency.name, other.folder);
                 find(&package.name, format!("{here} may not import {name} of {there}"));
             }

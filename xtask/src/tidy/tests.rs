@@ -117,7 +117,7 @@ fn package(folder: &str, name: &str, dependencies: &[(&str, Option<&str>)]) -> P
 fn layers() {
     let with = |package: Package| {
         let plain = [("base", "weir-base"), ("engine", "weir-pool"), ("protocol", "weir-nbd")];
-        let tools = [("tools", "weir-sim"), ("tools", "weir-bench")];
+        let tools = ["weir-sim", "weir-bench", "weir-command"].map(|name| ("tools", name));
         let mut all: Vec<Package> = plain
             .into_iter()
             .chain(tools)
@@ -133,12 +133,15 @@ fn layers() {
         package("crates/tools", "weir-sim", &[("weir-pool", None), ("weir-nbd", None)]),
         package("crates/control", "weir-api", &[("weir-pool", None), ("weir-nbd", None)]),
         package("bin", "weir", &[("weir-bench", None), ("weir-sim", Some("dev"))]),
+        package("xtask", "xtask", &[("weir-base", None), ("weir-command", None)]),
     ] {
         assert_eq!(with(fine), 0);
     }
     for planted in [
         package("crates/base", "weir-base", &[("weir-pool", None)]),
         package("bin", "weir", &[("weir-sim", None)]),
+        package("bin", "weir", &[("weir-command", None)]),
+        package("xtask", "xtask", &[("weir-bench", None)]),
         package("crates/engine", "weir-pool", &[("weir-nbd", Some("build"))]),
         package("crates/protocol", "weir-nbd", &[("weir-pool", None)]),
         package("crates", "weir-flat", &[]),

@@ -8,9 +8,10 @@
 use std::io::{Read as _, Write as _};
 use std::process::{ChildStdin, ChildStdout, Stdio};
 
+use weir_command::process::{Process, guarded};
+
 use super::hostile::Held;
 use super::server::Doors;
-use crate::bench_peers::process::{Process, guarded};
 
 /// Callers of a kind in a round: each one is a process.
 pub(super) const FEW: usize = 4;

@@ -13,9 +13,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-
-use crate::bench_peers::process::{Process, guarded};
-use crate::command;
+use weir_command::command;
+use weir_command::process::{Process, guarded};
 
 /// Size of each leg of the mirror, a sparse file.
 const LEG_BYTES: u64 = 8 << 30;

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::load::{self, ROWS, Row};
+use super::load;
+use super::rows::{ROWS, Row};
 use super::servers::{Contestant, Servers};
 
 const SESSIONS: u32 = 64;

@@ -15,25 +15,25 @@ use anyhow::{Context, Result, bail};
 use crate::command;
 
 /// Command for a program that the kernel kills when this process ends, whatever the reason.
-pub(crate) fn guarded(program: &str) -> Command {
+pub fn guarded(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]);
     command
 }
 
 /// A running server.
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
 }
 
 impl Process {
     /// Takes ownership of a child; the drop ends it.
-    pub(crate) fn new(child: Child) -> Self {
+    pub fn new(child: Child) -> Self {
         Self { child }
     }
 
     /// Starts a command with its output in a file.
-    pub(crate) fn launch(mut command: Command, log: &Path) -> Result<Self> {
+    pub fn launch(mut command: Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let line = command::show(&command);
@@ -41,23 +41,23 @@ impl Process {
     }
 
     /// User and system time so far.
-    pub(crate) fn cpu(&self) -> Result<Duration> {
+    pub fn cpu(&self) -> Result<Duration> {
         cpu(&self.read("stat")?, rustix::param::clock_ticks_per_second())
     }
 
     /// Resets the peak of resident memory.
-    pub(crate) fn reset_rss_max(&self) -> Result<()> {
+    pub fn reset_rss_max(&self) -> Result<()> {
         let file = self.file("clear_refs");
         fs::write(&file, "5").with_context(|| file.clone())
     }
 
     /// Peak resident memory since the last reset.
-    pub(crate) fn rss_bytes_max(&self) -> Result<u64> {
+    pub fn rss_bytes_max(&self) -> Result<u64> {
         bytes(&self.read("status")?, "VmHWM:")
     }
 
     /// True if the process ended by itself.
-    pub(super) fn has_ended(&mut self) -> Result<bool> {
+    pub fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
@@ -92,7 +92,7 @@ fn cpu(stat: &str, ticks_per_second: u64) -> Result<Duration> {
 }
 
 /// Resident memory of this process.
-pub(crate) fn own_rss_bytes() -> Result<u64> {
+pub fn own_rss_bytes() -> Result<u64> {
     bytes(&fs::read_to_string("/proc/self/status")?, "VmRSS:")
 }
 

@@ -11,8 +11,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use weir_command::command;
 
-use crate::command;
+use crate::document::judged;
 
 const PACKAGE: [&str; 5] = ["--release", "--package", "weir-dataset", "--example", "large_volume"];
 const GIBIBYTES: u64 = 16;
@@ -75,7 +76,7 @@ impl Figures {
         };
         row("resident memory, highest so far, by `--memory`", &|stage| {
             let ratio = stage.number("peak_bytes")? / MIB / MEMORY_MEBIBYTES as f64;
-            Ok(super::judged(ratio, ratio <= 1.0, "<= 1"))
+            Ok(judged(ratio, ratio <= 1.0, "<= 1"))
         })?;
         for (what, name) in [
             ("of that tree nodes in the cache", "node_cache_bytes"),

@@ -9,8 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-
-use crate::command;
+use weir_command::command;
 
 /// Results.
 pub(super) struct Figures(Value);

@@ -1,6 +1,8 @@
 //! One layout under test: its server, pool and volume, and the actions on them.
 //!
 //! Not here: turns and tables.
+//!
+//! Invariant: each pool has its own server and disk files; the server ends with this process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,10 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
-
-use crate::bench_peers::fio;
-use crate::bench_peers::process::{Process, guarded};
-use crate::command;
+use weir_command::command;
+use weir_command::fio;
+use weir_command::process::{Process, guarded};
 
 /// Larger than the memory of the server, so that reads reach the disk.
 pub(crate) const VOLUME_BYTES: u64 = 1 << 30;

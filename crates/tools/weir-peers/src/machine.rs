@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
-
-use crate::command;
+use weir_command::command;
 
 /// Facts by name, in the order of the table.
 pub(crate) fn facts(data: &Path, weir: Option<&Path>) -> Result<Vec<(String, String)>> {

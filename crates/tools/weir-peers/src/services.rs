@@ -1,6 +1,6 @@
 //! `cargo xtask bench-services`: the cost of snapshots, clones and other data services.
 //!
-//! Not here: layouts of disks (bench_layouts), other servers (bench_peers).
+//! Not here: layouts of disks (layouts), other servers (peers).
 //!
 //! Invariants:
 //! - ratios compare runs of one server, taken in turns: ratios are results, rates are not;
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::bench::Place;
+use crate::place::Place;
 
 const BEGIN: &str = "<!-- bench-services: begin -->";
 const END: &str = "<!-- bench-services: end -->";

@@ -1,19 +1,16 @@
-//! The tables, in Markdown, and their place in a document.
+//! The tables, in Markdown.
 //!
-//! Not here: measurements.
+//! Not here: measurements, the place of the tables in a document (document.rs).
 //!
 //! Invariants: the tables show only medians; a bar is met or missed only if its figure was
-//! measured; text outside the markers does not change.
+//! measured.
 
 use std::fmt::Write;
-use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-
+use super::results::{Results, Sample};
 use super::servers::{Kind, WEIR_MEMORY_BYTES};
 use super::workload::Workload;
-use super::{Results, Sample};
-use crate::command;
+use crate::document::{facts_table, median, row};
 
 pub(super) const BEGIN: &str = "<!-- bench-peers: begin -->";
 pub(super) const END: &str = "<!-- bench-peers: end -->";
@@ -58,19 +55,6 @@ pub(super) fn markdown(results: &Results, kinds: &[Kind], workloads: &[&Workload
     text.push('\n');
     text.push_str(&facts_table(&results.machine));
     text
-}
-
-/// The machine as a table.
-pub(crate) fn facts_table(facts: &[(String, String)]) -> String {
-    let mut text = String::from("| machine | |\n| --- | --- |\n");
-    for (name, value) in facts {
-        row(&mut text, &[name.clone(), value.clone()]);
-    }
-    text
-}
-
-fn row(text: &mut String, cells: &[String]) {
-    writeln!(text, "| {} |", cells.join(" | ")).expect("a String takes every write");
 }
 
 fn throughput(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> String {
@@ -194,35 +178,6 @@ fn ratio(results: &Results, workload: &Workload) -> Option<(f64, f64, f64)> {
     Some((mid(&weir)? / best_mid, low, high))
 }
 
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let (upper, lower) = (values.get(values.len() / 2)?, values.get(values.len().div_ceil(2) - 1)?);
-    Some(f64::midpoint(*upper, *lower))
-}
-
-/// Writes the text between the markers of a document; a new document gets a title.
-pub(crate) fn write_between(out: &Path, markers: (&str, &str), text: &str) -> Result<()> {
-    let file = command::root().join(out);
-    let name = file.display().to_string();
-    let (begin, end) = markers;
-    let old = if file.exists() {
-        std::fs::read_to_string(&file).with_context(|| name.clone())?
-    } else {
-        format!("# Performance\n\n{begin}\n{end}\n")
-    };
-    let new = replace(&old, markers, text).with_context(|| name.clone())?;
-    std::fs::write(&file, new).with_context(|| name)
-}
-
-fn replace(document: &str, (begin, end): (&str, &str), text: &str) -> Result<String> {
-    let (before, rest) = document.split_once(begin).context("no begin marker")?;
-    let Some((_, after)) = rest.split_once(end) else {
-        bail!("no end marker after the begin marker");
-    };
-    Ok(format!("{before}{begin}\n{}\n{end}{after}", text.trim_end()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::workload::WORKLOADS;
@@ -256,13 +211,6 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
-        assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
-        assert_eq!(median(std::iter::empty()), None);
-    }
-
-    #[test]
     fn ratio_to_the_best_peer_decides_the_bar() {
         let line = |weir| {
             let results = results(weir);
@@ -280,16 +228,5 @@ mod tests {
         results.samples.retain(|sample| sample.server != "weir");
         let text = markdown(&results, &Kind::ALL, &[&WORKLOADS[0], &WORKLOADS[1]]);
         assert!(!text.contains(": met") && !text.contains("missed"), "{text}");
-    }
-
-    #[test]
-    fn only_the_part_between_the_markers_changes() {
-        let document = format!("a\n{BEGIN}\nold\n{END}\nz\n");
-        assert_eq!(
-            replace(&document, (BEGIN, END), "new\n").unwrap(),
-            format!("a\n{BEGIN}\nnew\n{END}\nz\n")
-        );
-        assert!(replace("a", (BEGIN, END), "new").is_err());
-        assert!(replace(&format!("{END}{BEGIN}"), (BEGIN, END), "new").is_err());
     }
 }

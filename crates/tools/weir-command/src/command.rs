@@ -11,12 +11,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// The workspace root.
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies one level below the root")
+pub fn root() -> &'static Path {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    folder.ancestors().nth(3).expect("weir-command lies three levels below the root")
 }
 
 /// Cargo's build folder.
-pub(crate) fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
@@ -26,7 +27,7 @@ pub(crate) fn target() -> PathBuf {
 const OWN_VARIABLES: [&str; 4] = ["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// A command with the workspace root as its working directory.
-pub(crate) fn command(program: &str) -> Command {
+pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
     for (name, _) in std::env::vars_os() {
@@ -38,12 +39,12 @@ pub(crate) fn command(program: &str) -> Command {
 }
 
 /// Runs cargo with these arguments and shows its output.
-pub(crate) fn cargo(args: &[impl AsRef<OsStr>]) -> Result<()> {
+pub fn cargo(args: &[impl AsRef<OsStr>]) -> Result<()> {
     run(command("cargo").args(args))
 }
 
 /// Runs a command until it exits; any status except success is an error.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start `{}`", show(command)))?;
     if !status.success() {
         bail!("`{}` failed ({status})", show(command));
@@ -52,7 +53,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Runs a command and returns its stdout; the error contains stderr.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
+pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -65,13 +66,13 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Runs git in the workspace and returns its output.
-pub(crate) fn git(args: &[&str]) -> Result<String> {
+pub fn git(args: &[&str]) -> Result<String> {
     output(command("git").args(args))
 }
 
 /// Finds a program in PATH. It also searches `sbin`, where Debian keeps some tools and which only
 /// root's PATH contains.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
@@ -80,7 +81,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// The command line, without working directory and environment.
-pub(crate) fn show(command: &Command) -> String {
+pub fn show(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for arg in command.get_args() {
         line.push(' ');

@@ -1,6 +1,6 @@
 //! `cargo xtask bench-iscsi`: compares Weir's iSCSI target with another one, and with Weir's NBD.
 //!
-//! Not here: other NBD servers (bench_peers); conformance of the protocol (tests).
+//! Not here: other NBD servers (peers); conformance of the protocol (tests).
 //!
 //! Invariants:
 //! - one client, `weir bench`, measures all targets in turns;
@@ -10,17 +10,19 @@
 mod fairness;
 mod load;
 mod offloads;
+mod rows;
 mod servers;
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
-use load::{ROWS, Row, Sample};
+use load::Sample;
+use rows::{ROWS, Row};
 use servers::{Contestant, Servers};
 
-use crate::bench::Place;
-use crate::bench_peers::report::median;
+use crate::document::median;
+use crate::place::Place;
 
 const BEGIN: &str = "<!-- bench-iscsi: begin -->";
 const END: &str = "<!-- bench-iscsi: end -->";

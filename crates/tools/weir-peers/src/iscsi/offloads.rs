@@ -1,6 +1,8 @@
 //! Offloads: the target zeroes and clones 40 GiB.
 //!
 //! Not here: correctness of the offloads (`weir target selftest`, from which these figures come).
+//!
+//! Invariant: a figure that the self-test does not report is an error.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -12,10 +12,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use weir_command::command;
+use weir_command::process::{Process, guarded};
 
-use super::load::Row;
-use crate::bench_peers::process::{Process, guarded};
-use crate::command;
+use super::rows::Row;
 
 /// Fits every cache, so that reads measure the server instead of the disk.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;

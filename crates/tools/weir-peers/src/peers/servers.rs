@@ -11,10 +11,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use weir_command::command;
+use weir_command::process::{Process, guarded};
 
-use super::VOLUME_BYTES;
-use super::process::{Process, guarded};
-use crate::command;
+/// Size of each server's volume: fits every cache, so reads measure the server, not the disk.
+pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 
 /// Weir's memory, its default on a machine of 24 GiB; the other servers use the page cache without
 /// a limit.

@@ -1,38 +1,23 @@
-//! fio as the client: command lines, and the figures from its JSON.
+//! fio as the client: its command lines.
 //!
-//! Not here: the server's CPU and memory during a run.
+//! Not here: the figures from its JSON (weir-command); the server's CPU and memory during a run.
 //!
-//! Invariants:
-//! - written data is random and never repeats, so no server gains by compression or dedupe;
-//! - a run with an error, or without a completed operation, is an error.
+//! Invariant: written data is random and never repeats, so no server gains by compression or
+//! dedupe.
 
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::{Context, Result};
+use weir_command::fio::{Job, output_of};
+use weir_command::process::guarded;
 
-use super::VOLUME_BYTES;
-use super::process::guarded;
-use super::servers::Server;
+use super::servers::{Server, VOLUME_BYTES};
 use super::workload::{Flush, Workload};
-use crate::command;
 
 /// Writes in the replayed log: more than any server performs in one run.
 const REPLAY_WRITES: u64 = 800_000;
-
-/// Result of one run.
-pub(crate) struct Job {
-    pub(crate) ops: u64,
-    pub(super) flushes: u64,
-    pub(crate) seconds: f64,
-    pub(crate) latency_p99_us: f64,
-    /// p99 of the writes only: a load with verification also counts its own reads.
-    pub(crate) write_latency_p99_us: f64,
-    pub(super) client_cpu_percent: f64,
-}
 
 /// Runs a workload for about `seconds`.
 pub(super) fn run(workload: &Workload, server: &Server, seconds: u64) -> Result<Job> {
@@ -109,46 +94,6 @@ fn call(server: &Server, args: &[String]) -> Result<Job> {
         .with_context(|| format!("the load on {} failed", server.kind().title()))
 }
 
-/// Runs a fio command, with its JSON in `output`.
-pub(crate) fn output_of(command: &mut Command, output: &Path) -> Result<Job> {
-    command.arg("--output-format=json").arg(format!("--output={}", output.display()));
-    command::output(command)?;
-    read(output).with_context(|| format!("`{}`", command::show(command)))
-}
-
-fn read(output: &Path) -> Result<Job> {
-    let text = fs::read_to_string(output)?;
-    // fio prints remarks into the same file, before the JSON.
-    let json = text.find('{').map(|at| &text[at..]).context("fio wrote no JSON")?;
-    job(&serde_json::from_str::<Value>(json)?["jobs"][0])
-}
-
-fn job(job: &Value) -> Result<Job> {
-    if job["error"] != 0 {
-        bail!("fio reports error {}", job["error"]);
-    }
-    let (read, write) = (&job["read"], &job["write"]);
-    let ops = |side: &Value| side["total_ios"].as_u64().unwrap_or(0);
-    let seconds = |side: &Value| side["runtime"].as_f64().unwrap_or(0.0) / 1000.0;
-    // A load with verification counts its reads but reports no time for them.
-    let busy = if seconds(read) > 0.0 { read } else { write };
-    let seconds = seconds(busy);
-    if ops(busy) == 0 || seconds <= 0.0 {
-        bail!("fio did no operation");
-    }
-    let percent = |name: &str| job[name].as_f64().unwrap_or(0.0);
-    let p99_us =
-        |side: &Value| side["clat_ns"]["percentile"]["99.000000"].as_f64().unwrap_or(0.0) / 1e3;
-    Ok(Job {
-        ops: ops(read) + ops(write),
-        flushes: ops(&job["sync"]),
-        seconds,
-        latency_p99_us: p99_us(busy),
-        write_latency_p99_us: p99_us(write),
-        client_cpu_percent: percent("usr_cpu") + percent("sys_cpu"),
-    })
-}
-
 /// Random 4 KiB writes with a flush after every 32, in fio's log format, version 2.
 fn replay_log() -> String {
     let mut log = String::from("fio version 2 iolog\nvolume add\nvolume open\n");
@@ -182,25 +127,5 @@ mod tests {
         // 800,000 draws from 262,144 blocks miss one in 21.
         let blocks = writes.iter().collect::<HashSet<_>>().len();
         assert!((240_000..260_000).contains(&blocks), "{blocks}");
-    }
-
-    #[test]
-    fn errors_and_empty_runs_are_refused() {
-        let good = serde_json::json!({
-            "error": 0, "usr_cpu": 10.0, "sys_cpu": 20.0, "sync": {"total_ios": 3},
-            "read": {"total_ios": 0, "runtime": 0},
-            "write": {"total_ios": 96, "runtime": 2000,
-                "clat_ns": {"percentile": {"99.000000": 5000}}},
-        });
-        let read = job(&good).unwrap();
-        assert_eq!((read.ops, read.flushes), (96, 3));
-        assert!((read.seconds - 2.0).abs() < 1e-9 && (read.latency_p99_us - 5.0).abs() < 1e-9);
-        assert!((read.client_cpu_percent - 30.0).abs() < 1e-9);
-        let mut bad = good.clone();
-        bad["error"] = 5.into();
-        assert!(job(&bad).is_err());
-        let mut empty = good;
-        empty["write"]["total_ios"] = 0.into();
-        assert!(job(&empty).is_err());
     }
 }

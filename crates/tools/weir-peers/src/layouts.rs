@@ -1,7 +1,7 @@
 //! `cargo xtask bench-layouts`: compares mirrors and raidz, intact, degraded, full, and during
 //! scans.
 //!
-//! Not here: other servers (bench_peers).
+//! Not here: other servers (peers).
 //!
 //! Invariants:
 //! - layouts are measured in turns, each in its own server and files, all on one disk; ratios
@@ -17,9 +17,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use layout::{LAYOUTS, Load, Pool, Speed, VOLUME_BYTES};
+use weir_command::fio;
 
-use crate::bench::Place;
-use crate::bench_peers::{fio, report};
+use crate::document::{self, judged};
+use crate::place::Place;
 
 const BEGIN: &str = "<!-- bench-layouts: begin -->";
 const IN_MEMORY: &str = "a string takes every line";
@@ -157,13 +158,7 @@ impl Raw {
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
-    report::median(values).unwrap_or(f64::NAN)
-}
-
-/// `value` with its bar and verdict.
-fn judged(value: f64, met: bool, bar: &str) -> String {
-    let verdict = if met { "met" } else { "**missed**" };
-    format!("{value:.2} ({bar}: {verdict})")
+    document::median(values).unwrap_or(f64::NAN)
 }
 
 fn tables(raw: Raw, figures: &[Figures]) -> String {

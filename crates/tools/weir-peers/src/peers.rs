@@ -11,10 +11,9 @@
 //! - servers end with this process, however it ends.
 
 mod figures;
-pub(crate) mod fio;
-pub(crate) mod machine;
-pub(crate) mod process;
-pub(crate) mod report;
+mod fio;
+mod report;
+mod results;
 mod servers;
 mod workload;
 
@@ -23,16 +22,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use figures::Figures;
 use regex::Regex;
-use serde::Serialize;
+use results::{Results, Sample};
 use servers::{Kind, Server};
+use weir_command::command;
 use workload::{WORKLOADS, Workload};
 
-use crate::{command, setup};
-
-/// Size of each server's volume: fits every cache, so reads measure the server, not the disk.
-const VOLUME_BYTES: u64 = 1 << 30;
+use crate::place::weir_program;
+use crate::{document, machine};
 
 /// Selection and length of the measurement.
 #[derive(clap::Args)]
@@ -101,36 +98,8 @@ impl Pace {
     }
 }
 
-/// One run of one workload on one server.
-#[derive(Clone, Debug, Serialize)]
-struct Sample {
-    workload: &'static str,
-    server: &'static str,
-    round: usize,
-    ops: u64,
-    flushes: u64,
-    seconds: f64,
-    ops_per_second: f64,
-    mib_per_second: f64,
-    latency_p99_us: f64,
-    server_cpu_us_per_op: f64,
-    client_cpu_percent: f64,
-    server_rss_bytes_max: u64,
-}
-
-/// All measurements of one call.
-#[derive(Default, Serialize)]
-struct Results {
-    machine: Vec<(String, String)>,
-    quick: bool,
-    samples: Vec<Sample>,
-    figures: Figures,
-    cut_off: bool,
-}
-
 /// Runs the task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    setup::for_clients()?;
     let wanted = |kind: &Kind| args.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
     let chosen = |w: &&Workload| args.only.as_ref().is_none_or(|only| only.is_match(w.name));
@@ -161,19 +130,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let text = report::markdown(&results, &kinds, &workloads);
     println!("{text}");
     if let Some(out) = &args.out {
-        report::write_between(out, (report::BEGIN, report::END), &text)?;
+        document::write_between(out, (report::BEGIN, report::END), &text)?;
     }
     Ok(())
-}
-
-/// Builds the release binary and returns its path.
-pub(crate) fn weir_program() -> Result<PathBuf> {
-    command::cargo(&["build", "--release", "--package", "weir"])?;
-    let line = ["metadata", "--no-deps", "--format-version", "1"];
-    let json = command::output(command::command("cargo").args(line))?;
-    let metadata: serde_json::Value = serde_json::from_str(&json)?;
-    let target = metadata["target_directory"].as_str().context("cargo names no target folder")?;
-    Ok(Path::new(target).join("release/weir"))
 }
 
 /// Creates an empty folder for volumes and sockets; removes the files of a killed run.

@@ -11,9 +11,9 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::snapshots::{judged, rate};
-use crate::bench_layouts::layout::{DISK, Layout, Pool, VOLUME_BYTES};
-use crate::bench_peers::report;
+use super::snapshots::rate;
+use crate::document::{self, judged};
+use crate::layouts::layout::{DISK, Layout, Pool, VOLUME_BYTES};
 
 /// Space for both volumes and for overwritten blocks; the file is sparse.
 const DISK_BYTES: u64 = 8 << 30;
@@ -106,7 +106,7 @@ impl Figures {
         let mut text =
             String::from("| writes to a volume with lz4, by one without | |\n| --- | --- |\n");
         for Ratio { data, way, turns } in &self.0 {
-            let median = report::median(turns.iter().copied()).unwrap_or(f64::NAN);
+            let median = document::median(turns.iter().copied()).unwrap_or(f64::NAN);
             let cell = judged(median, median >= data.bar, &format!(">= {}", data.bar));
             writeln!(text, "| {} data, {} | {cell} |", data.title, way.title)
                 .expect("a string takes every line");

@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::layout::{DISK, Pool};
+use crate::document::judged;
 
 const BLOCK: u64 = 4096;
 /// Nodes and their old versions take about 2 % of the space.
@@ -166,7 +167,7 @@ impl Figures {
         };
         for Overwritten { percent, live, amplification } in &self.overwritten {
             let by_model = amplification / model(*live);
-            let verdict = super::judged(by_model, by_model <= 1.15, "<= 1.15");
+            let verdict = judged(by_model, by_model <= 1.15, "<= 1.15");
             row(
                 &format!("write amplification of the cleaner, {percent} % live, by the model"),
                 &format!("{amplification:.2} / {:.2} = {verdict}", model(*live)),
@@ -175,7 +176,7 @@ impl Figures {
         for (depth, ratio) in &self.synced {
             row(
                 &format!("device bytes per byte of 4 KiB writes, a flush each, QD{depth}"),
-                &super::judged(*ratio, *ratio <= 2.5, "<= 2.5"),
+                &judged(*ratio, *ratio <= 2.5, "<= 2.5"),
             );
         }
         writeln!(

@@ -1,7 +1,7 @@
 //! The cost of snapshots: creating one under load, cloning, writes with a thousand snapshots,
 //! destroying one.
 //!
-//! Not here: other services; servers and loads (bench_layouts).
+//! Not here: other services; servers and loads (layouts).
 //!
 //! Invariant: a ratio compares two runs of one turn, which run one after the other, in alternating
 //! order.
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
+use weir_command::fio;
 
-use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
-use crate::bench_peers::{fio, report};
+use crate::document::{self, judged};
+use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 
 /// Space for overwritten blocks that snapshots hold; the file is sparse.
 const DISK_BYTES: u64 = 24 << 30;
@@ -211,15 +212,10 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
     Ok(())
 }
 
-pub(super) fn judged(value: f64, met: bool, bar: &str) -> String {
-    let verdict = if met { "met" } else { "**missed**" };
-    format!("{value:.2} ({bar}: {verdict})")
-}
-
 impl Figures {
     /// The table.
     pub(super) fn table(&self) -> String {
-        let median = |values: &[f64]| report::median(values.iter().copied()).unwrap_or(f64::NAN);
+        let median = |values: &[f64]| document::median(values.iter().copied()).unwrap_or(f64::NAN);
         let mut text = String::from("| snapshots and clones | |\n| --- | --- |\n");
         let mut row = |what: &str, cell: String| {
             writeln!(text, "| {what} | {cell} |").expect("a string takes every line");

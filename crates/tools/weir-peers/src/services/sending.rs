@@ -15,9 +15,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::snapshots::{judged, rate};
-use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
-use crate::bench_peers::report;
+use super::snapshots::rate;
+use crate::document::{self, judged};
+use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 
 /// Space for the blocks that snapshots hold; the file is sparse.
 const DISK_BYTES: u64 = 8 << 30;
@@ -76,7 +76,7 @@ fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
     let mut command = pool.command(&[&["send"], words].concat());
     let nowhere = File::options().write(true).open("/dev/null")?;
     let status = command.stdin(Stdio::null()).stdout(nowhere).status()?;
-    ensure!(status.success(), "`{}` failed", crate::command::show(&command));
+    ensure!(status.success(), "`{}` failed", weir_command::command::show(&command));
     Ok(start.elapsed().as_secs_f64())
 }
 
@@ -131,7 +131,7 @@ impl Figures {
             writeln!(text, "| {what} | {cell} |").expect("a string takes every line");
         };
         let median = |of: fn(&(f64, f64)) -> f64| {
-            report::median(self.full.iter().map(of)).unwrap_or(f64::NAN)
+            document::median(self.full.iter().map(of)).unwrap_or(f64::NAN)
         };
         row("a whole stream, MiB/s", format!("{:.0}", median(|turn| turn.0)));
         row("1 MiB sequential read, QD16, MiB/s", format!("{:.0}", median(|turn| turn.1)));

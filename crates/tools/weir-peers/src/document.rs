@@ -1,0 +1,85 @@
+//! Parts of the tables that all benchmarks print, in Markdown, and their place in a document.
+//!
+//! Not here: the tables of each benchmark.
+//!
+//! Invariant: text outside the markers does not change.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use weir_command::command;
+
+/// The machine as a table.
+pub(crate) fn facts_table(facts: &[(String, String)]) -> String {
+    let mut text = String::from("| machine | |\n| --- | --- |\n");
+    for (name, value) in facts {
+        row(&mut text, &[name.clone(), value.clone()]);
+    }
+    text
+}
+
+pub(crate) fn row(text: &mut String, cells: &[String]) {
+    writeln!(text, "| {} |", cells.join(" | ")).expect("a String takes every write");
+}
+
+/// `value` with its bar and verdict.
+pub(crate) fn judged(value: f64, met: bool, bar: &str) -> String {
+    let verdict = if met { "met" } else { "**missed**" };
+    format!("{value:.2} ({bar}: {verdict})")
+}
+
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let (upper, lower) = (values.get(values.len() / 2)?, values.get(values.len().div_ceil(2) - 1)?);
+    Some(f64::midpoint(*upper, *lower))
+}
+
+/// Writes the text between the markers of a document; a new document gets a title.
+pub(crate) fn write_between(out: &Path, markers: (&str, &str), text: &str) -> Result<()> {
+    let file = command::root().join(out);
+    let name = file.display().to_string();
+    let (begin, end) = markers;
+    let old = if file.exists() {
+        std::fs::read_to_string(&file).with_context(|| name.clone())?
+    } else {
+        format!("# Performance\n\n{begin}\n{end}\n")
+    };
+    let new = replace(&old, markers, text).with_context(|| name.clone())?;
+    std::fs::write(&file, new).with_context(|| name)
+}
+
+fn replace(document: &str, (begin, end): (&str, &str), text: &str) -> Result<String> {
+    let (before, rest) = document.split_once(begin).context("no begin marker")?;
+    let Some((_, after)) = rest.split_once(end) else {
+        bail!("no end marker after the begin marker");
+    };
+    Ok(format!("{before}{begin}\n{}\n{end}{after}", text.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: &str = "<!-- begin -->";
+    const END: &str = "<!-- end -->";
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
+        assert_eq!(median(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn only_the_part_between_the_markers_changes() {
+        let document = format!("a\n{BEGIN}\nold\n{END}\nz\n");
+        assert_eq!(
+            replace(&document, (BEGIN, END), "new\n").unwrap(),
+            format!("a\n{BEGIN}\nnew\n{END}\nz\n")
+        );
+        assert!(replace("a", (BEGIN, END), "new").is_err());
+        assert!(replace(&format!("{END}{BEGIN}"), (BEGIN, END), "new").is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! Benchmarks of Weir against other servers on this machine, and of Weir's layouts and services
+//! against each other.
+//!
+//! `cargo xtask bench-peers`, `bench-iscsi`, `bench-layouts` and `bench-services` install the other
+//! servers and run this program.
+//!
+//! Not here: benchmarks of any storage (weir-bench).
+//!
+//! Invariant: servers end with this process, however it ends.
+
+#![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
+
+mod document;
+mod iscsi;
+mod layouts;
+mod machine;
+mod peers;
+mod place;
+mod services;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Benchmarks of Weir against other servers on this machine.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Subcommand)]
+enum Benchmark {
+    /// Compare Weir's speed with other NBD servers on this machine.
+    Peers(peers::Args),
+    /// Compare Weir's iSCSI target with another one, and with Weir's NBD.
+    Iscsi(iscsi::Args),
+    /// Compare layouts: intact, degraded, full, and during scans.
+    Layouts(layouts::Args),
+    /// Measure the cost of snapshots, clones and other data services
+    Services(services::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().benchmark {
+        Benchmark::Peers(args) => peers::main(&args),
+        Benchmark::Iscsi(args) => iscsi::main(&args),
+        Benchmark::Layouts(args) => layouts::main(&args),
+        Benchmark::Services(args) => services::main(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir-peers: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
