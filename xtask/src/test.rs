@@ -13,7 +13,7 @@ use crate::stage::{self, Needs, Stage, Step};
 use crate::{e2e, licences, setup, shipped, sim, tidy};
 
 /// Arguments with which cargo builds the unit tests: all packages except weir and xtask, without
-/// examples, which clippy checks.
+/// examples, which the end-to-end tests run.
 pub(crate) const UNIT_PACKAGES: &str =
     "--profile ci --workspace --exclude weir --exclude xtask --lib --bins --tests";
 
@@ -71,6 +71,7 @@ pub(crate) fn main() -> Result<()> {
         unit(None),
         unit_xtask(),
         Stage { name: "sim", step: Step::Task(sim::short) },
+        e2e::examples(),
         Stage { name: "e2e", step: Step::Tests(e2e::suite()) },
     ];
     stage::run(&stages, Needs::First)

@@ -33,6 +33,6 @@ fn main() {
     for strip in lost {
         recovery.strip(strip, &left, &mut computed);
         assert!(computed == row[strip], "strip {strip} differs");
-        println!("strip {strip}: {STRIP_BYTES} bytes computed from the {} left strips", 4);
+        println!("strip {strip}: {STRIP_BYTES} bytes computed from the other strips");
     }
 }

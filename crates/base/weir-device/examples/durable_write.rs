@@ -44,8 +44,10 @@ async fn durable_write() -> Result<(), Box<dyn Error>> {
     let noise = |bytes: &mut [u8]| bytes.fill(0xc3);
     let probed = probe_flushes(&[Arc::clone(&disk)], offset, &clock, &noise).await?;
     let (figures, medium) = (probed[0], Medium::of(&path));
-    println!("{medium}: a durable write takes {:?}", figures.durable());
     let verdict = FlushVerdict::of(&figures, &medium);
-    println!("{verdict:?} {}", verdict.warning("disk", &figures, &medium).unwrap_or_default());
+    println!("{medium}: a durable write takes {:?}, {verdict:?}", figures.durable());
+    if let Some(warning) = verdict.warning("disk", &figures, &medium) {
+        println!("{warning}");
+    }
     Ok(())
 }

@@ -48,6 +48,6 @@ async fn crash_and_reopen() -> Result<(), Box<dyn Error>> {
     let (flushed, unflushed) = blocks.split_at(BLOCK_BYTES);
     assert!(flushed.iter().all(|byte| *byte == 1), "a flushed block survives");
     assert!(unflushed.iter().all(|byte| *byte == 0), "the block was only in memory");
-    println!("flushed block: bytes of {}, other block: bytes of {}", flushed[0], unflushed[0]);
+    println!("flushed block: bytes of {}; unflushed block: bytes of {}", flushed[0], unflushed[0]);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Serves a protocol of one line on a unix socket: the server runs the connections, the protocol
-//! only its own bytes. Then connects once and prints the line.
+//! Serves a protocol of one line on a TCP port: the server accepts connections, the protocol sends
+//! its bytes. Then connects once and prints the line.
 //!
 //! `cargo run -p weir-net --example greet`
 //!
@@ -12,7 +12,7 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::io::{self, Read as _};
-use std::os::unix::net::UnixStream;
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use compio::BufResult;
@@ -45,11 +45,11 @@ impl Protocol for Greet {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let path = std::env::temp_dir().join(format!("greet-{}.sock", std::process::id()));
-    let listener = Listener::bind(&Address::Unix(path.clone()))?;
+    let listener = Listener::bind(&Address::parse("127.0.0.1:0", 0)?)?;
+    let Address::Tcp(address) = listener.address()? else { return Err("not TCP".into()) };
     let server = serve(vec![listener], Arc::new(Greet), 1)?;
     let mut line = String::new();
-    UnixStream::connect(&path)?.read_to_string(&mut line)?;
+    TcpStream::connect(address)?.read_to_string(&mut line)?;
     server.stop();
     print!("{line}");
     assert!(line.starts_with("welcome"));

@@ -1,5 +1,4 @@
-//! Measures one cell on a temporary file, 4 KiB random reads for one second, and prints its figures
-//! and its verdict.
+//! Measures one cell on a temporary file, 4 KiB random reads for 1 s, and prints its verdict.
 //!
 //! `cargo run --release -p weir-bench --example one_cell`
 //!
@@ -18,7 +17,7 @@ use weir_bench::run::{Before, Observer, run};
 use weir_bench::target::{self, Address};
 use weir_bench::verdict::JudgedRun;
 
-/// One run of one second is too little for a quotable figure; the verdict reports that.
+/// One run of one second is too short for a figure to quote; the verdict reports that.
 const PROFILE: &str = r#"schema = 1
 name = "one-cell"
 dataset = { files = 1, file_size = "64MiB" }
@@ -49,9 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = tempfile::NamedTempFile::new()?;
     let spec = profile::parse("one_cell.rs", PROFILE, &Options::default())?;
     let target = target::open(&Address::File(file.path().to_owned()), &spec.dataset)?;
-    let result = run(&spec, &*target, &Clients::none(), Vec::new(), Before::default(), &mut Quiet)?;
+    let result = run(&spec, &*target, &Clients::none(), vec![], Before::default(), &mut Quiet)?;
     let judged = JudgedRun::of(result);
-    let [cell] = judged.cells() else { return Err("the profile has one cell".into()) };
+    let cell = &judged.cells()[0];
     println!("{:.0} IOPS, verdict: {}", cell.summary.iops.median, cell.verdict());
     for remark in &cell.remarks {
         println!("{}: {}; {}", remark.finding.name(), remark.detail, remark.action);
