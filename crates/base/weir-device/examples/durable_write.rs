@@ -1,5 +1,5 @@
-//! Opens a file as a disk, writes a block, flushes it, reads it, and prints how long a durable write
-//! takes and whether the medium can be so fast.
+//! Opens a file as a disk, writes a block, flushes it and reads it. Then prints the time of a
+//! durable write and whether the medium can be so fast.
 //!
 //! `cargo run -p weir-device --example durable_write`
 //!

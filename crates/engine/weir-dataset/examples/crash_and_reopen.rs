@@ -1,5 +1,5 @@
-//! Creates a pool on a mirror of two disks in memory, stops as a crash does, and imports the pool:
-//! the flushed block is there, the block without a flush is lost.
+//! Creates a pool on a mirror of two disks in memory, crashes, and imports the pool: the flushed
+//! block survives, the unflushed block is lost.
 //!
 //! `cargo run -p weir-dataset --example crash_and_reopen`
 //!

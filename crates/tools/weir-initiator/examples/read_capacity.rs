@@ -1,7 +1,7 @@
 //! Logs in to an iSCSI target and prints the name and the capacity of a logical unit.
 //!
-//! `cargo run -p weir-initiator --example read_capacity -- iscsi://HOST/iqn.2026-01.org.weir:vms/0`;
-//! `weir target show vms` prints the portals of a server.
+//! `cargo run -p weir-initiator --example read_capacity -- URL`, for example with the URL
+//! iscsi://127.0.0.1/iqn.2026-01.org.weir:vms/0; `weir target show vms` prints the portals.
 //!
 //! Not here: many commands at once (`Connection`, which weir-bench uses).
 //!
