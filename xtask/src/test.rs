@@ -17,7 +17,7 @@ use crate::{e2e, licences, setup, shipped, sim, tidy};
 pub(crate) const TASK_PACKAGES: [&str; 3] = ["weir-command", "weir-peers", "xtask"];
 
 /// Arguments with which cargo builds the unit tests: all packages except weir and
-/// [`TASK_PACKAGES`], without examples, which clippy checks.
+/// [`TASK_PACKAGES`], without examples, which the end-to-end tests run.
 pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir \
     --exclude weir-command --exclude weir-peers --exclude xtask --lib --bins --tests";
 
@@ -76,6 +76,7 @@ pub(crate) fn main() -> Result<()> {
         unit(None),
         unit_xtask(),
         Stage { name: "sim", step: Step::Task(sim::short) },
+        e2e::examples(),
         Stage { name: "e2e", step: Step::Tests(e2e::suite()) },
     ];
     stage::run(&stages, Needs::First)

@@ -20,6 +20,7 @@ mod damage;
 mod dead_disks;
 mod demo;
 mod embedding;
+mod examples;
 mod failing_disks;
 mod flush_check;
 mod forecasts;

@@ -1,0 +1,31 @@
+//! Fills the cache with more blocks of data than its budget: data is evicted, a tree node stays.
+//!
+//! `cargo run -p weir-cache --example two_budgets`
+//!
+//! Not here: dirty data, which is never evicted (weir-dataset).
+//!
+//! Invariant: data never evicts nodes.
+
+#![expect(clippy::print_stdout, reason = "the outcome is the result")]
+
+use weir_base::{BLOCK_BYTES, VsegId};
+use weir_block::Block;
+use weir_cache::{BlockCache, CacheClass};
+use weir_format::BlockPtr;
+
+const BUDGET_BYTES: u64 = 16 << 20;
+
+fn main() {
+    let cache = BlockCache::new(BUDGET_BYTES);
+    // Only the address of a pointer counts; each of these is in a segment of its own.
+    let at = |number| BlockPtr { vseg: VsegId(number), ..BlockPtr::default() };
+    cache.insert(CacheClass::Node, &at(0), 0, Block::copy_of(&[1; BLOCK_BYTES]));
+    for number in 1..=10_000 {
+        cache.insert(CacheClass::Data, &at(number), 0, Block::copy_of(&[2; BLOCK_BYTES]));
+    }
+    let hits = (1..=10_000).filter(|n| cache.get(CacheClass::Data, &at(*n), 0).is_some()).count();
+    let bytes = cache.stats(CacheClass::Data).bytes;
+    println!("{hits} of 10000 data blocks are cached, {} MiB", bytes >> 20);
+    println!("the node is cached: {}", cache.get(CacheClass::Node, &at(0), 0).is_some());
+    assert!(bytes < BUDGET_BYTES && cache.get(CacheClass::Node, &at(0), 0).is_some());
+}

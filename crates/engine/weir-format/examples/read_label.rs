@@ -1,0 +1,47 @@
+//! Encodes the label of a disk, decodes it, and decodes it again with one wrong byte: the checksum
+//! finds the damage.
+//!
+//! `cargo run -p weir-format --example read_label`
+//!
+//! Not here: the four copies of a label on a disk (weir-pool).
+//!
+//! Invariant: a decoded label is equal to the encoded one.
+
+#![expect(clippy::print_stdout, reason = "the outcome is the result")]
+
+use std::error::Error;
+
+use weir_base::{Guid, Txg};
+use weir_format::{FormatError, Label, LegConfig, VdevConfig, VdevKind, VdevRole};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let leg = |guid, path: &str| LegConfig { guid: Guid(guid), path: path.to_owned() };
+    let mirror = VdevConfig {
+        kind: VdevKind::Mirror,
+        role: VdevRole::Data,
+        disk_bytes: 4 << 30,
+        legs: vec![leg(2, "/dev/sdb"), leg(3, "/dev/sdc")],
+    };
+    let label = Label {
+        pool: Guid(1),
+        name: "tank".to_owned(),
+        disk: Guid(3),
+        txg: Txg(42),
+        segment_bytes: 32 << 20,
+        strip_bytes: 64 << 10,
+        log_bytes: 64 << 20,
+        vdevs: vec![mirror],
+    };
+    let mut copy = label.encode();
+    let decoded = Label::decode(&copy)?;
+    assert_eq!(decoded, label);
+    let (vdev, leg) = decoded.place().ok_or("the disk is no leg of its pool")?;
+    println!("pool {}, vdev {vdev}, leg {leg}, {:?}", decoded.name, decoded.txg);
+
+    copy[100] ^= 1;
+    match Label::decode(&copy) {
+        Err(error @ FormatError::Checksum { .. }) => println!("one bit changed: {error}"),
+        other => return Err(format!("not detected: {other:?}").into()),
+    }
+    Ok(())
+}
