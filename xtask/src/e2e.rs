@@ -31,8 +31,8 @@ pub(crate) fn suite() -> Suite {
 /// Builds the examples of the crates, which the tests run. weir-nbd and weir-iscsi are missing:
 /// each has a server `memory`, and cargo puts all examples into one folder.
 pub(crate) fn examples() -> Stage {
-    let line = "build --profile ci --workspace --examples --exclude weir --exclude xtask \
-                --exclude weir-nbd --exclude weir-iscsi";
+    let line = "build --profile ci --workspace --examples --exclude weir --exclude weir-command \
+                --exclude weir-peers --exclude xtask --exclude weir-nbd --exclude weir-iscsi";
     Stage { name: "examples", step: Step::cargo(line) }
 }
 
