@@ -171,7 +171,7 @@ fn tables(raw: Raw, figures: &[Figures]) -> String {
         let cells: Vec<String> = (0..LAYOUTS.len()).map(cell).collect();
         writeln!(text, "| {what} | {} |", cells.join(" | ")).expect(IN_MEMORY);
     };
-    row("room for data, by raw bytes less the reserve of 8 %", &|n| match LAYOUTS[n].usable_bar {
+    row("space for data / raw bytes less the reserve of 8 %", &|n| match LAYOUTS[n].usable_bar {
         Some(bar) => judged(figures[n].usable, figures[n].usable >= bar, &format!(">= {bar}")),
         None => format!("{:.2}", figures[n].usable),
     });
@@ -180,7 +180,7 @@ fn tables(raw: Raw, figures: &[Figures]) -> String {
         let ratio = mixed[n] / mixed[0];
         if n == 0 { "1".to_owned() } else { judged(ratio, ratio >= 0.9, ">= 0.9") }
     });
-    row("4 KiB random read, cold, one disk away, by whole", &|n| {
+    row("4 KiB random read, cold, one disk missing / all disks", &|n| {
         let Figures { healthy, degraded, .. } = &figures[n];
         let ratio = median(degraded.iter().copied()) / median(healthy.iter().copied());
         judged(ratio, ratio >= 0.5, ">= 0.5")
@@ -198,12 +198,12 @@ fn tables(raw: Raw, figures: &[Figures]) -> String {
     let p99_ratio =
         |n: usize, beside: usize| median(figures[n].reads.iter().map(|p99| p99[beside] / p99[0]));
     for (what, beside) in [("scrub", 1), ("resilver", 2)] {
-        row(&format!("p99 of 4 KiB random reads, QD4, cold, beside a {what} by idle"), &|n| {
+        row(&format!("p99 of 4 KiB random reads, QD4, cold, during a {what} / idle"), &|n| {
             let ratio = p99_ratio(n, beside);
             judged(ratio, ratio <= 2.0, "<= 2")
         });
     }
-    row("... with a disk away and nothing beside", &|n| format!("{:.2}", p99_ratio(n, 3)));
+    row("... with a disk missing and no other load", &|n| format!("{:.2}", p99_ratio(n, 3)));
     row("4 KiB random write, 90 % full by empty", &|n| {
         let rates = |from: &[(f64, f64)]| median(from.iter().map(|(rate, _)| *rate));
         let ratio = rates(&figures[n].full) / rates(&figures[n].empty);

@@ -181,7 +181,7 @@ impl Figures {
         }
         writeln!(
             text,
-            "\nWrite amplification: bytes of data, nodes and what the cleaner moved, by those of \
+            "\nWrite amplification: bytes of data, nodes and cleaner copies, divided by bytes of \
              data and nodes, over {COUNTED} x the volume in uniform 4 KiB overwrites (QD32) after \
              {AGED} x; the model of a FIFO cleaner at the live part that was measured \
              ({}). Device bytes: all that is written to the disk, intent log and tables included, \

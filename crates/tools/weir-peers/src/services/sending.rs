@@ -142,7 +142,7 @@ impl Figures {
             let what = format!("1 % changed, {unit_kib} KiB here and there: data read by changed");
             row(&what, judged(data, data <= 1.1, "<= 1.1"));
             row("... nodes read, by changed", format!("{nodes:.2}"));
-            row("... all that the disk read, by changed", format!("{disk:.2}"));
+            row("... bytes read from disk / changed bytes", format!("{disk:.2}"));
         }
         text
     }
