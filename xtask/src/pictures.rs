@@ -3,7 +3,7 @@
 //! Not here: the table of crates in ARCHITECTURE.md (`cargo xtask tidy --draw`).
 //!
 //! Invariant: `architecture.svg` depends only on the sources; `demo.svg` records a run of the
-//! release binary on this machine.
+//! program on this machine.
 
 mod architecture;
 mod demo;
@@ -11,6 +11,7 @@ mod svg;
 mod terminal;
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use weir_command::command;
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// Draw only the architecture; do not build and record the demo
     #[arg(long)]
     architecture: bool,
+    /// Record this `weir` instead of a release build
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
 }
 
 /// The task.
@@ -37,7 +41,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     };
     save("architecture.svg", &architecture::draw())?;
     if !args.architecture {
-        save("demo.svg", &terminal::draw(&demo::record()?))?;
+        save("demo.svg", &terminal::draw(&demo::record(args.binary.as_deref())?))?;
     }
     Ok(())
 }

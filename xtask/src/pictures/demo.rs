@@ -2,8 +2,8 @@
 //!
 //! Not here: drawing (terminal.rs).
 //!
-//! Invariant: every line is output of the release binary or of a stock client in this run; a
-//! command that fails fails the recording.
+//! Invariant: every line is output of the program or of a stock client in this run; a command
+//! that fails fails the recording.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -28,10 +28,17 @@ const COMMANDS: [&str; 5] = [
     "weir pool status demo",
 ];
 
-/// Builds the release binary and records the demo in a temporary folder.
-pub(super) fn record() -> Result<Vec<Line>> {
-    command::run(command::command("cargo").args(["build", "--release", "--package", "weir"]))?;
-    let binaries = command::root().join("target/release");
+/// Records the demo in a temporary folder. `binary`: the program; without it, a release build.
+pub(super) fn record(binary: Option<&Path>) -> Result<Vec<Line>> {
+    let binary = match binary {
+        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
+        None => {
+            let build = ["build", "--release", "--package", "weir"];
+            command::run(command::command("cargo").args(build))?;
+            command::root().join("target/release/weir")
+        }
+    };
+    let binaries = binary.parent().context("the program is in no folder")?.to_owned();
     let folder = std::env::temp_dir().join(format!("weir-pictures-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let lines = in_folder(&folder, &binaries);
