@@ -301,7 +301,7 @@ fn file_test_runs_next_to_a_file_and_is_skipped_elsewhere() {
     assert!(markdown.contains("| sequential output block (write) | under-sampled | KiB/s |"));
     let left_out = do_run(&spec, &Memory::new(8 << 20));
     assert!(left_out.complete && left_out.bonnie.is_none());
-    let said = left_out.warnings.iter().any(|w| w.contains("left out: memory is neither a file"));
+    let said = left_out.warnings.iter().any(|w| w.contains("skipped: memory is neither a file"));
     assert!(said, "{:?}", left_out.warnings);
 }
 
