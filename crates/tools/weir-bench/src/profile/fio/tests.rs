@@ -468,7 +468,9 @@ fn include_belongs_to_the_including_section() {
     let error = write(job).unwrap_err().to_string();
     assert!(error.contains("deep.inc:1: `iodepth`"), "{error}");
     std::fs::write(path("more.inc"), "[job2]\n").unwrap();
-    assert!(write(job).unwrap_err().to_string().contains("more.inc:1: an included file has a section"));
+    assert!(
+        write(job).unwrap_err().to_string().contains("more.inc:1: an included file has a section")
+    );
     std::fs::write(path("more.inc"), "include all.inc\n").unwrap();
     assert!(write(job).unwrap_err().to_string().contains("include each other"));
 }
