@@ -118,10 +118,11 @@ of virtual machines, 128KiB to 1MiB backups and media. 'weir volume advise' meas
 sizes on a volume that has data.";
 
 /// Columns of `list`.
-const TITLES: [&str; 16] = [
+const TITLES: [&str; 17] = [
     "NAME",
     ">SIZE",
     ">RECORD",
+    ">DATA",
     ">AVAIL",
     ">USED",
     ">USEDSNAP",
@@ -141,13 +142,13 @@ const TITLES: [&str; 16] = [
 const SETS: [Set; 3] = [
     (
         "default",
-        &["name", "size", "used", "stored", "ratio", "compress", "dedupe", "exports", "origin"],
+        &["name", "size", "data", "stored", "ratio", "compress", "dedupe", "exports", "origin"],
     ),
     (
         "space",
         &["name", "avail", "used", "usedsnap", "usedds", "usedrefreserv", "refer", "written"],
     ),
-    ("records", &["name", "size", "record", "used", "stored", "ratio", "compress"]),
+    ("records", &["name", "size", "record", "data", "stored", "ratio", "compress"]),
 ];
 
 pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
@@ -250,7 +251,7 @@ fn list(session: &Session, pool: Option<String>, list: &ListArgs) -> Result<(), 
     session.print(&answer, |all| list.table(all.volumes.iter().map(|volume| row(volume, style))))
 }
 
-fn row(volume: &Volume, style: Style) -> [Cell; 16] {
+fn row(volume: &Volume, style: Style) -> [Cell; 17] {
     // Scripts rely on the columns.
     let mark = match &volume.receiving {
         Some(snapshot) if style == Style::People => format!(" (part of @{snapshot})"),
@@ -269,6 +270,7 @@ fn row(volume: &Volume, style: Style) -> [Cell; 16] {
         (volume.name.clone() + &mark).into(),
         Cell::Size(volume.size_bytes),
         Cell::Size(volume.record_bytes),
+        Cell::Size(volume.used_bytes),
         Cell::Size(available_bytes),
         Cell::Size(used_bytes),
         Cell::Size(by_snapshots_bytes),

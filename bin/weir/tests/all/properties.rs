@@ -178,7 +178,7 @@ fn invalid_input_is_refused_with_the_valid_values() {
         ("set reservation=1G tank", code::INVALID, &["reservation", "pool"]),
         ("set size=8K quota=1G tank/v", code::INVALID, &["size"]),
         ("set size=1G tank/v@s", code::INVALID, &["size", "snapshot"]),
-        ("set refreservation=300M tank/v", code::INVALID, &["refreservation", "all blocks"]),
+        ("set refreservation=300M tank/v", code::INVALID, &["refreservation", "can use"]),
         ("set quota=1G tank/none", code::NOT_FOUND, &["tank/none"]),
         ("set quota=1G none", code::NOT_FOUND, &["none"]),
         ("set my:own=1 tank/v@none", code::NOT_FOUND, &["tank/v@none"]),

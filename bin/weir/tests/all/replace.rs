@@ -168,7 +168,7 @@ fn online_accepts_and_records_a_new_path() {
         .fails(code::NOT_FOUND, &["stranger is not a disk of pool tank", "weir pool status tank"]);
     server
         .weir("pool replace tank b moved")
-        .fails(code::EXISTS, &["moved is the same disk", "try: use it again", "online tank /"]);
+        .fails(code::EXISTS, &["moved is the same disk", "try: bring it online", "online tank /"]);
     server.weir("pool online --wait tank moved").ok();
     assert!(is_well(&server, "moved"), "{:?}", disks_of(&server));
     server.stop_clean();
