@@ -124,7 +124,8 @@ impl Cpu {
         let look = || {
             let mut points = Vec::new();
             loop {
-                // Read the flag first, so that the last sample is taken after the end.
+                // Read the stop flag before sampling, so that the last sample is taken after the
+                // load ended.
                 let is_done = done.load(Ordering::Relaxed);
                 let used_us = process.cpu()?.as_secs_f64() * 1e6;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
