@@ -32,7 +32,7 @@ impl Timing {
         done
     }
 
-    /// Includes the longest operation of another thread.
+    /// Takes the longest operation of another thread into account.
     pub(super) fn longest(&mut self, longest: Duration) {
         self.longest = self.longest.max(longest);
     }
