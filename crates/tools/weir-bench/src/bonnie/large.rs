@@ -23,7 +23,7 @@ use crate::content::Content;
 
 /// Number of bytes that a per-chr phase transfers, with one system call for each byte.
 pub(super) const BYTES_MAX: u64 = 4 << 20;
-/// Number of seek workers, as in bonnie++; the next constant is the number of seeks.
+/// Numbers of seek workers and of seeks, as in bonnie++.
 const SEEKERS: u64 = 5;
 const SEEKS: u64 = 8192;
 /// One seek in this number writes its block back.

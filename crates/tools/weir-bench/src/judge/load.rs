@@ -15,9 +15,9 @@ use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::{RunFigures, merged};
 use crate::target::caches::SERVER_HERE;
 
-/// Maximum mean queue depth in percent of the specified depth. By Little's law, the mean depth is
-/// rate times mean latency, so more is impossible. Below the minimum, the cell did not run at the
-/// depth in its name. Values in between are a note (`notes`).
+/// Limits of the mean queue depth (by Little's law, rate times mean latency) in percent of the
+/// specified depth. A value above the maximum is impossible. Below the minimum, the cell did not
+/// run at the depth in its name. For a value slightly below 100 the report has a note (`notes`).
 const IN_FLIGHT_PCT_MAX: f64 = 105.0;
 const IN_FLIGHT_PCT_MIN: f64 = 80.0;
 /// Smallest queue depth to which the rule applies. Below it, the generator's time between two
@@ -28,9 +28,9 @@ const MIX_POINTS: f64 = 1.0;
 /// CPU use, in percent of the generator's cores, above which the generator limits the rate. A
 /// busier thread reads completions late.
 const CPU_PCT_MAX: f64 = 80.0;
-/// Maximum lateness of sends in an open loop, in percent of the median latency ...
+/// Maximum 99th percentile of the send delay in an open loop, in percent of the median latency ...
 const LAG_PCT_MAX: f64 = 5.0;
-/// ... unless the lateness is within what kernel timers alone cause, in microseconds.
+/// ... unless the delay is at most this, which kernel timers alone cause, in microseconds.
 const LAG_US_MIN: f64 = 200.0;
 /// If a target answers less than this percentage of the offered rate, it is overloaded.
 const REACHED_PCT_MIN: f64 = 98.0;
