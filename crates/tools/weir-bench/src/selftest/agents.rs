@@ -18,7 +18,7 @@ use crate::selftest::Scale;
 use crate::spec::CellSpec;
 use crate::target;
 
-/// Limit of the skew: start of the last agent minus start of the first.
+/// Maximum time between the start of the first and of the last agent, in milliseconds.
 const SKEW_MS_MAX: f64 = 1.0;
 /// Operations per second of each agent.
 const RATE: f64 = 1_000.0;

@@ -45,7 +45,7 @@ fn look() -> Seen {
     Seen::of(count == ROWS, text)
 }
 
-/// The fault of a row, if it has one.
+/// Describes the fault of a published row; `None` if it has none.
 fn fault(row: &Row) -> Option<String> {
     let name = format!("{}, {}", row.table, row.cell);
     let figures = (row.total_ops_s, row.latency_ms, row.window, row.mix_pct(), row.read_pct);

@@ -26,7 +26,7 @@ const WARMUP_MS: u64 = 5_000;
 const DURATION_MS: u64 = 60_000;
 const VERIFY_PCT: f64 = 1.0;
 
-/// Expands the tests and the matrix of a profile to cells.
+/// Expands the matrix, the tests and the curve of a profile to cells.
 pub(super) fn cells(
     source: Source<'_>,
     profile: &Profile,
