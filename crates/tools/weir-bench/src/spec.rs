@@ -261,7 +261,7 @@ pub enum SearchSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheState {
-    /// Unchanged since the previous run.
+    /// Unchanged since the runs of the previous cells.
     AsIs,
     /// Empty, as far as the target supports dropping its caches.
     Cold,

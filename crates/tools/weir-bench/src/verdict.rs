@@ -113,7 +113,7 @@ impl JudgedRun {
         Self { result, cells }
     }
 
-    /// Number of valid cells and columns, and number of all specified or measured ones.
+    /// Number of valid cells, and number of cells that were specified or measured.
     pub fn quotable(&self) -> (usize, usize) {
         let valid = self.cells.iter().filter(|cell| cell.remarks.is_empty()).count();
         (valid, self.result.spec.cells.len().max(self.cells.len()))

@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(block(4096, 1 << 30), 1 << 20);
         // The file has 25,000 blocks of 4 KiB; 25,000 is 8 x 3125.
         assert_eq!(block(4096, 102_400_000), 1_024_000);
-        // The first file has 25,001 blocks, which is 23 x 1087. The others have 1009, a prime number.
+        // The first file has 25,001 (23 x 1087) blocks, the others have 1009, a prime number.
         assert_eq!(block(4096, 4096 * 25_001), 4096 * 23);
         assert_eq!(block(4096, 4096 * 1009), 4096);
         assert_eq!(block(512, 512 * 1009), 512 * 1009);
