@@ -196,7 +196,7 @@ impl Executor {
         self.inner.ready.lock().clear();
     }
 
-    /// Runs until `main` completes. Its other tasks stay and continue in the next run.
+    /// Runs until `main` completes. The executor's other tasks stay and continue in the next run.
     pub(crate) fn run<T>(
         &self,
         events: &dyn Events,

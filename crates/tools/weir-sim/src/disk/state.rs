@@ -263,7 +263,7 @@ impl State {
         offset.checked_add(len_bytes).is_none_or(|end| end > self.usable_bytes)
     }
 
-    /// Damages the media with a fault that the next read detects.
+    /// Damages the media in the range of a read, before the disk executes the read.
     fn spoil(&mut self, fault: Option<Fault>, offset: u64, len_bytes: u64) {
         if matches!(fault, None | Some(Fault::Misread)) || self.beyond_end(offset, len_bytes) {
             return;

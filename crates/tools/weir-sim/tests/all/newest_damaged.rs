@@ -106,7 +106,7 @@ fn import_requires_the_txg_of_the_owner_slot() {
         assert_eq!(imported(End::Closed, damaged, PlantedBug::None), named());
         assert_eq!(imported(End::KilledLater, damaged, PlantedBug::None), named());
     }
-    // Without the check, an import returns an old state: the test detects that.
+    // An import without the check returns an old state, which this test detects.
     assert_eq!(imported(End::Closed, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
 }
 
