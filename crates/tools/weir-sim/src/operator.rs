@@ -136,7 +136,8 @@ impl Operator {
         let legs = legs(&self.engine);
         let out = legs.iter().find(|(_, state)| *state != LegState::Online);
         let old = match out {
-            // Replace no leg next to a stale leg: only the other legs have the writes that it lacks.
+            // Replace no leg while another leg is stale: only the legs that are not stale have the
+            // writes that it lacks.
             Some((_, LegState::Stale)) => return Ok(()),
             Some((disk, _)) => *disk,
             None if self.scenario.trouble == FaultPlan::None => legs[self.rng.index(legs.len())].0,

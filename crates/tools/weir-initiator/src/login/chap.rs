@@ -24,8 +24,8 @@ const ALGORITHMS: &str = "5,7";
 pub(super) enum Proof {
     /// The response contained no authentication step.
     Nothing,
-    /// This side responded to a challenge. The stage may end after the target has authenticated, if
-    /// it must.
+    /// This side responded to a challenge. The stage may end if the target has authenticated, or
+    /// need not authenticate.
     Given,
     /// The target was required to authenticate and did not.
     Wanted,

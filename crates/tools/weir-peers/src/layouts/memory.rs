@@ -17,8 +17,8 @@ use crate::document::judged;
 
 const PACKAGE: [&str; 5] = ["--release", "--package", "weir-dataset", "--example", "large_volume"];
 const GIBIBYTES: u64 = 16;
-/// Memory of the server in MiB: small compared with the map (128 MiB) and the remap tables of such
-/// a volume.
+/// Memory of the server in MiB: small compared with the map (128 MiB) and the remap tables of a
+/// volume of [`GIBIBYTES`].
 const MEMORY_MEBIBYTES: u64 = 256;
 /// Amount of overwritten data, as a multiple of the volume's size.
 const OVERWRITES: u64 = 2;

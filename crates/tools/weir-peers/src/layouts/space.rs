@@ -18,8 +18,8 @@ use super::layout::{DISK, Pool};
 use crate::document::judged;
 
 const BLOCK: u64 = 4096;
-/// Space for data and nodes, as a multiple of the data: nodes and their old versions take about 2
-/// %.
+/// Space for data and tree nodes, as a multiple of the data: the nodes and their old versions take
+/// about 2 %.
 const NODES: f64 = 1.02;
 /// Amount of data overwritten before the measurement, as a multiple of the volume's size.
 const AGED: u64 = 2;

@@ -26,7 +26,7 @@ const MANY: usize = 1000;
 const CLONED_BYTES: u64 = 40 << 30;
 /// Interval between two created or destroyed snapshots during a load.
 const APART: Duration = Duration::from_millis(300);
-/// fio option: number of blocks overwritten per second while the [`MANY`] snapshots are created.
+/// fio option: limits the rate of block writes while the [`MANY`] snapshots are created.
 const SLOW_WRITES: &str = "--rate_iops=2000";
 
 /// Results of the snapshot measurement.
@@ -45,7 +45,7 @@ pub(super) struct Figures {
     beside_many: Vec<f64>,
     /// 99th percentile of reads during destroys divided by that of an idle pool, one for each turn.
     destroy_p99: Vec<f64>,
-    /// For one destroyed snapshot: bytes read, and, in the next field, bytes freed.
+    /// Bytes that the destruction of one snapshot read; the next field has the bytes that it freed.
     destroy_read: f64,
     destroy_freed: f64,
 }
