@@ -278,7 +278,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Opens a target, checks it for data of other owners, and fills it.
+/// Opens a target, checks that it holds no data of other programs, and fills it.
 fn prepare(options: &Options, place: Place, address: &Address) -> Result<Ours, CalibrateError> {
     let ours = Ours::open(address, options.bytes)?;
     if place == Place::Nbd && !options.destroy && what_it_holds(ours.target())? == Holds::Data {

@@ -1,4 +1,4 @@
-//! Several clients that offer load concurrently: an agent on each host, and one coordinator.
+//! Several clients that generate load concurrently: an agent on each host, and one coordinator.
 //!
 //! ```text
 //! coordinator                         agent

@@ -146,7 +146,7 @@ impl Content {
         Self { run, ..self }
     }
 
-    /// Id of the run that writes these blocks.
+    /// Id of the run that writes the blocks.
     pub fn run(&self) -> RunId {
         self.run
     }

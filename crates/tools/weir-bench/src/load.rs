@@ -1,4 +1,4 @@
-//! Offers load: chooses operations, sends them on time and records the results.
+//! Load generator: chooses operations, sends them on time and records the results.
 //!
 //! Not here: block contents (content), transport to a target (target), phases (run).
 //!

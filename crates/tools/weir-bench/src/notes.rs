@@ -1,4 +1,5 @@
-//! Notes: conditions to know when reading a cell's figures that do not invalidate them.
+//! Notes on a cell: conditions that a reader of its figures should know and that do not invalidate
+//! the figures.
 //!
 //! Not here: findings that invalidate a figure (judge).
 //!

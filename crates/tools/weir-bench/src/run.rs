@@ -3,9 +3,9 @@
 //! Not here: offering load (load), verdicts (verdict), asking the user and printing (the binary).
 //!
 //! Invariants:
-//! - every byte of the dataset is written before any is read;
+//! - every byte of the dataset is written before the first read;
 //! - the observer receives the results after each run of a cell, so that a crash of the process
-//!   loses none of them;
+//!   loses no finished run;
 //! - a lost target invalidates its cell, and the run continues with the next.
 
 mod caches;
@@ -65,7 +65,7 @@ pub enum RunError {
         cell: String,
         /// Size of the operation.
         block_bytes: u32,
-        /// Size of a part of the dataset.
+        /// Size in bytes of each file or range of the dataset.
         part_bytes: u64,
     },
     /// The target does not support the operation, or not at the size that the cell needs.
@@ -124,8 +124,8 @@ pub struct Before {
     pub bonnie: Option<BonnieResult>,
 }
 
-/// Executes a run, or the part of it that `before` lacks. The first of `clients` measure cells with
-/// several clients; this process measures all others.
+/// Executes a run, or the part of it that `before` lacks. The first agents of `clients` measure the
+/// cells that need several clients; this process measures all other cells.
 ///
 /// # Errors
 /// If the run cannot start; nothing was measured then.

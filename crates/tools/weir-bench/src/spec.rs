@@ -305,7 +305,7 @@ pub struct BlockShare {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum Access {
-    /// Each worker reads or writes its own part of the dataset from start to end, repeatedly.
+    /// Each worker reads or writes its own range of the dataset from start to end, repeatedly.
     Sequential,
     /// Uniformly random over all blocks.
     Random,

@@ -205,7 +205,7 @@ impl Forgery {
     /// compresses too badly to fit its address.
     pub fn seal(mut self, disks: &mut Disks) -> bool {
         // A child has a higher index than its first parent, but a shared child has parents with
-        // higher indices too, so repeat until no part changes.
+        // higher indices too, so repeat until no structure changes.
         let mut all = BTreeSet::new();
         while let Some(part) = self.dirty.pop_last() {
             let stored = match self.sealed(part) {

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - the pool is intact; a structure that does not decode is an error of the caller;
-//! - a structure with several references, such as a node that a snapshot shares, is one part.
+//! - a structure with several references, such as a node that a snapshot shares, has one entry in
+//!   the map.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

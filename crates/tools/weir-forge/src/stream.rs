@@ -1,6 +1,6 @@
 //! Send streams with valid checksums and invalid fields.
 //!
-//! `exercise` receives them.
+//! The module `exercise` receives the streams.
 //!
 //! Invariant: the checksums of each frame match the frame before it, however wrong its content is.
 

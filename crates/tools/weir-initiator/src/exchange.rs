@@ -4,8 +4,8 @@
 //! `login` handles the login, `connection` the sockets, `cdb` the commands.
 //!
 //! Each command has a slot. The data that it sends or receives is in the caller's memory
-//! ([`Buffers`]), by slot. The exchange copies none of it, except small pieces received together
-//! with others.
+//! ([`Buffers`]), by slot. The exchange does not copy the data, except small amounts received
+//! together with other PDUs.
 //!
 //! Invariants:
 //! - StatSN, DataSN, R2TSN, offsets and tags from the target are compared with their expected

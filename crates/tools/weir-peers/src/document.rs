@@ -1,4 +1,4 @@
-//! Parts of the tables that all benchmarks print, in Markdown, and their place in a document.
+//! Markdown that the tables of all benchmarks share, and their position in a document.
 //!
 //! Not here: the tables of each benchmark.
 //!

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-iscsi`: compares Weir's iSCSI target with another one, and with Weir's NBD.
+//! `cargo xtask bench-iscsi`: compares Weir's iSCSI target with tgt, and with Weir's NBD server.
 //!
 //! Not here: other NBD servers (peers); conformance of the protocol (tests).
 //!

@@ -96,7 +96,7 @@ impl Client {
         let tags: Vec<Tag> = {
             let mut expected = self.expected.borrow_mut();
             let mut write = |block| match self.rng.below(12) {
-                // Write zeros in one of twelve blocks; the engine stores them as holes.
+                // Write zeros to one of twelve blocks; the engine stores them as holes.
                 0 => 0,
                 // Write content that the pool holds already, or held before.
                 1..4 => expected.known_tag(self.rng.next_u64(), block),

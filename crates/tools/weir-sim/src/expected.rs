@@ -1,7 +1,7 @@
 //! Expected state of a scenario: the data of every volume, and the administrator's calls, both
 //! pending and acknowledged.
 //!
-//! [`History`] holds the data of one volume; `client` and `admin` record what they do.
+//! [`History`] holds the data of one volume; The modules `client` and `admin` record their calls.
 //!
 //! Invariants:
 //! - one administrator changes a name, one call at a time, so only the newest volume of a name can

@@ -23,7 +23,7 @@ use crate::history::Tag;
 
 /// Name of the replica.
 const REPLICA: &str = "replica";
-/// Maximum number of bytes in one piece of a stream.
+/// Maximum number of bytes of a stream that one call of the receiver gets.
 const PIECE_BYTES_MAX: u64 = 60_000;
 
 /// True for the replica's name.

@@ -1,6 +1,6 @@
 //! Measures a phase: elapsed time, processor time and longest operation.
 //!
-//! `large` and `small` do the operations.
+//! The modules `large` and `small` perform the operations.
 //!
 //! Invariant: everything between begin and end counts for the phase.
 

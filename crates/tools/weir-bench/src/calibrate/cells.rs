@@ -1,6 +1,6 @@
 //! The loads that fio and Weir both run, and their targets.
 //!
-//! `fio` and `ours` run them.
+//! The modules `fio` and `ours` run the loads.
 //!
 //! Invariant: on each target the loads that read come first.
 

@@ -2,8 +2,8 @@
 //!
 //! Not here: the meaning of the states (load: generations).
 //!
-//! Invariants: received states change only the blocks that they describe; the receiver refuses them
-//! unless they cover exactly the expected blocks.
+//! Invariants: received states change only the blocks that they describe; the receiver refuses
+//! states that do not cover exactly the expected blocks.
 
 use std::ops::Range;
 

@@ -1,9 +1,10 @@
-//! Greeting: checks that both sides run the same version and know the secret.
+//! Handshake between coordinator and agent: checks that they run the same version and know the
+//! secret.
 //!
-//! Not here: the messages after it.
+//! Not here: the messages after the handshake.
 //!
-//! Invariants: it precedes all other messages and work; a side with a secret continues only after
-//! the other side has proved that it knows it; the coordinator proves first.
+//! Invariants: the handshake precedes all other messages and all work; a side with a secret
+//! continues only after the other side has proved that it knows it; the coordinator proves first.
 
 use std::path::Path;
 use std::time::Duration;

@@ -27,7 +27,7 @@ const ALIVE_EVERY: Duration = Duration::from_millis(250);
 const BARRIER_MAX: Duration = Duration::from_mins(10);
 /// Maximum time by which a start time may lie in the future.
 const AHEAD_MAX: Duration = Duration::from_mins(1);
-/// Number of blocks that a session checks in its client's part of the dataset before any write.
+/// Number of blocks that a session checks in its client's range of the dataset before any write.
 const LOOKS: u64 = 8;
 
 /// Function that opens a target by its address.
@@ -214,7 +214,7 @@ fn await_start(link: &mut Link, clock: Instant) -> Result<Instant, SessionError>
     }
 }
 
-/// Checks that the client's part of the target holds the coordinator's data.
+/// Checks that the client's range of the target holds the coordinator's data.
 fn look_at(
     target: &dyn Target,
     content: &Content,

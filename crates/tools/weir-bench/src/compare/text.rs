@@ -2,7 +2,7 @@
 //!
 //! `compare` and `rerun` decide the content.
 //!
-//! Invariant: each figure is printed with the verdicts of both its cells.
+//! Invariant: each figure is printed with the verdicts of its cell in the old and the new run.
 
 use super::{Comparison, Figure, Rerun};
 use crate::words;

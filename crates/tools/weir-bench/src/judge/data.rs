@@ -2,7 +2,8 @@
 //!
 //! Not here: whether figures can be trusted (load, steady, sample).
 //!
-//! Invariant: these rules need no figures, so that a failed cell reports its corrupt blocks too.
+//! Invariant: the rules of this file need no figures, so that a failed cell also reports its
+//! corrupt blocks.
 
 use std::collections::BTreeMap;
 

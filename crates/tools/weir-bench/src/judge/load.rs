@@ -49,8 +49,8 @@ pub(super) fn busy_generator(evidence: &Evidence<'_>) -> Option<String> {
     (busy_pct > CPU_PCT_MAX).then(|| format!("{who} used {busy_pct:.0} % of its cores"))
 }
 
-/// CPU use in percent of the generator's cores, and the generator's name. With several clients,
-/// those of the busiest client.
+/// CPU use in percent of the generator's cores, and the generator's name. With several clients, the
+/// CPU use and the name of the busiest client.
 fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
     let runs = &evidence.all;
     let clients = runs.iter().flat_map(|run| &run.clients);

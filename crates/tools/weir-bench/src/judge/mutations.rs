@@ -1,4 +1,5 @@
-//! Mutation check: switching off any one rule gives at least one of these cases a wrong verdict.
+//! Mutation check: if any single rule is switched off, at least one case of this file gets a wrong
+//! verdict.
 //!
 //! Not here: the bound of each rule (tests).
 //!

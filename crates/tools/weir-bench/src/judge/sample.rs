@@ -2,7 +2,7 @@
 //!
 //! Not here: the figures.
 //!
-//! Invariant: these rules check the size of the sample, never the performance.
+//! Invariant: the rules of this file check the size of the sample, never the performance.
 
 use super::Evidence;
 use crate::spec::Scale;

@@ -2,7 +2,8 @@
 //!
 //! Not here: whether the sample is large enough (sample).
 //!
-//! Invariant: the clock sets the rate of an open loop, so these rules also check its latencies.
+//! Invariant: the clock sets the rate of an open loop, so the rules of this file also check the
+//! latencies of an open loop.
 
 use super::Evidence;
 use super::sample::SECONDS_MIN;

@@ -1,6 +1,6 @@
 //! Built-in profiles, embedded from the repository's folder `profiles`.
 //!
-//! `read` parses them.
+//! The module `read` parses the profiles.
 //!
 //! Invariant: each built-in profile can be read (a test checks it), and the program needs no file
 //! to run one.

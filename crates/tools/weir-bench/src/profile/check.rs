@@ -1,6 +1,7 @@
 //! Checks a profile for values outside their range and for values that contradict each other.
 //!
-//! `expand/load` checks the load of each row; `lint` reports traps, which are legal.
+//! The module `expand/load` checks the load of each cell; `lint` reports traps, which are legal
+//! settings that mislead.
 //!
 //! Invariant: values that pass fit the integer types of a `RunSpec`; expansion rounds only file
 //! sizes, down to whole blocks, and `commit_every`, up to whole writes.

@@ -50,7 +50,7 @@ pub(super) struct Profile {
     pub(super) sizing: Option<Spanned<SizingSpec>>,
     pub(super) cost: Option<CostSpec>,
     pub(super) target: Option<Target>,
-    /// Counters to watch on the target during the run; the assumptions list them.
+    /// Counters to watch on the target during the run; the report lists them with the assumptions.
     #[serde(default)]
     pub(super) observe: Vec<String>,
     #[serde(default)]

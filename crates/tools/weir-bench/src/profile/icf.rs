@@ -6,7 +6,7 @@
 //! blank behind the `'` is a comment.
 //!
 //! Invariants:
-//! - each access specification of a worker is one row; its lines are streams;
+//! - each access specification of a worker is one cell; its lines are streams;
 //! - as in Iometer, a sequential operation begins at the end of the one before, and each worker
 //!   uses the whole dataset;
 //! - the import refuses each key that would change the load, with its line, and reads or reports

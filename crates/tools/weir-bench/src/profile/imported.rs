@@ -1,6 +1,6 @@
 //! Runs imported from files of other generators: the code that all imports share.
 //!
-//! `fio` and `icf` read the files, `lint` finds the traps of any run.
+//! The modules `fio` and `icf` read the files; `lint` finds the traps of any run.
 //!
 //! Invariant: an import reports each changed word as a trap and as an assumption of the run, and
 //! each skipped word with its line.

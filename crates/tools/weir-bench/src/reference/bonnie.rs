@@ -1,9 +1,9 @@
-//! A published row of bonnie++ 1.96, in its own fields.
+//! A published result line of bonnie++ 1.96, with the fields of that program.
 //!
-//! `bonnie` of the crate is Weir's test with the same fields.
+//! The crate's module `bonnie` is Weir's test with the same fields.
 //!
 //! Invariant: output means write and input means read. The fields keep the names of bonnie++,
-//! because a summary that renamed them swapped the two.
+//! because a summary that renamed the fields swapped output and input.
 
 use serde::Deserialize;
 

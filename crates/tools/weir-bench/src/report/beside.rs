@@ -1,6 +1,6 @@
 //! Published rows of the document that a profile repeats, next to the rows of this run.
 //!
-//! `reference` reads the published rows; `html` and `markdown` format the tables.
+//! The module `reference` reads the published rows; `html` and `markdown` format the tables.
 //!
 //! Invariants:
 //! - rows keep the order of the document; each row of this run has its verdict;

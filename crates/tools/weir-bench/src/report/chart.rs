@@ -24,7 +24,8 @@ use super::ReportError;
 
 /// Maximum number of points of all lines of a chart together; the plot is 550 pixels wide.
 pub(super) const POINTS_MAX: usize = 600;
-/// Colours that readers can distinguish; lines beyond their number reuse them.
+/// Colours that readers can distinguish. If a chart has more lines than colours, lines share
+/// colours.
 pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x5E, 0xA8),
     RGBColor(0xC8, 0x50, 0x00),

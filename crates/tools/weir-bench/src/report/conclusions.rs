@@ -1,11 +1,11 @@
 //! Conclusions of a run, as sentences with computed differences: the start of a report.
 //!
-//! `judge` decides the verdicts of single rows, `compare` compares two runs.
+//! The module `judge` decides the verdicts of single cells; `compare` compares two runs.
 //!
 //! Invariants:
-//! - only rows whose verdict is *valid* are compared;
-//! - two rows are compared only if they differ in one respect: depth, share of reads, size or order
-//!   of the addresses.
+//! - only cells whose verdict is *valid* are compared;
+//! - two cells are compared only if they differ in one setting: queue depth, share of reads, block
+//!   size or access pattern.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Texts of a report, the same in every format.
 //!
-//! `html` and `markdown` format them.
+//! The modules `html` and `markdown` format the texts.
 //!
 //! Invariant: the texts contain every assumption and every warning.
 

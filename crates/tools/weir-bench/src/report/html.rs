@@ -1,6 +1,6 @@
 //! `report.html`: one file, readable offline and without scripts, light and dark.
 //!
-//! `facts` has the texts, `rows` the figures of the tables; `chart` draws.
+//! The module `facts` has the texts, `rows` the figures of the tables, `chart` the charts.
 //!
 //! Invariants: the template escapes everything from a result; the page loads nothing.
 

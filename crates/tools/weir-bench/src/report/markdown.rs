@@ -1,6 +1,6 @@
 //! `report.md`: the report for a terminal, a pull request, a wiki.
 //!
-//! It has no charts.
+//! The report in this format has no charts.
 //!
 //! Invariants: sections have the order of the HTML; no text can break a table.
 

@@ -1,8 +1,9 @@
 //! The charts of a cell and of a table.
 //!
-//! `chart` draws them.
+//! The module `chart` draws the charts.
 //!
-//! Invariant: a chart without data is omitted; the caller states its content in words.
+//! Invariant: a chart without data is omitted; the caller states the content of an omitted chart in
+//! words.
 
 use std::collections::BTreeMap;
 

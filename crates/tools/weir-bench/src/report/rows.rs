@@ -1,6 +1,6 @@
-//! The tables of a report: their cells and columns.
+//! The tables of a report: their rows and columns.
 //!
-//! `html` and `markdown` format them.
+//! The modules `html` and `markdown` format the tables.
 //!
 //! Invariants:
 //! - tables and rows keep the order of the profile, preparation first;

@@ -69,7 +69,7 @@ impl Runner<'_> {
 struct Watch<'a> {
     observer: &'a mut dyn Observer,
     result: &'a mut RunResult,
-    /// Seconds of the whole run: those before the file test, and the total.
+    /// Expected seconds of the run before the file test; the next field is the total.
     gone: f64,
     planned: f64,
     expected_s: f64,

@@ -17,7 +17,7 @@ use crate::spec::{Arrival, SearchSpec};
 use crate::stats;
 use crate::summary::{CellSummary, RunFigures, whole_intervals};
 
-/// Maximum number of points; a search that has them tries no further rate.
+/// Maximum number of points; a search with this number of points tries no further rate.
 const POINTS_MAX: usize = 64;
 /// Number of consecutive runs that must meet a rate before a knee search accepts it (design 4.3).
 const KNEE_TIMES: u32 = 2;

@@ -1,9 +1,9 @@
-//! Checks two agents in this process: they start together, and the result has the operations of
-//! both.
+//! Checks two agents in this process: they start at the same time, and the result has the
+//! operations of the two agents.
 //!
-//! Reports print the start skew of agents on other hosts with each cell.
+//! For agents on other hosts, reports print the start skew with each cell.
 //!
-//! Invariant: the checks connect to both agents over a loopback socket, as to remote agents.
+//! Invariant: the checks connect to the agents over loopback sockets, as to remote agents.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};

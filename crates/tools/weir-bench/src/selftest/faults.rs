@@ -1,7 +1,7 @@
 //! Checks that verification identifies the damage to a block, and that a run finds data of other
 //! owners before it overwrites it.
 //!
-//! `content` classifies a bad block, `verify` reads the blocks again.
+//! The module `content` classifies a bad block; `verify` reads the blocks again.
 //!
 //! Invariant: a fault passes only if verification reports as many blocks as it damages, each with
 //! the right kind of damage.

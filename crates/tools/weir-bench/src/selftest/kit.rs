@@ -1,4 +1,4 @@
-//! Small runs and loads for the checks, described in few words.
+//! Helpers for the checks: small cells, runs and loads.
 //!
 //! The other modules of `selftest` have the checks.
 //!

@@ -1,7 +1,7 @@
 //! Checks that the published rows of the largest reference are consistent, because reports compare
 //! results with them.
 //!
-//! `reference` reads them.
+//! The module `reference` reads the rows.
 //!
 //! Invariant: the check covers every row except the fills; missing figures are a fault.
 //!

@@ -2,8 +2,9 @@
 //!
 //! Not here: asking the user.
 //!
-//! Invariant: "nothing" and "ours" are based on samples: both ends, and positions between them.
-//! That suffices for file systems, partition tables and databases, which all store data at an end.
+//! Invariant: [`Holds::Nothing`] and [`Holds::Ours`] are based on samples at both ends of the
+//! target and between the ends. Samples suffice for file systems, partition tables and databases,
+//! which all store data at an end.
 
 use std::fs::File;
 use std::io::ErrorKind;

@@ -3,8 +3,8 @@
 //! Not here: the choice of files (file, directory).
 //!
 //! Invariants:
-//! - a ring is created disabled, and the thread that first uses it enables it; that thread need not
-//!   be its creator;
+//! - a ring is created disabled, and the first thread that uses the ring enables it, which need not
+//!   be the thread that created it;
 //! - a slot's buffer is not touched while its operation is in flight; the lane's slots ensure that;
 //! - a short read or write continues where it stopped and counts as one operation;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the

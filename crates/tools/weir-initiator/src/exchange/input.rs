@@ -1,6 +1,6 @@
 //! Input parser: splits received bytes into header, data, padding and digest as they arrive.
 //!
-//! `take` interprets the PDUs.
+//! The module `take` interprets the PDUs.
 //!
 //! ```text
 //! Head -> Data (of a read, to the slot's memory) -> Tail -> Head

@@ -1,6 +1,7 @@
-//! Output queue: headers in a buffer of the queue, and between them pieces of the caller's memory.
+//! Output queue: headers in a buffer of the queue, and between the headers ranges of the caller's
+//! buffers.
 //!
-//! Invariant: bytes are sent in queue order; a piece is one data segment, followed by its padding
+//! Invariant: bytes are sent in queue order; a range is one data segment, followed by its padding
 //! and digest from the queue's buffer.
 
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! Interprets the PDUs of the target.
 //!
-//! `input` parses them.
+//! The module `input` parses the PDUs.
 //!
 //! Invariants: an unexpected sequence number, a tag that matches no command in flight, or data
 //! where none is allowed ends the session. With error recovery level 0 and one connection, none of

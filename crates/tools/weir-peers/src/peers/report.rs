@@ -1,6 +1,6 @@
-//! The tables, in Markdown.
+//! Writes the tables of the benchmark as Markdown.
 //!
-//! Not here: measurements, the place of the tables in a document (document.rs).
+//! Not here: measurements, the position of the tables in a document (document.rs).
 //!
 //! Invariants: the tables show only medians; a bar is met or missed only if its figure was
 //! measured.

@@ -1,4 +1,4 @@
-//! Bytes that sending reads, and its speed compared with reading.
+//! Bytes that `weir send` reads, and its speed compared with reading the volume.
 //!
 //! Not here: receiving; replication between servers.
 //!

@@ -199,7 +199,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         let (job, _) = with(pool, Load::FewReads, seconds, || {
             next += 1;
             let gone = format!("bench/v@many{:04}", next * 7);
-            // One of them may be the largest snapshot, which is already destroyed.
+            // The list may contain the largest snapshot, which is already destroyed.
             pool.weir(&["snapshot", "destroy", "--yes", &gone]).map(drop).or_else(|error| {
                 if error.to_string().contains("not exist") { Ok(()) } else { Err(error) }
             })

@@ -1,9 +1,9 @@
-//! Rows of a profile, in its order: matrix, tests, curve.
+//! Expands a profile to cells, in its order: matrix, tests, curve.
 //!
-//! `load` makes the load of a row, `scale` shortens it.
+//! The module `load` makes the load of a cell; `scale` shortens a cell.
 //!
-//! Invariant: row names are unique and depend on neither scale nor target, because published rows
-//! are matched by name.
+//! Invariant: the names of cells are unique and depend on neither scale nor target, because
+//! published rows are matched by name.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
 //! Requirements of a profile, parsed from the names of the bounds: `iops`, `db_read_p99_ms`.
 //!
-//! `requirement` of the crate evaluates them.
+//! The crate's module `requirement` evaluates the requirements.
 //!
 //! Invariant: a bound on a stream that the profile does not define is refused.
 

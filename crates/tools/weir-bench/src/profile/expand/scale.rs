@@ -1,6 +1,6 @@
 //! Scales: shortened runs of a profile, which take minutes instead of days.
 //!
-//! Every scale runs all cells; `cells` makes them.
+//! Every scale runs all cells; the module `cells` makes the cells.
 //!
 //! Invariant: a scale never makes a run longer or a dataset larger, except that each cell of a
 //! published profile, other than a search, runs 5 s at smoke scale and 60 s at standard scale.

@@ -14,7 +14,7 @@ use super::super::imported::Skipped;
 use super::super::lint::{Trap, trap};
 use super::super::{SECTOR_BYTES, STAMPED_BYTES};
 
-/// Prefixes of the keys that do not change the load, with the reason.
+/// Prefixes of keys that do not change the load, each with the reason.
 const SKIPPED: [(&str, &str); 21] = [
     ("test description", "it is a comment"),
     ("default disk workers to spawn", "the workers are those of the manager list"),

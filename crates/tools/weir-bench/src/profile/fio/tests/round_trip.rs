@@ -1,4 +1,4 @@
-//! Tests: an imported and exported job file stays the same job, both to fio and to the import.
+//! Tests: an imported and exported job file stays the same job for fio and for the import.
 //!
 //! `tests` covers single options.
 
