@@ -186,7 +186,8 @@ impl Content {
         }
     }
 
-    /// Returns the stamp of a block: its own, or that of its unit's pattern in this generation.
+    /// Returns the stamp of a block: its own stamp, or the stamp of its unit's pattern in this
+    /// generation.
     fn stamp(&self, address: u64, generation: u32) -> [u8; STAMP_BYTES] {
         let (unit, within) = (address / self.unit_bytes, address % self.unit_bytes);
         let drawn = mix(self.seed ^ mix(unit).wrapping_add(u64::from(generation)));

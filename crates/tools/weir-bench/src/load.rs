@@ -207,7 +207,7 @@ impl<'a> Prepared<'a> {
         Ok(Self { ground, offer, place, slots, lanes })
     }
 
-    /// Offers the load from `start` on, which may be in the future. `tell` is as in [`offer`].
+    /// Generates the load from `start` on, which may be in the future. `tell` is as in [`offer`].
     ///
     /// # Errors
     /// If a lane is lost. The figures measured so far are discarded.

@@ -46,7 +46,7 @@ pub(crate) fn of(result: &RunResult, cell: &CellResult, summary: &CellSummary) -
     notes
 }
 
-/// True if the address is that of a server on the generator's machine.
+/// True if the address belongs to a server on the generator's machine.
 pub(crate) fn is_local(address: &str) -> bool {
     let Some((scheme, rest)) = address.split_once("://") else { return false };
     let host = rest.split('/').next().unwrap_or_default();

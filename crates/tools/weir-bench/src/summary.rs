@@ -150,7 +150,7 @@ impl CellSummary {
         Self::of_runs(&cell.runs)
     }
 
-    /// Summarises runs outside a cell: those of a phase, or those at one rate of a search.
+    /// Summarises runs outside a cell: the runs of a phase, or the runs at one rate of a search.
     pub fn of_runs(runs: &[CellRun]) -> Self {
         let runs: Vec<&CellRun> = runs.iter().filter(|run| run.is_measured()).collect();
         let figures: Vec<RunFigures> = runs.iter().map(|run| RunFigures::of(run)).collect();

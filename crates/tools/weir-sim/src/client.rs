@@ -23,10 +23,11 @@ use crate::scenario::VOLUMES;
 
 /// Number of blocks that one client rewrites until the log queue overflows.
 const STORM_BLOCKS: usize = 8;
-/// One partial write in this number may extend to the end of its volume.
+/// Probability, as one divided by this number, that a partial write may extend to the end of its
+/// volume.
 const LONG_ONE_IN: u64 = 8;
-/// One step in this number may use a volume of the administrator. Idle volumes keep old segments of
-/// the root stream alive.
+/// Probability, as one divided by this number, that a step may use a volume of the administrator.
+/// Idle volumes keep old segments of the root stream alive.
 const OTHER_ONE_IN: u64 = 5;
 
 pub(crate) struct Client {

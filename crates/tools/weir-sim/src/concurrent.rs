@@ -1,6 +1,6 @@
 //! Concurrent changes to one volume: its possible contents during and after them.
 //!
-//! `ranges` makes the changes; `history` holds the content before them.
+//! The module `ranges` makes the changes; `history` holds the content before them.
 //!
 //! Invariants:
 //! - no other actor changes the volume in the meantime;

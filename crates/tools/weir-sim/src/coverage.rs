@@ -1,6 +1,6 @@
 //! Coverage counters: show that scenarios reach the rare paths.
 //!
-//! `check` verifies the results.
+//! The module `check` verifies the results.
 //!
 //! Invariants:
 //! - counters never influence a run: a seed replays identically with or without them;

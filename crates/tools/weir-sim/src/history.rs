@@ -1,8 +1,8 @@
 //! History of one volume: its acknowledged changes, and the check of a recovered state against
 //! them.
 //!
-//! `client` makes the changes. The history counts and compares 512-byte sectors, the smallest unit
-//! that a client can write.
+//! The module `client` makes the changes. The history counts and compares 512-byte sectors, the
+//! smallest unit that a client can write.
 //!
 //! Invariants:
 //! - an entry is added in the executor step in which the engine acknowledged it, so the order here

@@ -47,7 +47,8 @@ const MORE_DISKS: usize = 2;
 /// In scenarios with vdev changes, clients continue until the operator has finished, for at most
 /// this multiple of their steps.
 const LOAD_LASTS_MAX: u64 = 3;
-/// One scenario in this number contains a storm, which takes as long as ten other scenarios.
+/// Probability, as one divided by this number, that a scenario contains a storm, which takes as
+/// long as ten other scenarios.
 const STORM_ONE_IN: u64 = 24;
 /// Size of the dedupe index in a tight pool: entries for 64 blocks.
 const HINT_BYTES: u64 = 64 * 20;

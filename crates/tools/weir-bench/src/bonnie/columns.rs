@@ -42,7 +42,7 @@ impl Column {
     }
 }
 
-/// The columns of a bonnie test; a phase without a measurement has none.
+/// Returns the columns of a bonnie test; a phase without a measurement has no column.
 pub fn columns(result: &BonnieResult) -> Vec<Column> {
     let column = |phase: &Phase| {
         let runs = result.runs.iter().flat_map(|run| &run.figures);

@@ -19,14 +19,14 @@ use crate::spec::{BonnieSize, BonnieSpec, ContentSpec};
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Smallest large file: a smaller one has too few blocks for all seek workers.
 const FILE_BYTES_MIN: u64 = 128 << 10;
-/// Space that the file must leave free.
+/// Space in bytes that the large file must leave free.
 const SPARE_BYTES: u64 = 64 << 20;
 /// Limit of attempts to find an unused directory name.
 const NAMES_MAX: u32 = 1000;
 
 /// A bonnie test, with the target on which it runs.
 pub(crate) struct Job<'a> {
-    /// Size, number of files and number of runs.
+    /// Test parameters: size of the large file, number of small files and number of runs.
     pub(crate) spec: &'a BonnieSpec,
     /// Content of the large file.
     pub(crate) content: &'a ContentSpec,

@@ -26,7 +26,7 @@ pub(super) const BYTES_MAX: u64 = 4 << 20;
 /// Numbers of seek workers and of seeks, as in bonnie++.
 const SEEKERS: u64 = 5;
 const SEEKS: u64 = 8192;
-/// One seek in this number writes its block back.
+/// A seek whose number is a multiple of this number writes its block back.
 const UPDATE_ONE_IN: u64 = 10;
 
 /// The large file and its expected content.

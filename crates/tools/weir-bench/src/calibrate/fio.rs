@@ -87,7 +87,8 @@ impl Fio {
         &self.version
     }
 
-    /// Runs a job. The working directory is that of the file that the job names.
+    /// Runs a job with `directory` as the working directory, because the job names its file without
+    /// a path.
     pub(super) fn run(
         &self,
         cell: &str,

@@ -1,6 +1,6 @@
 //! Differences between two runs: some forbid a ranking, the others are only listed.
 //!
-//! `compare` has the figures.
+//! The module `compare` has the figures.
 //!
 //! Invariants: each refusal states both sides; an unknown cache forbids ranking, because it may
 //! hold the data of one side; any other unknown property is listed and forbids nothing.

@@ -1,6 +1,6 @@
 //! Compares the bonnie tests of two runs.
 //!
-//! `differences` decides whether whole runs may be ranked.
+//! The module `differences` decides whether whole runs may be ranked.
 //!
 //! Invariants: a phase is ranked by its rate alone, and only if both runs did the same test and
 //! both verdicts of the phase are valid.
@@ -46,7 +46,8 @@ pub(super) fn compare(old: &JudgedRun, new: &JudgedRun, refused: &[String]) -> V
     new.iter().filter_map(twin).collect()
 }
 
-/// Names the bonnie test if only one run has it; otherwise each phase that only one run has.
+/// Name of the bonnie test if only one run has the test; otherwise the names of the phases that
+/// only one run has.
 pub(super) fn unmatched(old: &JudgedRun, new: &JudgedRun) -> Vec<String> {
     let (old, new) = (old.bonnie(), new.bonnie());
     match (old.is_empty(), new.is_empty()) {

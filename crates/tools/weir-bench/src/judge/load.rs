@@ -17,7 +17,7 @@ use crate::target::caches::SERVER_HERE;
 
 /// Limits of the mean queue depth (by Little's law, rate times mean latency) in percent of the
 /// specified depth. A value above the maximum is impossible. Below the minimum, the cell did not
-/// run at the depth in its name. For a value slightly below 100 the report has a note (`notes`).
+/// run at the depth in its name. The module `notes` notes a value slightly below 100.
 const IN_FLIGHT_PCT_MAX: f64 = 105.0;
 const IN_FLIGHT_PCT_MIN: f64 = 80.0;
 /// Smallest queue depth to which the rule applies. Below it, the generator's time between two

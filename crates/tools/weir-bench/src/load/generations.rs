@@ -107,8 +107,8 @@ impl Generations {
         }
     }
 
-    /// Generations that a read of a block may return. `oldest` was the oldest possible one when the
-    /// worker sent the read.
+    /// Generations that a read of a block may return. `oldest` was the oldest possible generation
+    /// when the worker sent the read.
     ///
     /// Loads the state once: if another worker began a trim between two loads, the expected
     /// generations would reflect the trim.

@@ -32,8 +32,8 @@ use crate::target::{Done, Lane, Op, TargetError, Wait};
 /// Maximum wait after the end of a run for operations in flight to complete; after that the target
 /// counts as hung.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// One read in this number, chosen at random, is compared byte by byte in all its blocks. Of the
-/// other reads only the stamp of the first block is checked.
+/// A read is compared byte by byte in all its blocks with a probability of one divided by this
+/// number. Of the other reads only the stamp of the first block is checked.
 const COMPARE_ONE_IN: u64 = 64;
 /// Maximum number of attempts to find a block without a write in flight.
 const TRIES_MAX: u32 = 64;

@@ -41,7 +41,7 @@ pub enum ProfileError {
         /// Description of the error.
         what: String,
     },
-    /// Unknown key, or unknown word where only certain words are valid.
+    /// A key is unknown, or a value is an unknown word where only certain words are valid.
     #[error("{file}:{line}: `{word}` is not known here{}; known: {known}", hint(nearest.as_ref()))]
     UnknownWord {
         /// The file.

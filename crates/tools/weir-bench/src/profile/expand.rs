@@ -93,8 +93,7 @@ fn title(profile: &Profile, options: &Options) -> String {
     }
 }
 
-/// Size of which all file sizes are multiples: a common multiple of the largest block and the fill
-/// block.
+/// Granularity of file sizes: a common multiple of the largest block and the fill block.
 fn unit_bytes(block_max: u32, fill: FillSpec) -> u64 {
     let (large, small) = (block_max.max(fill.block_bytes), block_max.min(fill.block_bytes));
     // Nearly all profiles use powers of two here, so the larger size is the result; otherwise the

@@ -239,8 +239,8 @@ pub(super) struct Phases {
 #[serde(deny_unknown_fields)]
 pub(super) struct Fill {
     pub(super) block: Size,
-    /// Only `seq` is valid, because a fill is always sequential. The key is there for the reader of
-    /// the profile.
+    /// Only `seq` is valid, because a fill is always sequential. The key informs the reader of the
+    /// profile.
     pub(super) pattern: Option<Spanned<Pattern>>,
     pub(super) in_flight: Option<u32>,
 }
@@ -261,7 +261,7 @@ pub(super) struct Measure {
     pub(super) warmup: Option<Time>,
     pub(super) duration: Option<Time>,
     pub(super) runs: Option<u32>,
-    /// Only `interleaved` is valid. The key is there for the reader of the profile.
+    /// Only `interleaved` is valid. The key informs the reader of the profile.
     #[serde(rename = "order")]
     pub(super) _order: Option<Order>,
     pub(super) headline: Option<Headline>,
@@ -428,7 +428,7 @@ pub(super) enum RateOf {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Search {
-    /// Only `require` is valid: the search uses the profile's requirement. The key is there for the
+    /// Only `require` is valid: the search uses the profile's requirement. The key informs the
     /// reader of the profile.
     #[serde(rename = "slo")]
     pub(super) _slo: Slo,

@@ -1,6 +1,6 @@
 //! The table of the bonnie test, with columns for the published rows.
 //!
-//! `bonnie` computes figures and verdicts; `html` and `markdown` format the table.
+//! The module `bonnie` computes figures and verdicts; `html` and `markdown` format the table.
 //!
 //! Invariants: phases have the order of bonnie++, each with its verdict; a ratio to published rows
 //! is labelled as a shape, not a rank.

@@ -1,6 +1,6 @@
 //! Charts as SVG elements that take their colours from the surrounding document.
 //!
-//! `plots` chooses the data, the HTML has the legends.
+//! The module `plots` chooses the data; the HTML has the legends.
 //!
 //! Invariants:
 //! - the colours below represent roles; the style sheet replaces them in a dark document;

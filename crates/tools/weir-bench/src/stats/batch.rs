@@ -38,8 +38,8 @@ impl BatchMeans {
 }
 
 /// Averages `values`, such as the operations of each second, over batches: the shortest batches
-/// whose lag-1 autocorrelation is below 0.1. If there are none, over the longest batches of which
-/// there are ten. `None` for fewer than ten values.
+/// whose lag-1 autocorrelation is below 0.1. If no batch length reaches that, the batches have the
+/// longest length that gives ten of them. `None` for fewer than ten values.
 pub fn batch_means(values: &[f64]) -> Option<BatchMeans> {
     let longest = values.len() / BATCHES_MIN;
     let mut last = None;

@@ -1,6 +1,6 @@
 //! The load of a job: a closed loop with a depth, or an open loop with a rate.
 //!
-//! `streams` reads the kinds of operations.
+//! The module `streams` reads the kinds of operations.
 //!
 //! Invariants, each checked against fio 3.33:
 //! - each direction and each copy of a job has the whole rate: `rate_iops=100` of a mixed job is

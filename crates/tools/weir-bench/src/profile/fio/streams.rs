@@ -1,6 +1,6 @@
 //! The operations of a job: kinds, sizes and addresses.
 //!
-//! `load` reads depth and rate, `region` the size of the dataset.
+//! The module `load` reads depth and rate, `region` the size of the dataset.
 //!
 //! Invariants, each checked against fio 3.33:
 //! - reads and writes are two streams if they differ in size or order, or if the job is sequential:

@@ -1,6 +1,6 @@
 //! Values of a job as fio parses them: numbers, sizes and times, one for each direction.
 //!
-//! `words` lists the options.
+//! The module `words` lists the options.
 //!
 //! Invariants: a number that fio parses only in part, such as 1.5g or 1h30m, is refused; each error
 //! names the line of the value.

@@ -1,6 +1,6 @@
 //! Parser for the keys and values of a configuration.
 //!
-//! `icf` makes the run.
+//! The module `icf` makes the run.
 //!
 //! Invariants: all workers have the same load, since a run offers one load at a time; a key that is
 //! neither read nor listed as skipped is an error.
