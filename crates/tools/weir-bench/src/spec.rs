@@ -316,9 +316,9 @@ pub enum Access {
     },
     /// A percentage of the operations go to a hot percentage of the dataset.
     Hotspot {
-        /// Percentage of operations that go to the hot part.
+        /// Percentage of operations that go to the hot range of the dataset.
         ops_pct: f64,
-        /// Size of the hot part in percent of the dataset.
+        /// Size of the hot range in percent of the dataset.
         data_pct: f64,
     },
     /// Address selection of fio and Iometer: an operation starts at a random address or where the

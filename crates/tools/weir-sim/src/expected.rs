@@ -55,7 +55,7 @@ impl<T: Copy + PartialEq> Property<T> {
     }
 }
 
-/// Expected state of one volume name: of the newest volume that has it.
+/// Expected state of the newest volume that has one name.
 #[derive(Clone, Debug)]
 pub(crate) struct Book {
     pub(crate) name: String,

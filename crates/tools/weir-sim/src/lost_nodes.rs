@@ -36,7 +36,7 @@ use crate::world::SimWorld;
 /// The volume that loses nodes, and a volume that must not be affected.
 const VICTIM: &str = "victim";
 const OTHER: &str = "other";
-/// Number of blocks of each volume: two leaves below one node, of which the second is not full.
+/// Number of blocks of each volume: two leaves below one node, the second not full.
 const BLOCKS: usize = 200;
 /// Number of blocks that one leaf points to.
 const LEAF: usize = 128;
@@ -442,8 +442,8 @@ impl Run {
         let Some(name) = self.promises.snapshots().pop() else { return Ok(()) };
         let cells = self.promises.now(&format!("{VICTIM}@{name}"));
         cells.into_iter().enumerate().for_each(|(b, cell)| self.promises.change(VICTIM, b, cell));
-        // The rollback destroys newer snapshots. Compare their numbers, because the last name need
-        // not be that of the newest.
+        // The rollback destroys newer snapshots. Compare their numbers, because the last name in
+        // the list need not belong to the newest snapshot.
         let newer: Vec<String> = self.promises.snapshots();
         let number = |name: &str| name[1..].parse::<u64>().expect("names are numbers");
         for other in newer.iter().filter(|other| number(other) > number(&name)) {

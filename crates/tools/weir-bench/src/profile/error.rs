@@ -52,7 +52,7 @@ pub enum ProfileError {
         word: String,
         /// The known word that is most similar to the unknown word, if there is a similar one.
         nearest: Option<String>,
-        /// All words that are valid in the place of the unknown word.
+        /// All words that are valid instead of the unknown word.
         known: String,
     },
     /// A mandatory key is missing.

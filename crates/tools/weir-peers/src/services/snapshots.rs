@@ -22,7 +22,7 @@ use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 const DISK_BYTES: u64 = 24 << 30;
 /// Number of snapshots that exist during a load.
 const MANY: usize = 1000;
-/// Size of the cloned volume, of which only a small range is written.
+/// Size of the cloned volume; only a small range of it is written.
 const CLONED_BYTES: u64 = 40 << 30;
 /// Interval between two created or destroyed snapshots during a load.
 const APART: Duration = Duration::from_millis(300);
@@ -36,14 +36,16 @@ pub(super) struct Figures {
     /// in the next field.
     idle_ms: Vec<f64>,
     busy_ms: Vec<f64>,
-    /// 99th percentile of writes with snapshots divided by that without, one for each turn.
+    /// 99th percentile of writes with snapshots divided by the percentile without snapshots, one
+    /// for each turn.
     busy_p99: Vec<f64>,
     clone_ms: f64,
     /// Bytes that the disk read and wrote for the clone.
     clone_moved: f64,
     /// Write rate with many snapshots divided by the rate without snapshots, one for each turn.
     beside_many: Vec<f64>,
-    /// 99th percentile of reads during destroys divided by that of an idle pool, one for each turn.
+    /// 99th percentile of reads during destroys divided by the percentile in an idle pool, one for
+    /// each turn.
     destroy_p99: Vec<f64>,
     /// Bytes that the destruction of one snapshot read; the next field has the bytes that it freed.
     destroy_read: f64,

@@ -224,8 +224,8 @@ fn sizes_and_order_match_fio() {
             "rw=randread\nrandom_distribution=zoned:90/10:10/90",
             vec![(1, 100.0, one(4096), Access::Hotspot { ops_pct: 90.0, data_pct: 10.0 })],
         ),
-        // Job copies that share one file each read all of it; with `offset_increment` each reads
-        // its own part.
+        // Job copies that share one file each read all of it; with `offset_increment` each copy
+        // reads its own range.
         ("rw=read\nnumjobs=4", vec![(1, 100.0, one(4096), walk(0.0, 4096, false))]),
         (
             "rw=read\nnumjobs=4\noffset_increment=1g",
