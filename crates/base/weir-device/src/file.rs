@@ -70,7 +70,7 @@ impl FileDevice {
         }
     }
 
-    /// Creates a sparse file of `len_bytes`. Blocks.
+    /// Creates a sparse file of `len_bytes` bytes. The call blocks the calling thread.
     ///
     /// # Errors
     /// The path exists, its directory is not writable, or the filesystem does not allow files of

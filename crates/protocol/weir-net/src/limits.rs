@@ -108,12 +108,12 @@ pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 /// long.
 pub const LINGER_MAX: Duration = Duration::from_micros(100);
 
-/// Number of waits in one period of a busy poll. In each period the first [`LINGER_TRIALS`] waits
-/// try the other mode.
+/// Number of waits in one period of busy polling. The first [`LINGER_TRIALS`] waits of each period
+/// use the slower mode as a trial: sleeping instead of polling, or the reverse.
 pub const LINGER_TURNS: u32 = 2048;
 
-/// Number of waits that try the other mode: enough samples for an average, and so few that trying
-/// the slower mode costs little.
+/// Number of trial waits in each period: enough samples for an average, and so few that a slower
+/// mode costs little.
 pub const LINGER_TRIALS: u32 = 16;
 
 /// Send buffer size to request for a unix socket, which the kernel does not grow automatically.

@@ -17,7 +17,8 @@ use weir_bench::run::{Before, Observer, run};
 use weir_bench::target::{self, Address};
 use weir_bench::verdict::JudgedRun;
 
-/// One run of one second is too short for a figure to quote; the verdict reports that.
+/// One run of one second is too short for a figure to quote; the verdict reports it as
+/// under-sampled.
 const PROFILE: &str = r#"schema = 1
 name = "one-cell"
 dataset = { files = 1, file_size = "64MiB" }

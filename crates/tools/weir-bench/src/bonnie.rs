@@ -49,20 +49,20 @@ pub enum Phase {
     Seeks,
     /// Creates files with ascending names.
     SeqCreate,
-    /// Looks up these files in directory order.
+    /// Looks up the files with ascending names, in directory order.
     SeqStat,
-    /// Deletes these files in directory order.
+    /// Deletes the files with ascending names, in directory order.
     SeqDelete,
     /// Creates files with random names.
     RandomCreate,
-    /// Looks up these files in random order.
+    /// Looks up the files with random names, in random order.
     RandomStat,
-    /// Deletes these files in random order.
+    /// Deletes the files with random names, in random order.
     RandomDelete,
 }
 
 impl Phase {
-    /// All phases, in order.
+    /// All phases, in execution order.
     pub const ALL: [Self; 12] = [
         Self::OutChar,
         Self::OutBlock,
@@ -119,7 +119,7 @@ pub struct BonnieResult {
     pub directory: String,
     /// Size of the large file.
     pub file_bytes: u64,
-    /// Memory of the machine that ran the test: an upper bound of its page cache.
+    /// Memory in bytes of the machine that ran the test: an upper bound of its page cache.
     pub memory_bytes: u64,
     /// Number of small files.
     pub files: u32,
@@ -154,7 +154,7 @@ pub struct Figure {
     pub cpu_pct: f64,
     /// Longest operation in microseconds. In the per-byte phases an operation is a block.
     pub latency_us: f64,
-    /// Elapsed time.
+    /// Elapsed time of the phase, in seconds.
     pub seconds: f64,
 }
 

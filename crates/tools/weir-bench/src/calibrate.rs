@@ -38,7 +38,7 @@ use ours::Ours;
 
 /// Minimum number of runs of each program.
 pub const RUNS_MIN: u32 = 5;
-/// Seed of the resampling that gives the intervals.
+/// Seed of the resampling that computes the confidence intervals.
 const SEED: u64 = 5;
 /// Name of the file that the calibration creates in the directory and removes.
 const FILE: &str = "weir-bench-calibrate.dat";
@@ -50,11 +50,12 @@ pub struct Options {
     pub directory: Option<PathBuf>,
     /// URI of an NBD export, which the calibration may overwrite completely; `None`: no NBD target.
     pub nbd: Option<String>,
-    /// Whether to overwrite an export that holds data of other owners.
+    /// Whether the calibration may overwrite an export that holds data of another program.
     pub destroy: bool,
-    /// Size of the file, and number of bytes used of the export.
+    /// Size of the test file, and number of bytes of the export that the calibration uses, in
+    /// bytes.
     pub bytes: u64,
-    /// Length of each run.
+    /// Length of each run in milliseconds.
     pub run_ms: u64,
     /// Number of runs of each cell with each program, at least [`RUNS_MIN`].
     pub runs: u32,
@@ -63,7 +64,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Only the null target, five runs of 5 s.
+    /// The null target only, with five runs of 5 s.
     fn default() -> Self {
         Self {
             directory: None,
@@ -148,7 +149,8 @@ pub struct DriverRun {
     pub iops: f64,
     /// Median latency in microseconds, from submission to completion; `None`: too few operations.
     pub p50_us: Option<f64>,
-    /// 99th percentile of the latency, likewise.
+    /// 99th percentile of the latency in microseconds, from submission to completion; `None`: too
+    /// few operations.
     pub p99_us: Option<f64>,
     /// Processor time, user and system, per operation in microseconds.
     pub cpu_us: f64,
@@ -163,20 +165,20 @@ pub struct CellReport {
     pub name: String,
     /// Text of the fio job.
     pub job: String,
-    /// Content that both programs wrote; `None`: the load reads.
+    /// Name of the content that both programs wrote; `None`: the load reads.
     pub content: Option<&'static str>,
     /// Runs of fio.
     pub fio: Vec<DriverRun>,
     /// Runs of Weir without verification.
     pub ours: Vec<DriverRun>,
-    /// Runs of Weir that verify reads, as every run of a profile does; empty if the load reads no
-    /// stored data.
+    /// Runs of Weir with read verification, which every run of a profile has; empty if the load
+    /// reads no stored data.
     pub verified: Vec<DriverRun>,
     /// Comparison of operations per second and latencies; empty for the null target.
     pub results: Vec<Compared>,
     /// Comparison of processor time per operation.
     pub cost: Option<Compared>,
-    /// Processor time per operation with verification, divided by the time without.
+    /// Processor time per operation with verification, divided by the time without verification.
     pub verification: Option<RatioInterval>,
 }
 
@@ -193,7 +195,7 @@ pub struct CalibrationReport {
     pub drivers: Vec<(String, String)>,
     /// Bytes used of each target.
     pub bytes: u64,
-    /// Length of each run.
+    /// Length of each run in milliseconds.
     pub run_ms: u64,
     /// Completed cells, in the order of their runs.
     pub cells: Vec<CellReport>,
@@ -202,7 +204,7 @@ pub struct CalibrationReport {
 }
 
 impl CalibrationReport {
-    /// True if all compared results agree; false if one differs or is undecided.
+    /// True if all compared figures agree; false if a figure differs or is undecided.
     pub fn agrees(&self) -> bool {
         let mut results = self.cells.iter().flat_map(|cell| &cell.results);
         results.all(|result| result.holds == Some(true))
@@ -276,7 +278,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Opens a target, checks it for data of other owners, and fills it.
+/// Opens a target, checks that it holds no data of other programs, and fills it.
 fn prepare(options: &Options, place: Place, address: &Address) -> Result<Ours, CalibrateError> {
     let ours = Ours::open(address, options.bytes)?;
     if place == Place::Nbd && !options.destroy && what_it_holds(ours.target())? == Holds::Data {
@@ -330,7 +332,7 @@ fn measure(
 ) -> Result<bool, CalibrateError> {
     for round in 0..options.runs {
         let mut sides = Side::of(place, cell).to_vec();
-        // Alternate the order, so that no program always runs after the same other one.
+        // Alternate the order, so that no program always runs after the same other program.
         if round % 2 == 1 {
             sides.reverse();
         }

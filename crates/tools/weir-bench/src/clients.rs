@@ -1,4 +1,4 @@
-//! Several clients that offer load concurrently: an agent on each host, and one coordinator.
+//! Several clients that generate load concurrently: an agent on each host, and one coordinator.
 //!
 //! ```text
 //! coordinator                         agent
@@ -60,7 +60,7 @@ pub const PORT: u16 = 10_910;
 /// A peer that sends nothing for this long counts as lost.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Reason why several clients could not measure.
+/// Reason why a measurement with several clients failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -90,15 +90,15 @@ pub enum ClientError {
         client: String,
         /// Program and protocol of the agent.
         theirs: String,
-        /// Program and protocol of this process.
+        /// Program and protocol of the coordinator, which is this process.
         ours: String,
     },
-    /// The secrets differ, or only one side has one.
+    /// The secrets of agent and coordinator differ, or only one of them has a secret.
     #[error("client {client}: {why}")]
     Secret {
         /// Agent's address as given by the user.
         client: String,
-        /// Explanation.
+        /// Description of the mismatch.
         why: String,
     },
     /// The agent refuses this coordinator.
@@ -106,7 +106,7 @@ pub enum ClientError {
     Refused {
         /// Agent's address as given by the user.
         client: String,
-        /// Explanation of the agent.
+        /// Reason that the agent gave.
         why: String,
     },
     /// The agent cannot execute the task.
@@ -114,7 +114,7 @@ pub enum ClientError {
     Failed {
         /// Agent's address as given by the user.
         client: String,
-        /// Explanation of the agent.
+        /// Reason that the agent gave.
         why: String,
     },
     /// The connection broke, timed out, or delivered an invalid message.
@@ -122,7 +122,7 @@ pub enum ClientError {
     Lost {
         /// Agent's address as given by the user.
         client: String,
-        /// Explanation.
+        /// Description of the connection error.
         why: String,
     },
     /// The user stopped the run, or another client failed.

@@ -38,19 +38,19 @@ const SEED: u64 = 42;
 /// Conclusion about a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Word {
-    /// The new run is faster, and the interval shows it.
+    /// The new run is faster: the interval lies on that side of 1.
     #[serde(rename = "faster")]
     Faster,
-    /// The new run is slower, and the interval shows it.
+    /// The new run is slower: the interval lies on that side of 1.
     #[serde(rename = "slower")]
     Slower,
-    /// The runs may be equally fast, or they are too few to decide.
+    /// The runs may be equally fast, or there are too few runs to decide.
     #[serde(rename = "no difference shown")]
     NoDifferenceShown,
 }
 
 impl Word {
-    /// Text in reports and JSON.
+    /// Text of the conclusion in reports and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -60,7 +60,7 @@ impl Word {
     }
 }
 
-/// One figure of a cell, in both runs.
+/// One figure of a cell, in the old and the new run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// `IOPS`, `mean latency` or `p99 latency`; `rate` for a file test.
@@ -78,7 +78,7 @@ pub struct Figure {
     pub word: Option<Word>,
 }
 
-/// A cell, or a phase of the file test, that both runs have.
+/// Comparison of a cell, or of a phase of the file test, that exists in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellComparison {
     /// Name of the cell or phase.
@@ -87,9 +87,10 @@ pub struct CellComparison {
     pub old_verdict: &'static str,
     /// Verdict in the new run.
     pub new_verdict: &'static str,
-    /// Latencies; also IOPS if both loads are closed loops. A phase has only its rate.
+    /// Latencies, and IOPS if both loads are closed loops. A phase of the file test has only its
+    /// rate.
     pub figures: Vec<Figure>,
-    /// Reasons why the cell is not ranked; empty: it is ranked.
+    /// Reasons why the cell is not ranked; empty if it is ranked.
     pub refused: Vec<String>,
 }
 
@@ -102,13 +103,13 @@ pub struct Comparison {
     pub old: String,
     /// Target, profile title and cache standing of the new run.
     pub new: String,
-    /// Reasons that forbid ranking any cell; empty: cells may be ranked.
+    /// Reasons why no cell may be ranked; empty if cells may be ranked.
     pub refused: Vec<String>,
     /// Differences that do not forbid ranking.
     pub differences: Vec<String>,
-    /// Cells that both runs have, in the order of the new run, then phases of the file test.
+    /// Cells that exist in both runs, in the order of the new run, then phases of the file test.
     pub cells: Vec<CellComparison>,
-    /// Cells and phases that only one run has.
+    /// Names of cells and phases that exist in one run only.
     pub unmatched: Vec<String>,
 }
 
@@ -198,7 +199,7 @@ fn compare_cell(old: Judged<'_>, new: Judged<'_>, run_refused: &[String]) -> Cel
     }
 }
 
-/// Conclusion from the interval of a ratio.
+/// Derives the conclusion from the interval of a ratio.
 fn word(figure: &Figure) -> Word {
     let Some(ratio) = figure.ratio else { return Word::NoDifferenceShown };
     let more_is_faster = figure.unit != "us";
@@ -210,8 +211,8 @@ fn word(figure: &Figure) -> Word {
     }
 }
 
-/// Figures of two cells, over their runs. An open loop fixes its own rate, so the rate says nothing
-/// about the target; only its latencies are compared.
+/// Figures of two cells over their runs. The clock fixes the rate of an open loop, so only its
+/// latencies are compared.
 fn figures(old: &CellResult, new: &CellResult) -> Vec<Figure> {
     let closed = |cell: &CellResult| matches!(cell.spec.load, LoadSpec::Closed { .. });
     let mut figures = Vec::new();

@@ -30,7 +30,8 @@ use crate::spec::ContentSpec;
 use crate::target::Holds;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRbnch");
-/// Size of a stamp.
+/// Size of a stamp: the bytes at the start of a block that identify its run, address and
+/// generation.
 const STAMP_BYTES: usize = 32;
 /// Words in the pool of random data (1 MiB); large compared with a compressor's window.
 const POOL_WORDS: usize = 1 << 17;
@@ -47,7 +48,7 @@ pub const GUARD_BLOCK_BYTES: u64 = 4096;
 
 const KIND_OWN: u32 = 1;
 const KIND_PATTERN: u32 = 2;
-/// Number of bits of the kind, below the bits of the run.
+/// Number of low bits of a stamp's third word that hold the kind; the run id is above them.
 const KIND_BITS: u32 = 2;
 
 /// Identifies the blocks of a run.
@@ -80,7 +81,7 @@ pub struct Content {
     block_bytes: usize,
     random_bytes: usize,
     unit_bytes: u64,
-    /// Share of duplicate units, as a fraction of 2^32.
+    /// Share of units that duplicate another unit, as a fraction of 2^32.
     duplicates: u64,
     patterns: u64,
     pool: Vec<u64>,
@@ -93,11 +94,11 @@ pub enum Mismatch {
     Zeros,
     /// The block has no valid stamp, or its contents are damaged.
     Damaged,
-    /// Another run wrote it.
+    /// Another run wrote the block.
     OtherRun,
-    /// The block belongs to this other address.
+    /// The block belongs at this other address.
     Misplaced(u64),
-    /// The block has this older or newer generation.
+    /// The block has this generation, which is older or newer than the expected one.
     OtherGeneration(u32),
 }
 
@@ -123,8 +124,8 @@ impl Content {
         let units = (total_bytes / unit_bytes).max(1) as f64;
         let share = (spec.dedupe_pct / 100.0).clamp(0.0, 1.0);
         let patterns = (units * share / UNITS_PER_PATTERN).ceil().max(1.0);
-        // The first unit of each pattern duplicates no other unit, so one more unit has to draw
-        // each pattern.
+        // The first unit with a pattern duplicates no other unit, so each pattern must be drawn
+        // once more often.
         let duplicates = (share + patterns / units * f64::from(u8::from(share > 0.0))).min(1.0);
         let mut rng = SmallRng::seed_from_u64(spec.seed);
         Self {
@@ -139,13 +140,13 @@ impl Content {
         }
     }
 
-    /// Sets the id of the run; the default is run 0.
+    /// Sets the id of the run; without it the id is 0.
     #[must_use]
     pub fn of_run(self, run: RunId) -> Self {
         Self { run, ..self }
     }
 
-    /// Id of the run that writes these blocks.
+    /// Id of the run that writes the blocks.
     pub fn run(&self) -> RunId {
         self.run
     }
@@ -162,7 +163,7 @@ impl Content {
         }
     }
 
-    /// Fills one block.
+    /// Fills one block with its contents.
     pub fn fill_block(&self, block: &mut [u8], address: u64, generation: u32) {
         self.fill_from(block, &self.stamp(address, generation));
     }
@@ -185,7 +186,8 @@ impl Content {
         }
     }
 
-    /// Stamp of a block: its own, or the stamp of its unit's pattern in this generation.
+    /// Returns the stamp of a block: its own stamp, or the stamp of its unit's pattern in this
+    /// generation.
     fn stamp(&self, address: u64, generation: u32) -> [u8; STAMP_BYTES] {
         let (unit, within) = (address / self.unit_bytes, address % self.unit_bytes);
         let drawn = mix(self.seed ^ mix(unit).wrapping_add(u64::from(generation)));
@@ -270,7 +272,7 @@ impl Content {
 
 /// Fields of a stamp, not verified.
 struct Stamp {
-    /// Whether it has the magic number.
+    /// Whether the stamp has the magic number.
     is_ours: bool,
     run: RunId,
     address: u64,
@@ -286,7 +288,7 @@ impl Stamp {
         Self { is_ours: magic == MAGIC, run, address, generation, kind }
     }
 
-    /// Whether the stamp is intact: identical to one made from its own fields.
+    /// Whether the stamp is intact: identical to a stamp made from its own fields.
     fn is_whole(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
         self.is_ours && stamp_of(self.run, self.address, self.generation, self.kind) == *stamp
     }
@@ -304,7 +306,7 @@ fn stamp_of(run: RunId, address: u64, generation: u32, kind: u32) -> [u8; STAMP_
     stamp
 }
 
-/// Classifies a part of a target that starts at a block boundary.
+/// Classifies a range of a target that starts at a block boundary.
 pub fn what_is_in(bytes: &[u8]) -> Holds {
     let mut found = Holds::Nothing;
     let mut ours_until = 0;
@@ -312,7 +314,7 @@ pub fn what_is_in(bytes: &[u8]) -> Holds {
         let stamp = sector.first_chunk::<STAMP_BYTES>();
         if stamp.is_some_and(|stamp| Stamp::of(stamp).is_ours) {
             found = Holds::Ours;
-            // Later sectors of the block have no stamp.
+            // The later sectors of a stamped block have no stamp.
             ours_until = at + GUARD_BLOCK_BYTES;
         } else if at >= ours_until && sector.iter().any(|byte| *byte != 0) {
             return Holds::Data;
@@ -327,8 +329,8 @@ fn random_bytes(block: usize, ratio: f64) -> usize {
         return block;
     }
     let stored = block as f64 / ratio;
-    // Half of lz4's overhead for the match and the count of random bytes. zstd needs almost none,
-    // so half keeps both compressors close to the ratio.
+    // Half of lz4's overhead for the match and for the length of the random bytes. zstd has almost
+    // no such overhead, so half keeps both compressors close to the ratio.
     let overhead = f64::midpoint(MATCH_BYTES as f64, block as f64 / MATCH_STEP as f64);
     (whole((stored - overhead).round()) as usize).clamp(STAMP_BYTES, block)
 }

@@ -7,7 +7,7 @@
 
 use crate::result::{CellResult, Coverage, RunResult};
 
-/// Verified share of the reads in all rows.
+/// Describes the verified share of the reads in all cells.
 pub(crate) fn of_reads(result: &RunResult) -> String {
     let mut all = Coverage::default();
     result.cells.iter().flat_map(CellResult::measured).for_each(|run| all.add(&run.coverage));
@@ -21,7 +21,7 @@ pub(crate) fn of_reads(result: &RunResult) -> String {
     )
 }
 
-/// Share of the blocks that the verification after the last run read.
+/// Describes the share of blocks that the verification after the last run read.
 pub(crate) fn of_blocks(result: &RunResult) -> String {
     let Some(found) = result.cells.iter().find_map(|cell| cell.verified.as_ref()) else {
         return "nothing".to_owned();

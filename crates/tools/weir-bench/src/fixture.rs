@@ -98,7 +98,7 @@ pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
     CellResult { spec, runs, verified: None, failure: None, points: Vec::new() }
 }
 
-/// A searched cell: each rate is offered, and rates up to `limit_iops` are achieved.
+/// A cell with a search that offers each of `rates`; the target achieves rates up to `limit_iops`.
 pub(crate) fn searched(name: &str, rates: &[u64], limit_iops: u64) -> CellResult {
     let point = |rate: &u64| CurvePoint {
         offered_iops: *rate as f64,

@@ -61,14 +61,15 @@ impl Latencies {
         self.0.max() as f64 / 1000.0
     }
 
-    /// A percentile (`99.9`) in microseconds; `None` with fewer than ten samples beyond it.
+    /// Percentile (such as `99.9`) of the latencies, in microseconds; `None` with fewer than ten
+    /// samples beyond it.
     pub fn percentile_us(&self, percent: f64) -> Option<f64> {
         let beyond = self.count() as f64 * (1.0 - percent / 100.0);
         let enough = beyond + 1e-9 >= BEYOND_MIN;
         enough.then(|| self.0.value_at_percentile(percent) as f64 / 1000.0)
     }
 
-    /// Number and sum, in microseconds, of the latencies above `us`.
+    /// Number of latencies above `us`, and their sum in microseconds.
     pub fn beyond(&self, us: f64) -> (u64, f64) {
         let steps = self.0.iter_recorded().map(|step| {
             (step.value_iterated_to() as f64 / 1000.0, step.count_since_last_iteration())
@@ -77,8 +78,8 @@ impl Latencies {
         longer.fold((0, 0.0), |(n, sum), (each, count)| (n + count, sum + each * count as f64))
     }
 
-    /// Cumulative distribution: pairs of microseconds and the share of latencies up to it,
-    /// ascending.
+    /// Cumulative distribution, ascending: each pair is a latency in microseconds and the share of
+    /// latencies up to it.
     pub fn points(&self) -> Vec<(f64, f64)> {
         let steps = self.0.iter_recorded();
         steps.map(|step| (step.value_iterated_to() as f64 / 1000.0, step.quantile())).collect()
@@ -109,7 +110,7 @@ impl<'de> Deserialize<'de> for Latencies {
         let read = HdrDeserializer::new().deserialize(&mut &bytes[..]);
         let read: Histogram<u64> =
             read.map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
-        // Distributions with other bounds cannot be merged with ours.
+        // A distribution with other bounds cannot be merged with this one.
         let mut own = Self::default();
         own.0.add(&read).map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
         Ok(own)

@@ -21,27 +21,27 @@ use crate::verdict::{Finding, Remark};
 pub(crate) use data::refused;
 pub(crate) use load::SMALL_DEPTH;
 
-/// A condition that a valid cell meets.
+/// A condition that every valid cell satisfies.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {
     #[cfg_attr(not(test), expect(dead_code, reason = "a failing test prints the name"))]
     name: &'static str,
     scope: Scope,
     finding: Finding,
-    /// Returns the figures that break the rule; `None` if the cell keeps it.
+    /// Returns a text with the figures that violate the rule; `None` if the cell satisfies it.
     broken: fn(&Evidence<'_>) -> Option<String>,
-    /// Advice to the user.
+    /// Recommended action for the user.
     action: &'static str,
 }
 
-/// Cells that a rule applies to.
+/// Cells to which a rule applies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// Every cell, measured or not.
+    /// Every cell, with or without a measured run.
     Any,
-    /// Cells with a measured run.
+    /// Cells with at least one measured run.
     Measured,
-    /// Measured cells with the same load in all runs, which excludes searches.
+    /// Measured cells that have the same load in all runs; a search has not.
     SameLoad,
 }
 
@@ -61,7 +61,7 @@ use Finding::{
 };
 use Scope::{Any, Measured, SameLoad};
 
-/// All rules. Rules with the same finding report in this order.
+/// All rules. Rules with the same finding are reported in this order.
 pub(crate) const RULES: &[Rule] = &[
     rule("failed", Any, Invalid, data::failed, "fix the cause and measure again"),
     rule("not measured", Any, Invalid, data::not_measured, "measure it"),

@@ -1,4 +1,4 @@
-//! Offers load: chooses operations, sends them on time and records the results.
+//! Load generator: chooses operations, sends them on time and records the results.
 //!
 //! Not here: block contents (content), transport to a target (target), phases (run).
 //!
@@ -34,24 +34,24 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 /// Operations that a worker prepares in addition to those in flight: as many as one poll for
 /// completions is likely to return ...
 const SPARES_MAX: usize = 32;
-/// ... limited to this memory, but at least one operation.
+/// ... limited to this many bytes of buffers, but at least one operation.
 const SPARE_BYTES_MAX: usize = 16 << 20;
-/// Alignment of the clients' parts of a dataset: the largest content block.
+/// Alignment of each client's range of the dataset: the size of the largest content block.
 const CUT_BYTES: u64 = crate::content::GUARD_BLOCK_BYTES;
-/// Wall clock and monotonic clock may diverge by this much over a run ...
+/// Maximum divergence of wall clock and monotonic clock over a run, in seconds ...
 const CLOCK_SLACK_S: f64 = 0.1;
-/// ... plus this fraction of it (chrony slews at most 500 ppm, in its own steps).
+/// ... plus this fraction of the run's length (chrony slews by at most 500 ppm, in its own steps).
 const CLOCK_SLACK_PART: f64 = 0.002;
 
-/// Context that all loads of a run share.
+/// Context of a run that all its loads share.
 pub struct Ground<'a> {
-    /// Target.
+    /// Target to measure.
     pub target: &'a dyn Target,
     /// Working set.
     pub dataset: &'a DatasetSpec,
     /// Block contents.
     pub content: &'a Content,
-    /// Generation of each block; `None`: the dataset is too large to track.
+    /// Tracked generation of each block; `None`: the dataset is too large to track.
     pub generations: Option<&'a Generations>,
     /// Durability that a completed write guarantees.
     pub durability: Durability,
@@ -61,19 +61,20 @@ pub struct Ground<'a> {
     pub read_checks: ReadChecks,
 }
 
-/// Share of the read data that a load verifies. Targets that store no data are not verified.
+/// Share of the read data that a load verifies. Reads from targets that store no data are not
+/// verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadChecks {
-    /// None.
+    /// Verifies nothing.
     Off,
-    /// The stamp of the first block of each read; every byte of one read in 64.
+    /// Verifies the stamp of the first block of each read, and every byte of one read in 64.
     Stamps,
-    /// Every byte.
+    /// Verifies every byte of every read.
     Full,
 }
 
 impl ReadChecks {
-    /// Every byte if `is_full`, otherwise stamps.
+    /// Returns [`Self::Full`] if `is_full`, otherwise [`Self::Stamps`].
     pub fn full_if(is_full: bool) -> Self {
         if is_full { Self::Full } else { Self::Stamps }
     }
@@ -83,18 +84,18 @@ impl ReadChecks {
 pub struct Offer<'a> {
     /// Streams of operations.
     pub streams: &'a [StreamSpec],
-    /// Open or closed loop.
+    /// Open or closed loop, with its parameters.
     pub load: LoadSpec,
-    /// Warm-up, not counted.
+    /// Length of the warm-up; its operations do not count.
     pub warmup: Duration,
-    /// Measured time; `None`: until the workers finish.
+    /// Length of the measurement; `None`: until the workers finish.
     pub duration: Option<Duration>,
-    /// Each worker stops after this many bytes of operations. If `duration` is `None` too, a worker
-    /// stops after visiting each of its addresses once.
+    /// Each worker stops after operations of this many bytes. If `duration` is `None` as well, a
+    /// worker stops after one visit to each of its addresses.
     pub worker_bytes: Option<u64>,
 }
 
-/// Position of a client among several that offer the same load concurrently.
+/// Number of a client among all clients that generate the same load concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Number of this client, from 0.
@@ -104,11 +105,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// A single client.
+    /// The only client.
     pub const ALONE: Self = Self { number: 0, of: 1 };
 
-    /// Byte range of this client in the dataset, aligned to 4 KiB. The ranges of all clients cover
-    /// the dataset without overlap.
+    /// Byte range of the dataset that this client uses, aligned to 4 KiB. The ranges of all clients
+    /// cover the dataset without overlap.
     pub fn part(self, dataset: &DatasetSpec) -> Range<u64> {
         let total_bytes = dataset.total_bytes();
         let blocks = u128::from(total_bytes / CUT_BYTES);
@@ -119,18 +120,18 @@ impl Place {
         edge(self.number)..edge(self.number + 1)
     }
 
-    /// Seed of this client, derived from the seed of the run; equal to it for a single client.
+    /// Seed of this client, derived from the seed of the run; a single client uses the run's seed.
     fn seed(self, seed: u64) -> u64 {
         seed ^ u64::from(self.number).wrapping_mul(0xd134_2543_de82_ef95)
     }
 }
 
-/// Slot counts of a worker's lane.
+/// Numbers of slots in a worker's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slots {
     /// Maximum queue depth.
     depth: usize,
-    /// Operations prepared ahead.
+    /// Number of operations prepared ahead.
     spares: usize,
 }
 
@@ -206,7 +207,7 @@ impl<'a> Prepared<'a> {
         Ok(Self { ground, offer, place, slots, lanes })
     }
 
-    /// Offers the load from `start` on, which may be in the future. `tell` is as in [`offer`].
+    /// Generates the load from `start` on, which may be in the future. `tell` is as in [`offer`].
     ///
     /// # Errors
     /// If a lane is lost. The figures measured so far are discarded.
@@ -247,8 +248,8 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Checks that the target supports the streams' operations other than reads and writes. A run
-/// checks this before it starts, but an agent does not.
+/// Checks that the target supports the operations of the streams, except reads and writes. A run
+/// makes this check before it starts, but an agent does not.
 fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), TargetError> {
     for stream in streams {
         let Some(op) = stream.op else { continue };
@@ -262,7 +263,7 @@ fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), T
     Ok(())
 }
 
-/// Process-wide figures while the load ran.
+/// Measurements of the processes and the machine while the load ran.
 struct Watched {
     started_unix_ms: u64,
     cpu_s: (f64, f64),

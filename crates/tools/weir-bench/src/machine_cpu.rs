@@ -28,7 +28,8 @@ impl MachineCpu {
         Self { total: fields.iter().sum(), idle: at(3) + at(4), stolen: at(7) }
     }
 
-    /// Shares since `before`, in percent: steal time, and CPU time of other processes.
+    /// Shares of the machine's CPU time since `before`, in percent: steal time, and CPU time of
+    /// other processes.
     pub(crate) fn since(&self, before: &Self, own_s: f64) -> (f64, f64) {
         let total = (self.total - before.total).max(1e-9);
         let stolen = self.stolen - before.stolen;
@@ -38,7 +39,7 @@ impl MachineCpu {
     }
 }
 
-/// CPU time of this process so far in seconds: user, system.
+/// User and system CPU time of this process so far, in seconds.
 pub(crate) fn process_cpu_s() -> (f64, f64) {
     cpu_s_of("self").unwrap_or_default()
 }

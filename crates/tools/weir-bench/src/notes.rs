@@ -1,4 +1,5 @@
-//! Notes: conditions to know when reading a cell's figures that do not invalidate them.
+//! Notes on a cell: conditions that a reader of its figures should know and that do not invalidate
+//! the figures.
 //!
 //! Not here: findings that invalidate a figure (judge).
 //!
@@ -9,11 +10,11 @@ use crate::result::{CellResult, RunResult};
 use crate::spec::LoadSpec;
 use crate::summary::CellSummary;
 
-/// Note a mean queue depth below this percentage of the specified depth.
+/// The report notes a mean queue depth below this percentage of the specified depth.
 const IN_FLIGHT_PCT: f64 = 97.0;
-/// Note steal time from this percentage of the cores.
+/// The report notes steal time of at least this percentage of the cores.
 const STEAL_PCT: f64 = 2.0;
-/// Note CPU use of other processes from this percentage of the cores.
+/// The report notes CPU use of other processes of at least this percentage of the cores.
 const OTHERS_PCT: f64 = 15.0;
 
 /// Returns the notes on a cell.
@@ -45,7 +46,7 @@ pub(crate) fn of(result: &RunResult, cell: &CellResult, summary: &CellSummary) -
     notes
 }
 
-/// True for the address of a server on the generator's machine.
+/// True if the address belongs to a server on the generator's machine.
 pub(crate) fn is_local(address: &str) -> bool {
     let Some((scheme, rest)) = address.split_once("://") else { return false };
     let host = rest.split('/').next().unwrap_or_default();
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn queue_depth_slightly_below_target_is_noted() {
-        // 1,000 operations per second at 14.9 ms: 14.9 of 16 in flight.
+        // 1,000 operations per second at 14.9 ms: 14.9 of the 16 operations are in flight.
         let run = || fixture::closed_run(1000, 10, 75, 14_900, 14_900);
         let result = fixture::result(vec![fixture::cell("row", vec![run(), run(), run()])]);
         let judged = crate::verdict::JudgedRun::of(result);

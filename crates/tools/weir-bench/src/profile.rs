@@ -39,10 +39,10 @@ pub use icf::import_icf;
 pub use imported::{Imported, Skipped};
 pub use lint::{Machine, Trap, lint};
 
-/// Smallest I/O size of any target.
+/// Smallest I/O size of any target, in bytes.
 const SECTOR_BYTES: u64 = 512;
-/// Size of stamped blocks, if all I/O sizes are multiples of it; otherwise stamped blocks have
-/// [`SECTOR_BYTES`].
+/// Size in bytes of stamped blocks if all I/O sizes are multiples of it; otherwise stamped blocks
+/// have [`SECTOR_BYTES`].
 const STAMPED_BYTES: u64 = 4096;
 /// Size limit of a profile file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -95,11 +95,12 @@ pub struct Options {
     pub scale: Option<Scale>,
     /// Name of a variant of the profile; `None`: the profile without variant.
     pub variant: Option<String>,
-    /// Protocol of the target; `None`: unknown yet.
+    /// Protocol of the target; `None`: not yet known.
     pub protocol: Option<Protocol>,
     /// Seed of all random numbers; `None`: the profile's seed.
     pub seed: Option<u64>,
-    /// Smallest I/O size of the target, to which smaller blocks are raised; `None`: unknown yet.
+    /// Smallest I/O size of the target; smaller block sizes are raised to it. `None`: not yet
+    /// known.
     pub block_min_bytes: Option<u32>,
     /// Size of the target, from which imported files can derive their sizes; `None`: unknown.
     pub target_bytes: Option<u64>,
@@ -112,7 +113,7 @@ pub fn names() -> Vec<&'static str> {
     builtin::PROFILES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Full name and text of a built-in profile, found by its full name or by the part after its
+/// Full name and text of a built-in profile, found by its full name or by the name after the
 /// document number (`exchange` for `s004-exchange`).
 pub fn known(name: &str) -> Option<(&'static str, &'static str)> {
     let short = |known: &str| known.split_once('-').is_some_and(|(_, short)| short == name);
@@ -120,7 +121,7 @@ pub fn known(name: &str) -> Option<(&'static str, &'static str)> {
     exact.or_else(|| builtin::PROFILES.iter().find(|(known, _)| short(known))).copied()
 }
 
-/// Names of a profile's variants. `name_or_path` is as in [`load`].
+/// Names of a profile's variants. [`load`] describes `name_or_path`.
 pub fn variants(name_or_path: &str) -> Result<Vec<String>, ProfileError> {
     let (file, text) = open(name_or_path)?;
     let profile = read::read(Source { file: &file, text: &text }, None)?;
@@ -168,9 +169,9 @@ pub fn parse(file: &str, text: &str, options: &Options) -> Result<RunSpec, Profi
     expand::expand(source, &profile, options)
 }
 
-/// Describes the first operation for which the dataset is too small. Each client uses its own part
-/// of the dataset. Trims, WRITE SAME and copies leave blocks that cannot be verified, so they use
-/// only the last quarter of that part. `None`: the dataset is large enough.
+/// Describes the first operation for which the dataset is too small; `None`: the dataset is large
+/// enough. Each client uses its own range of the dataset. Trims, WRITE SAME and copies leave blocks
+/// that cannot be verified, so they use only the last quarter of that range.
 fn too_small(cells: &[CellSpec], dataset: &DatasetSpec) -> Option<String> {
     for cell in cells {
         let part = dataset.total_bytes() / u64::from(cell.clients.max(1));

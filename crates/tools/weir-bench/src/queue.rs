@@ -16,18 +16,19 @@ use crate::spec::Arrival;
 use crate::stats::{CHANCE_DEVIATIONS, median};
 use crate::summary::whole_intervals;
 
-/// A shorter run shows no growth: three whole seconds for each third. Without a trend, three thirds
-/// of three seconds are in ascending order in one of 1,680 runs.
+/// Minimum number of whole seconds in a run that can show growth: three for each third. Without a
+/// trend, three thirds of three seconds are in ascending order in one of 1,680 runs.
 const SECONDS_MIN: usize = 9;
-/// Growth that is always allowed: timer jitter moves operations from one second to the next.
+/// Growth that is always allowed, in operations: timer jitter moves operations from one second to
+/// the next.
 const OPERATIONS_MIN: f64 = 4.0;
 
-/// Median numbers of outstanding operations.
+/// Median numbers of outstanding operations in two thirds of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// In the first third of the run.
+    /// Median in the first third of the run.
     pub first: f64,
-    /// In the last third.
+    /// Median in the last third of the run.
     pub last: f64,
 }
 
@@ -58,7 +59,7 @@ pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
     let found = Growth { first: median(first)?, last: median(last)? };
     let by_chance = match arrival {
         Arrival::Constant => 0.0,
-        // Arrivals between the middles of the first and the last third.
+        // Count the arrivals between the middles of the first and the last third.
         Arrival::Poisson => CHANCE_DEVIATIONS * (rate * count as f64 * 2.0 / 3.0).sqrt(),
     };
     let allowed = OPERATIONS_MIN.max(found.first).max(by_chance);
@@ -78,7 +79,8 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    /// Open-loop run at 1,000 operations per second with these in-flight counts by second.
+    /// Open-loop run at 1,000 operations per second with these numbers of operations in flight, one
+    /// for each second.
     fn run(in_flight: impl IntoIterator<Item = u64>) -> CellRun {
         let in_flight: Vec<u64> = in_flight.into_iter().collect();
         let mut run = fixture::closed_run(1000, in_flight.len() as u32, 75, 5_000, 5_000);
@@ -105,7 +107,7 @@ mod tests {
         assert!(growth(&waits, Arrival::Constant).is_some());
     }
 
-    // Random variation explains 245 operations of Poisson arrivals in 10 s.
+    // For Poisson arrivals, chance explains a growth by 245 operations in 10 s.
     #[test]
     fn poisson_arrivals_need_a_larger_growth() {
         let grows = |each: u64, seconds: u64| run((1..=seconds).map(move |second| each * second));

@@ -23,19 +23,19 @@ use crate::spec::CellSpec;
 
 pub use bonnie::{BonnieFigure, BonnieRow};
 
-/// Reason why published rows cannot be read.
+/// Reason why published results cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
-    /// No document has this name.
+    /// No embedded document has this name.
     #[error("there are no published rows {name:?}; there are {known}")]
     Unknown {
-        /// Name as given.
+        /// Name that the run or the user gave.
         name: String,
         /// Names of the embedded documents.
         known: String,
     },
-    /// A row does not match the columns.
+    /// A row of the CSV text does not match the columns.
     #[error("published rows {name}: {source}")]
     Row {
         /// Name of the document.
@@ -45,34 +45,34 @@ pub enum ReferenceError {
     },
 }
 
-/// Published tables of one document.
+/// Published tables of one document, as embedded in the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Name of the document: the `reference` of a run.
+    /// Name of the document, which a run has in its `reference`.
     pub name: String,
-    /// Notes on all of `rows`.
+    /// Notes that apply to all of `rows`.
     pub notes: Vec<String>,
     /// Rows of the measurements, in the order of the document.
     pub rows: Vec<Row>,
-    /// Rows of its bonnie++ test; empty if it has none.
+    /// Rows of the document's bonnie++ test; empty if it has none.
     pub bonnie: Vec<BonnieRow>,
-    /// Notes on all of `bonnie`.
+    /// Notes that apply to all of `bonnie`.
     pub bonnie_notes: Vec<String>,
-    /// Rows of its sizing tables; empty if it has none.
+    /// Rows of the document's sizing tables; empty if it has none.
     pub sizing: Vec<SizingRow>,
-    /// Notes on all of `sizing`.
+    /// Notes that apply to all of `sizing`.
     pub sizing_notes: Vec<String>,
 }
 
-/// A published row. Field names contain the units; `None`: not published.
+/// One published measurement. Field names contain the units; `None`: not published.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Row {
-    /// Table of the document.
+    /// Name of the table in the document.
     pub table: String,
-    /// Name of the profile's cell that repeats the row; `fill` is the fill phase.
+    /// Name of the profile's cell that repeats the measurement; `fill` is the fill phase.
     pub cell: String,
-    /// Variant of the profile that repeats the row; `None`: the profile without variant.
+    /// Variant of the profile that repeats the measurement; `None`: the profile without variant.
     pub variant: Option<String>,
     /// Redundancy or media, in the document's words.
     pub layout: Option<String>,
@@ -84,17 +84,17 @@ pub struct Row {
     pub test: Option<u32>,
     /// Number of copies of the data.
     pub copies: Option<u32>,
-    /// Number of clients that offered the load together.
+    /// Number of clients that generated the load together.
     pub clients: Option<u32>,
-    /// Record size of the storage.
+    /// Record size of the storage, in KiB.
     pub record_kib: Option<f64>,
     /// Queue depth of each worker.
     pub window: Option<u32>,
-    /// Share of data operations; the other operations access metadata.
+    /// Percentage of data operations; the other operations access metadata.
     pub data_pct: Option<f64>,
     /// Size of an operation.
     pub block_kib: Option<f64>,
-    /// Share of reads in data operations.
+    /// Percentage of reads among the data operations.
     pub read_pct: Option<f64>,
     /// Throughput on the wire, including headers and metadata.
     pub wire_mib_s: Option<f64>,
@@ -118,7 +118,7 @@ pub struct Row {
     pub db_read_ms: Option<f64>,
     /// CPU utilisation of the target.
     pub cpu_pct: Option<f64>,
-    /// Note on this row.
+    /// Note on this measurement.
     pub note: String,
 }
 
@@ -126,13 +126,13 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizingRow {
-    /// Table of the document.
+    /// Name of the table in the document.
     pub table: String,
     /// Size of an operation.
     pub block_kib: f64,
-    /// Lower end of the range, exclusive, in operations per second.
+    /// Lower end of the range of rates, exclusive, in operations per second.
     pub iops_above: f64,
-    /// Upper end of the range, inclusive.
+    /// Upper end of the range of rates, inclusive.
     pub iops_to: f64,
     /// Maximum throughput, in MB per second as the document prints it.
     pub mb_s_to: f64,
@@ -147,7 +147,7 @@ pub struct SizingRow {
 }
 
 impl Row {
-    /// Rate of data operations, the figure that Weir's results are compared with.
+    /// Rate of data operations, with which Weir's results are compared.
     pub fn data_ops_s(&self) -> Option<f64> {
         match (self.read_ops_s, self.write_ops_s) {
             (None, None) => None,
@@ -165,13 +165,13 @@ impl Row {
         Some(self.read_ops_s.unwrap_or(0.0) / self.data_ops_s()? * 100.0)
     }
 
-    /// Bytes on the wire per operation that are not payload.
+    /// Mean number of bytes on the wire for each operation in addition to its payload.
     pub fn overhead_bytes(&self) -> Option<f64> {
         let payload = self.data_ops_s()? * self.block_kib? * 1024.0;
         Some((self.wire_mib_s? * 1_048_576.0 - payload) / self.total_ops_s?)
     }
 
-    /// Payload in MiB per second, from operations and block size if both are published.
+    /// Payload in MiB per second, computed from operations and block size if the document has both.
     pub fn payload_mib_s(&self) -> Option<f64> {
         let by_blocks = self.data_ops_s().zip(self.block_kib).map(|(ops, kib)| ops * kib / 1024.0);
         by_blocks.or(self.payload_mb_s)
@@ -180,7 +180,7 @@ impl Row {
 
 impl Published {
     /// Rows to compare with a cell, in the order of the document. A cell with a variant gets only
-    /// rows of the same variant; a cell without a variant gets rows of all variants.
+    /// the rows of that variant; a cell without a variant gets the rows of all variants.
     pub fn beside<'a>(&'a self, cell: &'a CellSpec) -> impl Iterator<Item = &'a Row> {
         let fits = move |row: &&Row| {
             let variant = cell.variant.is_none() || cell.variant == row.variant;

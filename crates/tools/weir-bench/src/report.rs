@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use crate::verdict::JudgedRun;
 
-/// File names in the directory of a run.
+/// Names of the report's files in the directory of a run.
 const HTML: &str = "report.html";
 const MARKDOWN: &str = "report.md";
 const CSV: &str = "cells.csv";

@@ -61,9 +61,9 @@ pub struct Criterion {
     pub name: String,
     /// `iops`, `MiB/s` or `us`.
     pub unit: &'static str,
-    /// The bound: a minimum for rates, a maximum for latencies.
+    /// The bound: a minimum for a rate, a maximum for a latency.
     pub need: f64,
-    /// Measured figure; `None`: too few operations.
+    /// Measured figure; `None`: it has too few operations.
     pub got: Option<f64>,
     /// Headroom in percent: by how much a rate exceeds the bound, or by how much a latency could
     /// grow to reach it. `None`: unknown.
@@ -79,7 +79,7 @@ pub struct Criterion {
 pub struct CellAssessment {
     /// Index of the cell in the result.
     pub cell: usize,
-    /// Verdict of the cell.
+    /// Verdict on the cell.
     pub verdict: &'static str,
     /// Result for each bound, in the order of the requirement.
     pub criteria: Vec<Criterion>,
@@ -92,11 +92,11 @@ pub struct CellAssessment {
 /// Comparison of a run with its requirement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assessment {
-    /// Worst outcome of the cells; at best `NotProven` if the run is incomplete.
+    /// Worst outcome of the deciding cells; at best `NotProven` if the run is incomplete.
     pub outcome: Outcome,
     /// Cells that decide the outcome, in the order of the result.
     pub cells: Vec<CellAssessment>,
-    /// Rule that chose these cells.
+    /// Description of the rule that selected `cells`.
     pub chosen: &'static str,
 }
 
@@ -110,7 +110,7 @@ impl Assessment {
     }
 }
 
-/// Figures to compare with a requirement.
+/// Measured figures of a cell, to compare with a requirement.
 struct Measured<'a> {
     iops: f64,
     mib_s: f64,
@@ -120,7 +120,7 @@ struct Measured<'a> {
     offered_iops: Option<f64>,
     /// Length of the shortest run.
     seconds: f64,
-    /// True if every run answered the due operations in time.
+    /// Whether the target answered the due operations of every run in time.
     kept_up: bool,
     /// Arrival process of an open loop.
     arrival: Arrival,
@@ -152,8 +152,8 @@ pub fn assess(run: &JudgedRun) -> Option<Assessment> {
     Some(Assessment { outcome, cells, chosen: how })
 }
 
-/// True if a cell was made to test the requirement: it searches for the limit or offers the needed
-/// rate.
+/// True if a cell was made to test the requirement: it searches for the target's limit or offers
+/// the required rate.
 fn tests(cell: &CellResult, requirement: &Requirement) -> bool {
     let offers_it = match (cell.spec.load, requirement.iops) {
         (LoadSpec::Open { rate, .. }, Some(need)) => {
@@ -182,10 +182,10 @@ fn assess_cell(
     CellAssessment { cell: index, verdict: judged.verdict(), criteria, outcome, reason }
 }
 
-/// Applies the verdict of a cell to the outcome of its figures; returns the reason if that changes
-/// it.
+/// Applies the verdict of a cell to the outcome of its figures. Also returns the reason if the
+/// verdict changes the outcome.
 fn with_verdict(figures: Option<Outcome>, judged: &JudgedCell) -> (Outcome, Option<String>) {
-    // Corrupt data meets no requirement, regardless of other findings on the cell.
+    // A cell with corrupt data fails any requirement, regardless of its other findings.
     let corrupt = judged.remarks.iter().find(|remark| remark.finding == Finding::Corrupt);
     let Some(figures) = figures.or(corrupt.map(|_| Outcome::NotProven)) else {
         return (Outcome::NotProven, Some("nothing was measured".to_owned()));
@@ -193,7 +193,7 @@ fn with_verdict(figures: Option<Outcome>, judged: &JudgedCell) -> (Outcome, Opti
     let Some(worst) = corrupt.or(judged.remarks.first()) else { return (figures, None) };
     let outcome = match worst.finding {
         Finding::Corrupt | Finding::Overload => Outcome::Fail,
-        // These findings only flatter the target, so a failed figure remains a failure.
+        // With these findings the figures look too good, so a failed figure remains a failure.
         Finding::Holes | Finding::CacheResident => figures.max(Outcome::NotProven),
         Finding::Invalid
         | Finding::GeneratorBound

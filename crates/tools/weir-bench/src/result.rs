@@ -25,7 +25,7 @@ pub const SCHEMA: u32 = 1;
 pub struct RunResult {
     /// [`SCHEMA`] of the program that wrote the file.
     pub schema: u32,
-    /// Name and version of that program.
+    /// Name and version of the program that wrote the file.
     pub program: String,
     /// Start of the run in milliseconds since 1970.
     pub started_unix_ms: u64,
@@ -33,7 +33,7 @@ pub struct RunResult {
     pub command: Vec<String>,
     /// Specification of the run.
     pub spec: RunSpec,
-    /// XXH3-128 of the spec as JSON, in hexadecimal.
+    /// XXH3-128 of the JSON form of `spec`, in hexadecimal.
     pub spec_hash: String,
     /// Target that was measured.
     pub target: TargetInfo,
@@ -57,25 +57,26 @@ pub struct RunResult {
 pub struct TargetInfo {
     /// Address as given by the user, without secrets.
     pub address: String,
-    /// `file`, `device`, `nbd`, `null`.
+    /// Kind of target: `file`, `device`, `nbd` or `null`.
     pub kind: String,
     /// Capacity in bytes.
     pub bytes: u64,
     /// Smallest I/O size and alignment in bytes.
     pub block_bytes: u32,
-    /// I/O interface of the generator: `io_uring, O_DIRECT`.
+    /// I/O interface of the generator, such as `io_uring, O_DIRECT`.
     pub driver: String,
-    /// Size of its caches in bytes, if known. A comparison refuses to rank a cache-resident result
-    /// against one larger than the cache.
+    /// Size of the target's caches in bytes, if known. A comparison refuses to rank a
+    /// cache-resident result against a result with a dataset larger than the cache.
     #[serde(default)]
     pub cache_bytes: Option<u64>,
-    /// Source of `cache_bytes`: `told`, or the reason found on this machine.
+    /// Source of `cache_bytes`: `told` if the user stated it, otherwise the reason found on this
+    /// machine.
     #[serde(default)]
     pub cache_source: Option<String>,
-    /// Redundancy, if known: `mirror of 2`, `raidz1 of 5`.
+    /// Redundancy, if known, such as `mirror of 2` or `raidz1 of 5`.
     #[serde(default)]
     pub protection: Option<String>,
-    /// Data services in use, if known: `compression`, `dedupe`.
+    /// Data services in use, if known, such as `compression` or `dedupe`.
     #[serde(default)]
     pub features: Vec<String>,
     /// Further properties: file system, mount options, negotiated sizes.
@@ -115,11 +116,11 @@ pub struct Environment {
 /// A phase that runs before the cells.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PhaseResult {
-    /// Name: `fill` or `precondition`.
+    /// Name of the phase: `fill` or `precondition`.
     pub name: String,
     /// Measured figures.
     pub run: CellRun,
-    /// Remark for the reader: "steady after 7 rounds".
+    /// Remark for the reader, such as "steady after 7 rounds".
     pub note: String,
     /// Operations per second of each round of preconditioning.
     pub rounds_iops: Vec<f64>,
@@ -134,7 +135,7 @@ pub struct CellResult {
     pub runs: Vec<CellRun>,
     /// Result of the verification after the last run; `None`: not verified.
     pub verified: Option<Verification>,
-    /// Reason why the cell was not measured, or only in part.
+    /// Reason why the cell was not measured, or why only some of its runs were.
     pub failure: Option<String>,
     /// Rates tried by a search, ascending.
     pub points: Vec<CurvePoint>,
@@ -146,12 +147,13 @@ impl CellResult {
         self.runs.iter().chain(self.points.iter().map(|point| &point.run))
     }
 
-    /// Of a search: the run at the highest rate that met its bounds, else at the lowest rate.
+    /// For a search: the run at the highest rate that met the bounds; if none did, the run at the
+    /// lowest rate.
     pub fn best_or_lowest(&self) -> Option<&CellRun> {
         self.best_met().or(self.points.first().map(|point| &point.run))
     }
 
-    /// Of a search: the run at the highest rate that met its bounds.
+    /// For a search: the run at the highest rate that met the bounds.
     pub fn best_met(&self) -> Option<&CellRun> {
         self.points.iter().rev().find(|point| point.met).map(|point| &point.run)
     }
@@ -186,7 +188,8 @@ pub struct CellRun {
     /// completed.
     #[serde(default)]
     pub stalls: Latencies,
-    /// Time in seconds that the generator's threads waited for a core, summed over the threads.
+    /// Time in seconds for which the generator's threads waited for a core, summed over the
+    /// threads.
     #[serde(default)]
     pub cpu_wait_s: f64,
     /// Steal time: share of the machine's cores that the hypervisor took, in percent.
@@ -198,9 +201,9 @@ pub struct CellRun {
     /// CPU time of the target's server in seconds, if its process is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_cpu_s: Option<f64>,
-    /// CPU time of the generator in seconds: user, system.
+    /// User and system CPU time of the generator, in seconds.
     pub cpu_s: (f64, f64),
-    /// Number of generator threads that offered load.
+    /// Number of generator threads that sent operations.
     pub threads: u32,
     /// Percentage of reads that returned only zeros.
     pub zero_reads_pct: f64,
@@ -208,25 +211,26 @@ pub struct CellRun {
     pub clock_jumped: bool,
     /// Blocks with wrong contents, found during the measurement.
     pub corrupt: u64,
-    /// Blocks written by another run, found during the measurement; `corrupt` excludes them.
+    /// Blocks that another run wrote, found during the measurement; `corrupt` excludes these
+    /// blocks.
     #[serde(default)]
     pub other_run: u64,
     /// Verified share of the reads, including warm-up.
     #[serde(default)]
     pub coverage: Coverage,
-    /// Of several clients: time between the first and the last start, in milliseconds.
+    /// With several clients: time between the first and the last client's start, in milliseconds.
     pub start_skew_ms: Option<f64>,
-    /// Of several clients: figures of each.
+    /// With several clients: figures of each client.
     pub clients: Vec<ClientShare>,
 }
 
 impl CellRun {
-    /// Whether the run measured at least 1 ms; over shorter times a rate is noise or not finite.
+    /// Whether the run measured at least 1 ms. Over a shorter time, a rate is noise or not finite.
     pub fn is_measured(&self) -> bool {
         self.seconds >= 1e-3 && self.seconds.is_finite()
     }
 
-    /// Adds the bad blocks and failed operations of another run whose figures are discarded.
+    /// Adds the bad blocks and failed operations of another run, whose other figures are discarded.
     pub(crate) fn add_faults(&mut self, other: Self) {
         self.corrupt += other.corrupt;
         self.other_run += other.other_run;
@@ -239,9 +243,9 @@ impl CellRun {
         }
     }
 
-    /// Of an open loop: whether the target answered at least `pct` percent of the due operations
-    /// and its queue does not grow. The operations that are usually in flight may be outstanding at
-    /// the end.
+    /// For an open loop: whether the target answered at least `pct` percent of the due operations
+    /// and its queue does not grow. At the end, as many operations may be outstanding as are
+    /// usually in flight.
     pub fn keeps_up(&self, pct: f64, arrival: Arrival) -> bool {
         let Some(offered) = self.offered_iops.filter(|_| self.due > 0) else { return true };
         if queue::growth(self, arrival).is_some() {
@@ -255,7 +259,7 @@ impl CellRun {
         let under_way = match arrival {
             // Standard deviation of the difference of two Poisson counts.
             Arrival::Poisson => CHANCE_DEVIATIONS * (2.0 * in_flight).sqrt(),
-            // Rounded up; one more operation may become due just before the end.
+            // Rounded up, because one more operation may become due shortly before the end.
             Arrival::Constant => in_flight.ceil() + 1.0,
         };
         let missing = self.due.saturating_sub(self.answered) as f64;
@@ -277,7 +281,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Adds the coverage of other reads.
+    /// Adds the coverage of another set of reads.
     pub fn add(&mut self, other: &Self) {
         let Self { reads, checked_reads, bytes, compared_bytes } = other;
         self.reads = self.reads.saturating_add(*reads);
@@ -314,7 +318,7 @@ pub struct ClassResult {
     pub op: OpKind,
     /// Operations that succeeded during the measurement.
     pub ops: u64,
-    /// Bytes of those operations.
+    /// Bytes of the operations counted in `ops`.
     pub bytes: u64,
     /// Failed operations, by error text of the system.
     pub errors: BTreeMap<String, u64>,
@@ -332,17 +336,17 @@ pub struct Interval {
     pub second: u32,
     /// Completed operations.
     pub ops: u64,
-    /// Bytes of those operations.
+    /// Bytes of the operations counted in `ops`.
     pub bytes: u64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// Median. With several clients: mean of their medians weighted by operations. 0 in results of
-    /// older programs.
+    /// Median latency in microseconds. With several clients: mean of the clients' medians, weighted
+    /// by operations. 0 in results of older programs.
     #[serde(default)]
     pub p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the latency in microseconds.
     pub p99_us: f64,
-    /// Longest latency.
+    /// Longest latency in microseconds.
     pub max_us: f64,
     /// Backlog at the end of the second: operations that were due but not yet sent.
     pub backlog: u64,
@@ -358,7 +362,7 @@ pub struct Verification {
     pub blocks: u64,
     /// Blocks with wrong contents or location.
     pub bad: u64,
-    /// Of the bad blocks, those written by another run.
+    /// Number of the bad blocks that another run wrote.
     #[serde(default)]
     pub other_run: u64,
     /// Blocks that could not be read, by error text.
@@ -368,7 +372,7 @@ pub struct Verification {
     pub examples: Vec<String>,
 }
 
-/// One rate of a search.
+/// One rate that a search offered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// Offered rate in operations per second.

@@ -3,9 +3,9 @@
 //! Not here: offering load (load), verdicts (verdict), asking the user and printing (the binary).
 //!
 //! Invariants:
-//! - every byte of the dataset is written before any is read;
+//! - every byte of the dataset is written before the first read;
 //! - the observer receives the results after each run of a cell, so that a crash of the process
-//!   loses none of them;
+//!   loses no finished run;
 //! - a lost target invalidates its cell, and the run continues with the next.
 
 mod caches;
@@ -39,15 +39,15 @@ const FILL_WORKERS: u32 = 4;
 /// Assumed throughput of the fill, for the estimate of its duration.
 const FILL_BYTES_PER_S: f64 = 300e6;
 
-/// Observes and can stop a run.
+/// Observer of a run, which can also stop it.
 pub trait Observer {
-    /// A phase or cell starts, with the number of its run.
+    /// Called when a phase or cell starts, with the number of its run and the number of its runs.
     fn begins(&mut self, what: &str, run: u32, of: u32);
-    /// Completed share of the expected duration, 0 to 1.
+    /// Receives the completed share of the expected duration, 0 to 1.
     fn done(&mut self, part: f64);
-    /// Whether to continue; called several times per second.
+    /// Returns whether the run may continue; called several times per second.
     fn goes_on(&mut self) -> bool;
-    /// Results so far; called after every phase and run.
+    /// Receives the results so far; called after every phase and run.
     fn keep(&mut self, result: &RunResult);
 }
 
@@ -65,10 +65,10 @@ pub enum RunError {
         cell: String,
         /// Size of the operation.
         block_bytes: u32,
-        /// Size of a part of the dataset.
+        /// Size in bytes of each file or range of the dataset.
         part_bytes: u64,
     },
-    /// The target does not support the operation, or not at this size.
+    /// The target does not support the operation, or not at the size that the cell needs.
     #[error("{cell}: {address} has no {op} of {bytes} bytes{}", at_most(*bytes_max))]
     Operation {
         /// Name of the cell.
@@ -101,7 +101,7 @@ pub enum RunError {
     },
 }
 
-/// Describes a limit; empty for 0.
+/// Describes a maximum size; empty for 0.
 fn at_most(bytes: u64) -> String {
     if bytes == 0 { String::new() } else { format!(", {bytes} at most") }
 }
@@ -120,12 +120,12 @@ enum MeasureError {
 pub struct Before {
     /// Complete cells, and cells that need further runs.
     pub cells: Vec<CellResult>,
-    /// File test, possibly with fewer runs than specified.
+    /// Result of the file test, possibly with fewer runs than specified.
     pub bonnie: Option<BonnieResult>,
 }
 
-/// Executes a run, or the part of it that `before` lacks. The first of `clients` measure cells with
-/// several clients; this process measures all others.
+/// Executes a run, or the part of it that `before` lacks. The first agents of `clients` measure the
+/// cells that need several clients; this process measures all other cells.
 ///
 /// # Errors
 /// If the run cannot start; nothing was measured then.
@@ -223,8 +223,8 @@ fn precondition_expected_s(spec: &RunSpec) -> f64 {
     spec.precondition.map_or(0.0, |rule| f64::from(rule.window) * rule.round_ms as f64 / 1000.0)
 }
 
-/// Expected duration of a run of a cell in seconds; an upper bound if it ends after a number of
-/// bytes.
+/// Expected duration of one run of a cell in seconds; an upper bound if the run ends after a number
+/// of bytes.
 fn cell_expected_s(cell: &CellSpec) -> f64 {
     let by_time = (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0;
     let by_bytes = |bytes: u64| bytes as f64 * f64::from(cell.load.workers()) / FILL_BYTES_PER_S;
@@ -245,7 +245,7 @@ fn planned(spec: &RunSpec) -> f64 {
     (fill_expected_s(spec) + precondition_expected_s(spec) + cells).max(1.0)
 }
 
-/// Sequential access to every address.
+/// Returns a stream that accesses every address sequentially.
 fn front_to_back(block_bytes: u32, read_pct: f64) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: block_bytes, weight: 1 }];
     StreamSpec {
@@ -266,7 +266,7 @@ struct Runner<'a> {
     result: RunResult,
     /// Expected duration of all phases in seconds ...
     planned: f64,
-    /// ... and the part of it that is complete.
+    /// ... and expected duration of the completed phases.
     gone: f64,
 }
 
@@ -303,7 +303,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Runs rounds of the first cell's load until steady state.
+    /// Repeats rounds of the first cell's load until the target is in a steady state.
     fn precondition(&mut self) {
         let (Some(rule), Some(cell)) = (self.spec.precondition, self.spec.cells.first()) else {
             return;
@@ -355,7 +355,7 @@ impl Runner<'_> {
         self.observer.keep(&self.result);
     }
 
-    /// Measures a cell with its number of clients.
+    /// Measures a cell with as many clients as its specification says.
     fn measure(&mut self, cell: &CellSpec, load: LoadSpec) -> Result<CellRun, MeasureError> {
         if cell.clients <= 1 {
             return Ok(self.measure_here(cell, load)?);
@@ -469,7 +469,7 @@ impl Runner<'_> {
         search::points(rate * clients, search, arrival, &mut try_rate)
     }
 
-    /// Reads blocks again after all cells were measured.
+    /// Reads blocks again after all cells were measured, and compares them.
     fn verify(&mut self) {
         let share = self.spec.cells.iter().map(|cell| cell.verify_pct).fold(0.0, f64::max);
         if share <= 0.0 || !self.observer.goes_on() || !self.ground.target.keeps_data() {

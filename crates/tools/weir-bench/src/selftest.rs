@@ -29,7 +29,7 @@ use crate::machine_cpu::{MachineCpu, process_cpu_s};
 use crate::run::RunError;
 use crate::words;
 
-/// Maximum number of tries, in the short form, of a check that load on the machine can fail.
+/// Maximum number of tries, in the short form, for a check that load on the machine can fail.
 const TRIES_MAX: u32 = 3;
 
 /// Processor time, in percent of all cores, that other programs and other virtual machines may use
@@ -104,7 +104,7 @@ impl Seen {
     }
 }
 
-/// A check to run.
+/// A check before its execution.
 struct Item {
     name: String,
     wanted: String,
@@ -183,7 +183,7 @@ fn make(item: &Item, scale: Scale) -> Check {
     Check { name, wanted, found, passed, not_judged, tries, seconds }
 }
 
-/// Reason not to judge a check that depends on timing, if the machine is too busy.
+/// Reason not to judge a check that depends on timing; `None` if the machine is idle enough.
 fn busy(others_pct: f64) -> Option<String> {
     (others_pct > OTHERS_PCT_MAX).then(|| format!("others used {others_pct:.0} % of the CPU time"))
 }

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A complete run: preparation, then cells.
+/// Specification of a complete run: preparation, then cells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
@@ -57,10 +57,10 @@ pub struct ToldTarget {
     /// Size of the target's caches in bytes; 0: it has no cache.
     #[serde(default)]
     pub cache_bytes: Option<u64>,
-    /// Redundancy: `mirror of 2`, `raidz1 of 5`.
+    /// Redundancy, such as `mirror of 2` or `raidz1 of 5`.
     #[serde(default)]
     pub protection: Option<String>,
-    /// Data services in use: `compression`, `dedupe`, `snapshots`.
+    /// Data services in use, such as `compression`, `dedupe` or `snapshots`.
     #[serde(default)]
     pub features: Vec<String>,
 }
@@ -69,22 +69,22 @@ pub struct ToldTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Seconds per cell and a small dataset: a functional check.
+    /// A few seconds for each cell and a small dataset: a functional check.
     Smoke,
-    /// A minute per cell.
+    /// One minute for each cell.
     Standard,
-    /// The durations and sizes of the published profile or of the user's file.
+    /// Unchanged durations and sizes, as in the published profile or the user's file.
     Seed,
 }
 
-/// Working set: `files` files of `file_bytes` each. On a target that is a single file or device the
-/// files are consecutive ranges.
+/// Working set: `files` files of `file_bytes` each. On a target that is a single file or device,
+/// consecutive ranges replace the files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetSpec {
     /// Number of files or ranges.
     pub files: u32,
-    /// Size of each; a multiple of the largest block size used.
+    /// Size of each file or range in bytes; a multiple of the largest block size used.
     pub file_bytes: u64,
 }
 
@@ -113,9 +113,9 @@ pub struct ContentSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "writes", deny_unknown_fields)]
 pub enum Durability {
-    /// None: the write may be in a volatile cache.
+    /// No guarantee: a completed write may be in a volatile cache.
     None,
-    /// The write is on stable media (FUA, `O_DSYNC`).
+    /// A completed write is on stable media (FUA, `O_DSYNC`).
     Fua,
     /// All completed writes are on stable media after the next flush; each worker flushes after
     /// this many writes.
@@ -153,13 +153,13 @@ pub struct PreconditionSpec {
     pub rounds_max: u32,
 }
 
-/// One load, measured `runs` times: a row of the report.
+/// One load, measured `runs` times: a row of a report table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellSpec {
     /// Unique name within the run: `random 4KiB read 75% qd32`.
     pub name: String,
-    /// Table of the report that contains this row.
+    /// Title of the report table that contains this cell.
     pub table: String,
     /// Name of the variant, if the cell departs from the profile's base setting.
     pub variant: Option<String>,
@@ -169,8 +169,8 @@ pub struct CellSpec {
     pub load: LoadSpec,
     /// Warm-up before every run, in milliseconds; its operations do not count.
     pub warmup_ms: u64,
-    /// Length of a run in milliseconds; the maximum length if `worker_bytes` is set, with 0 for
-    /// none.
+    /// Length of a run in milliseconds. If `worker_bytes` is set, the maximum length, where 0 means
+    /// no maximum.
     pub duration_ms: u64,
     /// Each worker stops after this many bytes of operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,7 +239,7 @@ pub enum SearchSpec {
     Curve {
         /// Factor between consecutive rates.
         step: f64,
-        /// Number of extra rates between the last rate achieved and the first rate missed.
+        /// Number of additional rates between the last rate achieved and the first rate missed.
         refine: u32,
         /// The search ends when the target achieves less than this percentage of the offered rate
         /// ...
@@ -257,21 +257,21 @@ pub enum SearchSpec {
     },
 }
 
-/// Contents of the caches at the start of a run.
+/// State of the caches at the start of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheState {
-    /// Unchanged since the previous cell.
+    /// Unchanged since the runs of the previous cells.
     AsIs,
     /// Empty, as far as the target supports dropping its caches.
     Cold,
-    /// Metadata was read, data was not.
+    /// Metadata of the dataset was read, its data was not.
     WarmMetadata,
     /// The whole dataset was read once.
     Warm,
 }
 
-/// Operations with one access pattern within a cell.
+/// Operations of a cell that share one access pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
@@ -281,7 +281,7 @@ pub struct StreamSpec {
     pub access: Access,
     /// Block sizes in bytes and their weights.
     pub blocks: Vec<BlockShare>,
-    /// Percentage of reads; the rest are writes.
+    /// Percentage of reads; the other operations are writes.
     pub read_pct: f64,
     /// If set, every operation is of this kind instead of a read or write: trim, `write_same`,
     /// `compare_and_write` or copy.
@@ -291,7 +291,7 @@ pub struct StreamSpec {
     pub share: u32,
 }
 
-/// One block size of a distribution.
+/// One block size of a stream, with its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockShare {
@@ -305,20 +305,20 @@ pub struct BlockShare {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum Access {
-    /// Each worker reads or writes its own part of the dataset from start to end, repeatedly.
+    /// Each worker reads or writes its own range of the dataset from start to end, repeatedly.
     Sequential,
-    /// Uniform over all blocks.
+    /// Uniformly random over all blocks.
     Random,
     /// Zipf: the n-th block of a random permutation has a probability proportional to n^-theta.
     Zipf {
-        /// Exponent; 0.99 is usual.
+        /// Exponent theta; 0.99 is usual.
         theta: f64,
     },
     /// A percentage of the operations go to a hot percentage of the dataset.
     Hotspot {
-        /// Percentage of operations that go to the hot part.
+        /// Percentage of operations that go to the hot range of the dataset.
         ops_pct: f64,
-        /// Size of the hot part in percent of the dataset.
+        /// Size of the hot range in percent of the dataset.
         data_pct: f64,
     },
     /// Address selection of fio and Iometer: an operation starts at a random address or where the
@@ -328,8 +328,8 @@ pub enum Access {
         random_pct: f64,
         /// Alignment of the addresses.
         align_bytes: u32,
-        /// The stream has two sizes, the bounds of a range: every multiple of the smaller size
-        /// within the range is equally likely.
+        /// Whether the two block sizes of the stream are the bounds of a range, in which every
+        /// multiple of the smaller size is equally likely.
         #[serde(default)]
         between: bool,
     },
@@ -368,10 +368,10 @@ pub enum LoadSpec {
         rate: f64,
         /// Distribution of the arrival times.
         arrival: Arrival,
-        /// Maximum queue depth over all workers; further operations wait in the backlog, which is
-        /// reported.
+        /// Maximum queue depth over all workers; operations beyond it wait in the backlog, which
+        /// the result reports.
         in_flight_max: u32,
-        /// Backlog at which the run stops and the cell is an overload.
+        /// Backlog at which the run stops; the cell then has the verdict overload.
         backlog_max: u64,
     },
 }
@@ -428,7 +428,7 @@ pub struct LatencyBound {
     pub op: Option<OpKind>,
     /// Bounded figure.
     pub figure: LatencyFigure,
-    /// Maximum in microseconds.
+    /// Maximum of the figure in microseconds.
     pub max_us: f64,
 }
 
@@ -461,11 +461,11 @@ pub enum OpKind {
     /// Trim: TRIM, UNMAP, or a hole punched in a file. Later reads of the range may return
     /// anything.
     Trim,
-    /// The target itself writes zeros: WRITE SAME.
+    /// The target writes zeros without receiving them: WRITE SAME.
     WriteSame,
     /// The target writes the blocks only if they hold the expected data: COMPARE AND WRITE.
     CompareAndWrite,
-    /// The target itself copies the blocks: EXTENDED COPY.
+    /// The target copies the blocks without sending them to the client: EXTENDED COPY.
     Copy,
 }
 
@@ -486,8 +486,8 @@ impl OpKind {
         self != Self::Flush
     }
 
-    /// Splits a kind off the end of `NAME_KIND` or `KIND`. Returns the text before it and the kind,
-    /// or the whole text and `None`.
+    /// Splits the name of a kind off the end of `NAME_KIND` or `KIND`. Returns the text before the
+    /// kind's name and the kind; without such a name, the whole text and `None`.
     pub fn split(text: &str) -> (&str, Option<Self>) {
         let ends = |kind: &Self| {
             let front = text.strip_suffix(kind.name())?;
@@ -513,20 +513,21 @@ impl OpKind {
     }
 }
 
-/// Limits of the medium or the link.
+/// Limits of the medium or the link, as stated by the profile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Operations per second of the disks.
+    /// Maximum operations per second of the disks.
     pub disk_iops: Option<f64>,
-    /// Megabits per second of the network.
+    /// Maximum megabits per second of the network.
     pub network_mbps: Option<f64>,
-    /// MiB per second of the storage.
+    /// Maximum MiB per second of the storage.
     pub storage_mib_s: Option<f64>,
 }
 
 impl Limits {
-    /// Returns the limit that the figures come closest to, and their percentage of it.
+    /// Returns the name of the limit that the figures come closest to, and the figure in percent of
+    /// that limit.
     pub fn share_pct(&self, iops: f64, mib_s: f64) -> Option<(&'static str, f64)> {
         let megabits_s = mib_s * 1_048_576.0 * 8.0 / 1e6;
         let shares = [
@@ -545,15 +546,15 @@ impl Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizingSpec {
-    /// Upper bound of each size, ascending.
+    /// Maximum operations per second of each size, ascending.
     pub bins_iops: Vec<f64>,
-    /// Names, one for each size.
+    /// Names of the sizes, one for each bound.
     pub labels: Vec<String>,
-    /// Headroom in percent.
+    /// Percentage of operations per second to keep free.
     pub margin_pct: f64,
 }
 
-/// Prices.
+/// Prices, for the cost figures of the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostSpec {

@@ -17,7 +17,7 @@ pub enum Standing {
     CacheResident,
     /// The size of the cache was stated or found, and the dataset is larger.
     CacheStated,
-    /// The size of the cache is neither stated nor found.
+    /// The size of the cache is neither stated by the user nor found.
     CacheNotKnown,
 }
 

@@ -17,10 +17,11 @@ pub use interval::{ConfidenceInterval, median_interval, runs_interval, throughpu
 pub use slope::middle_slope;
 pub use steady::{Steadiness, SteadyRule, steadiness, steady_after};
 
-/// Standard deviations within which a difference counts as chance; one case in 370 exceeds them.
+/// Number of standard deviations up to which a difference counts as chance; chance exceeds it in
+/// one case of 370.
 pub(crate) const CHANCE_DEVIATIONS: f64 = 3.0;
 
-/// Median; of an even number of values, the mean of the middle two. `None` if empty.
+/// Median; for an even number of values, the mean of the middle two. `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -31,7 +32,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Arithmetic mean; `None` if empty.
+/// Arithmetic mean; `None` if there are no values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -76,7 +77,8 @@ mod tests {
         assert_eq!(cv_pct(&[0.0, 0.0]), None);
     }
 
-    /// The eight published runs of reference `002`: writes are repeatable, seeks are not.
+    /// The eight published bonnie++ runs in the reference document `002`: the write figures repeat
+    /// well, the seek figures do not.
     #[test]
     fn spread_of_published_runs_matches_the_design() {
         let writes = [381_672, 383_428, 380_309, 379_416, 387_046, 381_530, 381_556, 383_434];
@@ -85,7 +87,7 @@ mod tests {
         assert!((cv_pct(&writes).unwrap() - 0.6).abs() < 0.05, "{:?}", cv_pct(&writes));
         assert!((cv_pct(&seeks).unwrap() - 34.0).abs() < 0.5, "{:?}", cv_pct(&seeks));
         assert_eq!(mean(&seeks), Some(7731.5));
-        // With eight runs, the interval of the median spans the lowest to the highest run.
+        // With eight runs, the interval of the median extends from the lowest to the highest run.
         let interval = throughput_interval(&seeks).unwrap();
         assert_eq!((interval.low, interval.high), (5067.0, 11_517.0));
     }

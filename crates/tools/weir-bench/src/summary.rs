@@ -14,9 +14,10 @@ use crate::stats;
 
 /// Bytes in one MiB.
 const MIB: f64 = 1_048_576.0;
-/// A period without a completion is a stall if it exceeds this multiple of the median service time.
+/// A period without a completion is a stall if its length exceeds this multiple of the median
+/// service time.
 const STALL_TIMES_USUAL: f64 = 10.0;
-/// Tolerance in seconds by which the last interval may be short and still count as whole.
+/// Number of seconds by which the last interval may be short and still count as whole.
 const INTERVAL_SLACK_S: f64 = 0.05;
 
 /// Median and spread of a figure over the runs of a cell.
@@ -24,9 +25,9 @@ const INTERVAL_SLACK_S: f64 = 0.05;
 pub struct Spread {
     /// Median of the runs.
     pub median: f64,
-    /// Lowest.
+    /// Lowest value of the runs.
     pub min: f64,
-    /// Highest.
+    /// Highest value of the runs.
     pub max: f64,
     /// Half the width of the 95 % confidence interval in percent of the median; `None` for fewer
     /// than 3 runs.
@@ -38,17 +39,17 @@ pub struct Spread {
 pub struct LatencySummary {
     /// Number of operations.
     pub count: u64,
-    /// Mean.
+    /// Mean latency.
     pub mean_us: f64,
-    /// Median. Each percentile needs ten samples beyond it.
+    /// Median latency; `None` here or below: fewer than ten samples beyond the percentile.
     pub p50_us: Option<f64>,
-    /// 95th percentile.
+    /// 95th percentile of the latency.
     pub p95_us: Option<f64>,
-    /// 99th percentile.
+    /// 99th percentile of the latency.
     pub p99_us: Option<f64>,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the latency.
     pub p999_us: Option<f64>,
-    /// Longest.
+    /// Longest latency.
     pub max_us: f64,
 }
 
@@ -81,9 +82,10 @@ pub struct CellSummary {
     pub cpu_us_per_op: f64,
     /// Utilisation of the generator's threads, in percent.
     pub cpu_pct: f64,
-    /// Coefficient of variation of the operations per second, in percent, of the worst run.
+    /// Coefficient of variation, in percent, of the operations per second within a run; of the run
+    /// in which it is largest.
     pub interval_cv_pct: f64,
-    /// Stalls of the target.
+    /// Stalls of the target during the runs.
     pub stalls: StallSummary,
 }
 
@@ -95,7 +97,7 @@ pub struct StallSummary {
     pub count: u64,
     /// Total length in seconds.
     pub total_s: f64,
-    /// Length of the longest in seconds.
+    /// Length of the longest stall in seconds.
     pub longest_s: f64,
     /// Stall time less the generator's wait for a core, in percent of the measured time.
     pub share_pct: f64,
@@ -148,7 +150,7 @@ impl CellSummary {
         Self::of_runs(&cell.runs)
     }
 
-    /// Summarises runs outside a cell: a phase, or one rate of a search.
+    /// Summarises runs outside a cell: the runs of a phase, or the runs at one rate of a search.
     pub fn of_runs(runs: &[CellRun]) -> Self {
         let runs: Vec<&CellRun> = runs.iter().filter(|run| run.is_measured()).collect();
         let figures: Vec<RunFigures> = runs.iter().map(|run| RunFigures::of(run)).collect();
@@ -199,7 +201,8 @@ impl StallSummary {
             return Self::default();
         }
         let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
-        // A generator without a core receives no completions, whatever the target does.
+        // A generator without a core receives no completions, even from a target that does not
+        // stall.
         let waited: f64 = runs.iter().map(|r| r.cpu_wait_s / f64::from(r.threads.max(1))).sum();
         let total_s = total_us / 1e6;
         Self {
@@ -212,7 +215,7 @@ impl StallSummary {
 }
 
 impl Spread {
-    /// Summarises one figure over the runs; all zero if there are none.
+    /// Summarises one figure over the runs; all values are zero if there are no runs.
     pub fn of(runs: &[f64]) -> Self {
         let Some(median) = stats::median(runs) else { return Self::default() };
         let interval = stats::throughput_interval(runs);
@@ -247,13 +250,13 @@ pub fn merged<'a>(classes: impl IntoIterator<Item = &'a ClassResult>) -> Latenci
     all
 }
 
-/// Whole seconds of a run; a last partial second would look like a slow one.
+/// Whole seconds of a run; a partial last second would look like a slow second.
 pub fn whole_intervals(run: &CellRun) -> impl Iterator<Item = &Interval> {
     let end = run.seconds + INTERVAL_SLACK_S;
     run.intervals.iter().filter(move |interval| f64::from(interval.second) + 1.0 <= end)
 }
 
-/// Total service time of a class; time in the backlog is not spent at the target.
+/// Total service time of a class; it excludes the time that operations wait in the backlog.
 fn busy_us(class: &ClassResult) -> f64 {
     let spent = class.service.as_ref().unwrap_or(&class.latency);
     spent.mean_us() * spent.count() as f64
@@ -294,7 +297,7 @@ mod tests {
         assert!((found.latency.p50_us.unwrap() - 1000.0).abs() < 2.0);
         assert!((found.latency.p99_us.unwrap() - 3000.0).abs() < 5.0);
         assert!((found.write_latency.mean_us - 3000.0).abs() < 5.0);
-        // Little's law: 1,100 per second at 1.5 ms.
+        // Little's law: 1,100 operations per second at 1.5 ms.
         assert!((found.in_flight - 1.65).abs() < 0.01, "{found:?}");
         assert!((found.cpu_us_per_op - 10.0).abs() < 1e-9);
         assert!(found.interval_cv_pct < 1e-9 && found.errors == 0);

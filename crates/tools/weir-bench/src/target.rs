@@ -32,27 +32,27 @@ pub use guard::{Holds, take, what_is_at, what_it_holds};
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};
 
-/// A server without a completion for this long counts as lost. Equal to the usual disk timeout of
-/// operating systems.
+/// Maximum time without a completion; after it a server counts as lost. Equal to the usual disk
+/// timeout of operating systems.
 #[cfg(not(test))]
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Shorter in tests.
+/// Shorter limit for tests.
 #[cfg(test)]
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// An operation on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// Kind.
+    /// Kind of the operation.
     pub kind: OpKind,
-    /// First byte; a multiple of the target's block size.
+    /// Offset of the first byte; a multiple of the target's block size.
     pub offset: u64,
     /// Length in bytes, from the start of the slot's buffer; 0 for a flush. COMPARE AND WRITE uses
-    /// twice as many: the data to compare, then the data to write.
+    /// twice this length: the data to compare, then the data to write.
     pub len_bytes: u32,
     /// Whether a write must be on stable media at its completion.
     pub durable: bool,
-    /// First source byte of a copy; 0 for all other operations.
+    /// Offset of the first source byte of a copy; 0 for all other operations.
     pub source: u64,
 }
 
@@ -74,13 +74,13 @@ pub enum Wait {
     No,
     /// Wait for at least one completion.
     One,
-    /// Wait for a completion or until this time.
+    /// Wait for at least one completion or until this time.
     Until(Instant),
 }
 
 /// I/O channel of one worker to a target.
 pub trait Lane: Send {
-    /// Buffer of a slot that is not busy.
+    /// Buffer of a slot that has no operation in flight.
     fn buffer(&mut self, slot: usize) -> &mut [u8];
 
     /// Starts an operation in a free slot and sends it. If the target does not accept all of it at
@@ -108,7 +108,8 @@ pub trait Target: Send + Sync {
     /// If the target cannot be reached.
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError>;
 
-    /// Whether a read returns the data written. Data of a synthetic target is not verified.
+    /// Whether a read returns the data written. The data of other targets, which are synthetic, is
+    /// not verified.
     fn keeps_data(&self) -> bool {
         true
     }
@@ -165,7 +166,7 @@ pub enum TargetError {
         /// Required size in bytes.
         dataset_bytes: u64,
     },
-    /// Operations are not a multiple of the target's block size.
+    /// The length or offset of operations is not a multiple of the target's block size.
     #[error("{address} requires multiples of {block_bytes} bytes, not {bytes}")]
     Unaligned {
         /// Address of the target.
@@ -188,7 +189,7 @@ pub enum TargetError {
     NoAnswer {
         /// Address of the target.
         address: String,
-        /// Unanswered part of the session.
+        /// Step of the session that got no answer.
         what: &'static str,
         /// Length of the wait in seconds.
         seconds: u64,

@@ -12,7 +12,7 @@ use crate::judge::{RULES, judge, refused};
 use crate::result::{CellResult, RunResult};
 use crate::summary::CellSummary;
 
-/// Faults of a cell, ordered from the most to the least harmful.
+/// Kinds of fault that a cell can have, ordered from the most to the least harmful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
@@ -20,15 +20,15 @@ pub enum Finding {
     Invalid,
     /// Reads returned blocks with wrong contents.
     Corrupt,
-    /// Reads hit parts of the dataset that were never written.
+    /// Reads returned zeros from blocks that were never written.
     Holes,
     /// The offered load exceeded the target's capacity.
     Overload,
     /// The generator limited the rate, not the target.
     GeneratorBound,
-    /// The figures contradict each other (Little's law).
+    /// The figures contradict each other by Little's law.
     Inconsistent,
-    /// The shares of reads and writes differ from the specified mix.
+    /// The measured shares of reads and writes differ from the specified mix.
     MixOff,
     /// A cache can hold the working set.
     CacheResident,
@@ -38,12 +38,12 @@ pub enum Finding {
     UnderSampled,
 }
 
-/// One finding on a cell, with its explanation.
+/// One finding on a cell, with its explanation and advice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Remark {
-    /// Kind of finding.
+    /// Kind of fault.
     pub finding: Finding,
-    /// Explanation with the figures that show it.
+    /// Explanation with the figures that show the fault.
     pub detail: String,
     /// Recommended action.
     pub action: String,
@@ -56,7 +56,7 @@ pub struct JudgedCell {
     pub summary: CellSummary,
     /// Findings, worst first; empty: valid.
     pub remarks: Vec<Remark>,
-    /// Conditions to know when reading the figures; they do not invalidate them.
+    /// Conditions that the reader of the figures should know; they do not invalidate the figures.
     pub notes: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl JudgedCell {
 }
 
 impl Finding {
-    /// All findings, worst first.
+    /// All kinds of fault, worst first.
     pub const ALL: [Self; 10] = [
         Self::Invalid,
         Self::Corrupt,
@@ -113,13 +113,13 @@ impl JudgedRun {
         Self { result, cells }
     }
 
-    /// Number of valid rows, and number of rows specified or measured.
+    /// Number of valid cells, and number of cells that were specified or measured.
     pub fn quotable(&self) -> (usize, usize) {
         let valid = self.cells.iter().filter(|cell| cell.remarks.is_empty()).count();
         (valid, self.result.spec.cells.len().max(self.cells.len()))
     }
 
-    /// Findings of any row or column, each once, worst first.
+    /// Findings of all cells and columns, each kind once, worst first.
     pub fn findings(&self) -> Vec<Finding> {
         let columns = self.bonnie();
         let remarks = self.cells.iter().flat_map(|cell| &cell.remarks);
@@ -136,7 +136,7 @@ impl JudgedRun {
         refused(phases.chain(self.result.cells.iter().flat_map(CellResult::measured)))
     }
 
-    /// Result that was judged.
+    /// The result that was judged.
     pub fn result(&self) -> &RunResult {
         &self.result
     }

@@ -16,7 +16,7 @@ use crate::target::{Done, Lane, Op, Target, TargetError, Wait};
 
 /// Queue depth of the verification.
 const SLOTS: usize = 16;
-/// Bad blocks that the result describes in words.
+/// Maximum number of bad blocks that the result describes in words.
 const EXAMPLES_MAX: usize = 8;
 
 /// Reads `share_pct` percent of all blocks at random and checks them.
@@ -69,7 +69,7 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn look(&mut self, address: u64, read: std::io::Result<()>, lane: &mut dyn Lane, slot: usize) {
         let found = self.found.get_or_insert_default();
-        // The block was trimmed or written by the target itself since its last write.
+        // Skip the block: since its last write, it was trimmed or written by the target itself.
         if read.is_ok() && self.generations.is_some_and(|known| !known.is_judged_now(address)) {
             return;
         }

@@ -54,7 +54,7 @@ pub(crate) fn ms(us: f64) -> String {
     number(us / 1000.0)
 }
 
-/// Formats a percentile in milliseconds; if there is none, the number of samples.
+/// Formats a percentile in milliseconds; without a percentile, formats the number of samples.
 pub(crate) fn percentile_ms(us: Option<f64>, count: u64) -> String {
     us.map_or_else(|| format!("n/a (n = {count})"), ms)
 }
@@ -64,7 +64,7 @@ pub(crate) fn signed_pct(pct: f64) -> String {
     if pct.abs() < 9.95 { format!("{pct:+.1} %") } else { format!("{pct:+.0} %") }
 }
 
-/// Axis label of a time in microseconds, with a unit.
+/// Formats a time in microseconds as an axis label with a unit.
 pub(crate) fn axis_us(us: f64) -> String {
     match us {
         _ if us >= 1e6 => format!("{} s", trimmed(us / 1e6)),
@@ -73,7 +73,7 @@ pub(crate) fn axis_us(us: f64) -> String {
     }
 }
 
-/// Axis label of a number, without trailing zeros.
+/// Formats a number as an axis label, without trailing zeros.
 pub(crate) fn axis(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 => format!("{} M", trimmed(value / 1e6)),
@@ -89,7 +89,7 @@ fn trimmed(value: f64) -> String {
 
 /// Formats a UTC time: `2026-11-22T04:00:00Z`.
 pub(crate) fn time(unix_ms: u64) -> String {
-    // RFC 3339 has no years beyond 9999.
+    // RFC 3339 allows no years beyond 9999.
     let seconds = (unix_ms / 1000).min(253_402_300_799);
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
@@ -98,7 +98,7 @@ pub(crate) fn duration(ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(ms)).to_string()
 }
 
-/// Limit of the runs of a row: a time, a number of bytes, or both.
+/// Describes what limits the runs of a cell: a time, a number of bytes, or both.
 pub(crate) fn length(cell: &CellSpec) -> String {
     let time = || duration(cell.duration_ms);
     match cell.worker_bytes.map(bytes) {
@@ -112,7 +112,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     Human(bytes).to_string()
 }
 
-/// Block sizes of all streams: `4KiB`, `32KiB + 8KiB`, `4KiB x3, 64KiB x1`.
+/// Formats the block sizes of all streams: `4KiB`, `32KiB + 8KiB`, `4KiB x3, 64KiB x1`.
 pub(crate) fn blocks(cell: &CellSpec) -> String {
     let stream = |stream: &StreamSpec| match &stream.blocks[..] {
         [one] => bytes(u64::from(one.bytes)),
@@ -129,7 +129,7 @@ pub(crate) fn blocks(cell: &CellSpec) -> String {
     cell.streams.iter().map(stream).collect::<Vec<_>>().join(" + ")
 }
 
-/// Access patterns of all streams.
+/// Describes the access patterns of all streams.
 pub(crate) fn access(cell: &CellSpec) -> String {
     let one = |stream: &StreamSpec| match stream.access {
         Access::Sequential => "sequential".to_owned(),
@@ -152,7 +152,7 @@ pub(crate) fn access(cell: &CellSpec) -> String {
     cell.streams.iter().map(one).collect::<Vec<_>>().join(" + ")
 }
 
-/// Load mode in one word, for table columns.
+/// Describes the load mode in one word, for table columns.
 pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
     match load {
         LoadSpec::Closed { .. } => "closed",
@@ -160,8 +160,8 @@ pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
     }
 }
 
-/// Start of the latency measurement: a closed loop omits the operations that a stall kept it from
-/// sending.
+/// Event from which latency is measured. In a closed loop it excludes operations that the generator
+/// could not send during a stall.
 pub(crate) fn latency_counts(load: &LoadSpec) -> &'static str {
     match load {
         LoadSpec::Closed { .. } => "service time only",
@@ -245,7 +245,8 @@ pub(crate) fn content(content: &ContentSpec) -> String {
     format!("compressible {compress}:1, {dedupe_pct} % of {unit} units are duplicates, seed {seed}")
 }
 
-/// Percentage of reads, or the kind of operation if the stream has another.
+/// Formats the percentage of reads, or the kind of operation if the stream has neither reads nor
+/// writes.
 pub(crate) fn reads(stream: &StreamSpec) -> String {
     stream.op.map_or_else(|| format!("{:.0}", stream.read_pct), |op| op.name().to_owned())
 }

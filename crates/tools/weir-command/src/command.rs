@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The workspace root.
+/// Returns the root folder of the workspace.
 pub fn root() -> &'static Path {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     folder.ancestors().nth(3).expect("weir-command lies three levels below the root")
 }
 
-/// Cargo's build folder.
+/// Returns cargo's build folder.
 pub fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
@@ -26,7 +26,7 @@ pub fn target() -> PathBuf {
 /// alternate.
 const OWN_VARIABLES: [&str; 4] = ["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_"];
 
-/// A command with the workspace root as its working directory.
+/// Creates a command with the workspace root as its working directory.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
@@ -80,7 +80,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The command line, without working directory and environment.
+/// Formats the command line, without working directory and environment.
 pub fn show(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for arg in command.get_args() {

@@ -13,23 +13,25 @@ use serde_json::Value;
 
 use crate::command;
 
-/// Result of one run.
+/// Result of one fio run.
 pub struct Job {
-    /// Reads and writes.
+    /// Number of reads and writes.
     pub ops: u64,
-    /// Flushes.
+    /// Number of flushes.
     pub flushes: u64,
-    /// Measured time.
+    /// Measured time in seconds.
     pub seconds: f64,
-    /// p99 of the reads, or of the writes if fio measured no time for reads.
+    /// 99th percentile of the read latency, or of the write latency if fio measured no time for
+    /// reads.
     pub latency_p99_us: f64,
-    /// p99 of the writes only: a load with verification also counts its own reads.
+    /// 99th percentile of the write latency alone: a load with verification also counts its own
+    /// reads.
     pub write_latency_p99_us: f64,
-    /// CPU of fio, in percent of a core.
+    /// CPU use of fio, in percent of a core.
     pub client_cpu_percent: f64,
 }
 
-/// Runs a fio command, with its JSON in `output`.
+/// Runs a fio command, which writes its JSON to the file `output`.
 pub fn output_of(command: &mut Command, output: &Path) -> Result<Job> {
     command.arg("--output-format=json").arg(format!("--output={}", output.display()));
     command::output(command)?;

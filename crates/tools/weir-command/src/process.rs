@@ -14,25 +14,26 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 
-/// Command for a program that the kernel kills when this process ends, whatever the reason.
+/// Creates a command for a program that the kernel kills when this process ends, whatever the
+/// reason.
 pub fn guarded(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]);
     command
 }
 
-/// A running server.
+/// A running server; dropping it ends the server.
 pub struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Takes ownership of a child; the drop ends it.
+    /// Takes ownership of a child process.
     pub fn new(child: Child) -> Self {
         Self { child }
     }
 
-    /// Starts a command with its output in a file.
+    /// Starts a command that writes its output to a file.
     pub fn launch(mut command: Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -40,18 +41,18 @@ impl Process {
         Ok(Self::new(command.spawn().with_context(|| format!("cannot start `{line}`"))?))
     }
 
-    /// User and system time so far.
+    /// User and system CPU time of the process so far.
     pub fn cpu(&self) -> Result<Duration> {
         cpu(&self.read("stat")?, rustix::param::clock_ticks_per_second())
     }
 
-    /// Resets the peak of resident memory.
+    /// Resets the peak resident memory of the process.
     pub fn reset_rss_max(&self) -> Result<()> {
         let file = self.file("clear_refs");
         fs::write(&file, "5").with_context(|| file.clone())
     }
 
-    /// Peak resident memory since the last reset.
+    /// Peak resident memory of the process since the last reset.
     pub fn rss_bytes_max(&self) -> Result<u64> {
         bytes(&self.read("status")?, "VmHWM:")
     }
@@ -91,12 +92,12 @@ fn cpu(stat: &str, ticks_per_second: u64) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / ticks_per_second))
 }
 
-/// Resident memory of this process.
+/// Resident memory of this process, in bytes.
 pub fn own_rss_bytes() -> Result<u64> {
     bytes(&fs::read_to_string("/proc/self/status")?, "VmRSS:")
 }
 
-/// Parses a field in KiB of proc(5) `status`.
+/// Parses a field of proc(5) `status`, whose unit is KiB; returns bytes.
 fn bytes(status: &str, field: &str) -> Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|line| line.split_whitespace().next());

@@ -18,7 +18,7 @@ use weir_device::Overlay;
 
 use crate::sample::{Disks, import, options, send};
 
-/// Number of polls after which a call counts as endless: memory disks respond at once.
+/// Number of polls after which a call counts as endless, because memory disks respond at once.
 const POLLS_MAX: u32 = 100_000;
 /// Number of bytes in each of the [`READS`] reads of a volume, which are spread over its length.
 const READ_BYTES: usize = 16 << 10;
@@ -40,10 +40,10 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 
 type Run = Pin<Box<dyn Future<Output = Result<(), DatasetError>>>>;
 
-/// An engine and its background loop, which continues from one call to the next.
+/// An engine with its background loop, which continues from one call to the next.
 pub(crate) struct Bench {
     engine: Arc<Engine>,
-    /// `None` after the loop has ended.
+    /// The background loop; `None` after it has ended.
     run: RefCell<Option<Run>>,
 }
 
@@ -93,8 +93,8 @@ pub fn open(disks: &Disks, force: bool) -> Result<Arc<Engine>, DatasetError> {
     now(Engine::open(disks.devices(), import(force), &options()))
 }
 
-/// Runs every step; returns 1 if an import succeeded and 0 otherwise, as a measure of how deep a
-/// forgery reaches.
+/// Imports a forged pool and performs every operation on it; returns 1 if an import succeeded and 0
+/// otherwise, as a measure of how deep a forgery reaches.
 pub fn exercise(disks: &Disks) -> u32 {
     let opened = [false, true].into_iter().find_map(|force| open(disks, force).ok());
     let is_open = opened.is_some();
@@ -111,7 +111,7 @@ pub fn exercise(disks: &Disks) -> u32 {
 fn scrub(bench: &Bench) {
     let _started = bench.scrub_start();
     let sleeps = std::sync::atomic::AtomicU32::new(0);
-    // A scan sleeps between its steps; the last sleep waits for more work.
+    // A scan sleeps between its steps; in the last sleep it waits for more work.
     let sleep = |_| {
         if sleeps.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > STEPS_MAX {
             bench.stop();
@@ -188,7 +188,7 @@ fn relate(bench: &Bench, name: &str) {
     let _promoted = drive(bench, bench.promote(name));
 }
 
-/// Writes, trims, takes snapshots, resizes, clones, cleans and destroys.
+/// Uses the pool: writes, trims, takes snapshots, resizes, clones, cleans and destroys.
 fn use_it(bench: &Bench) {
     for volume in bench.volumes() {
         let size = volume.size_bytes();

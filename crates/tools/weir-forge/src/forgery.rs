@@ -28,24 +28,24 @@ const LABEL_DISK_AT: usize = 40;
 /// Offset of the checksum in an encoded summary.
 const SUMMARY_CHECKSUM_AT: usize = 48;
 
-/// Numbers from a seed or from the bytes of a fuzzer.
+/// Stream of random numbers, from a seed or from the bytes of a fuzzer.
 pub struct Rng {
     state: u64,
     bytes: Vec<u8>,
 }
 
 impl Rng {
-    /// Numbers from a seed.
+    /// Creates the stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed, bytes: Vec::new() }
     }
 
-    /// Numbers from these bytes, then from their checksum.
+    /// Creates a stream of these bytes, followed by random numbers seeded with their checksum.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self { state: xxh3_64(&[bytes]), bytes: bytes.iter().rev().copied().collect() }
     }
 
-    /// The next number.
+    /// Returns the next number of the stream.
     pub fn number(&mut self) -> u64 {
         if self.bytes.is_empty() {
             // SplitMix64.
@@ -57,7 +57,7 @@ impl Rng {
         (0..3).fold(0, |word, _| word << 8 | u64::from(self.bytes.pop().unwrap_or_default()))
     }
 
-    /// A number below `bound`.
+    /// Returns the next number, reduced to a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.number() % bound.max(1) as u64) as usize
     }
@@ -66,11 +66,11 @@ impl Rng {
 /// Description of one change, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forged {
-    /// Kind of the structure.
+    /// Kind of the changed structure.
     pub kind: Kind,
-    /// Index of the structure in the map.
+    /// Index of the changed structure in the map.
     pub part: usize,
-    /// Offset in the structure.
+    /// Offset of the change in the structure.
     pub at: usize,
     /// The bytes before and after the change.
     pub bytes: (Vec<u8>, Vec<u8>),
@@ -80,7 +80,7 @@ pub struct Forged {
 pub struct Forgery {
     map: Map,
     dirty: BTreeSet<usize>,
-    /// The only disk whose labels and log are forged; `None`: those of all disks.
+    /// The only disk whose labels and log are forged; `None`: the labels and logs of all disks.
     only: Option<usize>,
 }
 
@@ -118,7 +118,7 @@ impl Forgery {
         Forged { kind, part, at: first, bytes }
     }
 
-    /// Overwrites bytes of the `n`th structure of a kind.
+    /// Overwrites bytes of structure number `n` of a kind.
     pub fn put(&mut self, kind: Kind, n: usize, at: usize, bytes: &[u8]) {
         let of_kind = self.map.parts.iter().enumerate().filter(|(_, part)| part.kind == kind);
         let part = of_kind.map(|(part, _)| part).nth(n).expect("as many as the map counts");
@@ -201,11 +201,11 @@ impl Forgery {
         true
     }
 
-    /// Updates all checksums and writes the changes; returns false if a changed node compresses too
-    /// badly for its address.
+    /// Updates all checksums and writes the changes to the disks; returns false if a changed node
+    /// compresses too badly to fit its address.
     pub fn seal(mut self, disks: &mut Disks) -> bool {
         // A child has a higher index than its first parent, but a shared child has parents with
-        // higher indices too, so repeat until no part changes.
+        // higher indices too, so repeat until no structure changes.
         let mut all = BTreeSet::new();
         while let Some(part) = self.dirty.pop_last() {
             let stored = match self.sealed(part) {
@@ -237,8 +237,8 @@ impl Forgery {
         true
     }
 
-    /// Moves a grown block of a metadata tree to another address, where it is stored uncompressed;
-    /// returns false if there is no space.
+    /// Moves a block of a metadata tree that has grown to another address, where it is stored
+    /// uncompressed; returns false if there is no space.
     fn move_out(&mut self, part: usize) -> bool {
         let is_own = matches!(
             self.map.parts[part].kind,
@@ -358,13 +358,13 @@ pub(crate) fn change(content: &mut [u8], at: usize, rng: &mut Rng) {
         3 => rng.number(),
         4 => old.wrapping_add(rng.number() % 4096),
         5 if at.is_multiple_of(128) && len == BLOCK_BYTES => {
-            // Point every slot to one block: a few such nodes make a walk endless.
+            // Point every slot of the node to one block: a few such nodes make a walk endless.
             let slot: [u8; 32] = *content[at / 32 * 32..].first_chunk().expect("a slot");
             content.as_chunks_mut().0.iter_mut().for_each(|place| *place = slot);
             return;
         }
         5 if len >= 64 => {
-            // Copy a pointer, an entry or a part of a record from elsewhere, so that two of them
+            // Copy a pointer, an entry or some bytes of a record over another, so that two of them
             // reference one address.
             let unit = [32, 64, 40, 8][rng.below(4)].min(len);
             let (from, to) = (rng.below(len / unit) * unit, at / unit * unit);

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - the pool is intact; a structure that does not decode is an error of the caller;
-//! - a structure with several references, such as a node that a snapshot shares, is one part.
+//! - a structure with several references, such as a node that a snapshot shares, has one entry in
+//!   the map.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -23,7 +24,7 @@ use weir_format::{
 
 use crate::sample::Disks;
 
-/// Kind of a structure.
+/// Kind of an on-disk structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Config of a label.
@@ -51,7 +52,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of structure.
     pub const ALL: [Self; 11] = [
         Self::Label,
         Self::Uberblock,
@@ -67,14 +68,14 @@ impl Kind {
     ];
 }
 
-/// Address of a structure.
+/// Address of a structure on the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the segment area of a vdev; structures in root segments have a second copy.
+    /// In the segment area of a vdev. A structure in a root segment has a second copy.
     Area { vdev: u16, at: u64, second: Option<u64>, len: usize, codec: Codec },
-    /// In every label of every disk: a slot of the uberblock ring.
+    /// In every label of every disk, in a slot of the uberblock ring.
     Slot(u64),
-    /// In every label of every disk: the config, which contains the guid of its own disk.
+    /// In every label of every disk, in the config, which contains the guid of its own disk.
     Config,
     /// In the log region of every disk of vdev 0.
     Log(u64),
@@ -98,17 +99,17 @@ impl Seal {
     }
 }
 
-/// A structure.
+/// A structure of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) kind: Kind,
     pub(crate) place: Place,
-    /// Decoded content.
+    /// Decoded content of the structure.
     pub(crate) content: Vec<u8>,
     pub(crate) seals: Vec<Seal>,
 }
 
-/// Unused end of an open root segment, for blocks that no longer fit their address.
+/// Unused end of an open root segment, for blocks that have grown beyond their old address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
     pub(crate) vseg: VsegId,
@@ -129,9 +130,11 @@ pub struct Map {
     pub(crate) spare: Vec<Spare>,
 }
 
-/// Offsets of the tree roots in an encoded bootstrap table, after magic, txg and two numbers.
+/// Offsets of the tree roots in an encoded bootstrap table; magic, txg and two numbers precede
+/// them.
 const ROOTS_AT: [usize; 4] = [32, 65, 98, 131];
-/// Offset of the first root segment in the bootstrap table: its vseg, then its entry.
+/// Offset of the first root segment in the bootstrap table: its segment number, followed by its
+/// entry.
 const ROOT_SEGMENTS_AT: usize = 176;
 /// Offset of the tree root in an encoded dataset record.
 const DATASET_ROOT_AT: usize = 35;
@@ -149,7 +152,7 @@ struct Mapper<'d> {
     parts: Vec<Part>,
     entries: BTreeMap<VsegId, SegmentEntry>,
     remaps: HashMap<VsegId, RemapTable>,
-    /// Index of the part at each address.
+    /// Index of the structure at each address.
     known: HashMap<u64, usize>,
 }
 
@@ -273,7 +276,7 @@ impl Mapper<'_> {
         self.parts.len() - 1
     }
 
-    /// Adds every node of a tree, and the leaves of a metadata tree.
+    /// Adds every node of a tree to the map, and the leaves of a metadata tree.
     fn tree(
         &mut self,
         root: TreeRoot,
@@ -333,7 +336,7 @@ impl Mapper<'_> {
         }
     }
 
-    /// Vdev of a block, and offsets of its copies in the segment area.
+    /// Returns the vdev of a block, and the offsets of the block's copies in the segment area.
     fn find(&self, ptr: &BlockPtr) -> (u16, u64, Option<u64>) {
         let (vseg, units) = match self.remaps.get(&ptr.vseg) {
             Some(table) => table
@@ -389,7 +392,7 @@ impl Mapper<'_> {
         }
     }
 
-    /// Adds the log batches after an uberblock.
+    /// Adds the log batches that follow an uberblock to the map.
     fn log(&mut self, uberblock: &Uberblock) {
         let mut at = uberblock.log_offset;
         let mut batch = uberblock.log_batch;
@@ -407,11 +410,11 @@ impl Mapper<'_> {
     }
 }
 
-/// A part of a vdev's segment area on one disk.
+/// A range of a vdev's segment area on one disk.
 pub(crate) struct Piece {
     pub(crate) disk: usize,
     pub(crate) at: u64,
-    /// Range of the requested bytes.
+    /// Range of the requested bytes that it holds.
     pub(crate) range: Range<usize>,
 }
 
@@ -420,7 +423,7 @@ pub(crate) fn first_disk(label: &Label, vdev: u16) -> usize {
     label.vdevs[..usize::from(vdev)].iter().map(|vdev| vdev.legs.len()).sum()
 }
 
-/// Disk addresses of a range of a segment area; one copy of each byte.
+/// Disk addresses of a range of a segment area, with one copy of each byte.
 pub(crate) fn pieces(label: &Label, vdev: u16, at: u64, len: usize) -> Vec<Piece> {
     let config = &label.vdevs[usize::from(vdev)];
     let (first, base) = (first_disk(label, vdev), segments_offset(label.log_bytes));
@@ -443,7 +446,7 @@ pub(crate) fn pieces(label: &Label, vdev: u16, at: u64, len: usize) -> Vec<Piece
     pieces
 }
 
-/// Stored form of changed content; `None` if it is longer than the old stored form.
+/// Encodes changed content in its stored form; `None` if this is longer than the old stored form.
 pub(crate) fn store(content: &[u8], len: usize, codec: Codec) -> Option<Vec<u8>> {
     let mut stored = match codec {
         Codec::Raw => content.to_vec(),
@@ -460,7 +463,7 @@ pub(crate) fn store(content: &[u8], len: usize, codec: Codec) -> Option<Vec<u8>>
     })
 }
 
-/// Disks and offsets of both labels of each disk.
+/// Labels of all disks: index of the disk and offset of the label.
 pub(crate) fn labels(label: &Label) -> Vec<(usize, u64)> {
     let mut all = Vec::new();
     for (vdev, config) in label.vdevs.iter().enumerate() {

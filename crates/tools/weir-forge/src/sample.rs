@@ -24,10 +24,10 @@ use crate::exercise::{Bench, drive, now};
 const BLOCK: u64 = 4096;
 const SECTOR: u64 = 4096;
 const LOG_BYTES: u64 = 64 << 10;
-/// Memory for caches and dirty tables of the sample and of the exercises.
+/// Memory in bytes for caches and dirty tables of the sample and of the exercises.
 pub(crate) const MEMORY_BYTES: u64 = 2 << 20;
 
-/// Disks of a pool: the unchanged disks of a sample, and the forged bytes over them.
+/// Disks of a pool: the unchanged disks of a sample, overlaid with the forged bytes.
 #[derive(Clone)]
 pub struct Disks {
     sample: Vec<Arc<dyn Device>>,
@@ -60,7 +60,8 @@ impl Disks {
         self.forged.push((disk, start, whole));
     }
 
-    /// Devices with these contents; writes to them do not change `self`.
+    /// Returns devices with the contents of these disks; writes to the devices do not change
+    /// `self`.
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
         let device = |(n, disk): (usize, &Arc<dyn Device>)| {
             let overlay = Overlay::new(Arc::clone(disk));
@@ -91,7 +92,7 @@ fn noise(seed: u64, blocks: u64) -> Vec<u8> {
     (0..blocks * BLOCK / 8).flat_map(|_| rng.number().to_le_bytes()).collect()
 }
 
-/// Creates the sample on a vdev of this kind.
+/// Creates the sample pool on a vdev of this kind.
 pub fn sample(kind: VdevKind) -> Disks {
     // Use a small area, so that the cleaner has work.
     let (legs, area) = match kind {
@@ -130,7 +131,7 @@ pub fn sample(kind: VdevKind) -> Disks {
     Disks { sample: devices, forged: Vec::new() }
 }
 
-/// Makes changes that exist only in the log.
+/// Makes changes that exist only in the intent log.
 async fn log(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     let plain = engine.volume("plain")?;
     plain.write(40 * BLOCK, &noise(77, 2)).await?;
@@ -172,7 +173,8 @@ async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     clone.write(51 * BLOCK, &noise(8, 3)).await?;
     engine.commit().await?;
     engine.create_snapshots(&[id("clone", "own")]).await?;
-    // Rewrite blocks until segments are cleaned: most of their blocks are dead, and some stay live.
+    // Rewrite blocks until segments are cleaned: most of the segments' blocks are dead, and some
+    // stay live.
     for round in 0..60_u64 {
         plain.write((2000 + round % 3 * 40) * BLOCK, &noise(100 + round, 6)).await?;
         plain.write((3000 + round) * BLOCK, &noise(400 + round, 1)).await?;
@@ -203,7 +205,7 @@ pub fn streams_of(disks: &Disks) -> Vec<Vec<u8>> {
     sent.expect("a sound pool")
 }
 
-/// Returns the bytes of a stream.
+/// Sends a snapshot; returns the bytes of the stream.
 pub(crate) async fn send(engine: &Engine, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
     let sending = engine.prepare_send(spec)?;
     let mut bytes = Vec::new();

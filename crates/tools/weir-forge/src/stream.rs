@@ -1,6 +1,6 @@
 //! Send streams with valid checksums and invalid fields.
 //!
-//! `exercise` receives them.
+//! The module `exercise` receives the streams.
 //!
 //! Invariant: the checksums of each frame match the frame before it, however wrong its content is.
 
@@ -11,7 +11,8 @@ use crate::forgery::{Rng, change};
 const PREAMBLE_BYTES: usize = 16;
 const HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 16;
-/// Length of a change's fields before its bytes: code, first record, stored size, checksum.
+/// Length of the fields that precede the bytes of a change: code, first record, stored size,
+/// checksum.
 const CHANGE_BYTES: usize = 1 + 8 + 2 + 16;
 
 /// Kind and payload of a frame.

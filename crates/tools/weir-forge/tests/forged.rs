@@ -27,10 +27,10 @@ fn sample_contains_every_kind_and_opens() {
 
 /// Time after which an image counts as hanging; normally it takes a few milliseconds.
 const HANGS_AFTER: Duration = Duration::from_mins(2);
-/// Maximum resident memory of the tests; a count on disk must not determine memory use.
+/// Maximum resident memory of the tests, because a count on disk must not determine memory use.
 const RESIDENT_MAX: u64 = 1 << 30;
 
-/// Aborts the process, with the seed, if an image hangs.
+/// Aborts the process and prints the seed if an image hangs.
 struct Watch(Arc<Mutex<Option<(u64, Instant)>>>);
 
 impl Watch {
@@ -128,7 +128,8 @@ fn invalid_fields_on_raidz_cause_no_panic_or_hang() {
     answers_on(VdevKind::Raidz1);
 }
 
-/// Frames with valid checksums and invalid fields, out of order, missing or duplicated.
+/// Streams of frames with valid checksums and invalid fields; frames are out of order, missing or
+/// duplicated.
 #[test]
 fn forged_streams_are_received_or_refused() {
     let (streams, first) = (number("IMAGES", 700) / 3, number("SEED", 1));
@@ -149,7 +150,7 @@ fn forged_streams_are_received_or_refused() {
 }
 
 /// Regression: in a tree whose nodes hold 128 pointers to one child, a walk takes 128 ^ height
-/// steps. Checks did not end, and kept their findings in memory.
+/// steps. Checks did not end, and collected findings in memory without limit.
 #[test]
 fn walk_of_a_tree_with_repeated_nodes_is_bounded() {
     let mut disks = sample(VdevKind::Disk);
@@ -181,7 +182,7 @@ fn left_without_record(n: usize, at: usize, bytes: &[u8]) -> Vec<String> {
     engine.volumes().iter().map(|volume| volume.info().name).collect()
 }
 
-/// The sample with bytes overwritten in some structures of a kind.
+/// Returns the sample with bytes overwritten in some structures of a kind.
 fn forged(kind: Kind, some: &[usize], at: usize, bytes: &[u8]) -> Disks {
     let mut disks: Disks = sample(VdevKind::Disk);
     let mut forgery = Forgery::new(&Map::of(&disks));
@@ -190,8 +191,8 @@ fn forged(kind: Kind, some: &[usize], at: usize, bytes: &[u8]) -> Disks {
     disks
 }
 
-/// Exercises the sample with a wrong field in one structure of a kind, for each structure in turn;
-/// returns the number of pools that opened.
+/// Exercises the sample with a wrong field in one structure of a kind, once for each such
+/// structure; returns the number of pools that opened.
 fn answered(kind: Kind, at: usize, bytes: &[u8]) -> u32 {
     let count = Map::of(&sample(VdevKind::Disk)).counts()[&kind];
     let watch = Watch::new();
@@ -202,11 +203,11 @@ fn answered(kind: Kind, at: usize, bytes: &[u8]) -> u32 {
     exercised.sum()
 }
 
-/// Offsets in a segment entry.
+/// Offsets of fields in a segment entry.
 const LIVE_BYTES: usize = 24;
 const FILL_BYTES: usize = 28;
 const SUMMARY_AT: usize = 48;
-/// Offsets in a dataset record.
+/// Offsets of fields in a dataset record.
 const SIZE_BYTES: usize = 10;
 const ROOT_BIRTH: usize = 35 + 8;
 const BORN_UNITS: usize = 100;
@@ -312,7 +313,7 @@ fn record_with_a_wrong_field_affects_only_its_dataset() {
     assert_eq!(lost, 4, "each volume by its own record alone");
 }
 
-/// Regression: an error reported damage without its kind and address.
+/// Regression: an error reported damage without the kind and the address of the damaged block.
 #[test]
 fn errors_name_the_block_and_the_field() {
     let error = opened_with(Kind::Bootstrap, 0, 16, &[0xff; 8]).unwrap_err();

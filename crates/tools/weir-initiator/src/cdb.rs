@@ -17,14 +17,14 @@ pub const COPY_LIST_BYTES: u32 = 16 + 2 * 32 + 28;
 /// Length of a block descriptor of UNMAP, in bytes.
 const UNMAP_DESCRIPTOR_BYTES: u16 = 16;
 
-/// Writes bytes at an offset; does nothing if they do not fit.
+/// Writes bytes at an offset; does nothing if the bytes do not fit.
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *place = value;
     }
 }
 
-/// CDB with operation code, flags, an 8-byte address and a 4-byte length.
+/// Builds a CDB with an operation code, flags, an 8-byte address and a 4-byte length.
 fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [code, flags]);
@@ -124,19 +124,21 @@ pub fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
 /// Options of WRITE SAME (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteSame {
-    /// The target may deallocate the blocks (UNMAP) if they then read as the written data.
+    /// Whether the target may deallocate the blocks (UNMAP) if they then read as the written data.
     pub unmap: bool,
-    /// The target writes zeros, and the initiator sends no block (NDOB, SBC-4).
+    /// Whether the target writes zeros and the initiator sends no block (NDOB, SBC-4).
     pub no_data: bool,
 }
 
-/// WRITE SAME (16) (SBC-3 5.45): writes one block, sent unless `no_data`, to all blocks.
+/// WRITE SAME (16) (SBC-3 5.45): the target writes one block to all addressed blocks. The initiator
+/// sends this block unless `no_data` is set.
 pub fn write_same16(lba: u64, blocks: u32, how: WriteSame) -> Cdb {
     let flags = u8::from(how.no_data) | if how.unmap { 0x08 } else { 0 };
     wide(0x93, flags, lba, blocks)
 }
 
-/// COMPARE AND WRITE (SBC-3 5.2): the initiator sends the blocks to compare, then those to write.
+/// COMPARE AND WRITE (SBC-3 5.2): the initiator sends the blocks to compare, then the blocks to
+/// write.
 pub fn compare_and_write(lba: u64, blocks: u8, fua: bool) -> Cdb {
     let mut cdb = wide(0x89, fua_bit(fua), lba, 0);
     put(&mut cdb, 13, [blocks]);
@@ -151,9 +153,9 @@ pub fn extended_copy(list_bytes: u32) -> Cdb {
 /// Source or destination of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyEnd<'a> {
-    /// NAA designator of its logical unit, 8 or 16 bytes (SPC-4 7.8.6.6).
+    /// NAA designator of the logical unit, 8 or 16 bytes (SPC-4 7.8.6.6).
     pub naa: &'a [u8],
-    /// First block.
+    /// First block on the logical unit.
     pub lba: u64,
 }
 
@@ -196,8 +198,8 @@ pub fn copy_list_of(
         list.extend(identification(naa, block_bytes));
     }
     for segment in segments {
-        // Block device to block device (SPC-4 6.4.6.4), from the first target descriptor to the
-        // second.
+        // Copy from block device to block device (SPC-4 6.4.6.4), from the first target descriptor
+        // to the second.
         list.extend([0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0]);
         list.extend(segment.blocks.to_be_bytes());
         list.extend(segment.from.to_be_bytes());
@@ -206,7 +208,8 @@ pub fn copy_list_of(
     list
 }
 
-/// Identification descriptor (SPC-4 6.4.5.2): a disk, by the binary NAA designator of its unit.
+/// Identification descriptor (SPC-4 6.4.5.2) of a disk, with the binary NAA designator of its
+/// logical unit.
 fn identification(naa: &[u8], block_bytes: u32) -> [u8; 32] {
     let mut descriptor = [0; 32];
     let naa = naa.get(..naa.len().min(16)).unwrap_or_default();

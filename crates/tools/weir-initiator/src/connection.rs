@@ -26,12 +26,12 @@ use crate::url::Url;
 /// Maximum number of slices in one send: 32 writes, each with header, data and digest.
 const PIECES: usize = 96;
 
-/// Bytes sent and received on a socket, including headers and padding.
+/// Numbers of bytes sent and received on a socket, including headers and padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireBytes {
-    /// To the target.
+    /// Bytes sent to the target.
     pub sent: u64,
-    /// From the target.
+    /// Bytes received from the target.
     pub received: u64,
 }
 
@@ -40,9 +40,9 @@ pub struct Connection {
     stream: TcpStream,
     pub(super) exchange: Exchange,
     received: Vec<u8>,
-    /// Start of the received bytes that are not processed yet.
+    /// Start of the received bytes that are not yet processed.
     from: usize,
-    /// End of those bytes.
+    /// End of the received bytes that are not yet processed.
     to: usize,
     wire: WireBytes,
 }
@@ -126,8 +126,8 @@ impl Connection {
             .place()
             .filter(|place| self.from == self.to && place.range.len() >= DIRECT_BYTES_MIN)
         {
-            // Receive the rest of large data directly into the caller's buffer, and the bytes after
-            // it into ours.
+            // Receive the remaining bytes of large data directly into the caller's buffer, and
+            // later bytes into the connection's own buffer.
             Some(place) => {
                 (self.from, self.to) = (0, 0);
                 let wanted = place.range.len();
@@ -210,7 +210,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Empty buffers, for exchanges without commands.
+/// Buffers without any slot, for exchanges without commands.
 pub(crate) struct Nothing;
 
 impl Buffers for Nothing {

@@ -18,7 +18,7 @@ use crate::url::portal_of;
 /// A target that a host reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
     /// `HOST:PORT,GROUP` of each portal, as reported.
     pub portals: Vec<String>,
@@ -54,7 +54,7 @@ fn ask(connection: &mut Connection, options: &LoginOptions) -> Result<Vec<u8>, I
     }
 }
 
-/// Parses a list: each name is followed by its addresses.
+/// Parses a target list, in which each name is followed by its addresses.
 fn targets_in(text: &[u8]) -> Vec<Discovered> {
     let mut found: Vec<Discovered> = Vec::new();
     for part in text.split(|byte| *byte == 0) {

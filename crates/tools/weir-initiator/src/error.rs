@@ -16,23 +16,23 @@ pub enum InitiatorError {
     /// The address names no logical unit.
     #[error("bad address {text:?}: {why}")]
     Url {
-        /// Address as given.
+        /// Address as the user gave it.
         text: String,
-        /// Reason.
+        /// Reason why the address is invalid.
         why: String,
     },
     /// The file of a secret is unreadable or invalid.
     #[error("secret file {file}: {why}")]
     Secret {
-        /// Its path.
+        /// Path of the file.
         file: String,
-        /// Reason.
+        /// Reason why the file is invalid.
         why: String,
     },
     /// The connection could not be established.
     #[error("cannot connect to {address}: {source}")]
     Connect {
-        /// Host and port.
+        /// Host and port of the target.
         address: String,
         /// Error of the system.
         source: std::io::Error,
@@ -50,15 +50,15 @@ pub enum InitiatorError {
     /// An operation exceeded its time limit.
     #[error("no answer within {seconds} s: {what}")]
     Timeout {
-        /// The operation.
+        /// Name of the operation.
         what: &'static str,
-        /// The limit in seconds.
+        /// Time limit in seconds.
         seconds: u64,
     },
     /// The target violated the protocol; the session is lost.
     #[error("the target violates the protocol: {why}")]
     Protocol {
-        /// The violation.
+        /// Description of the violation.
         why: &'static str,
     },
     /// A header has a wrong digest.
@@ -70,27 +70,27 @@ pub enum InitiatorError {
     /// The target refused the login.
     #[error("the target rejects the login: {} ({:?})", meaning(*status), status)]
     Refused {
-        /// Class and detail (RFC 7143 11.13.5).
+        /// Status class and detail of the login response (RFC 7143 11.13.5).
         status: [u8; 2],
     },
     /// The target did not authenticate, or requires a secret that this side lacks.
     #[error("authentication: {why}")]
     Authentication {
-        /// Reason.
+        /// Reason why the authentication failed.
         why: &'static str,
     },
     /// The target did not agree to a required parameter.
     #[error("the target answers {value:?} to the required key {key}")]
     NotAgreed {
-        /// The key.
+        /// Name of the text key.
         key: &'static str,
-        /// The target's value.
+        /// Value that the target sent.
         value: String,
     },
     /// The target rejected a PDU.
     #[error("the target rejects a PDU of opcode {opcode:#04x}, reason {reason:#04x}")]
     Rejected {
-        /// Reason (RFC 7143 11.17.1).
+        /// Reason code of the Reject PDU (RFC 7143 11.17.1).
         reason: u8,
         /// Opcode of the rejected PDU.
         opcode: u8,
@@ -98,7 +98,7 @@ pub enum InitiatorError {
     /// The target ends the session.
     #[error("the target ends the session: {why}")]
     Ended {
-        /// Reason.
+        /// Reason that the target gave.
         why: &'static str,
     },
     /// A command that had to succeed failed.
@@ -106,9 +106,9 @@ pub enum InitiatorError {
     Command {
         /// Name of the command.
         command: &'static str,
-        /// Its status.
+        /// Status of the command.
         status: Status,
-        /// Its sense data.
+        /// Sense data of the command.
         sense: Option<Sense>,
     },
     /// A command returned invalid data.
@@ -116,16 +116,16 @@ pub enum InitiatorError {
     Answer {
         /// Name of the command.
         command: &'static str,
-        /// Reason.
+        /// Reason why the data is invalid.
         why: &'static str,
     },
-    /// The system has no random numbers, so no session identifier can be made.
+    /// The system provides no random numbers, so the initiator cannot make a session identifier.
     #[error("the system has no random numbers")]
     NoRandomness,
 }
 
 impl InitiatorError {
-    /// Error kind for callers outside the crate.
+    /// Kind of the error for callers outside the crate.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Url { .. } | Self::Secret { .. } | Self::NotAgreed { .. } => ErrorKind::Invalid,
@@ -148,7 +148,7 @@ impl InitiatorError {
         }
     }
 
-    /// Action for the user.
+    /// Recommended action for the user.
     pub fn action(&self) -> &'static str {
         match self {
             Self::Url { .. } => {
@@ -190,7 +190,7 @@ fn kind_of(status: Status, sense: Option<&Sense>) -> ErrorKind {
     }
 }
 
-/// Text for a login status (RFC 7143 11.13.5).
+/// Describes a login status (RFC 7143 11.13.5).
 fn meaning(status: [u8; 2]) -> &'static str {
     match status {
         [1, _] => "it has moved and gives no new address",

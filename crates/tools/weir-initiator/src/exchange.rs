@@ -4,8 +4,8 @@
 //! `login` handles the login, `connection` the sockets, `cdb` the commands.
 //!
 //! Each command has a slot. The data that it sends or receives is in the caller's memory
-//! ([`Buffers`]), by slot. The exchange copies none of it, except small pieces received together
-//! with others.
+//! ([`Buffers`]), by slot. The exchange does not copy the data, except small amounts received
+//! together with other PDUs.
 //!
 //! Invariants:
 //! - StatSN, DataSN, R2TSN, offsets and tags from the target are compared with their expected
@@ -38,7 +38,7 @@ use input::Input;
 use output::Output;
 use requests::{Ending, TextRequest};
 
-/// Data buffers of the commands, owned by the caller, by slot.
+/// Data buffers of the commands, indexed by slot and owned by the caller.
 pub trait Buffers {
     /// Data that the command in this slot sends.
     fn data(&self, slot: usize) -> &[u8];
@@ -49,22 +49,22 @@ pub trait Buffers {
 /// Direction and length of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// No data.
+    /// The command has no data.
     None,
-    /// To the target: this many bytes from the start of the slot's memory.
+    /// The initiator sends this many bytes from the start of the slot's buffer.
     Out(u32),
-    /// From the target: at most this many bytes.
+    /// The initiator receives at most this many bytes.
     In(u32),
 }
 
 /// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status.
+    /// Status of the command.
     pub status: Status,
     /// Sense data as received; empty if the target sent none.
     pub sense: Vec<u8>,
-    /// Number of received bytes, at the start of the slot's memory.
+    /// Number of received bytes, which start at the begin of the slot's buffer.
     pub received_bytes: u32,
     /// Residual count that the target reports.
     pub residual: Residual,
@@ -73,33 +73,33 @@ pub struct Answer {
 /// A completed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its slot, which is free again.
+    /// Slot of the command, which is free again.
     pub slot: usize,
-    /// Its result.
+    /// Result of the command.
     pub answer: Answer,
 }
 
-/// A command in flight or waiting for the window.
+/// A command that is in flight, or that waits for the command window.
 struct Task {
     itt: u32,
     cdb: Cdb,
     data: Data,
-    /// Read: bytes received.
+    /// For a read: number of bytes received.
     received_bytes: u32,
-    /// Write: bytes sent unsolicited or requested by R2Ts.
+    /// For a write: number of bytes sent unsolicited or requested by R2Ts.
     covered_bytes: u32,
-    /// DataSN or R2TSN of the next Data-In or R2T.
+    /// DataSN of the next Data-In, or R2TSN of the next R2T.
     data_sn: u32,
-    /// R2Ts whose data is not completely sent.
+    /// Number of R2Ts whose data is not completely sent.
     r2ts_open: u32,
-    /// Queued pieces of its memory.
+    /// Number of queued ranges of the slot's buffer.
     queued: u32,
-    /// The command was sent; before that, no response to it is valid.
+    /// Whether the command was sent; before that, no response to it is valid.
     is_sent: bool,
     answer: Option<Answer>,
 }
 
-/// Sequence numbers of both sides (RFC 7143 4.2.2).
+/// Sequence numbers of initiator and target (RFC 7143 4.2.2).
 #[expect(clippy::struct_field_names, reason = "they are called so in the RFC")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
@@ -107,19 +107,19 @@ pub(crate) struct Numbers {
     pub(crate) cmd_sn: u32,
     /// Last CmdSN that the target accepts now.
     pub(crate) max_cmd_sn: u32,
-    /// StatSN of the next status.
+    /// StatSN expected in the next status.
     pub(crate) exp_stat_sn: u32,
 }
 
-/// One connection in full feature phase.
+/// Protocol state of one connection in full feature phase.
 pub struct Exchange {
     negotiated: Negotiated,
     lun: Lun,
     numbers: Numbers,
     tasks: Vec<Option<Task>>,
-    /// Counts commands, so that task tags do not repeat soon.
+    /// Counter of commands, which becomes part of the task tags so that they do not repeat soon.
     count: u16,
-    /// Submitted commands that the window does not admit yet.
+    /// Slots of submitted commands that the command window does not yet admit.
     waiting: VecDeque<usize>,
     under_way: usize,
     output: Output,
@@ -129,12 +129,12 @@ pub struct Exchange {
     done: Vec<Done>,
 }
 
-/// Destination of the next bytes from the socket.
+/// Destination in the caller's buffers for the next bytes from the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Slot.
+    /// Slot of the command.
     pub slot: usize,
-    /// Range of its memory.
+    /// Range of the slot's buffer.
     pub range: Range<usize>,
 }
 
@@ -161,8 +161,9 @@ impl Exchange {
         }
     }
 
-    /// For tests and fuzzing: full feature phase with these parameters and without a login. The
-    /// first CmdSN is 1, the window ends at `max_cmd_sn`, and the next StatSN is 1.
+    /// For tests and fuzzing: creates an exchange in full feature phase with these parameters,
+    /// without a login. The first CmdSN is 1, the window ends at `max_cmd_sn`, and the next StatSN
+    /// is 1.
     pub fn without_login(negotiated: Negotiated, max_cmd_sn: u32, slots: usize) -> Self {
         Self::new(negotiated, 0, Numbers { cmd_sn: 1, max_cmd_sn, exp_stat_sn: 1 }, slots)
     }
@@ -172,7 +173,7 @@ impl Exchange {
         &self.negotiated
     }
 
-    /// Number of submitted commands that are not done, including waiting ones.
+    /// Number of submitted commands that are not done, including commands that wait for the window.
     pub const fn under_way(&self) -> usize {
         self.under_way
     }
@@ -187,13 +188,13 @@ impl Exchange {
         self.tasks.get(slot).is_some_and(Option::is_some)
     }
 
-    /// True if the target requested a logout or the session ends; the exchange then sends no more
+    /// True if the target requested a logout or ends the session; the exchange then sends no more
     /// commands.
     pub fn is_ending(&self) -> bool {
         self.ending != Ending::No
     }
 
-    /// Adds slots up to this number; existing slots stay.
+    /// Adds slots until there are `slots` of them; existing slots stay.
     pub fn set_slots(&mut self, slots: usize) {
         let slots = slots.min(TASKS_MAX);
         while self.tasks.len() < slots {
@@ -244,7 +245,7 @@ impl Exchange {
         }
     }
 
-    /// Queues the command's PDU with immediate data, and unsolicited Data-Out PDUs after it
+    /// Queues the command's PDU with immediate data, followed by unsolicited Data-Out PDUs
     /// (4.2.5.2).
     fn send_command(&mut self, slot: usize, buffers: &impl Buffers) {
         let (negotiated, numbers, lun) = (self.negotiated, self.numbers, self.lun);
@@ -259,7 +260,7 @@ impl Exchange {
         let with_command =
             if negotiated.immediate_data { unasked.min(negotiated.send_data_bytes_max) } else { 0 };
         let behind = if negotiated.initial_r2t { 0 } else { unasked - with_command };
-        // Task attribute SIMPLE; F if no unsolicited Data-Out follows.
+        // Set the task attribute SIMPLE, and F if no unsolicited Data-Out follows.
         let is_final = if behind == 0 { 0x80 } else { 0 };
         let mut header = Header::new(opcode::COMMAND, is_final | flags | 0x01);
         header.set(8, lun.0);
@@ -279,7 +280,7 @@ impl Exchange {
         }
     }
 
-    /// A sequence of Data-Out PDUs (11.7).
+    /// Queues one sequence of Data-Out PDUs (11.7).
     fn send_burst(&mut self, burst: &Burst, buffers: &impl Buffers) {
         let Burst { slot, itt, ttt, ref range } = *burst;
         let (mut from, mut data_sn) = (range.start, 0);
@@ -301,7 +302,7 @@ impl Exchange {
         }
     }
 
-    /// Queues a PDU with a part of a slot's memory.
+    /// Queues a PDU whose data is a range of a slot's buffer.
     fn put(
         &mut self,
         header: Header,
@@ -322,8 +323,8 @@ impl Exchange {
         }
     }
 
-    /// Fills `pieces` with queued bytes from the front, as many pieces as fit; returns their
-    /// number.
+    /// Fills `pieces` with slices of the queued bytes, from the front of the queue, as many as fit;
+    /// returns the number of slices.
     pub fn outgoing<'a>(&'a self, buffers: &'a impl Buffers, pieces: &mut [IoSlice<'a>]) -> usize {
         self.output.pieces(buffers, pieces)
     }
@@ -333,7 +334,7 @@ impl Exchange {
         !self.output.is_empty()
     }
 
-    /// Records that this many bytes of [`Self::outgoing`] were sent.
+    /// Records that the socket accepted this many bytes of [`Self::outgoing`].
     pub fn sent(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let Some(piece) = self.output.sent(&mut bytes) else { continue };
@@ -348,7 +349,7 @@ impl Exchange {
         }
     }
 
-    /// Completes the command of a slot if its response has arrived and its memory is no longer
+    /// Completes the command of a slot if its response has arrived and its buffer is no longer
     /// needed.
     fn finish(&mut self, slot: usize) {
         let Some(place) = self.tasks.get_mut(slot) else { return };
@@ -366,13 +367,13 @@ impl Exchange {
         done.append(&mut self.done);
     }
 
-    /// Destination of the next bytes from the socket, if these are read data. The caller may
-    /// receive them there and must report them with [`Self::placed`].
+    /// Destination of the next bytes from the socket, if they are read data. The caller may receive
+    /// the bytes there and must then call [`Self::placed`].
     pub fn place(&self) -> Option<Place> {
         self.input.place()
     }
 
-    /// Records that this many bytes were received into [`Self::place`].
+    /// Records that the caller received this many bytes into [`Self::place`].
     pub fn placed(&mut self, bytes: usize) {
         self.input.placed(bytes);
     }
@@ -398,13 +399,13 @@ impl Exchange {
         }
     }
 
-    /// Digests of the next PDUs.
+    /// Digests that the next PDUs have.
     const fn digests(&self) -> Digests {
         self.negotiated.digests
     }
 }
 
-/// Data sent as one sequence.
+/// Data that is sent as one sequence of Data-Out PDUs.
 struct Burst {
     slot: usize,
     itt: u32,

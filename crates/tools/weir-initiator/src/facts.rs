@@ -7,7 +7,7 @@
 //!
 //! Spec: SPC-4 6.6 and 7.8, SBC-3 5.16 and 6.6.
 
-/// READ CAPACITY (16) (SBC-3 5.16).
+/// Data of READ CAPACITY (16) (SBC-3 5.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Number of blocks.
@@ -16,14 +16,14 @@ pub struct Capacity {
     pub block_bytes: u32,
     /// Physical block size in bytes.
     pub physical_bytes: u64,
-    /// Blocks can be unmapped (LBPME).
+    /// Whether blocks can be unmapped (LBPME).
     pub thin: bool,
-    /// Unmapped blocks read as zeros (LBPRZ).
+    /// Whether unmapped blocks read as zeros (LBPRZ).
     pub zeros: bool,
 }
 
 impl Capacity {
-    /// Parses the data; `None` if it is too short or describes an impossible size.
+    /// Parses the data; `None` if the data is too short or describes an impossible size.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let blocks = number(bytes.get(..8)?).checked_add(1)?;
         let block_bytes = number(bytes.get(8..12)?) as u32;
@@ -51,12 +51,12 @@ pub struct Inquiry {
     pub kind: u8,
     /// Vendor, product and revision.
     pub names: [String; 3],
-    /// The unit supports copies between logical units (3PC).
+    /// Whether the unit supports copies between logical units (3PC).
     pub third_party_copy: bool,
 }
 
 impl Inquiry {
-    /// Parses the data; `None` if it is too short.
+    /// Parses the data; `None` if the data is too short.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         bytes.get(..5)?;
         let text = |from: usize, to: usize| printable(bytes.get(from..to).unwrap_or_default());
@@ -69,24 +69,24 @@ impl Inquiry {
     }
 }
 
-/// Block limits page B0h (SBC-3 6.6.4); 0 where the target states no limit.
+/// Block limits page B0h (SBC-3 6.6.4). A field is 0 if the target states no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// The unit refuses WRITE SAME with a block count of 0.
+    /// Whether the unit refuses WRITE SAME with a block count of 0.
     pub write_same_not_zero: bool,
-    /// Maximum blocks of one COMPARE AND WRITE; 0: not supported.
+    /// Maximum number of blocks of one COMPARE AND WRITE; 0: the unit does not support it.
     pub compare_blocks_max: u8,
-    /// Maximum blocks of one READ or WRITE.
+    /// Maximum number of blocks of one READ or WRITE.
     pub transfer_blocks_max: u32,
-    /// Optimal blocks of one READ or WRITE.
+    /// Optimal number of blocks of one READ or WRITE.
     pub optimal_blocks: u32,
-    /// Maximum blocks of one UNMAP; 0: not supported.
+    /// Maximum number of blocks of one UNMAP; 0: the unit does not support it.
     pub unmap_blocks_max: u32,
-    /// Maximum ranges of one UNMAP; 0: not supported.
+    /// Maximum number of ranges of one UNMAP; 0: the unit does not support it.
     pub unmap_ranges_max: u32,
     /// Granularity of unmapping in blocks.
     pub unmap_granularity_blocks: u32,
-    /// Maximum blocks of one WRITE SAME.
+    /// Maximum number of blocks of one WRITE SAME.
     pub write_same_blocks_max: u64,
 }
 
@@ -111,13 +111,13 @@ impl BlockLimits {
 #[expect(clippy::struct_excessive_bools, reason = "each is a bit of the page")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provisioning {
-    /// UNMAP deallocates blocks (LBPU).
+    /// Whether UNMAP deallocates blocks (LBPU).
     pub unmap: bool,
-    /// WRITE SAME (16) with UNMAP deallocates blocks (LBPWS).
+    /// Whether WRITE SAME (16) with UNMAP deallocates blocks (LBPWS).
     pub write_same16: bool,
-    /// WRITE SAME (10) with UNMAP deallocates blocks (LBPWS10).
+    /// Whether WRITE SAME (10) with UNMAP deallocates blocks (LBPWS10).
     pub write_same10: bool,
-    /// Deallocated blocks read as zeros (LBPRZ).
+    /// Whether deallocated blocks read as zeros (LBPRZ).
     pub zeros: bool,
 }
 
@@ -137,11 +137,11 @@ impl Provisioning {
 /// Caching and write protection, from the caching mode page and its header (SBC-3 6.5.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caching {
-    /// The unit has a volatile write cache (WCE); `None` if the unit does not report it.
+    /// Whether the unit has a volatile write cache (WCE); `None` if the unit does not report it.
     pub write_cache: Option<bool>,
-    /// The unit supports FUA (DPOFUA).
+    /// Whether the unit supports FUA (DPOFUA).
     pub fua: bool,
-    /// The unit refuses writes (WP).
+    /// Whether the unit refuses writes (WP).
     pub read_only: bool,
 }
 
@@ -149,7 +149,7 @@ impl Caching {
     /// Parses the data of MODE SENSE (10) with its header.
     pub fn parse(bytes: &[u8]) -> Self {
         let flags = byte(bytes, 3);
-        // The command asks for no block descriptors, but a target may send them.
+        // The command requests no block descriptors, but a target may send some.
         let descriptor_bytes = bytes.get(6..8).map_or(0, number) as usize;
         let caching = bytes.get(8 + descriptor_bytes..).unwrap_or_default();
         let is_caching = byte(caching, 0) & 0x3F == 0x08;
@@ -158,8 +158,9 @@ impl Caching {
     }
 }
 
-/// The NAA designator of the logical unit in the device identification page 83h (SPC-4 7.8.6),
-/// which identifies the unit in copies: 8 or 16 bytes. The longer one has priority.
+/// Finds the NAA designator of the logical unit in the device identification page 83h (SPC-4
+/// 7.8.6). It identifies the unit in copies and has 8 or 16 bytes; if there are two, the longer one
+/// is returned.
 pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = number(bytes.get(2..4)?) as usize;
     let mut rest = bytes.get(4..)?;
@@ -176,9 +177,9 @@ pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
     found.map(<[u8]>::to_vec)
 }
 
-/// Maximum blocks of one copy segment, if the third-party copy page 8Fh (SPC-4 7.8.17) lists
-/// EXTENDED COPY (LID1) with block device to block device segments; `None` otherwise. The page
-/// gives this limit in bytes.
+/// Maximum number of blocks of one copy segment, if the third-party copy page 8Fh (SPC-4 7.8.17)
+/// lists EXTENDED COPY (LID1) with block device to block device segments; `None` otherwise. The
+/// page states the maximum in bytes.
 pub fn copy_segment_blocks_max(bytes: &[u8], block_bytes: u32) -> Option<u64> {
     let len = number(bytes.get(2..4)?) as usize;
     let mut rest = bytes.get(4..)?;
@@ -204,7 +205,8 @@ pub fn copy_segment_blocks_max(bytes: &[u8], block_bytes: u32) -> Option<u64> {
     (has_command && has_segment).then_some(if blocks == 0 { 0xFFFF } else { blocks.min(0xFFFF) })
 }
 
-/// Supported commands descriptor (SPC-4 7.8.17.4): operation codes, each with its service actions.
+/// Whether the supported commands descriptor (SPC-4 7.8.17.4) lists EXTENDED COPY (LID1). The
+/// descriptor has operation codes, each with its service actions.
 fn lists_extended_copy(content: &[u8]) -> bool {
     let len = usize::from(byte(content, 0));
     let mut rest = content.get(1..).unwrap_or_default();
@@ -227,7 +229,7 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// Printable form of a target's text.
+/// Printable form of text that a target sent.
 fn printable(bytes: &[u8]) -> String {
     let letter = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' };
     bytes.iter().map(letter).collect::<String>().trim().to_owned()
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(Caching::parse(&modes), caching);
         assert_eq!(Caching::parse(&modes[..8]).write_cache, None);
         assert!(Provisioning::parse(&[0, 0xB2, 0, 4, 0, 0xC4, 2, 0]).write_same16);
-        // A vendor-specific name, then NAA designators of 8 and of 16 bytes.
+        // The page has a vendor-specific name, then NAA designators of 8 and of 16 bytes.
         let mut vital = vec![0, 0x83, 0, 36, 2, 1, 0, 0, 1, 3, 0, 8, 5, 5, 5, 5, 5, 5, 5, 5];
         vital.extend([1, 3, 0, 16]);
         vital.extend([6; 16]);

@@ -20,10 +20,10 @@ use crate::login::{Agreed, Login, Purpose, Step};
 use crate::options::LoginOptions;
 use crate::url::portal_of;
 
-/// Maximum bytes of one receive during the login.
+/// Maximum number of bytes of one receive during the login.
 const PIECE_BYTES: usize = 4096;
 
-/// Time limit of an operation.
+/// Deadline of an operation with its time limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -36,7 +36,7 @@ impl Deadline {
         Self { at: Instant::now() + limit, limit, what }
     }
 
-    /// Remaining time.
+    /// Time left until the deadline; an error if it has passed.
     pub(crate) fn left(&self) -> Result<Duration, InitiatorError> {
         let left = self.at.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.error()) } else { Ok(left) }
@@ -120,7 +120,7 @@ fn log_in(
         stream.write_all(&request).map_err(|error| deadline.told(error))?;
         wire.sent += request.len() as u64;
         let (step, used) = loop {
-            // Digests start with full feature phase.
+            // PDUs have digests only from the full feature phase on.
             match frame(&input, Digests::default(), LOGIN_DATA_BYTES_MAX) {
                 Ok(Framed::Pdu(pdu, used)) => break (login.feed(&pdu)?, used),
                 Ok(Framed::Need(_)) => receive(stream, &mut input, deadline, wire)?,
@@ -131,7 +131,7 @@ fn log_in(
             }
         };
         input.drain(..used);
-        // Each request has one response; more bytes would respond to no request.
+        // Each request has one response, so additional bytes respond to no request.
         if !input.is_empty() {
             return Err(InitiatorError::Protocol { why: "it sent data after the login response" });
         }

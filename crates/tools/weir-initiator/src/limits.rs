@@ -7,28 +7,32 @@
 
 use std::time::Duration;
 
-/// Connection and login, including redirections: a reachable target needs milliseconds.
+/// Time limit of connection and login, including redirections. A reachable target needs
+/// milliseconds.
 pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// One command: the time for which operating systems wait for a disk.
+/// Time limit of one command, equal to the time for which operating systems wait for a disk.
 pub const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 
-/// Logout; the connection is closed anyway afterwards.
+/// Time limit of a logout; the connection is closed afterwards anyway.
 pub const LOGOUT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Maximum data segment of this side: the value that Linux declares, which targets are tested with.
+/// Maximum data segment that this side accepts. Linux declares the same value, so targets are
+/// tested with it.
 pub const RECEIVE_DATA_BYTES_MAX: usize = 256 << 10;
 
-/// Offered MaxBurstLength: one round trip for a write of the largest usual size.
+/// Offered MaxBurstLength: a write of the largest usual size takes one round trip.
 pub const MAX_BURST_BYTES: u32 = 1 << 20;
 
-/// Offered FirstBurstLength: unsolicited data of one command.
+/// Offered FirstBurstLength: the maximum unsolicited data of one command.
 pub const FIRST_BURST_BYTES: u32 = 256 << 10;
 
-/// Offered MaxOutstandingR2T, so that the next R2T arrives while data of the last one is sent.
+/// Offered MaxOutstandingR2T, large enough for the next R2T to arrive while data of the preceding
+/// one is sent.
 pub const OUTSTANDING_R2T_MAX: u32 = 4;
 
-/// Receive buffer for responses and small data; large data is received into the caller's buffer.
+/// Size of the receive buffer for responses and small data; large data is received into the
+/// caller's buffer.
 pub const RECEIVE_BYTES: usize = 64 << 10;
 
 /// Maximum header length, with additional header segments and a digest. A header is parsed as a
@@ -37,16 +41,16 @@ pub const HEAD_BYTES_MAX: usize = 48 + 4 * 255 + 4;
 
 const _: () = assert!(RECEIVE_BYTES >= 2 * HEAD_BYTES_MAX, "a header fits behind another's end");
 
-/// Minimum remaining length for a receive directly into the caller's buffer. Below it, a copy is
-/// cheaper than a system call.
+/// Minimum remaining length for a receive directly into the caller's buffer. Below this length, a
+/// copy is cheaper than a system call.
 pub const DIRECT_BYTES_MIN: usize = 8 << 10;
 
-/// Maximum queued header bytes. The headers of all commands fit; only a target that sends many
-/// requests and reads no responses exceeds it.
+/// Maximum number of queued header bytes. The headers of all commands fit. Only a target that sends
+/// many requests and reads no responses exceeds the maximum.
 pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum number of commands of one connection: the lower half of a task tag is the slot number,
-/// and its last value marks requests other than commands.
+/// and the last slot number marks requests other than commands.
 pub const TASKS_MAX: usize = 0xffff;
 
 /// Maximum length of a discovery response, enough for 10,000 targets.
@@ -59,7 +63,7 @@ pub const REDIRECTIONS_MAX: u32 = 4;
 /// of unit attentions.
 pub const TRIES_MAX: u32 = 10;
 
-/// Delay before the first retry on a busy target; doubled each time.
+/// Delay before the first retry on a busy target. The delay doubles with each retry.
 pub const BUSY_WAIT: Duration = Duration::from_millis(5);
 
 /// Maximum secret length, from RFC 7143 12.1.3.

@@ -32,7 +32,7 @@ const FULL_FEATURE: u8 = 3;
 /// Maximum length of a redirection address.
 const ADDRESS_BYTES_MAX: usize = 300;
 
-/// Type of a session.
+/// Type of the session that a login requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Discovery session.
@@ -41,7 +41,7 @@ pub enum Purpose {
     Target(String),
 }
 
-/// Next step after a response.
+/// Next step of the initiator after a response.
 #[derive(Debug)]
 pub enum Step {
     /// Send this request and wait for the response.
@@ -77,7 +77,7 @@ pub struct Login {
     transits: bool,
 }
 
-/// First CmdSN; its value is arbitrary (4.2.2.1).
+/// First CmdSN of a session; its value is arbitrary (4.2.2.1).
 const FIRST_CMD_SN: u32 = 1;
 const ITT: u32 = 0;
 
@@ -96,7 +96,8 @@ fn from_text(error: TextError) -> InitiatorError {
 }
 
 impl Login {
-    /// Creates a login with a session identifier; [`Self::first`] returns its first request.
+    /// Creates a login with the session identifier `isid`; [`Self::first`] returns the first
+    /// request.
     pub fn new(options: &LoginOptions, purpose: Purpose, isid: [u8; 6]) -> Self {
         Self {
             purpose,
@@ -243,7 +244,8 @@ impl Login {
         Ok(())
     }
 
-    /// Checks the fields that every response has; returns the address of a redirection.
+    /// Checks the fields that every response has; returns the address if the response is a
+    /// redirection.
     fn check(&mut self, header: &Header, data: &[u8]) -> Result<Option<String>, InitiatorError> {
         if header.opcode() != opcode::LOGIN_RESPONSE {
             return broken("not a login response; probably not an iSCSI target");
@@ -269,7 +271,7 @@ impl Login {
         Ok(None)
     }
 
-    /// The address of a redirection (11.13.5, 13.8), without its portal group tag.
+    /// Returns the address of a redirection (11.13.5, 13.8), without its portal group tag.
     fn elsewhere(status: [u8; 2], data: &[u8]) -> Result<String, InitiatorError> {
         let refused = InitiatorError::Refused { status };
         let Ok(pairs) = text::pairs(data) else { return Err(refused) };

@@ -24,7 +24,7 @@ const LENGTHS: RangeInclusive<u32> = 512..=(1 << 24) - 1;
 /// Negotiated parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Digests of PDUs.
+    /// Digests that PDUs have.
     pub digests: Digests,
     /// Maximum data segment that the target accepts, a multiple of 4.
     pub send_data_bytes_max: u32,
@@ -34,9 +34,9 @@ pub struct Negotiated {
     pub max_burst_bytes: u32,
     /// Maximum unsolicited data of a command, including immediate data.
     pub first_burst_bytes: u32,
-    /// If true, no unsolicited Data-Out is allowed.
+    /// Whether unsolicited Data-Out PDUs are forbidden.
     pub initial_r2t: bool,
-    /// If true, commands may carry data.
+    /// Whether command PDUs may carry data.
     pub immediate_data: bool,
     /// Maximum number of open R2Ts of one command.
     pub outstanding_r2t_max: u32,
@@ -67,7 +67,7 @@ impl Negotiation {
         Self { offered: offered.clone(), negotiated, seen: HashSet::new() }
     }
 
-    /// Appends the offered and declared keys.
+    /// Appends the keys that this side offers or declares.
     pub(crate) fn offer(&self, discovery: bool, out: &mut Vec<u8>) {
         let offered = &self.offered;
         let digest = |wanted: bool| if wanted { "CRC32C" } else { "None" };
@@ -91,7 +91,8 @@ impl Negotiation {
         text::put(out, "DataSequenceInOrder", "Yes");
     }
 
-    /// Processes a response or an offer of the target; appends the response to an offer.
+    /// Processes a key of the target, which is a response or an offer; appends the response to an
+    /// offer.
     pub(crate) fn take(
         &mut self,
         key: &str,
@@ -139,7 +140,8 @@ impl Negotiation {
             "TargetPortalGroupTag" => {
                 negotiated.portal_group_tag = number(value, 0..=65535).map(|tag| tag as u16);
             }
-            // The result equals the offer for any response, or has no effect here.
+            // For these keys the result equals the offer whatever the target responds, or has no
+            // effect here.
             "DataPDUInOrder"
             | "DataSequenceInOrder"
             | "MaxConnections"
@@ -158,7 +160,7 @@ impl Negotiation {
     /// Returns the parameters of the full feature phase.
     pub(crate) fn settled(&self) -> Result<Negotiated, InitiatorError> {
         let wanted = self.offered.digests;
-        // A target that omits a required digest counts as one that refuses it.
+        // A target that omits a required digest counts as a target that refuses it.
         for (key, wanted) in [("HeaderDigest", wanted.header), ("DataDigest", wanted.data)] {
             if wanted && !self.seen.contains(key) {
                 return Err(InitiatorError::NotAgreed { key, value: String::new() });
@@ -170,7 +172,7 @@ impl Negotiation {
     }
 }
 
-/// Whether a digest is used: the offer had one value, and no other is accepted.
+/// Whether a digest is used. The offer had a single value, and any other value is an error.
 fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, InitiatorError> {
     match (wanted, value) {
         (true, "CRC32C") => Ok(true),
@@ -182,12 +184,13 @@ fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, Initiato
     }
 }
 
-/// Shortened text of a target, for errors.
+/// Shortens text of a target, for error messages.
 fn shortened(value: &str) -> String {
     value.chars().take(64).collect()
 }
 
-/// Takes the smaller of both values; an invalid value leaves the default.
+/// Sets `agreed` to the smaller of the offered and the received value; an invalid value leaves the
+/// default.
 fn minimum(agreed: &mut u32, value: &str, range: RangeInclusive<u32>, offered: u32) {
     if let Some(answered) = number(value, range) {
         *agreed = answered.min(offered);

@@ -25,7 +25,8 @@ use crate::url::Url;
 pub struct Chap {
     /// Credentials of the initiator.
     pub initiator: Credentials,
-    /// Secret that the target must prove (mutual CHAP), and its required name, if any.
+    /// Secret with which the target must authenticate (mutual CHAP), and the CHAP name that it must
+    /// use, if any.
     pub target: Option<(Secret, Option<String>)>,
 }
 
@@ -34,9 +35,11 @@ pub struct Chap {
 pub struct LoginOptions {
     /// Name of the initiator.
     pub initiator: String,
-    /// Initiator session identifier; `None`: a random one, so that the login ends no other session.
+    /// Initiator session identifier; `None`: a random identifier, so that the login ends no other
+    /// session.
     pub isid: Option<[u8; 6]>,
-    /// CHAP credentials; with a target secret, a target that does not authenticate is refused.
+    /// CHAP credentials. If they include a target secret, a target that does not authenticate is
+    /// refused.
     pub chap: Option<Chap>,
     /// Digests that the session must use.
     pub digests: Digests,
@@ -98,7 +101,8 @@ impl LoginOptions {
         Ok(options)
     }
 
-    /// The session identifier: the given one, or a random one (RFC 7143 11.12.5, format 10b).
+    /// Returns the session identifier: the given one, or a random one (RFC 7143 11.12.5, format
+    /// 10b).
     pub(crate) fn isid(&self) -> Result<[u8; 6], InitiatorError> {
         if let Some(isid) = self.isid {
             return Ok(isid);
@@ -128,7 +132,7 @@ fn read_secret(path: &Path) -> Result<Secret, InitiatorError> {
         bytes.pop();
     }
     let fits = (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len());
-    // `Secret` clears its memory when dropped, so create it even for a secret of invalid length.
+    // `Secret` clears its memory when dropped, so create it also for bytes of invalid length.
     let secret = Secret::new(bytes);
     if fits {
         Ok(secret)

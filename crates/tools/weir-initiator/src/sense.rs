@@ -15,7 +15,7 @@ pub struct Status(pub u8);
 impl Status {
     /// Success.
     pub const GOOD: Self = Self(0x00);
-    /// Failure or a condition described by sense data.
+    /// Failure, or a condition; sense data describes it.
     pub const CHECK_CONDITION: Self = Self(0x02);
     /// Success; the condition is met.
     pub const CONDITION_MET: Self = Self(0x04);
@@ -23,7 +23,7 @@ impl Status {
     pub const BUSY: Self = Self(0x08);
     /// Another nexus's reservation conflicts with the command.
     pub const RESERVATION_CONFLICT: Self = Self(0x18);
-    /// The task set has no room for another task.
+    /// The target's task set has no space for another task.
     pub const TASK_SET_FULL: Self = Self(0x28);
     /// Another nexus aborted the command.
     pub const TASK_ABORTED: Self = Self(0x40);
@@ -90,7 +90,8 @@ impl Sense {
     }
 }
 
-/// INFORMATION of the information descriptor (SPC-4 4.5.2.2), if a valid one exists.
+/// Returns the INFORMATION field of the information descriptor (SPC-4 4.5.2.2), if there is a valid
+/// descriptor.
 fn described_information(mut descriptors: &[u8]) -> Option<u64> {
     while let Some(([kind, len], rest)) = descriptors.split_first_chunk::<2>() {
         let content = rest.get(..usize::from(*len))?;
@@ -107,7 +108,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 impl fmt::Display for Sense {
-    /// For example `ILLEGAL REQUEST, INVALID FIELD IN CDB (5/24/00)`.
+    /// Formats the sense data, for example `ILLEGAL REQUEST, INVALID FIELD IN CDB (5/24/00)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, asc, ascq, .. } = *self;
         let name = KEYS.get(usize::from(key)).copied().unwrap_or("RESERVED");
@@ -124,7 +125,7 @@ impl fmt::Display for Sense {
     }
 }
 
-/// Sense keys (SPC-4 4.5.6).
+/// Names of the sense keys (SPC-4 4.5.6).
 const KEYS: [&str; 16] = [
     "NO SENSE",
     "RECOVERED ERROR",
@@ -144,7 +145,8 @@ const KEYS: [&str; 16] = [
     "COMPLETED",
 ];
 
-/// Additional sense codes that iSCSI storage sends; others print as numbers.
+/// Names of the additional sense codes that iSCSI storage sends; other codes are printed as
+/// numbers.
 const CODES: [([u8; 2], &str); 48] = [
     ([0x00, 0x16], "OPERATION IN PROGRESS"),
     ([0x02, 0x00], "NO SEEK COMPLETE"),
@@ -196,26 +198,27 @@ const CODES: [([u8; 2], &str); 48] = [
     ([0x55, 0x00], "SYSTEM RESOURCE FAILURE"),
 ];
 
-/// Action of an initiator after a result.
+/// Recommended action of an initiator after the result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// None: the command succeeded.
+    /// No action: the command succeeded.
     Done,
-    /// Retry at once: the result reported another event.
+    /// Retry without a delay: the sense data reports an event, not an error of the command.
     Again,
     /// Retry after a delay.
     Later,
-    /// None: the command cannot succeed.
+    /// No action: the command cannot succeed.
     Failed,
 }
 
-/// Action after a result. The caller decides whether and how often to follow it.
+/// Returns the recommended action after a result. The caller decides whether and how often to
+/// follow it.
 pub fn advice(status: Status, sense: Option<&Sense>) -> Advice {
     match (status, sense) {
-        // RECOVERED ERROR: the command succeeded.
+        // With the sense key RECOVERED ERROR, the command succeeded.
         (Status::GOOD | Status::CONDITION_MET, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x1, .. })) => Advice::Done,
-        // IN PROCESS OF BECOMING READY, ASYMMETRIC ACCESS STATE TRANSITION.
+        // IN PROCESS OF BECOMING READY and ASYMMETRIC ACCESS STATE TRANSITION end after some time.
         (Status::BUSY | Status::TASK_SET_FULL, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x2, asc: 0x04, ascq: 0x01 | 0x0A, .. })) => {
             Advice::Later

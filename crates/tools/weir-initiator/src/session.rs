@@ -23,7 +23,7 @@ use crate::url::Url;
 
 /// Allocation length for vital product data pages.
 const VITAL_BYTES: u16 = 4096;
-/// Allocation length for REPORT LUNS: a header and 16384 LUNs, the most that a target can have.
+/// Allocation length for REPORT LUNS: a header and 16384 LUNs, the maximum of a target.
 const LUNS_BYTES: u32 = 8 + 8 * 16384;
 /// Additional sense codes for an unsupported command or field.
 const NOT_SUPPORTED: [u8; 2] = [0x20, 0x24];
@@ -31,20 +31,20 @@ const NOT_SUPPORTED: [u8; 2] = [0x20, 0x24];
 /// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Its status.
+    /// Status of the command.
     pub status: Status,
     /// Parsed sense data, if the target sent any.
     pub sense: Option<Sense>,
     /// Sense data as received.
     pub sense_bytes: Vec<u8>,
-    /// Received data.
+    /// Data that the initiator received.
     pub data: Vec<u8>,
     /// Difference between the expected and the transferred length, as the target reports it.
     pub residual: Residual,
 }
 
 impl Reply {
-    /// Action to take on this result.
+    /// Recommended action after this result.
     pub fn advice(&self) -> Advice {
         advice(self.status, self.sense.as_ref())
     }
@@ -55,7 +55,7 @@ impl Reply {
     }
 }
 
-/// Buffer of the only command.
+/// Buffer of the session's only command slot.
 struct One(Vec<u8>);
 
 impl Buffers for One {
@@ -146,7 +146,7 @@ impl Session {
             self.connection.send(&memory)?;
             let is_anything = self.connection.receive(&mut memory, &mut done)?;
             if let Some(done) = done.pop() {
-                // Send a response that became due, for example a NOP-Out, before returning.
+                // Before returning, send a response that became due, for example a NOP-Out.
                 self.connection.send(&memory)?;
                 let answer = done.answer;
                 memory.0.truncate(answer.received_bytes as usize);

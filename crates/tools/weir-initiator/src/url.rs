@@ -34,7 +34,7 @@ pub struct Url {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// The target's name, in lower case.
+    /// Name of the target, in lower case.
     pub target: String,
     /// Logical unit number, at most 16383.
     pub lun: u16,
@@ -53,7 +53,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Scheme of every such URL.
+    /// Scheme of every URL of a logical unit.
     pub const SCHEME: &str = "iscsi://";
 
     /// Parses a URL.
@@ -129,7 +129,7 @@ impl Url {
         Ok(())
     }
 
-    /// Host and port in the form for a connection.
+    /// Host and port in the form that a connection needs.
     pub fn portal(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -165,7 +165,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// Host and port of `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT`.
+/// Splits `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT` into host and port.
 pub(crate) fn portal_of(text: &str) -> Result<(String, u16), &'static str> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),

@@ -35,7 +35,7 @@ fn refused(address: SocketAddr) -> InitiatorError {
     error
 }
 
-/// Sends a login response with ISID and tag of the request.
+/// Sends a login response with the ISID and the task tag of the request.
 fn answer(stream: &mut TcpStream, flags: u8, status: [u8; 2], text: &[u8]) {
     let mut request = [0; 48];
     stream.read_exact(&mut request).unwrap();

@@ -1,4 +1,4 @@
-//! Parts of the tables that all benchmarks print, in Markdown, and their place in a document.
+//! Markdown that the tables of all benchmarks share, and their position in a document.
 //!
 //! Not here: the tables of each benchmark.
 //!
@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use weir_command::command;
 
-/// The machine as a table.
+/// Formats the facts about the machine as a table.
 pub(crate) fn facts_table(facts: &[(String, String)]) -> String {
     let mut text = String::from("| machine | |\n| --- | --- |\n");
     for (name, value) in facts {
@@ -23,7 +23,7 @@ pub(crate) fn row(text: &mut String, cells: &[String]) {
     writeln!(text, "| {} |", cells.join(" | ")).expect("a String takes every write");
 }
 
-/// `value` with its bar and verdict.
+/// Formats `value` with its bar (required value) and the verdict.
 pub(crate) fn judged(value: f64, met: bool, bar: &str) -> String {
     let verdict = if met { "met" } else { "**missed**" };
     format!("{value:.2} ({bar}: {verdict})")

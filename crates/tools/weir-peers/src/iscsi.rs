@@ -1,4 +1,4 @@
-//! `cargo xtask bench-iscsi`: compares Weir's iSCSI target with another one, and with Weir's NBD.
+//! `cargo xtask bench-iscsi`: compares Weir's iSCSI target with tgt, and with Weir's NBD server.
 //!
 //! Not here: other NBD servers (peers); conformance of the protocol (tests).
 //!
@@ -27,7 +27,8 @@ use crate::place::Place;
 const BEGIN: &str = "<!-- bench-iscsi: begin -->";
 const END: &str = "<!-- bench-iscsi: end -->";
 
-/// Minimum ratio of iSCSI to Weir's NBD in operations per second, for 4 KiB at QD32.
+/// Minimum ratio of operations per second over iSCSI to those over NBD, both with Weir, for 4 KiB
+/// at QD32.
 const NBD_RATIO_MIN: f64 = 0.8;
 
 const WORDS: &str = "\
@@ -64,7 +65,8 @@ fn tables(args: &Args, program: &Path, data: &Path) -> Result<String> {
     let servers = Servers::start(program, data)?;
     let mut samples = Vec::new();
     for round in 0..args.rounds {
-        // The first target after a pause finds the quietest disk, so the first place rotates too.
+        // The first target after a pause finds the quietest disk, so a different target is first in
+        // each turn.
         for turn in 0..Contestant::ALL.len() {
             let of = Contestant::ALL[(round + turn) % Contestant::ALL.len()];
             let got = load::run(program, &servers, of, args.seconds, data)?;
@@ -94,7 +96,7 @@ fn of<'a>(samples: &'a Samples, of: Contestant, row: &Row) -> Vec<(usize, &'a Sa
     fits.map(|(round, _, sample)| (*round, sample)).collect()
 }
 
-/// Ratios of the turns: their median, minimum and maximum.
+/// Ratios of all turns: median, minimum and maximum.
 fn ratios(ours: &[(usize, &Sample)], theirs: &[(usize, &Sample)]) -> Option<(f64, f64, f64)> {
     let by_round = |(round, ours): &(usize, &Sample)| {
         let (_, theirs) = theirs.iter().find(|(other, _)| other == round)?;

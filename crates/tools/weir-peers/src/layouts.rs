@@ -39,7 +39,7 @@ pub(crate) struct Args {
     place: Place,
 }
 
-/// Figures of one layout, by turn.
+/// Figures of one layout; each list has one entry for each turn.
 #[derive(Default)]
 struct Figures {
     usable: f64,
@@ -48,13 +48,13 @@ struct Figures {
     degraded: Vec<f64>,
     scrub: Speed,
     resilver: Speed,
-    /// p99 of reads: idle, during scrubs, during resilvers, with a disk offline; by turn.
+    /// 99th percentiles of reads: idle, during scrubs, during resilvers, and with a disk offline.
     reads: Vec<[f64; 4]>,
     empty: Vec<(f64, f64)>,
     full: Vec<(f64, f64)>,
 }
 
-/// Sequential speed of a disk file, with direct I/O.
+/// Sequential speed of a disk file with direct I/O, without Weir.
 #[derive(Clone, Copy)]
 struct Raw {
     read_mib_s: f64,
@@ -73,7 +73,7 @@ type Measured = (Raw, Vec<Figures>, space::Figures, memory::Figures);
 
 fn measure(args: &Args, program: &Path, data: &Path) -> Result<Measured> {
     let (raw, figures) = layouts(args, program, data)?;
-    // Long enough for several txg commits.
+    // Run long enough for several txg commits.
     let space = space::measure(program, data, 3 * args.seconds)?;
     let memory = memory::measure(data)?;
     Ok((raw, figures, space, memory))

@@ -57,7 +57,7 @@ pub(crate) struct Args {
     weir: Option<PathBuf>,
 }
 
-/// Lengths of a run.
+/// Lengths of the phases of a run.
 struct Pace {
     rounds: usize,
     run_seconds: u64,
@@ -172,8 +172,8 @@ fn measure(
     }
     for workload in workloads {
         for round in 0..pace.rounds {
-            // The first server after a pause finds the quietest disk, so the first place rotates
-            // too.
+            // The first server after a pause finds the quietest disk, so a different server is
+            // first in each round.
             for turn in 0..running.len() {
                 let server = &running[(round + turn) % running.len()];
                 let seconds = pace.seconds(workload);

@@ -23,7 +23,7 @@ use crate::expected::{ExpectedState, Presence};
 use crate::rng::Rng;
 use crate::scenario::LARGE_RECORD;
 
-/// Number of block clones tried against a new quota.
+/// Number of block clones that the administrator tries after it set a new quota.
 const CLONES_AGAINST_QUOTA: usize = 3;
 /// Maximum space that a tight quota leaves above the used space.
 const QUOTA_LEAVES_BYTES: u64 = 6 * BLOCK_BYTES as u64;
@@ -58,7 +58,7 @@ impl Admin {
         }
     }
 
-    /// A random size in blocks for a volume with this record size.
+    /// Draws a size in blocks for a volume with this record size.
     fn some_blocks(&mut self, record: RecordSize) -> usize {
         let (max, blocks) = (self.expected.borrow().blocks_max(), record.blocks() as usize);
         (1 + self.rng.index(max / blocks)) * blocks
@@ -131,7 +131,8 @@ impl Admin {
         }
     }
 
-    /// Sets dedupe. It changes only the space used, so the expected state does not record it.
+    /// Sets the property dedupe. It changes only the space used, so the expected state does not
+    /// record it.
     async fn set_dedupe(&mut self, name: &str) -> Result<(), Stop> {
         let dedupe = self.rng.below(4) > 0;
         self.engine.set_dedupe(name, dedupe).await.map_err(Stop::Told)?;
@@ -139,7 +140,7 @@ impl Admin {
     }
 
     fn some_compression(&mut self) -> Compression {
-        // Draw each kind equally often, and any level of zstd.
+        // Draw each kind of compression equally often, and any level of zstd.
         match self.rng.below(4) {
             0 => Compression::Off,
             1 => Compression::Lz4,
@@ -159,8 +160,8 @@ impl Admin {
         Ok(())
     }
 
-    /// Sets quota and reservation: often none, otherwise a quota that the next writes reach and a
-    /// reservation close to the volume's size.
+    /// Sets quota and reservation of a volume: often none, otherwise a quota that the next writes
+    /// reach and a reservation close to the volume's size.
     async fn set_limits(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let max = (self.expected.borrow().blocks_max() * BLOCK_BYTES) as u64;
         let used = self.engine.volume(name).map_err(Stop::Told)?.info().space.used;
@@ -187,7 +188,7 @@ impl Admin {
             }
         }
         if quota > 0 {
-            // Client writes will reach the quota later; try block clones now.
+            // Client writes will reach the quota later, so try block clones now.
             for _ in 0..CLONES_AGAINST_QUOTA {
                 self.clone_range_of(index, name).await?;
             }

@@ -106,7 +106,7 @@ fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String>
     Ok(found)
 }
 
-/// Checks all snapshots; returns their content by name.
+/// Checks all snapshots; returns the content of each by name.
 async fn snapshots(
     engine: &Engine,
     expected: &ExpectedState,
@@ -139,7 +139,7 @@ async fn snapshots(
     }
 }
 
-/// Content of a snapshot, padded with zeros to the longest volume.
+/// Content of a snapshot, padded with zeros to the length of the longest volume.
 pub(crate) async fn read_snapshot(
     engine: &Engine,
     volume: &str,
@@ -153,7 +153,7 @@ pub(crate) async fn read_snapshot(
     Ok(state)
 }
 
-/// Tags of the sectors of `blocks` blocks from block `from` on.
+/// Tags of the sectors in `blocks` blocks, from block `from` on.
 pub(crate) async fn read_tags(
     volume: &Volume,
     from: u64,
@@ -187,12 +187,13 @@ pub(crate) async fn detected_or_harmless(
     Ok(())
 }
 
-/// Without injected faults, no leg may have errors: a power cut causes none.
+/// Checks that no leg has errors; for scenarios without injected faults, because a power cut causes
+/// none.
 pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String> {
     let status = engine.pool().status();
     let legs = || status.vdevs.iter().flat_map(|vdev| &vdev.legs);
-    // If the cut came while a replaced disk was detached, its vdev still has this extra leg, which
-    // lacks writes.
+    // If the cut came while a replaced disk was detached, its vdev still has this disk as an extra
+    // leg, which lacks writes.
     let one_more = legs().count() > disks;
     // If the cut came between the uberblocks of two legs, the leg with the older one is unconfirmed
     // and counts as complete.
@@ -206,7 +207,7 @@ pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String>
     blamed.map_or(Ok(()), |leg| Err(format!("all disks are healthy, but the pool reports {leg:?}")))
 }
 
-/// Counts the legs that lack writes.
+/// Counts the legs that lack writes as coverage points.
 pub(crate) fn note_stale_legs(engine: &Engine) {
     let status = engine.pool().status();
     let legs = status.vdevs.iter().flat_map(|vdev| &vdev.legs);

@@ -23,10 +23,11 @@ use crate::scenario::VOLUMES;
 
 /// Number of blocks that one client rewrites until the log queue overflows.
 const STORM_BLOCKS: usize = 8;
-/// One partial write in this many may extend to the end of its volume.
+/// Probability, as one divided by this number, that a partial write may extend to the end of its
+/// volume.
 const LONG_ONE_IN: u64 = 8;
-/// One step in this many may use a volume of the administrator. Idle volumes keep old segments of
-/// the root stream alive.
+/// Probability, as one divided by this number, that a step may use a volume of the administrator.
+/// Idle volumes keep old segments of the root stream alive.
 const OTHER_ONE_IN: u64 = 5;
 
 pub(crate) struct Client {
@@ -36,14 +37,14 @@ pub(crate) struct Client {
     pub(crate) blocks_per_write_max: u64,
 }
 
-/// An open volume.
+/// A volume that the client opened.
 struct Opened {
     index: usize,
     incarnation: u64,
     volume: Arc<Volume>,
 }
 
-/// Why a step failed.
+/// Reason why a step failed.
 pub(crate) enum Stop {
     /// The engine returned an error that the client did not expect.
     Told(DatasetError),
@@ -96,9 +97,9 @@ impl Client {
         let tags: Vec<Tag> = {
             let mut expected = self.expected.borrow_mut();
             let mut write = |block| match self.rng.below(12) {
-                // Write zeros in one of twelve blocks; the engine stores them as holes.
+                // Write zeros to one of twelve blocks; the engine stores them as holes.
                 0 => 0,
-                // Content that the pool holds already, or held.
+                // Write content that the pool holds already, or held before.
                 1..4 => expected.known_tag(self.rng.next_u64(), block),
                 odds => expected.new_tag(opened.index, block, odds % 2 == 0),
             };
@@ -131,7 +132,7 @@ impl Client {
         self.write_tags(opened, range.start, tags).await
     }
 
-    /// Writes tags from sector `start` on.
+    /// Writes the contents of these tags from sector `start` on.
     async fn write_tags(&self, opened: &Opened, start: usize, tags: Vec<Tag>) -> Result<(), Stop> {
         let offset = (start * SECTOR_BYTES) as u64;
         let bytes = contents_of(&tags);
@@ -220,7 +221,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads one block and compares it with the expected state at this time.
+    /// Reads one block and compares it with the contents that are possible at this time.
     async fn read(&mut self, opened: &Opened) -> Result<(), Stop> {
         let block = self.rng.index(opened.blocks());
         let mut bytes = [0; BLOCK_BYTES];
@@ -253,7 +254,7 @@ impl Client {
         Ok(())
     }
 
-    /// Checks that a block that reads as lost is already on the damage list.
+    /// Checks that the damage list contains a block that the engine reports as lost.
     fn check_listed(&self, opened: &Opened, offset: u64, error: &DatasetError) -> Result<(), Stop> {
         let name = opened.volume.info().name;
         if error.kind() != ErrorKind::Data || self.engine.volume(&name).is_err() {

@@ -29,7 +29,8 @@ impl SimClock {
         self.monotonic_ns.fetch_max(nanos(at), Ordering::Relaxed);
     }
 
-    /// Makes the wall clock jump, like an administrator or NTP; monotonic time is unaffected.
+    /// Makes the wall clock jump, as if an administrator or NTP had set it; monotonic time is
+    /// unaffected.
     pub fn jump_wall(&self, by_ms: i64) {
         self.wall_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
@@ -46,7 +47,7 @@ impl Clock for SimClock {
     }
 }
 
-/// Converts to nanoseconds. 64 bits hold 584 years; longer times saturate.
+/// Converts a time to nanoseconds. 64 bits hold 584 years; longer times saturate.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,6 @@
 //! Concurrent changes to one volume: its possible contents during and after them.
 //!
-//! `ranges` makes the changes; `history` holds the content before them.
+//! The module `ranges` makes the changes; `history` holds the content before them.
 //!
 //! Invariants:
 //! - no other actor changes the volume in the meantime;
@@ -15,7 +15,8 @@ use std::ops::Range;
 use crate::expected::Book;
 use crate::history::Tag;
 
-/// Logical time within one [`ConcurrentChanges`]; each begin and each end of a change has its own.
+/// Logical time within one [`ConcurrentChanges`]; the begin and the end of each change have
+/// different times.
 pub(crate) type Moment = usize;
 
 /// Source of a clone.
@@ -23,10 +24,10 @@ pub(crate) type Moment = usize;
 pub(crate) enum Source {
     /// A snapshot with this content.
     Snapshot(Vec<Tag>),
-    /// Another volume after a prefix of its changes with at least `least` and, if known, at most
-    /// `most` entries.
+    /// Another volume after a prefix of its changes. The prefix has at least `least` and, if known,
+    /// at most `most` entries.
     Other { volume: usize, least: usize, most: Option<usize> },
-    /// The same volume.
+    /// The volume that the change modifies.
     Itself,
 }
 
@@ -41,7 +42,7 @@ pub(crate) enum What {
     },
 }
 
-/// One change.
+/// One change of a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     /// Sectors of the volume that change.
@@ -53,7 +54,7 @@ pub(crate) struct Change {
     is_promised: bool,
 }
 
-/// Changes by the time at which each began.
+/// Changes of one volume by the time at which each began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConcurrentChanges {
     changes: BTreeMap<Moment, Change>,
@@ -80,7 +81,7 @@ impl ConcurrentChanges {
         let change = self.changes.get_mut(&began).expect("it was asked for");
         change.ended = Some(now);
         if let What::Cloned { source, .. } = &mut change.what {
-            // Clones are not logged: they are durable when acknowledged.
+            // Clones are not in the intent log: they are durable when acknowledged.
             change.is_promised = true;
             if let Source::Other { most, .. } = source {
                 *most = Some(entries);
@@ -93,7 +94,7 @@ impl ConcurrentChanges {
         self.changes.remove(&began);
     }
 
-    /// Records the begin of a flush or a read.
+    /// Records the begin of a flush or a read; returns its logical time.
     pub(crate) fn moment(&mut self) -> Moment {
         self.tick()
     }
@@ -118,12 +119,12 @@ impl ConcurrentChanges {
         self.shows(before, (0, found), all, |change| change.is_promised)
     }
 
-    /// True if the volume may have this content after all changes ended.
+    /// True if the volume may have this content after all changes have ended.
     pub(crate) fn ends_as(&self, before: &[Tag], found: &[Tag], all: &[Book]) -> bool {
         self.shows(before, (0, found), all, |_| true)
     }
 
-    /// True if a read that began at `then` may now return this content, from a sector on.
+    /// True if a read that began at `then` may now return this content from a sector on.
     pub(crate) fn reads(
         &self,
         (before, all): (&[Tag], &[Book]),
@@ -168,7 +169,7 @@ impl ConcurrentChanges {
     }
 }
 
-/// A change in the search for an order.
+/// A change, as a step in the search for an order of all changes.
 struct Step {
     began: Moment,
     ended: Option<Moment>,
@@ -177,9 +178,9 @@ struct Step {
 }
 
 enum Becomes {
-    /// One of these contents.
+    /// The sectors get one of these contents.
     OneOf(Vec<Vec<Tag>>),
-    /// Content of the volume itself from this sector on.
+    /// The sectors get the content of the volume itself from this sector on.
     Itself(usize),
 }
 

@@ -1,6 +1,6 @@
 //! Coverage counters: show that scenarios reach the rare paths.
 //!
-//! `check` verifies the results.
+//! The module `check` verifies the results.
 //!
 //! Invariants:
 //! - counters never influence a run: a seed replays identically with or without them;
@@ -14,7 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Maximum number of kept log lines of the engine.
+/// Maximum number of log lines of the engine that are kept.
 const LINES_MAX: usize = 200;
 
 /// Coverage point: an event that a scenario can reach.
@@ -243,7 +243,7 @@ impl Coverage {
         self.0[met as usize]
     }
 
-    /// Adds 1 for each coverage point that `other` reached.
+    /// Adds 1 to each coverage point that `other` reached.
     pub fn add_met(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += u64::from(count > 0));
     }
@@ -278,12 +278,12 @@ pub(crate) fn covered<T>(scenario: impl FnOnce() -> T) -> (T, Coverage) {
     (done, COUNTS.replace(outer))
 }
 
-/// Counts the log messages of the engine.
+/// Subscriber that counts the log messages of the engine.
 struct Listener;
 
 struct Message(Option<CoveragePoint>);
 
-/// One event as a line.
+/// Text of one log event.
 struct Line(String);
 
 impl Visit for Line {

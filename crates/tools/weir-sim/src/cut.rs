@@ -13,11 +13,11 @@ use crate::rng::Rng;
 /// Maximum number of units for which [`CutPlan::standard`] tries every subset: 4096 cuts.
 pub const SUBSET_UNITS_MAX: u64 = 12;
 
-/// Maximum number of units that [`CutPlan::standard`] omits one at a time; of more units it takes
-/// evenly spaced ones.
+/// Maximum number of units that [`CutPlan::standard`] omits one at a time. If there are more units,
+/// it omits evenly spaced ones.
 const ALL_BUT_MAX: u64 = 16;
 
-/// Unit of a plan.
+/// Kind of unit that a plan keeps or loses as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
     /// Unit that the disk writes atomically ([`crate::DiskOptions::atomic_bytes`]).
@@ -29,9 +29,9 @@ pub enum Grain {
 /// Amount of data that a cut could lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unflushed {
-    /// Units of [`Grain::Sector`].
+    /// Number of units of [`Grain::Sector`].
     pub sectors: u64,
-    /// Units of [`Grain::Write`].
+    /// Number of units of [`Grain::Write`].
     pub writes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Unflushed {
     }
 }
 
-/// Selects the unflushed units that survive.
+/// Plan of a power cut: selects the unflushed units that survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutPlan {
     /// No unit survives.
@@ -53,7 +53,7 @@ pub enum CutPlan {
     Everything,
     /// Only the unit with this number survives.
     Only(Grain, u64),
-    /// All units survive except the one with this number.
+    /// All units survive except the unit with this number.
     AllBut(Grain, u64),
     /// Unit n survives if bit n is set; units from 64 on are lost.
     Subset(Grain, u64),
@@ -63,9 +63,9 @@ pub enum CutPlan {
 }
 
 impl CutPlan {
-    /// Plans to try at one instant. With at most [`SUBSET_UNITS_MAX`] sectors: every subset.
-    /// Otherwise: none, all, only the first, only the last, all but one, every subset of at most
-    /// six writes, and `random` random plans.
+    /// Plans to try at one instant. With at most [`SUBSET_UNITS_MAX`] sectors: every subset of the
+    /// sectors. Otherwise: none, all, only the first, only the last, all but one, every subset of
+    /// at most six writes, and `random` random plans.
     pub fn standard(unflushed: Unflushed, random: u32, seed: u64) -> Vec<Self> {
         if unflushed.sectors <= SUBSET_UNITS_MAX {
             let subsets = 0..1 << unflushed.sectors;
@@ -88,7 +88,7 @@ impl CutPlan {
     }
 }
 
-/// Result for one unit.
+/// Outcome of a power cut for one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Gone,
@@ -97,7 +97,7 @@ pub(crate) enum Fate {
     Torn(usize),
 }
 
-/// Decides the fate of each unit of a world in order.
+/// Decides the fate of each unit of a world, in the order of the units.
 pub(crate) struct Chooser {
     plan: CutPlan,
     rng: Rng,
@@ -142,7 +142,7 @@ impl Chooser {
         }
     }
 
-    /// Starts the units of the next write.
+    /// Begins with the units of the next write.
     pub(crate) fn begin_write(&mut self) {
         self.write_survives = match self.plan {
             CutPlan::Random(_) => self.rng.chance(self.random.survive_per_million),
@@ -186,7 +186,7 @@ impl Chooser {
 mod tests {
     use super::*;
 
-    /// Fates of the units of writes with these numbers of units.
+    /// Fates of the units of several writes; `writes` has the number of units of each.
     fn walk(plan: CutPlan, writes: &[usize]) -> Vec<Vec<bool>> {
         let mut chooser = Chooser::new(plan);
         let mut walk_one = |units: &usize| {

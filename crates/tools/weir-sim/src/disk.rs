@@ -40,22 +40,22 @@ mod state;
 
 use state::{Outcome, State};
 
-/// Counters of one disk since the creation of the world.
+/// Counters of one disk since its world was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
-    /// Operations issued.
+    /// Number of operations issued.
     pub ops: u64,
-    /// Operations that returned an error.
+    /// Number of operations that returned an error.
     pub failed: u64,
-    /// Operations affected by an injected fault.
+    /// Number of operations that an injected fault affected.
     pub faults: u64,
-    /// Operations in flight.
+    /// Number of operations in flight.
     pub in_flight: u64,
     /// Writes that a power cut could lose now, including writes in flight.
     pub unflushed: Unflushed,
 }
 
-/// A disk of a [`crate::SimWorld`].
+/// A simulated disk of a [`crate::SimWorld`].
 pub struct SimDisk {
     index: usize,
     path: String,
@@ -65,7 +65,7 @@ pub struct SimDisk {
     state: Mutex<State>,
 }
 
-/// An operation, queued by a future for the disk.
+/// An operation that a future has queued for the disk.
 pub(crate) struct Submission {
     pub(crate) disk: usize,
     pub(crate) request: Request,
@@ -83,7 +83,7 @@ pub(crate) enum Request {
         range: Range<usize>,
         durable: bool,
     },
-    /// Covers the writes up to this completion number.
+    /// A flush; it covers the writes up to this completion number.
     Flush {
         covers: u64,
     },
@@ -188,7 +188,7 @@ impl SimDisk {
         Self { index, path, geometry, stats: DeviceStats::default(), queue, state }
     }
 
-    /// Sets the budget of a fault.
+    /// Sets the budget of a fault: its probability and its remaining number.
     pub fn set_fault(&self, fault: Fault, budget: Budget) {
         self.state.lock().faults.set(fault, budget);
     }
@@ -206,7 +206,7 @@ impl SimDisk {
     }
 
     /// Shortens the disk: operations beyond `len_bytes` fail, and after a cut the disk reports the
-    /// new length. Until then the geometry is unchanged, as on an open device.
+    /// new length. Until the cut the geometry is unchanged, as on an open device.
     pub fn shorten(&self, len_bytes: u64) {
         let whole = len_bytes.is_multiple_of(u64::from(self.geometry.sector_bytes));
         assert!(
@@ -221,7 +221,7 @@ impl SimDisk {
         self.state.lock().flip_bit(offset, bit);
     }
 
-    /// Overwrites a range of media and cache with random bytes from `seed`.
+    /// Overwrites a range of media and cache with random bytes, drawn from `seed`.
     pub fn scribble(&self, range: Range<u64>, seed: u64) {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         Rng::new(seed).fill(&mut bytes);

@@ -33,7 +33,8 @@ use crate::world::{CutPoint, SimWorld};
 
 /// Maximum number of cuts in a chain of recoveries.
 const GENERATIONS_MAX: u64 = 3;
-/// Probability, per million, of a cut at a step of a recovery and of a later generation's load.
+/// Probability, per million, of a cut at one step of a recovery or of the load of a later
+/// generation.
 const CUT_RECOVERIES: u32 = 100_000;
 const CUT_LATER_LOADS: u32 = 15_000;
 
@@ -42,7 +43,7 @@ const CUT_LATER_LOADS: u32 = 15_000;
 pub struct Effort {
     /// Probability, per million, of a cut at a step.
     pub steps_per_million: u32,
-    /// Maximum number of plans tried at one step.
+    /// Maximum number of cut plans tried at one step.
     pub plans_per_step: usize,
     /// Probability, per million, of cuts during a recovery.
     pub nested_per_million: u32,
@@ -53,8 +54,8 @@ pub struct Effort {
     /// Probability, per million, that a pool loses nodes of its metadata trees, in scenarios
     /// without faults.
     pub own_losses_per_million: u32,
-    /// Probability, per million, that a cut is also recovered with the earlier content of one leg,
-    /// in scenarios without faults.
+    /// Probability, per million, that a cut is recovered a second time with an earlier content of
+    /// one leg, in scenarios without faults.
     pub old_per_million: u32,
 }
 
@@ -77,9 +78,9 @@ impl Default for Effort {
 pub struct Report {
     /// Number of recovered and checked pools.
     pub recoveries: u64,
-    /// Steps of the scenario's first generation.
+    /// Number of steps of the scenario's first generation.
     pub steps: u64,
-    /// Coverage points reached.
+    /// Coverage points that the scenario reached.
     pub coverage: Coverage,
 }
 
@@ -87,7 +88,7 @@ pub struct Report {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{scenario:?}, cut at step {step} with {plan:?}: {what}")]
 pub struct Violation {
-    /// The scenario.
+    /// The scenario that violated the guarantee.
     pub scenario: Scenario,
     /// Step of the first cut; 0 if the violation came while the scenario ran.
     pub step: u64,
@@ -105,7 +106,7 @@ struct Search {
     violation: RefCell<Option<Violation>>,
 }
 
-/// History of the images of a recovery.
+/// History of the disk images from which a recovery starts.
 #[derive(Clone, Debug)]
 struct Cut {
     seed: u64,
@@ -122,7 +123,7 @@ struct Cut {
 /// The engine that runs in a world, shared with the step hook.
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
-/// `before`, updated to the time of a cut: the newest txg of the running engine, and the legs that
+/// Updates `before` to the time of a cut: the newest txg of the running engine, and the legs that
 /// may lack writes. Absent legs that are not in the engine's pool still lack writes.
 fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
@@ -134,8 +135,8 @@ fn as_of(before: &Cut, running: &Running) -> Cut {
 }
 
 thread_local! {
-    /// New pools by layout and room. Creating a pool takes as long as several recoveries, and the
-    /// result is always the same.
+    /// Disks of new pools by layout and room. Creating a pool takes as long as several recoveries,
+    /// and the result is always the same.
     static NEW_POOLS: RefCell<Vec<(Layout, Room, Vec<MediaImage>)>> =
         const { RefCell::new(Vec::new()) };
 }
@@ -264,8 +265,8 @@ impl Search {
         }
     }
 
-    /// Cuts after the last step. This includes a clean end: nothing is in flight, but the process
-    /// is gone.
+    /// Cuts after the last step. This includes a clean end, after which no operation is in flight
+    /// but the process is gone.
     fn cut_at_end(
         self: &Rc<Self>,
         world: &SimWorld,
@@ -319,8 +320,8 @@ impl Search {
         {
             let seed = Rng::new(cut.seed).stream("own losses", 1).next_u64();
             let images = world.cut(CutPlan::Everything);
-            // Count coverage separately: a segment that cannot be cleaned after this loss is no
-            // violation of the scenario.
+            // Count coverage separately: a segment that cannot be cleaned after the loss of
+            // metadata is no violation of the scenario.
             covered(|| metadata_loss::lose_some(scenario, seed, images, expected)).0?;
         }
         let before = Cut { absent: ever, ..cut.clone() };

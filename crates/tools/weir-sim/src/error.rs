@@ -18,11 +18,11 @@ pub enum SimError {
         /// Number of device steps before the cut.
         step: u64,
     },
-    /// No event is left and the run is not finished.
+    /// No event is left, although the run is not finished.
     #[error("deadlock at {at:?}: no task is ready, no timer is set and no disk is busy; \
              waiting: {}", tasks.join(", "))]
     Deadlock {
-        /// Virtual time.
+        /// Virtual time of the error.
         at: Duration,
         /// Names of the waiting tasks, in spawn order.
         tasks: Vec<String>,
@@ -32,7 +32,7 @@ pub enum SimError {
     TooManyPolls {
         /// Number of polls.
         polls: u64,
-        /// Virtual time.
+        /// Virtual time of the error.
         at: Duration,
         /// Names of all unfinished tasks.
         tasks: Vec<String>,
@@ -40,7 +40,7 @@ pub enum SimError {
     /// Only timers still fire; the event that the run awaits does not come.
     #[error("no result after {at:?} of virtual time; waiting: {}", tasks.join(", "))]
     TooLong {
-        /// Virtual time.
+        /// Virtual time of the error.
         at: Duration,
         /// Names of all unfinished tasks.
         tasks: Vec<String>,
@@ -48,7 +48,7 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// Error kind for callers outside the crate.
+    /// Kind of the error for callers outside the crate.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Crashed { .. } => ErrorKind::Unavailable,

@@ -50,17 +50,18 @@ pub(crate) trait Events {
     fn fire(&self, now: Duration) -> Result<(), SimError>;
 }
 
-/// Limits of a run; a run that exceeds one counts as stuck.
+/// Limits of a run; a run that exceeds a limit counts as stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Total polls of all tasks.
+    /// Maximum number of polls of all tasks together.
     pub polls_max: u64,
-    /// Virtual time since the creation of the world.
+    /// Maximum virtual time since the creation of the world.
     pub time_max: Duration,
 }
 
 impl Default for Limits {
-    /// One or two seconds of real time, and a day of virtual time in which only timers fire.
+    /// Limits that a run reaches after one or two seconds of real time, or after a day of virtual
+    /// time in which only timers fire.
     fn default() -> Self {
         Self { polls_max: 2_000_000, time_max: Duration::from_hours(24) }
     }
@@ -123,7 +124,7 @@ impl Executor {
         Self { inner: Rc::new(inner) }
     }
 
-    /// The virtual clock.
+    /// Returns the virtual clock.
     pub fn clock(&self) -> Arc<SimClock> {
         Arc::clone(&self.inner.clock)
     }
@@ -183,7 +184,7 @@ impl Executor {
 
     /// Drops all tasks and timers, as the end of a process does.
     pub fn crash(&self) {
-        // Dropping a task may spawn or wake others; drop those too.
+        // The drop of a task may spawn or wake other tasks, so drop those too.
         loop {
             let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
             if tasks.is_empty() {
@@ -195,7 +196,7 @@ impl Executor {
         self.inner.ready.lock().clear();
     }
 
-    /// Runs until `main` completes. Other tasks stay and continue in the next run.
+    /// Runs until `main` completes. The executor's other tasks stay and continue in the next run.
     pub(crate) fn run<T>(
         &self,
         events: &dyn Events,

@@ -1,7 +1,7 @@
 //! Expected state of a scenario: the data of every volume, and the administrator's calls, both
 //! pending and acknowledged.
 //!
-//! [`History`] holds the data of one volume; `client` and `admin` record what they do.
+//! [`History`] holds the data of one volume; The modules `client` and `admin` record their calls.
 //!
 //! Invariants:
 //! - one administrator changes a name, one call at a time, so only the newest volume of a name can
@@ -32,7 +32,7 @@ pub(crate) enum Presence {
     Gone,
 }
 
-/// A property: its acknowledged value and its pending value.
+/// A property with its acknowledged value and its pending value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Property<T> {
     pub(crate) known: T,
@@ -55,37 +55,37 @@ impl<T: Copy + PartialEq> Property<T> {
     }
 }
 
-/// One name and its newest volume.
+/// Expected state of the newest volume that has one name.
 #[derive(Clone, Debug)]
 pub(crate) struct Book {
     pub(crate) name: String,
     pub(crate) history: History,
     pub(crate) presence: Presence,
-    /// Size in blocks.
+    /// Size of the volume in blocks.
     pub(crate) size: Property<usize>,
     pub(crate) compression: Property<Compression>,
-    /// Quota and reservation in bytes, 0: none.
+    /// Quota and reservation in bytes; 0 means none.
     pub(crate) limits: Property<(u64, u64)>,
-    /// Counts the volumes that had this name, so that a late acknowledgement for an older volume is
-    /// not recorded for the newest one.
+    /// Number of volumes that have had this name, so that a late acknowledgement for an older
+    /// volume is not recorded for the newest volume.
     pub(crate) incarnation: u64,
     /// Size and content of the volume after the pending rollback.
     pub(crate) rolling: Option<(usize, Vec<Tag>)>,
     /// Block clones and the changes concurrent with them.
     pub(crate) concurrent: Option<ConcurrentChanges>,
-    /// Client calls in progress.
+    /// Number of client calls in progress.
     pub(crate) busy: usize,
     /// If true, clients skip the volume.
     pub(crate) quiet: bool,
 }
 
-/// A snapshot.
+/// Expected state of a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotBook {
     /// Name, unique among all snapshots of the scenario.
     pub(crate) name: String,
     pub(crate) presence: Presence,
-    /// Size of its volume at the snapshot, in blocks.
+    /// Size of the snapshot's volume when it was taken, in blocks.
     pub(crate) size: usize,
     pub(crate) compression: Compression,
     pub(crate) content: Content,
@@ -96,14 +96,14 @@ pub(crate) struct SnapshotBook {
 pub(crate) enum Content {
     /// The snapshot has exactly this content.
     Known(Vec<Tag>),
-    /// The snapshot has the state of this volume after a prefix of its changes with at least
-    /// `entries` entries.
+    /// The snapshot has the state of this volume after a prefix of the volume's changes, with at
+    /// least `entries` entries.
     After { volume: usize, entries: usize },
 }
 
 impl Book {
-    /// Checks the state that a recovery found: the result of a pending rollback, or a prefix of the
-    /// changes.
+    /// Checks that the state found by a recovery is the result of a pending rollback, or of a
+    /// prefix of the changes.
     pub(crate) fn judge(&self, size: usize, found: &[Tag]) -> Result<(), String> {
         if self.rolling.as_ref().is_some_and(|(s, state)| *s == size && state == found) {
             return Ok(());
@@ -131,21 +131,21 @@ pub(crate) struct Found {
     pub(crate) size: usize,
     pub(crate) compression: Compression,
     pub(crate) limits: (u64, u64),
-    /// Tag of each sector, padded with zeros to the longest volume.
+    /// Tag of each sector, padded with zeros to the length of the longest volume.
     pub(crate) state: Vec<Tag>,
 }
 
 /// Recovered state of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// By index in [`ExpectedState::volumes`].
+    /// Recovered volumes, with the index of [`ExpectedState::volumes`].
     pub(crate) volumes: Vec<Option<Found>>,
-    /// Content by name.
+    /// Content of each recovered snapshot by name.
     pub(crate) snapshots: HashMap<String, Vec<Tag>>,
     pub(crate) replica: Option<replica::Found>,
 }
 
-/// All names of a scenario.
+/// Expected state of all volumes and snapshots of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct ExpectedState {
     pub(crate) volumes: Vec<Book>,
@@ -154,7 +154,7 @@ pub(crate) struct ExpectedState {
     next_snapshot: u64,
     /// Volume and block for which each write's tag was created.
     tags: HashMap<Tag, (usize, usize)>,
-    /// Further blocks that may hold a write's tag, because a client wrote it again or a clone
+    /// Further blocks that may hold a write's tag, because a client wrote the tag again or a clone
     /// copied it.
     also: HashSet<(Tag, usize)>,
     /// Recent tags, from which clients draw tags to write again.
@@ -164,7 +164,8 @@ pub(crate) struct ExpectedState {
 }
 
 impl ExpectedState {
-    /// State with `there` empty volumes of `blocks` blocks each, and with `free` unused names.
+    /// Creates a state with `there` empty volumes of `blocks` blocks each, and with `free` unused
+    /// names.
     pub(crate) fn new(there: usize, free: usize, blocks: usize, blocks_max: usize) -> Self {
         let book = |name, presence| Book {
             name,
@@ -206,7 +207,7 @@ impl ExpectedState {
         self.blocks_max * SECTORS
     }
 
-    /// A tag that was never written, for a write to this block.
+    /// Returns a tag that was never written, for a write to this block.
     pub(crate) fn new_tag(&mut self, volume: usize, block: usize, compressible: bool) -> Tag {
         // The low bit is 0 if the content compresses.
         self.next_tag += 512;
@@ -220,7 +221,7 @@ impl ExpectedState {
         tag
     }
 
-    /// A recently written tag, for a write to this block.
+    /// Returns a recently written tag, for a write to this block.
     pub(crate) fn known_tag(&mut self, draw: u64, block: usize) -> Tag {
         let Some(last) = self.recent.len().checked_sub(1) else { return 0 };
         let tag = self.recent[(draw % (last as u64 + 1)) as usize];
@@ -228,13 +229,14 @@ impl ExpectedState {
         tag
     }
 
-    /// Records that the blocks of the sectors from `from` on may hold data of the writes in `tags`.
+    /// Records that the blocks that contain the sectors from `from` on may hold data of the writes
+    /// in `tags`.
     pub(crate) fn came_to_hold(&mut self, tags: &[Tag], from: usize) {
         let of_block = |(tag, sector): (&Tag, usize)| (write_of(*tag), sector / SECTORS);
         self.also.extend(tags.iter().zip(from..).map(of_block));
     }
 
-    /// Checks the state that a recovery found of the volume with this index.
+    /// Checks the state in which a recovery found the volume with this index.
     pub(crate) fn judge(&self, volume: usize, size: usize, found: &[Tag]) -> Result<(), String> {
         let book = &self.volumes[volume];
         if let Some(concurrent) = &book.concurrent {
@@ -250,8 +252,8 @@ impl ExpectedState {
         book.judge(size, found)
     }
 
-    /// True if a sector with this index may hold this tag: it is zero, a client wrote it there in
-    /// some volume, or a recorded block clone may have copied it there.
+    /// True if the sector with this index may hold this tag: the tag is zero, a client wrote it to
+    /// this sector of some volume, or a recorded block clone may have copied it there.
     pub(crate) fn was_written(&self, tag: Tag, sector: usize) -> bool {
         let (write, is_of_place) = (write_of(tag), at(tag, sector) == tag);
         // The source of a clone may be a clone itself, so follow sources transitively.
@@ -314,7 +316,7 @@ impl ExpectedState {
         }
     }
 
-    /// Records a pending new volume under a free name, empty or with this content.
+    /// Records a pending new volume under a free name, either empty or with this content.
     pub(crate) fn create(
         &mut self,
         volume: usize,

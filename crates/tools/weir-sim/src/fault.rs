@@ -8,14 +8,14 @@
 /// A fault that affects single operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A read finds one flipped bit of its range on the media.
+    /// A read finds one flipped bit in its range of the media.
     BitRot,
     /// A read finds an unreadable sector, which stays unreadable until it is rewritten.
     LatentRead,
     /// A write fails; any of its sectors may have been written.
     WriteError,
-    /// A flush fails. Each write that it covered is on the media or lost, and the next flush
-    /// succeeds without it.
+    /// A flush fails. Each write that it covers is on the media or lost, and the next flush
+    /// succeeds without writing them.
     FlushError,
     /// A write is acknowledged but not executed.
     LostWrite,
@@ -28,8 +28,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All faults that scenarios draw from. [`Self::Misread`] is missing, because one more kind
-    /// would change the scenario of every seed.
+    /// All faults that scenarios draw from. [`Self::Misread`] is missing, because an additional
+    /// kind would change the scenario of every seed.
     pub const ALL: [Self; 7] = [
         Self::BitRot,
         Self::LatentRead,
@@ -51,16 +51,16 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Affects the next `times` operations of the matching kind.
+    /// A budget for the next `times` operations that the fault can affect.
     pub const fn next(times: u32) -> Self {
         Self { per_million: 1_000_000, left: times }
     }
 
-    /// Affects every operation from now on.
+    /// A budget for every operation from now on.
     pub const ALWAYS: Self = Self::next(u32::MAX);
 }
 
-/// Budgets of one disk.
+/// Budgets of all faults of one disk.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     budgets: [Budget; Fault::Misread as usize + 1],
@@ -71,7 +71,7 @@ impl Faults {
         self.budgets[fault as usize] = budget;
     }
 
-    /// Draws whether the fault affects this operation, and charges its budget if so.
+    /// Draws whether the fault affects this operation; if so, charges the budget of the fault.
     pub(crate) fn strikes(&mut self, fault: Fault, rng: &mut crate::rng::Rng) -> bool {
         let budget = &mut self.budgets[fault as usize];
         if budget.left == 0 || !rng.chance(budget.per_million) {

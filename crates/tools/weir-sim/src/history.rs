@@ -1,8 +1,8 @@
 //! History of one volume: its acknowledged changes, and the check of a recovered state against
 //! them.
 //!
-//! `client` makes the changes. The history counts and compares 512-byte sectors, the smallest unit
-//! that a client can write.
+//! The module `client` makes the changes. The history counts and compares 512-byte sectors, the
+//! smallest unit that a client can write.
 //!
 //! Invariants:
 //! - an entry is added in the executor step in which the engine acknowledged it, so the order here
@@ -19,7 +19,7 @@ use crate::rng::Rng;
 /// Smallest unit of a client's read or write.
 pub(crate) const SECTOR_BYTES: usize = 512;
 
-/// Sectors of a block.
+/// Number of sectors in a block.
 pub(crate) const SECTORS: usize = BLOCK_BYTES / SECTOR_BYTES;
 
 /// Number that determines the content of a sector. 0 means zeros. In other tags the lowest bit is 0
@@ -32,22 +32,22 @@ pub(crate) const GARBAGE: Tag = u64::MAX;
 
 const PLACE: Tag = (SECTORS as u64 - 1) << 1;
 
-/// Tag of sector number `sector` of the volume after this write.
+/// Tag of the sector with number `sector` of the volume after this write.
 pub(crate) fn at(write: Tag, sector: usize) -> Tag {
     if write == 0 { 0 } else { write_of(write) | ((sector % SECTORS) as u64) << 1 }
 }
 
-/// Write to which a tag belongs.
+/// Tag of the write to which a sector's tag belongs.
 pub(crate) fn write_of(tag: Tag) -> Tag {
     tag & !PLACE
 }
 
-/// Sectors of a range of blocks.
+/// Sectors in a range of blocks.
 pub(crate) fn sectors(blocks: &Range<usize>) -> Range<usize> {
     blocks.start * SECTORS..blocks.end * SECTORS
 }
 
-/// Content of a sector with this tag.
+/// Content of a sector that has this tag.
 pub(crate) fn content(tag: Tag) -> [u8; SECTOR_BYTES] {
     let mut sector = [0; SECTOR_BYTES];
     if tag == 0 {
@@ -62,12 +62,12 @@ pub(crate) fn content(tag: Tag) -> [u8; SECTOR_BYTES] {
     sector
 }
 
-/// Content of sectors with these tags.
+/// Content of sectors that have these tags.
 pub(crate) fn contents_of(tags: &[Tag]) -> Vec<u8> {
     tags.iter().flat_map(|tag| content(*tag)).collect()
 }
 
-/// Tags of whole sectors that were read.
+/// Tags of the whole sectors in `bytes`.
 pub(crate) fn tags_of(bytes: &[u8]) -> Vec<Tag> {
     let (sectors, rest) = bytes.as_chunks::<SECTOR_BYTES>();
     assert!(rest.is_empty(), "what is read is whole sectors");
@@ -78,7 +78,7 @@ pub(crate) fn tags_of(bytes: &[u8]) -> Vec<Tag> {
     sectors.iter().map(tag_of).collect()
 }
 
-/// A change of the sectors from `start` on to these tags.
+/// A change that gives these tags to the sectors from `start` on.
 #[derive(Clone, Debug)]
 struct Entry {
     start: usize,
@@ -92,7 +92,7 @@ pub(crate) struct History {
     entries: Vec<Entry>,
     /// Number of entries that every recovery must contain.
     flushed: usize,
-    /// The state after all entries.
+    /// Content of the volume after all entries.
     now: Vec<Tag>,
 }
 
@@ -111,7 +111,7 @@ impl History {
         self.sectors
     }
 
-    /// Records an acknowledged change.
+    /// Appends an acknowledged change.
     pub(crate) fn acknowledge(&mut self, start: usize, tags: Vec<Tag>) {
         self.now[start..start + tags.len()].copy_from_slice(&tags);
         self.entries.push(Entry { start, tags });
@@ -132,7 +132,7 @@ impl History {
         &self.now
     }
 
-    /// Distinct contents of some sectors after each prefix with a length in `entries`.
+    /// Distinct contents of the sectors after each prefix of entries whose length is in `entries`.
     pub(crate) fn contents(
         &self,
         sectors: Range<usize>,
@@ -153,12 +153,12 @@ impl History {
         contents
     }
 
-    /// Checks that `found` is the state after a prefix that includes all flushed entries.
+    /// Checks that `found` is the content after a prefix that includes all flushed entries.
     pub(crate) fn judge(&self, found: &[Tag]) -> Result<(), String> {
         self.judge_from(found, self.flushed)
     }
 
-    /// Checks that `found` is the state after a prefix of at least `least` entries.
+    /// Checks that `found` is the content after a prefix of at least `least` entries.
     pub(crate) fn judge_from(&self, found: &[Tag], least: usize) -> Result<(), String> {
         let mut state = vec![0; self.sectors];
         let mut wrong = state.iter().zip(found).filter(|(s, f)| s != f).count();

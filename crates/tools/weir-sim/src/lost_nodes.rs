@@ -36,13 +36,13 @@ use crate::world::SimWorld;
 /// The volume that loses nodes, and a volume that must not be affected.
 const VICTIM: &str = "victim";
 const OTHER: &str = "other";
-/// Blocks of each volume: two leaves below one node, the second not full.
+/// Number of blocks of each volume: two leaves below one node, the second not full.
 const BLOCKS: usize = 200;
 /// Number of blocks that one leaf points to.
 const LEAF: usize = 128;
-/// Steps in one generation; a power cut ends most generations earlier.
+/// Number of steps in one generation; a power cut ends most generations earlier.
 const STEPS: u64 = 14;
-/// Generations after the damage.
+/// Number of generations after the damage.
 const LIVES: u64 = 3;
 const SNAPSHOTS_MAX: usize = 3;
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -57,7 +57,7 @@ enum Cell {
     Lost(Tag),
     /// The block is lost, and after a power cut it may have held one of several contents.
     LostEither,
-    /// The block is readable again after [`Self::LostEither`], with any content.
+    /// The block is readable again after [`Self::LostEither`], and may have any content.
     Found,
 }
 
@@ -75,8 +75,8 @@ impl Cell {
         matches!(self, Self::Lost(_) | Self::LostEither)
     }
 
-    /// State of a block with these possible states, after a read returned `found`; `None` if no
-    /// state allows that.
+    /// Narrows the possible states of a block to the state that a read shows; `None` if no possible
+    /// state allows the result `found`.
     fn settled(all: &[Self], found: Result<Tag, ErrorKind>) -> Option<Self> {
         let mut fits = all.iter().copied().filter(|cell| cell.admits(found));
         let first = fits.next()?;
@@ -92,10 +92,10 @@ impl Cell {
 /// each later change.
 type Cells = Vec<Vec<Cell>>;
 
-/// Expected state of the pool.
+/// Expected state of the pool in this run.
 #[derive(Clone, Default)]
 struct Promises {
-    /// By name of the volume or of the snapshot (volume@snapshot).
+    /// Possible states of the blocks, by name of the volume or of the snapshot (volume@snapshot).
     views: BTreeMap<String, Cells>,
     tags: Tag,
     snapshots: u64,
@@ -157,7 +157,7 @@ fn bytes_at(images: &[MediaImage], place: DiskAddress) -> Vec<u8> {
     bytes
 }
 
-/// One run.
+/// State of one run of this check.
 struct Run {
     seed: u64,
     rng: Rng,
@@ -196,8 +196,8 @@ impl Run {
             images = self.live(images)?;
         }
         if self.rng.coin() {
-            // If the bytes changed, the pool has reused the space. If it still needs the node, a
-            // later check fails.
+            // If the bytes changed, the pool has reused the space of the node. If the pool still
+            // needs the node, a later check fails.
             let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
             let there: Vec<DiskAddress> = places.iter().filter(is_there).map(|l| l.place).collect();
             flip(&mut images, self.layout, &there);
@@ -391,7 +391,7 @@ impl Run {
     ) -> Result<(), String> {
         let mut bytes = Vec::new();
         for block in block..block + count {
-            // Record the change before the acknowledgement, because a cut may keep it.
+            // Record the change before its acknowledgement, because a power cut may keep it.
             self.promises.tags += 1;
             let tag = self.promises.tags << 8 | self.rng.below(2);
             bytes.extend(contents_of(&whole_blocks(&[tag])));
@@ -442,8 +442,8 @@ impl Run {
         let Some(name) = self.promises.snapshots().pop() else { return Ok(()) };
         let cells = self.promises.now(&format!("{VICTIM}@{name}"));
         cells.into_iter().enumerate().for_each(|(b, cell)| self.promises.change(VICTIM, b, cell));
-        // The rollback destroys newer snapshots. Compare numbers, because the last name need not be
-        // the newest.
+        // The rollback destroys newer snapshots. Compare their numbers, because the last name in
+        // the list need not belong to the newest snapshot.
         let newer: Vec<String> = self.promises.snapshots();
         let number = |name: &str| name[1..].parse::<u64>().expect("names are numbers");
         for other in newer.iter().filter(|other| number(other) > number(&name)) {
@@ -455,7 +455,8 @@ impl Run {
         Ok(())
     }
 
-    /// Clones blocks of the victim to the other volume: all of them, or none and an error.
+    /// Clones blocks of the victim to the other volume. The engine clones all of them, or none and
+    /// returns an error.
     async fn clone_part(
         &mut self,
         engine: &Engine,
@@ -484,8 +485,8 @@ impl Run {
         }
     }
 
-    /// Compares every block of every view with the expected states, and makes the found states the
-    /// expected ones.
+    /// Compares every block of every view with its possible states, and narrows them to the state
+    /// found.
     async fn judge(&mut self, engine: &Engine) -> Result<(), String> {
         let before = engine.damage();
         for (name, cells) in &mut self.promises.views {
@@ -516,7 +517,7 @@ impl Run {
         counts(engine).await
     }
 
-    /// Commits, which stores the damage list, and keeps a copy of the list.
+    /// Commits, which stores the damage list on disk, and keeps a copy of the list.
     async fn store_list(&mut self, engine: &Engine) -> Result<(), String> {
         engine.sync().await.map_err(|error| format!("sync: {error}"))?;
         let damage = engine.damage();
@@ -527,7 +528,7 @@ impl Run {
         Ok(())
     }
 
-    /// After a complete scrub: checks that the list has exactly the unreadable blocks.
+    /// Checks, after a complete scrub, that the damage list has exactly the unreadable blocks.
     async fn judge_list(&mut self, engine: &Engine) -> Result<(), String> {
         self.judge(engine).await?;
         let damage = engine.damage();
@@ -576,7 +577,7 @@ impl Run {
     }
 }
 
-/// True if the damage list has a block of a volume or snapshot.
+/// True if the damage list contains a block of a volume or snapshot.
 fn lists(damage: &PoolDamage, view: &str, block: usize) -> bool {
     let (volume, snapshot) = view.split_once('@').map_or((view, None), |(v, s)| (v, Some(s)));
     let offset = (block * BLOCK_BYTES) as u64;
@@ -587,7 +588,7 @@ fn lists(damage: &PoolDamage, view: &str, block: usize) -> bool {
     })
 }
 
-/// The write that filled the whole block, or garbage.
+/// Tag of the write that filled the whole block; otherwise the tag for garbage.
 fn tag_of_block(bytes: &[u8; BLOCK_BYTES]) -> Tag {
     let found = tags_of(bytes);
     let write = write_of(found[0]);
@@ -604,7 +605,7 @@ async fn place_of(
     view.disk_address(level, index).await.map_err(|error| error.to_string())
 }
 
-/// Flips bits of these blocks on every leg, or flips them back.
+/// Flips bits of the blocks at these addresses on every leg; a second call restores them.
 fn flip(images: &mut [MediaImage], layout: Layout, places: &[DiskAddress]) {
     for image in &mut images[..layout.disks()] {
         for place in places {

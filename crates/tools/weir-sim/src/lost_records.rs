@@ -41,12 +41,12 @@ use crate::world::SimWorld;
 
 const NAME: &str = "records";
 const RECORD: RecordSize = RecordSize::from_shift(2).expect("four blocks");
-/// Blocks of a record.
+/// Number of blocks in a record.
 const PARTS: usize = 4;
 const RECORDS: usize = 24;
 const BLOCKS: usize = RECORDS * PARTS;
 const MEMORY_BYTES: u64 = 4 << 20;
-/// Maximum number of polls of a scrub until it ends.
+/// Maximum number of polls until a scrub ends.
 const LOOKS_MAX: usize = 1_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
@@ -56,7 +56,7 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
-/// One run.
+/// State of one run of this check.
 struct Run {
     seed: u64,
     rng: Rng,
@@ -98,7 +98,7 @@ impl Run {
         self.world(images)
     }
 
-    /// Opens the pool on the disks with these indices.
+    /// Opens the pool on the disks with these indexes.
     async fn open(&self, world: &SimWorld, disks: std::ops::Range<usize>) -> Told<Arc<Engine>> {
         let clock = world.executor().clock();
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
@@ -126,7 +126,7 @@ impl Run {
         Ok(volume)
     }
 
-    /// Writes new content; with `noise` 1 it does not compress.
+    /// Writes new content to blocks; with `noise` 1 the content does not compress.
     async fn write(&mut self, volume: &Volume, block: usize, count: usize, noise: u64) -> Told<()> {
         for block in block..block + count {
             self.tags += 1;
@@ -135,15 +135,15 @@ impl Run {
         self.write_model(volume, block, count).await
     }
 
-    /// Writes the expected content of blocks.
+    /// Writes the expected content to blocks.
     async fn write_model(&self, volume: &Volume, block: usize, count: usize) -> Told<()> {
         let bytes = contents_of(&whole_blocks(&self.model[block..block + count]));
         let done = volume.write((block * BLOCK_BYTES) as u64, &bytes).await;
         done.map_err(told("write"))
     }
 
-    /// Overwrites and commits every record that is not lost, so that their segments hold only lost
-    /// records.
+    /// Overwrites every record that is not lost, and commits, so that the records' segments hold
+    /// only lost records.
     async fn overwrite_others(&mut self, engine: &Engine, lost: &[usize]) -> Told<()> {
         let volume = engine.volume(NAME).map_err(told("volume"))?;
         for record in (0..RECORDS).filter(|record| !lost.contains(record)) {
@@ -175,7 +175,7 @@ impl Run {
         Ok(places)
     }
 
-    /// Flips bits of these records on every leg; a second call restores them.
+    /// Flips bits of the records at these addresses on every leg; a second call restores them.
     fn flip(&self, images: &mut [MediaImage], places: &[DiskAddress]) {
         for image in &mut images[..self.layout.disks()] {
             for place in places {
@@ -230,7 +230,7 @@ impl Run {
         Ok(())
     }
 
-    /// Flushes parts of records that the next import cannot read.
+    /// Run in which clients flush parts of records that the next import cannot read.
     fn logged_parts(&mut self) -> Told<()> {
         let world = self.new_pool();
         let filled = world.run_until(async {
@@ -240,7 +240,7 @@ impl Run {
             let places = self.places(&volume, &lost).await?;
             let mut logged = vec![false; BLOCKS];
             for _ in 0..=self.rng.below(8) {
-                // Change parts of lost records, often across their ends.
+                // Change parts of lost records, often across the records' ends.
                 let record = lost[self.rng.index(lost.len())];
                 let count = 1 + self.rng.index(PARTS + 1);
                 let block = (record * PARTS + self.rng.index(PARTS)).min(BLOCKS - count);
@@ -281,7 +281,7 @@ impl Run {
             self.judge(&engine, may_fail).await?;
             self.scrub(&world, &engine).await?;
             self.judge(&engine, may_fail).await?;
-            // The owner restores the records from a backup.
+            // The volume's owner restores the records from a backup.
             let volume = engine.volume(NAME).map_err(told("volume"))?;
             for record in &lost {
                 self.write_model(&volume, record * PARTS, PARTS).await?;
@@ -297,7 +297,8 @@ impl Run {
         self.judge_whole(images)
     }
 
-    /// Loses records that a scrub finds and their owner restores while the pool is open.
+    /// Run in which records are lost while the pool is open, a scrub finds them, and their owner
+    /// restores them.
     fn restored(&mut self) -> Told<()> {
         let world = self.new_pool();
         // The scrub restores most lost records from the cache, but none that zstd packed with its
@@ -328,7 +329,7 @@ impl Run {
         self.judge_whole(images)
     }
 
-    /// Scrubs while a leg misreads, then opens the pool on that leg alone.
+    /// Run that scrubs while a leg misreads, then opens the pool on that leg alone.
     fn misread(&mut self) -> Told<()> {
         let world = self.new_pool();
         let scrubbed = world.run_until(async {
@@ -356,7 +357,7 @@ impl Run {
         judged.map_err(told("run"))?
     }
 
-    /// Opens the pool after a power cut and expects every block.
+    /// Opens the pool after a power cut and expects the correct content of every block.
     fn judge_whole(&mut self, images: Vec<MediaImage>) -> Told<()> {
         let world = self.world(images);
         let judged = world.run_until(async {

@@ -32,26 +32,26 @@ pub(crate) type BlockBytes = [u8; BLOCK_BYTES];
 /// long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// Minimum.
+    /// Minimum latency.
     pub min: Duration,
-    /// Maximum, except for the slow operations; at least `min`.
+    /// Maximum latency, except for the slow operations; at least `min`.
     pub max: Duration,
 }
 
 /// Properties of a simulated disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskOptions {
-    /// Name in error messages.
+    /// Name of the disk in error messages.
     pub path: Arc<str>,
-    /// Length; a multiple of `sector_bytes`.
+    /// Length of the disk in bytes; a multiple of `sector_bytes`.
     pub len_bytes: u64,
-    /// Smallest unit the device accepts: 512 or 4096.
+    /// Smallest unit that the device accepts: 512 or 4096 bytes.
     pub sector_bytes: u32,
-    /// Unit that a power cut keeps or loses as a whole: 512 or 4096.
+    /// Size of the unit that a power cut keeps or loses as a whole: 512 or 4096 bytes.
     pub atomic_bytes: u32,
-    /// If true, a random cut may also keep only a prefix of such a unit.
+    /// If true, a random cut may also keep only a prefix of a unit.
     pub torn_sectors: bool,
-    /// Latency of operations.
+    /// Range of the operations' latency.
     pub latency: Latency,
 }
 
@@ -78,7 +78,7 @@ struct Leaf([Option<Arc<BlockBytes>>; BLOCKS_PER_LEAF as usize]);
 pub struct MediaImage {
     options: DiskOptions,
     leaves: BTreeMap<u64, Arc<Leaf>>,
-    /// Unreadable sectors, by number.
+    /// Numbers of the unreadable sectors.
     bad: BTreeSet<u64>,
 }
 
@@ -99,7 +99,8 @@ impl MediaImage {
         &self.options
     }
 
-    /// Changes properties that the next user of this media sees, such as length or latency.
+    /// Properties to change; the next user of this media sees the changes, such as a new length or
+    /// latency.
     pub fn options_mut(&mut self) -> &mut DiskOptions {
         &mut self.options
     }
@@ -125,7 +126,7 @@ impl MediaImage {
         self.mark_readable(whole);
     }
 
-    /// Flips one bit, like bit rot.
+    /// Flips one bit, as bit rot does.
     pub fn flip_bit(&mut self, offset: u64, bit: u32) {
         let at = (offset % BLOCK_BYTES as u64) as usize;
         self.block_mut(offset / BLOCK_BYTES as u64)[at] ^= 1 << (bit % 8);
@@ -172,7 +173,7 @@ impl MediaImage {
         }
     }
 
-    /// Copies some bytes of one block, like a torn write.
+    /// Copies some bytes of one block, as a torn write does.
     pub(crate) fn put_bytes(&mut self, block: u64, range: Range<usize>, bytes: &BlockBytes) {
         self.block_mut(block)[range.clone()].copy_from_slice(&bytes[range]);
     }
@@ -221,17 +222,17 @@ impl std::fmt::Debug for MediaImage {
     }
 }
 
-/// The part of a write in one block.
+/// The bytes of a write that lie in one block.
 #[derive(Clone)]
 pub(crate) struct Piece {
     pub(crate) block: u64,
-    /// Sectors of the block that are written; bit n is sector n.
+    /// Mask of the sectors of the block that are written; bit n is sector n.
     pub(crate) mask: u8,
     pub(crate) bytes: Arc<BlockBytes>,
 }
 
 impl Piece {
-    /// Splits a write of whole sectors into pieces.
+    /// Splits a write of whole sectors into one piece for each block.
     pub(crate) fn split(offset: u64, data: &[u8]) -> Vec<Self> {
         parts(offset, data.len())
             .map(|(block, within, part)| {
@@ -279,7 +280,8 @@ pub(crate) fn sector_mask(range: &Range<u64>, at: u64) -> u8 {
     (0..SECTORS_PER_BLOCK).filter(inside).fold(0, |mask, sector| mask | 1 << sector)
 }
 
-/// Splits a byte range at block borders: (block, range inside it, range inside the buffer).
+/// Splits a byte range at block borders; returns block, range inside the block, and range inside
+/// the buffer.
 fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

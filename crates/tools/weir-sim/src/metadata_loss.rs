@@ -43,7 +43,7 @@ const WRITES: usize = 12;
 /// Number of commits after all volumes were destroyed; enough to reclaim all dead space.
 const COMMITS: usize = 8;
 
-/// Maximum number of polls of a scrub.
+/// Maximum number of polls until a scrub ends.
 const LOOKS_MAX: usize = 2_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// Virtual time limit of writes to the log, far more than the disks need.
@@ -60,15 +60,15 @@ type Written = BTreeMap<(String, usize), Tag>;
 /// Content of sectors before the loss, by volume and block; it must be the same afterwards.
 type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
-/// True if the scenario allows this check: both legs of a mirror have the same data at the same
+/// True if this check fits the scenario: both legs of a mirror have the same data at the same
 /// offset.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
     let plain = matches!(scenario.layout, Layout::Single | Layout::Mirror);
     plain && scenario.trouble == FaultPlan::None && !scenario.reshapes
 }
 
-/// Corrupts parts of one metadata tree of a closed or open pool, and continues across more power
-/// cuts.
+/// Corrupts nodes or blocks of one metadata tree of a closed or open pool, and continues across
+/// more power cuts.
 pub(crate) fn lose_some(
     scenario: &Scenario,
     seed: u64,
@@ -82,33 +82,34 @@ pub(crate) fn lose_some(
     }
 }
 
-/// State of a pool before the loss.
+/// State of a pool before its metadata loss.
 #[derive(Default)]
 struct Before {
-    /// Parts of the metadata tree that were corrupted.
+    /// Addresses of the nodes and blocks of the metadata tree that were corrupted.
     lost: Vec<OwnPlace>,
     /// Names of volumes and snapshots.
     names: Vec<String>,
     /// Content of every block.
     whole: Exact,
-    /// Blocks of `whole` whose pointers need no lost part.
+    /// Blocks of `whole` whose pointers need no lost node or block.
     exact: Exact,
     /// Flushed writes that exist only in the log.
     logged: Written,
-    /// The copies of the lost parts.
+    /// All copies of the lost nodes and blocks.
     flipped: Vec<Flipped>,
 }
 
-/// A copy of a part in which bits were flipped.
+/// A copy of a node or block in which bits were flipped.
 struct Flipped {
-    /// Index of the leg.
+    /// Index of the leg that holds the copy.
     image: usize,
     offset: u64,
     /// Bytes of the copy after the flip.
     bytes: Vec<u8>,
 }
 
-/// Corrupts parts of one metadata tree of a closed pool and continues across more power cuts.
+/// Corrupts nodes or blocks of one metadata tree of a closed pool and continues across more power
+/// cuts.
 fn lose_and_go_on(
     scenario: &Scenario,
     seed: u64,
@@ -172,8 +173,8 @@ fn lose_and_go_on(
     last.map(drop).map_err(told)
 }
 
-/// Opens a pool whose lost parts are readable again and expects the complete state before the loss.
-/// A recount then corrects its counters.
+/// Opens a pool whose lost metadata is readable again and expects the complete state before the
+/// loss. A recount then corrects the counters.
 fn return_all(
     scenario: &Scenario,
     seed: u64,
@@ -213,8 +214,8 @@ fn return_all(
 }
 
 impl Before {
-    /// Writes only to the log, because a commit would move the parts that are about to be lost.
-    /// Aborts a write that waits for a commit, because the log or the pool is full, after
+    /// Writes only to the log, because a commit would move the metadata that is about to be lost. A
+    /// write that waits for a commit, because the log or the pool is full, is aborted after
     /// [`LOG_LIMIT`]; the content of all written blocks is then unknown.
     async fn log_some(
         &mut self,
@@ -241,8 +242,8 @@ impl Before {
         Ok(())
     }
 
-    /// After an import: expects the flushed writes of every volume that was found. A forced import
-    /// may drop the writes to a volume that it did not find.
+    /// After an import: expects the flushed writes of every volume that the import found. A forced
+    /// import may drop the writes to a volume that it did not find.
     fn keep_logged(&mut self, engine: &Engine, written: &mut Written) {
         for (block, tag) in &self.logged {
             self.exact.remove(block);
@@ -366,7 +367,7 @@ async fn open_unforced(
 ) -> Result<Option<Arc<Engine>>, String> {
     match open_with(scenario, world, ImportOptions::new(Guid(import_epoch))).await {
         Err(DatasetError::Pool(
-            // A leg that the operator took offline may have the lost parts.
+            // A leg that the operator took offline may have the lost metadata.
             PoolError::LossWhileMissing { .. }
             | PoolError::DirectoryLost { .. }
             | PoolError::LoggedForLost { .. },
@@ -385,7 +386,7 @@ async fn open_with(
     Ok(engine)
 }
 
-/// Opens a pool, with force if needed.
+/// Opens a pool, with force if the import requires it.
 async fn open(
     scenario: &Scenario,
     world: &SimWorld,
@@ -398,8 +399,8 @@ async fn open(
     open_with(scenario, world, how).await.map_err(|error| format!("open: {error}"))
 }
 
-/// Corrupts a few parts of one tree or all of one level, in some runs after flushed writes that
-/// exist only in the log.
+/// Corrupts a few nodes or blocks of one tree, or one whole level. In some runs, flushed writes
+/// that exist only in the log precede the loss.
 fn lose(
     scenario: &Scenario,
     seed: u64,
@@ -433,7 +434,7 @@ fn lose(
     Ok((images, before))
 }
 
-/// Flips bits in every copy of these parts on every leg.
+/// Flips bits in every copy of these nodes and blocks on every leg.
 fn flip(images: &mut [MediaImage], places: &[OwnPlace]) -> Vec<Flipped> {
     let mut flipped = Vec::new();
     for place in places {
@@ -449,8 +450,8 @@ fn flip(images: &mut [MediaImage], places: &[OwnPlace]) -> Vec<Flipped> {
     flipped
 }
 
-/// Flips the bits back, except where the pool has overwritten the copy: the space of a lost
-/// reference table is reused.
+/// Restores the flipped bits, except in copies that the pool has overwritten: it reuses the space
+/// of a lost reference table.
 fn restore(images: &mut [MediaImage], flipped: &[Flipped]) {
     for Flipped { image, offset, bytes } in flipped {
         let mut found = vec![0; bytes.len()];
@@ -489,7 +490,7 @@ fn described(lost: &[OwnPlace]) -> Vec<Range<u64>> {
     lost.iter().filter_map(of).collect()
 }
 
-/// Content of every block that is readable without the parts in `lost`.
+/// Content of every block that is readable without the metadata in `lost`.
 async fn contents(engine: &Engine, lost: &[OwnPlace]) -> Result<Exact, String> {
     let (described, mut exact) = (described(lost), Exact::new());
     for volume in engine.volumes() {
@@ -510,7 +511,7 @@ async fn contents(engine: &Engine, lost: &[OwnPlace]) -> Result<Exact, String> {
     Ok(exact)
 }
 
-/// Compares every block with its content before the loss. If a part of the directory is lost, a
+/// Compares every block with its content before the loss. If a node of the directory is lost, a
 /// volume may be missing.
 async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(), String> {
     let may_be_gone = lost.iter().any(|place| place.tree == MetadataTree::Datasets);
@@ -529,7 +530,7 @@ async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(
     Ok(())
 }
 
-/// Compares the counters with a walk of the trees, as far as the walk can read them.
+/// Compares the counters with a walk of the trees, for the nodes that the walk can read.
 async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     fn found<T: Default>(done: Result<T, DatasetError>) -> Result<T, String> {
         match done {

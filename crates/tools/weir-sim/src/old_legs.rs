@@ -27,11 +27,11 @@ use crate::rng::Rng;
 use crate::scenario::{FaultPlan, Scenario, devices};
 use crate::world::{CutPoint, SimWorld};
 
-/// Maximum number of earlier states kept in a run, and the probability, per million, that a step is
-/// kept.
+/// Maximum number of earlier states that a run keeps; the next constant is the probability, per
+/// million, that it keeps a step.
 const KEPT_MAX: usize = 4;
 const KEPT_PER_MILLION: u32 = 5_000;
-/// Maximum number of polls of a resilver.
+/// Maximum number of polls until a resilver ends.
 const LOOKS_MAX: usize = 2_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
@@ -79,7 +79,7 @@ pub(crate) fn judge(
     let old = rng.index(scenario.layout.disks());
     let told = |when: &'static str| move |error: String| format!("old leg {old}, {when}: {error}");
     note(CoveragePoint::OldLeg);
-    // A disk that returns while the pool is open is an additional disk of this world.
+    // An old disk that returns while the pool is open is an additional disk of this world.
     let while_open = rng.coin();
     let disks = images.len();
     if while_open {
@@ -96,8 +96,8 @@ pub(crate) fn judge(
             return Ok(None);
         }
         if reads_first {
-            // A read repairs each bad copy that it finds, so this may hide ranges that the resilver
-            // missed.
+            // The check repairs each bad copy that it reads, so it may hide ranges that the
+            // resilver missed.
             check::strict(&engine, expected).await?;
         }
         if !settle(&world, &engine).await? {
@@ -166,7 +166,7 @@ async fn open(
 }
 
 /// Brings the old disk online in a pool that was opened without it. Returns false if the pool has
-/// no such leg, or if the old content predates the disk's membership.
+/// no leg for the disk, or if the old content predates the disk's membership.
 async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<bool, String> {
     let pool = engine.pool();
     let Ok((guid, ..)) = pool.find_leg(&format!("disk{old}")) else { return Ok(false) };
@@ -212,8 +212,8 @@ async fn settle(world: &SimWorld, engine: &Arc<Engine>) -> Result<bool, String> 
     settled
 }
 
-/// Other legs of the old leg's vdev, as many as its redundancy covers; `None` if the old disk is no
-/// longer a leg.
+/// Legs of the old leg's vdev other than the old leg, as many as the redundancy of the vdev covers;
+/// `None` if the old disk is no longer a leg.
 fn others(engine: &Engine, old: usize, rng: &mut Rng) -> Option<Vec<usize>> {
     let number = |path: &str| path.strip_prefix("disk")?.parse::<usize>().ok();
     let legs = |vdev: &VdevStatus| -> Vec<usize> {

@@ -23,7 +23,7 @@ use crate::executor::Executor;
 use crate::rng::Rng;
 use crate::scenario::{FaultPlan, Layout, Scenario};
 
-/// Maximum number of polls of a resilver.
+/// Maximum number of polls until a resilver ends.
 const LOOKS_MAX: usize = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
@@ -35,7 +35,7 @@ pub(crate) struct Operator {
     pub(crate) scenario: Scenario,
 }
 
-/// Legs of the pool, by the number of their disks.
+/// Legs of the pool, each with the number of its disk.
 pub(crate) fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
     let vdevs = engine.pool().status().vdevs.into_iter();
     let number = |path: &str| path.strip_prefix("disk").and_then(|n| n.parse().ok());
@@ -136,7 +136,8 @@ impl Operator {
         let legs = legs(&self.engine);
         let out = legs.iter().find(|(_, state)| *state != LegState::Online);
         let old = match out {
-            // Only the other legs have the writes that a stale leg lacks.
+            // Replace no leg while another leg is stale: only the legs that are not stale have the
+            // writes that it lacks.
             Some((_, LegState::Stale)) => return Ok(()),
             Some((disk, _)) => *disk,
             None if self.scenario.trouble == FaultPlan::None => legs[self.rng.index(legs.len())].0,

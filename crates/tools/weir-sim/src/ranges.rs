@@ -35,19 +35,19 @@ const BLOCKS_PER_WRITE_MAX: usize = 12;
 /// late.
 const PAUSE_MAX: u64 = 24;
 
-/// A range to clone.
+/// A block clone that the administrator is about to request.
 struct Wanted {
     source: Arc<Volume>,
     /// Content of the source if it is a snapshot.
     content: Option<Vec<Tag>>,
     /// Index of the source if it is a volume.
     volume: usize,
-    /// First sector of the source; `to` is in sectors too.
+    /// First sector of the source; `to` is a range of sectors as well.
     from: usize,
     to: Range<usize>,
 }
 
-/// An actor that changes a volume concurrently with others.
+/// An actor that changes a volume concurrently with other actors.
 struct Party {
     rng: Rng,
     engine: Arc<Engine>,
@@ -69,7 +69,7 @@ impl Admin {
         self.clone_range_of(index, &name).await
     }
 
-    /// Draws one of the existing volumes.
+    /// Draws one of the existing volumes that satisfy `fits`.
     fn one_of(&mut self, fits: &dyn Fn(&str) -> bool) -> Option<(usize, String)> {
         let expected = self.expected.borrow();
         let there = expected.volumes.iter().enumerate();

@@ -23,7 +23,7 @@ use crate::history::Tag;
 
 /// Name of the replica.
 const REPLICA: &str = "replica";
-/// Maximum number of bytes in one piece of a stream.
+/// Maximum number of bytes of a stream that one call of the receiver gets.
 const PIECE_BYTES_MAX: u64 = 60_000;
 
 /// True for the replica's name.
@@ -31,11 +31,11 @@ pub(crate) fn is_replica(volume: &str) -> bool {
     volume == REPLICA
 }
 
-/// A snapshot that was sent or is in transfer.
+/// A snapshot that was sent completely or is in transfer.
 #[derive(Clone, Debug)]
 struct Sent {
     name: String,
-    /// Size of its volume, in blocks.
+    /// Size of the snapshot's volume, in blocks.
     size: usize,
     content: Vec<Tag>,
 }
@@ -45,7 +45,7 @@ struct Sent {
 pub(crate) struct Replica {
     /// Completely received snapshots, in order of receipt.
     arrived: Vec<Sent>,
-    /// Snapshot in transfer: a recovery finds all of it or none.
+    /// Snapshot in transfer: a recovery finds it complete or not at all.
     arriving: Option<Sent>,
     /// If true, a destruction is pending.
     leaving: bool,
@@ -108,7 +108,8 @@ impl Replica {
 }
 
 impl Sent {
-    /// Reads the snapshot of this name from the replica: size in blocks and content.
+    /// Reads the snapshot of this name from the replica; returns its size in blocks and its
+    /// content.
     async fn read(
         &self,
         engine: &Engine,

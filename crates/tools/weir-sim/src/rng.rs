@@ -21,12 +21,13 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The stream of a seed.
+    /// Creates the stream of a seed.
     pub const fn new(seed: u64) -> Self {
         Self { seed, state: seed }
     }
 
-    /// An independent stream for one purpose; `index` distinguishes streams of the same purpose.
+    /// Derives an independent stream for one purpose; `index` distinguishes streams of the same
+    /// purpose.
     #[must_use]
     pub fn stream(&self, purpose: &str, index: u64) -> Self {
         // FNV-1a separates purposes; mixing separates adjacent indices.
@@ -36,36 +37,36 @@ impl Rng {
         Self::new(mix(self.seed ^ mix(name ^ mix(index))))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits of the stream.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
 
-    /// A number in `0..bound`; `bound > 0`.
+    /// Draws a number in `0..bound`; `bound > 0`.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "an empty range has no number");
         // Multiply-shift has a bias below bound / 2^64, which no run can detect.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in a non-empty range.
+    /// Draws a number in a non-empty range.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         assert!(range.start < range.end, "an empty range has no number");
         range.start + self.below(range.end - range.start)
     }
 
-    /// An index into a collection of `len > 0` elements.
+    /// Draws an index into a collection of `len > 0` elements.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// True with probability 1/2.
+    /// Returns true with probability 1/2.
     pub fn coin(&mut self) -> bool {
         self.next_u64() >> 63 == 1
     }
 
-    /// True with probability `per_million` / 1,000,000.
+    /// Returns true with probability `per_million` / 1,000,000.
     pub fn chance(&mut self, per_million: u32) -> bool {
         self.below(1_000_000) < u64::from(per_million)
     }
@@ -77,7 +78,7 @@ impl Rng {
         }
     }
 
-    /// Shuffles the elements.
+    /// Shuffles the elements of a slice.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.index(last + 1));

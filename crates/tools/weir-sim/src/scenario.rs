@@ -35,39 +35,40 @@ use crate::rng::Rng;
 use crate::world::SimWorld;
 
 const STRIP_BYTES: u32 = 4096;
-/// Volumes that exist from the start and stay.
+/// Number of volumes that exist from the start and are never destroyed.
 pub(crate) const VOLUMES: usize = 2;
-/// Names under which the administrator creates and destroys volumes.
+/// Number of names under which the administrator creates and destroys volumes.
 const MORE_VOLUMES: usize = 8;
-/// Large records: two blocks, the largest record that the smallest segments can hold.
+/// Size of large records: two blocks, the largest record that the smallest segments can hold.
 pub(crate) const LARGE_RECORD: RecordSize = RecordSize::from_shift(1).expect("two blocks");
 const CLIENTS: u64 = 3;
-/// Spare disks, in addition to the disks of the new pool.
+/// Number of spare disks, in addition to the disks of the new pool.
 const MORE_DISKS: usize = 2;
 /// In scenarios with vdev changes, clients continue until the operator has finished, for at most
 /// this multiple of their steps.
 const LOAD_LASTS_MAX: u64 = 3;
-/// One scenario in this many contains a storm, which takes as long as ten other scenarios.
+/// Probability, as one divided by this number, that a scenario contains a storm, which takes as
+/// long as ten other scenarios.
 const STORM_ONE_IN: u64 = 24;
 /// Size of the dedupe index in a tight pool: entries for 64 blocks.
 const HINT_BYTES: u64 = 64 * 20;
 /// Fault rate: 3 % of operations, at most 12 times on each disk.
 const NOW_AND_THEN: Budget = Budget { per_million: 30_000, left: 12 };
 
-/// Vdevs of a scenario.
+/// Vdevs of the pool of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layout {
     /// One disk.
     Single,
-    /// A mirror of two.
+    /// A mirror of two disks.
     Mirror,
-    /// Two mirrors of two disks, striped.
+    /// Two mirrors of two disks each, striped.
     Stripe,
-    /// Two data and one parity strip.
+    /// A raidz1 with two data strips and one parity strip in each row.
     Raidz1,
-    /// Three data and two parity strips; no segment is full to the last byte.
+    /// A raidz2 with three data strips and two parity strips; no segment is full to the last byte.
     Raidz2,
-    /// Two data and three parity strips; faults may affect most of the disks.
+    /// A raidz3 with two data strips and three parity strips; faults may affect most of the disks.
     Raidz3,
     /// A raidz1 with three data strips and a mirror of two disks, so segments have two sizes.
     Mixed,
@@ -101,7 +102,8 @@ impl Layout {
         self.vdevs().iter().map(|(_, legs)| legs).sum()
     }
 
-    /// Draws as many legs of one vdev as its redundancy covers, at least one.
+    /// Draws at least one leg of one vdev, and at most as many as the redundancy of the vdev
+    /// covers.
     pub(crate) fn draw_legs(self, rng: &mut Rng) -> Vec<usize> {
         let vdev = rng.index(self.vdevs().len());
         let first: usize = self.vdevs()[..vdev].iter().map(|(_, legs)| legs).sum();
@@ -112,7 +114,7 @@ impl Layout {
         all
     }
 
-    /// Number of disks that faults may affect, counted from the first. On a single disk it is 1.
+    /// Number of disks that faults may affect, counted from the first disk; 1 for a single disk.
     pub(crate) fn troubled(self) -> usize {
         let (kind, _) = self.vdevs()[0];
         kind.parity().max(1)
@@ -142,24 +144,24 @@ pub enum Room {
 /// A scenario; its fields determine the run completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// Seed of all random choices.
+    /// Seed of all random choices in the scenario.
     pub seed: u64,
     /// Vdevs of the pool.
     pub layout: Layout,
-    /// Size of the pool.
+    /// Size of the pool relative to the load.
     pub room: Room,
-    /// Fault plan.
+    /// Faults that affect the disks.
     pub trouble: FaultPlan,
     /// If true, the operator adds and removes vdevs, and clients continue until the operator has
     /// finished. If false, the operator replaces disks, and some recoveries run without a leg.
     pub reshapes: bool,
     /// If true, one client rewrites a few blocks until the log queue overflows.
     pub storm: bool,
-    /// Planted bug of the engine.
+    /// Bug that is planted in the engine.
     pub bug: PlantedBug,
 }
 
-/// Sizes for one [`Room`], small enough that space is reused within a scenario.
+/// Sizes of a pool for one [`Room`], small enough that space is reused within a scenario.
 struct Sizes {
     segment_bytes: u32,
     /// Number of segments of the pool.
@@ -310,7 +312,7 @@ impl Scenario {
         Load { steps_per_client, admin_steps: 24, operator_steps: 12, storm: self.storm }
     }
 
-    /// Disks of a new pool with empty volumes.
+    /// Returns the disks of a new pool with empty volumes.
     pub(crate) fn new_pool(layout: Layout, room: Room) -> Vec<MediaImage> {
         let (trouble, storm, bug) = (FaultPlan::None, false, PlantedBug::None);
         let scenario = Self { seed: 1, layout, room, trouble, reshapes: false, storm, bug };
@@ -321,7 +323,7 @@ impl Scenario {
             std::iter::repeat_n(disk_bytes, *legs)
         });
         let lens: Vec<u64> = lens.collect();
-        // Spare disks, with which the operator replaces disks or adds vdevs.
+        // Add spare disks, with which the operator replaces disks or adds vdevs.
         let more = lens.iter().max().copied().into_iter().cycle().take(MORE_DISKS);
         let lens = lens.iter().copied().chain(more).enumerate();
         let options: Vec<DiskOptions> =
@@ -366,7 +368,7 @@ impl Scenario {
         world.cut(CutPlan::Everything)
     }
 
-    /// Expected state of the empty volumes of [`Self::new_pool`].
+    /// Returns the expected state of the empty volumes of [`Self::new_pool`].
     pub(crate) fn new_books(&self) -> ExpectedState {
         let blocks = self.room.sizes().volume_blocks;
         ExpectedState::new(VOLUMES, MORE_VOLUMES, blocks, blocks + blocks / 2)
@@ -512,7 +514,7 @@ impl Scenario {
         })
     }
 
-    /// Whether an actor stops after this result. An error means that the result is a violation.
+    /// Whether an actor stops after this result. `Err`: the result is a violation.
     fn ends(&self, name: &str, done: Result<(), Stop>) -> Result<bool, String> {
         match done {
             Ok(()) => Ok(false),

@@ -94,8 +94,8 @@ impl Admin {
         }
         match self.engine.create_snapshots(&ids).await {
             Ok(_) => {}
-            // The snapshot would keep the dirty data, and a reservation also guarantees the space
-            // to overwrite it.
+            // The snapshot would keep the dirty data, while a reservation guarantees the space to
+            // overwrite it.
             Err(DatasetError::CannotReserve { .. }) if self.is_one_promised(&ids) => {
                 let names: Vec<String> = ids.into_iter().map(|id| id.name).collect();
                 self.expected.borrow_mut().mark(&names, Presence::Gone);

@@ -11,36 +11,36 @@ use weir_device::DeviceOp;
 
 use crate::fault::Fault;
 
-/// Phase of an operation.
+/// Phase of an operation that a trace entry records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The disk received the operation, which may take effect from now on, in part or completely.
+    /// The disk received the operation. From now on it may take effect, in part or completely.
     Issue,
     /// The disk completed the operation.
     Complete,
 }
 
-/// Issue or completion of one operation.
+/// Trace entry for the issue or the completion of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// Step count after this entry (reads are no steps); a cut after this many steps includes the
-    /// entry.
+    /// Step count after this entry (reads are not steps). A cut after this number of steps includes
+    /// the entry.
     pub step: u64,
-    /// Virtual time.
+    /// Virtual time of the entry.
     pub at: Duration,
     /// Index of the disk in the world.
     pub disk: usize,
-    /// Operation id, assigned at issue, unique in the world.
+    /// Id of the operation, assigned at issue and unique in the world.
     pub id: u64,
-    /// Issue or completion.
+    /// Whether the entry is the issue or the completion.
     pub phase: Phase,
     /// Kind of operation.
     pub op: DeviceOp,
-    /// A write that must be on stable media when it completes.
+    /// True for a write that must be on stable media when it completes.
     pub durable: bool,
-    /// Offset in bytes; 0 for a flush.
+    /// Offset of the operation in bytes; 0 for a flush.
     pub offset: u64,
-    /// Length in bytes; 0 for a flush.
+    /// Length of the operation in bytes; 0 for a flush.
     pub len_bytes: u64,
     /// Injected fault that affected the operation.
     pub fault: Option<Fault>,

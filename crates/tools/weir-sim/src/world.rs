@@ -53,12 +53,12 @@ struct Devices {
 }
 
 impl SimWorld {
-    /// A machine with new disks.
+    /// Creates a machine with new disks.
     pub fn new(seed: u64, disks: &[DiskOptions]) -> Self {
         Self::from_media(seed, disks.iter().cloned().map(MediaImage::blank).collect())
     }
 
-    /// A machine with disks that already have content.
+    /// Creates a machine with disks that already have content.
     pub fn from_media(seed: u64, images: Vec<MediaImage>) -> Self {
         let rng = Rng::new(seed);
         let queue = Arc::<Mutex<VecDeque<Submission>>>::default();
@@ -78,12 +78,12 @@ impl SimWorld {
         Self { executor: Executor::new(rng.stream("executor", 0)), rng, devices }
     }
 
-    /// Random stream of the world's seed, for a scenario's own choices.
+    /// Random stream derived from the world's seed, for a scenario's own choices.
     pub fn rng(&self, purpose: &str, index: u64) -> Rng {
         self.rng.stream("scenario", 0).stream(purpose, index)
     }
 
-    /// Disk number `index`.
+    /// Returns the disk with this index.
     pub fn disk(&self, index: usize) -> Arc<SimDisk> {
         Arc::clone(&self.devices.disks[index])
     }
@@ -93,7 +93,8 @@ impl SimWorld {
         &self.devices.disks
     }
 
-    /// The executor, for spawning, sleeping and reading the time; tasks may keep clones.
+    /// Returns the executor, for spawning, sleeping and reading the time; tasks may keep clones of
+    /// it.
     pub fn executor(&self) -> &Executor {
         &self.executor
     }
@@ -123,8 +124,8 @@ impl SimWorld {
         self.devices.crash_after.set(Some(steps));
     }
 
-    /// Calls `hook` before every step, at each instant where [`Self::crash_after`] could cut, so
-    /// that one run serves all its cuts.
+    /// Calls `hook` before every step, which is each instant where [`Self::crash_after`] could cut.
+    /// One run thus serves all its cuts.
     pub fn on_step(&self, hook: impl FnMut(&CutPoint<'_>) + 'static) {
         *self.devices.hook.borrow_mut() = Some(Box::new(hook));
     }
@@ -134,12 +135,12 @@ impl SimWorld {
         self.devices.unflushed()
     }
 
-    /// Media of all disks if the power is cut now.
+    /// Media content of all disks after a power cut at this instant.
     pub fn cut(&self, plan: CutPlan) -> Vec<MediaImage> {
         self.devices.cut(plan)
     }
 
-    /// Drops all tasks; later runs end with `Crashed`. Call [`Self::cut`] afterwards;
+    /// Drops all tasks; later runs end with `Crashed`. After that, [`Self::cut`] returns the media;
     /// [`CutPlan::Everything`] represents a killed process whose disks kept their power.
     pub fn crash(&self) {
         self.devices.crashed.set(true);
@@ -159,15 +160,15 @@ impl SimWorld {
 
 impl Drop for SimWorld {
     fn drop(&mut self) {
-        // Tasks hold the executor that holds them; break the cycle, or a million recoveries would
-        // leak.
+        // Tasks hold the executor that holds them. Break the cycle, because a million recoveries
+        // would leak.
         self.executor.crash();
     }
 }
 
 /// Possible instant of a power cut, between two steps.
 pub struct CutPoint<'a> {
-    /// Steps that took effect.
+    /// Number of steps that took effect.
     pub steps: u64,
     /// Disk of the next step.
     pub disk: usize,
@@ -179,12 +180,12 @@ pub struct CutPoint<'a> {
 }
 
 impl CutPoint<'_> {
-    /// Writes that a cut could lose here.
+    /// Writes that a cut at this instant could lose.
     pub fn unflushed(&self) -> Unflushed {
         self.devices.unflushed()
     }
 
-    /// Media of all disks if the power is cut here.
+    /// Media content of all disks after a power cut at this instant.
     pub fn cut(&self, plan: CutPlan) -> Vec<MediaImage> {
         self.devices.cut(plan)
     }

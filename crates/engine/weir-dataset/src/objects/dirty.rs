@@ -94,8 +94,8 @@ impl DirtyTable {
         self.holes.within(range)
     }
 
-    /// All changes as sorted, disjoint tree changes; those that write records have the records'
-    /// data. Records of zeros become holes.
+    /// All changes, sorted and disjoint. A change that writes a record comes with the data of the
+    /// record; a record of zeros becomes a hole.
     pub(crate) fn changes(&self, size: RecordSize) -> Vec<(Change, Option<Blocks>)> {
         let hole = |range: Range<u64>| {
             assert!(size.cut(&range).next().is_none(), "tables hold whole records: {range:?}");

@@ -1,6 +1,8 @@
-//! The damage list: data and metadata without a good copy on any disk, and when entries disappear.
+//! Tests of the damage list: entries for data and metadata without a good copy on any disk, and the
+//! removal of entries.
 //!
-//! Its printed form is in bin/weir, damage under load and crashes in the simulator.
+//! The tests of its printed form are in bin/weir; tests of damage under load and after crashes are
+//! in the simulator.
 
 use std::sync::Arc;
 

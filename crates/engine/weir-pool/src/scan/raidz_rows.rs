@@ -256,9 +256,10 @@ impl Vdev {
         self.rows.is_some()
     }
 
-    /// For raidz: returns the test that decides whether a run is split between two neighbouring
-    /// blocks. It is split if rows lie between them, or if the run would exceed the maximum length
-    /// of one read.
+    /// For raidz: returns a predicate that is true if a run of blocks must end between two adjacent
+    /// blocks, because whole rows lie between the blocks or because the run would exceed the
+    /// maximum length of one read. Its arguments are the first block of the run and the two
+    /// adjacent blocks.
     pub(crate) fn row_split(&self) -> Option<impl Fn(&Live, &Live, &Live) -> bool> {
         let rows = self.rows?;
         let row = move |at: u64| at / rows.row_bytes();

@@ -189,7 +189,7 @@ pub(crate) struct Tables<T> {
     /// Bytes that the current tables take on disk.
     stored_bytes: u64,
     bytes_max: u64,
-    /// RAM of the segment table, in bytes, which counts against the same budget.
+    /// RAM of the segment table, in bytes; it counts against `bytes_max` as well.
     beside: u64,
     bug: PlantedBug,
 }

@@ -15,6 +15,6 @@ pub(crate) enum LiveOf {
     Volume { volume: DatasetId, level: u8, index: u64, birth: Txg, version: Txg },
     /// A block with several references, by its address.
     Shared(u64),
-    /// A part of the pool's metadata, with the number of the first dataset or segment in it.
+    /// A block of a metadata tree, with the lowest dataset or segment number that the block covers.
     Part(PoolPart, u64),
 }

@@ -88,7 +88,7 @@ impl Pool {
             let references = inner.references.lost_numbers().into_iter();
             lost.extend(references.map(|vseg| (PoolPart::ReferenceTable, vseg)));
         }
-        // An import reads all of these metadata trees.
+        // Metadata trees that an import reads completely.
         let is_read = |part| {
             matches!(part, PoolPart::Directory | PoolPart::SegmentTable | PoolPart::RemapTable)
         };

@@ -71,8 +71,8 @@ struct Place {
     times: u32,
     waiting: u16,
     last: Option<Instant>,
-    /// For accounts: earliest time at which the next response is checked from an address that gave
-    /// no wrong one before.
+    /// Only in the account table: time before which no response is checked that comes from an
+    /// address without an earlier wrong response.
     next_clean: Option<Instant>,
 }
 

@@ -164,7 +164,7 @@ impl Watch {
         self.cut_off.signal.notify();
     }
 
-    /// Returns the order to end the session immediately, for a task that waits for it.
+    /// Returns the signal on which a task waits to end the session immediately.
     pub fn until_cut_off(&self) -> Rc<CutOff> {
         Rc::clone(&self.cut_off)
     }

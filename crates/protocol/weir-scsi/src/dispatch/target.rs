@@ -223,8 +223,8 @@ impl Nexus for TargetNexus {
             return TaskManagementResponse::NoLun;
         };
         match function {
-            // With TST, a task set contains only the tasks of this nexus, and the transport ends
-            // those.
+            // With TST 001b a task set contains only the tasks of this nexus; the transport aborts
+            // these tasks.
             Management::AbortTaskSet | Management::ClearTaskSet | Management::TargetReset => {}
             Management::LunReset => itl_nexus.unit.reset(itl_nexus.id),
         }

@@ -12,9 +12,10 @@ use crate::stats;
 use crate::summary::Spread;
 use crate::verdict::{Finding, Remark};
 
-/// Coefficient of variation (standard deviation by mean) above which a column is unsteady.
+/// Coefficient of variation (standard deviation divided by the mean) above which a column is
+/// unsteady.
 const CV_PCT_MAX: f64 = 10.0;
-/// Fewest runs that show how much runs differ.
+/// Minimum number of runs from which their variation can be judged.
 const RUNS_MIN: usize = 3;
 
 /// A phase over all runs.
@@ -41,7 +42,7 @@ impl Column {
     }
 }
 
-/// The columns of a bonnie test; a phase without a measurement has none.
+/// Returns the columns of a bonnie test; a phase without a measurement has no column.
 pub fn columns(result: &BonnieResult) -> Vec<Column> {
     let column = |phase: &Phase| {
         let runs = result.runs.iter().flat_map(|run| &run.figures);

@@ -19,14 +19,14 @@ use crate::spec::{BonnieSize, BonnieSpec, ContentSpec};
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Smallest large file: a smaller one has too few blocks for all seek workers.
 const FILE_BYTES_MIN: u64 = 128 << 10;
-/// Space that the file must leave free.
+/// Space in bytes that the large file must leave free.
 const SPARE_BYTES: u64 = 64 << 20;
 /// Limit of attempts to find an unused directory name.
 const NAMES_MAX: u32 = 1000;
 
-/// A bonnie test and its place.
+/// A bonnie test, with the target on which it runs.
 pub(crate) struct Job<'a> {
-    /// Size, number of files and number of runs.
+    /// Test parameters: size of the large file, number of small files and number of runs.
     pub(crate) spec: &'a BonnieSpec,
     /// Content of the large file.
     pub(crate) content: &'a ContentSpec,
@@ -34,13 +34,14 @@ pub(crate) struct Job<'a> {
     pub(crate) target: &'a TargetInfo,
     /// Memory of this machine.
     pub(crate) memory_bytes: u64,
-    /// Result of an earlier start of the same run.
+    /// Result of an earlier, interrupted start of the same run.
     pub(crate) before: Option<&'a BonnieResult>,
 }
 
 /// Observer of a test.
 pub(crate) trait Watch {
-    /// Receives the number of the run and the finished part of it; false cancels the test.
+    /// Receives the number of the run and its completed share (0 to 1); returns false to cancel the
+    /// test.
     fn goes_on(&mut self, run: u32, part: f64) -> bool;
     /// Receives the result after each run.
     fn keep(&mut self, result: &BonnieResult);
@@ -108,7 +109,7 @@ pub(crate) fn drive(job: &Job<'_>, watch: &mut dyn Watch) -> Result<BonnieResult
     Ok(result)
 }
 
-/// Whether two results are of the same test, so that their runs belong together.
+/// Whether two results have the same test parameters, so that their runs may be combined.
 fn is_same(one: &BonnieResult, other: &BonnieResult) -> bool {
     let what = |result: &BonnieResult| {
         let BonnieResult { directory, file_bytes, memory_bytes, files, runs_asked, .. } = result;
@@ -169,7 +170,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // If this fails, the directory stays; its name shows its origin.
+        // If the removal fails, the directory stays; its name shows that this test created it.
         std::fs::remove_dir_all(&self.0).ok();
     }
 }

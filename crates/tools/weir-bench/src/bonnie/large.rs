@@ -21,12 +21,12 @@ use super::timing::Timing;
 use super::{BLOCK_BYTES, BonnieError, Figure, Phase};
 use crate::content::Content;
 
-/// Bytes that a phase transfers one at a time, with a system call for each.
+/// Number of bytes that a per-chr phase transfers, with one system call for each byte.
 pub(super) const BYTES_MAX: u64 = 4 << 20;
-/// Seek workers and seeks, as in bonnie++.
+/// Numbers of seek workers and of seeks, as in bonnie++.
 const SEEKERS: u64 = 5;
 const SEEKS: u64 = 8192;
-/// One in this many seeks writes its block back.
+/// A seek whose number is a multiple of this number writes its block back.
 const UPDATE_ONE_IN: u64 = 10;
 
 /// The large file and its expected content.
@@ -51,7 +51,8 @@ impl<'a> Large<'a> {
         Self { path, bytes, content, seed, progress, bad_blocks }
     }
 
-    /// All six phases, and the number of blocks that failed verification.
+    /// Runs all six phases; returns their figures and the number of blocks that failed
+    /// verification.
     pub(super) fn phases(&self) -> Result<(Vec<Figure>, u64), BonnieError> {
         let figures = vec![
             self.write_bytes()?,
@@ -80,7 +81,7 @@ impl<'a> Large<'a> {
     fn reopen(&self) -> Result<File, BonnieError> {
         let opened = OpenOptions::new().read(true).write(true).open(&self.path);
         let file = opened.map_err(self.error("open"))?;
-        // A file system without a cache has nothing to drop.
+        // Ignore the error: a file system without a cache has nothing to drop.
         fadvise(&file, 0, None, Advice::DontNeed).ok();
         Ok(file)
     }
@@ -189,8 +190,8 @@ impl<'a> Large<'a> {
         Ok(timing.end(SEEKS as f64))
     }
 
-    /// One seek worker; returns its longest operation. Each block belongs to one worker, so that no
-    /// block is read while it is half written.
+    /// Runs one seek worker; returns its longest operation. Each block belongs to one worker, so
+    /// that no worker reads a half-written block.
     fn seek(&self, file: &File, next: &AtomicU64, number: u64) -> Result<Duration, BonnieError> {
         let mut rng = SmallRng::seed_from_u64(self.seed ^ (number << 32));
         let (mut block, mut longest) = (vec![0; BLOCK_BYTES], Duration::ZERO);
@@ -215,7 +216,7 @@ impl<'a> Large<'a> {
         }
     }
 
-    /// Verifies a block. `generation` is the expected one; `None` accepts any.
+    /// Verifies a block. `generation`: the expected generation; `None` accepts any.
     fn check(&self, block: &[u8], offset: u64, generation: Option<u32>) {
         let size = self.content.block_bytes();
         let bad = block.chunks_exact(size).zip((offset..).step_by(size)).filter(|(part, at)| {
@@ -226,7 +227,7 @@ impl<'a> Large<'a> {
     }
 }
 
-/// Progress steps of all phases.
+/// Number of progress steps of all phases together.
 pub(super) fn steps(bytes: u64) -> u64 {
     let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES as u64);
     2 * blocks(bytes.min(BYTES_MAX)) + 3 * blocks(bytes) + SEEKS

@@ -32,7 +32,7 @@ impl<'a> Small<'a> {
         Self { directory: directory.join("small"), files, seed, progress }
     }
 
-    /// All six phases.
+    /// Runs all six phases; returns their figures.
     pub(super) fn phases(&self) -> Result<Vec<Figure>, BonnieError> {
         let mut rng = SmallRng::seed_from_u64(self.seed);
         let mut random = || -> String {
@@ -109,7 +109,7 @@ impl<'a> Small<'a> {
     }
 }
 
-/// Progress steps of all phases.
+/// Number of progress steps of all phases together.
 pub(super) fn steps(files: u32) -> u64 {
     6 * u64::from(files)
 }

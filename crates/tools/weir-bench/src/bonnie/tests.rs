@@ -165,8 +165,8 @@ fn measured(rates: &[f64]) -> BonnieResult {
     }
 }
 
-/// The published seeks of reference `002`: they vary by 34 %, and the document printed their lowest
-/// as the average.
+/// The published seek rates in the reference document `002`: they vary by 34 %, and the document
+/// printed the lowest rate as the average.
 #[test]
 fn columns_have_their_spread_and_verdict() {
     let seeks = [6300.0, 7034.0, 10_018.0, 5067.0, 11_517.0, 10_903.0, 5144.0, 5869.0];

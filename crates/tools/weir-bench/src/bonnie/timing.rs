@@ -1,6 +1,6 @@
 //! Measures a phase: elapsed time, processor time and longest operation.
 //!
-//! `large` and `small` do the operations.
+//! The modules `large` and `small` perform the operations.
 //!
 //! Invariant: everything between begin and end counts for the phase.
 
@@ -32,7 +32,7 @@ impl Timing {
         done
     }
 
-    /// Includes the longest operation of another thread.
+    /// Takes the longest operation of another thread into account.
     pub(super) fn longest(&mut self, longest: Duration) {
         self.longest = self.longest.max(longest);
     }

@@ -10,9 +10,11 @@ use serde::Serialize;
 use super::{DriverRun, SEED};
 use crate::stats::{self, RatioInterval, ratio_of_medians};
 
-/// Medians that differ by no more than this agree, unless the interval is too wide to decide.
+/// Two medians that differ by at most this percentage agree, unless the interval is too wide to
+/// decide.
 const OFF_PCT: f64 = 3.0;
-/// An interval whose ends differ by more than this factor contains 1 too easily.
+/// An interval whose ends differ by more than this factor is too wide to decide, because it may
+/// contain 1 by chance.
 const SHARP: f64 = 1.5;
 
 /// A figure to compare.
@@ -30,7 +32,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// Name with its unit.
+    /// Name of the figure with its unit.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iops => "IOPS",
@@ -50,10 +52,10 @@ impl Figure {
     }
 }
 
-/// A figure of both programs.
+/// Comparison of one figure between Weir and fio.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// The figure.
+    /// The compared figure.
     pub figure: Figure,
     /// Median of fio's runs; `None`: too few operations.
     pub fio: Option<f64>,
@@ -61,13 +63,14 @@ pub struct Compared {
     pub ours: Option<f64>,
     /// Weir's median divided by fio's.
     pub ratio: Option<RatioInterval>,
-    /// Whether the results agree or, for the cost, whether Weir's is no higher. `None`: undecided.
+    /// Whether the two medians agree; for processor time, whether Weir's median is no higher.
+    /// `None`: undecided.
     pub holds: Option<bool>,
 }
 
 /// Compares a figure of Weir's runs with fio's.
 pub(super) fn compare(figure: Figure, ours: &[DriverRun], fio: &[DriverRun]) -> Compared {
-    // If one run lacks the figure, there is no median.
+    // If a run lacks the figure, there is no median.
     let all = |runs: &[DriverRun]| -> Option<Vec<f64>> {
         runs.iter().map(|run| figure.of(run)).collect()
     };

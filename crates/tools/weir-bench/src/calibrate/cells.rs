@@ -1,6 +1,6 @@
 //! The loads that fio and Weir both run, and their targets.
 //!
-//! `fio` and `ours` run them.
+//! The modules `fio` and `ours` run the loads.
 //!
 //! Invariant: on each target the loads that read come first.
 
@@ -14,10 +14,10 @@ pub(super) const CONTENT: &str = "fio: new random bytes for every write (refill_
                                   function of seed, address and generation, with a stamp that \
                                   allows the verification of every block; neither is compressible";
 
-/// Target of a load.
+/// Kind of target on which the calibration runs a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Null target: only the generator costs time.
+    /// Null target: the measured time is the generator's own.
     Null,
     File,
     Nbd,
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// A load: one worker, operations of one kind.
+/// A load of one worker with operations of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) is_read: bool,
@@ -63,7 +63,7 @@ const ON_STORAGE: [Cell; 4] = [
 ];
 const ON_NULL: [Cell; 2] = [Cell::random(true, 32), Cell::random(false, 32)];
 
-/// The loads on a target.
+/// Loads that run on a kind of target.
 pub(super) fn of(place: Place) -> &'static [Cell] {
     match place {
         Place::Null => &ON_NULL,
@@ -71,7 +71,7 @@ pub(super) fn of(place: Place) -> &'static [Cell] {
     }
 }
 
-/// The null target and all targets of the options.
+/// Returns the null target and the file and NBD targets that the options name.
 pub(super) fn places(options: &Options) -> Result<Vec<(Place, Address)>, CalibrateError> {
     let mut places = vec![(Place::Null, Address::Null { bytes: None })];
     if let Some(directory) = &options.directory {
@@ -88,7 +88,7 @@ pub(super) fn places(options: &Options) -> Result<Vec<(Place, Address)>, Calibra
     Ok(places)
 }
 
-/// A file that is deleted after the last load on it.
+/// Test file, deleted after the last load on it.
 pub(super) struct Made(Option<PathBuf>);
 
 impl Made {
@@ -103,7 +103,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // The file may not exist.
+            // Ignore the error: the file may not exist.
             drop(std::fs::remove_file(path));
         }
     }

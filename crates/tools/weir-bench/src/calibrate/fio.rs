@@ -20,16 +20,16 @@ use serde::Deserialize;
 use super::cells::{Cell, Place};
 use super::{DriverRun, FILE, Options};
 
-/// Samples required beyond a percentile.
+/// Minimum number of samples beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
-/// Lines at the end of fio's error output that an error quotes.
+/// Number of lines from the end of fio's error output that an error quotes.
 const SAID_LINES: usize = 3;
 
 /// Reason why fio gave no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FioError {
-    /// The program cannot be run.
+    /// The fio executable cannot be run.
     #[error("the program {} cannot be run: {source}", program.display())]
     Missing {
         /// Path or name of the program.
@@ -40,17 +40,17 @@ pub enum FioError {
     /// fio failed.
     #[error("fio failed at \"{cell}\": {said}")]
     Failed {
-        /// The load.
+        /// Name of the load.
         cell: String,
-        /// End of its error output.
+        /// Last lines of fio's error output.
         said: String,
     },
     /// The output of fio cannot be parsed.
     #[error("fio's output for \"{cell}\" cannot be parsed: {source}")]
     Output {
-        /// The load.
+        /// Name of the load.
         cell: String,
-        /// Position and reason.
+        /// Parse error with its position.
         source: serde_json::Error,
     },
 }
@@ -87,7 +87,8 @@ impl Fio {
         &self.version
     }
 
-    /// Runs a job, in the directory whose file it names.
+    /// Runs a job with `directory` as the working directory, because the job names its file without
+    /// a path.
     pub(super) fn run(
         &self,
         cell: &str,
@@ -103,7 +104,7 @@ impl Fio {
         directory.map(|directory| command.current_dir(directory));
         let mut child = command.spawn().map_err(missing)?;
         let mut stdin = child.stdin.take().expect("it was asked for");
-        // If fio ends before it has read its job, its error output has the reason.
+        // If fio exits before it has read its job, its error output states the reason.
         let written = stdin.write_all(job.as_bytes());
         drop(stdin);
         let output = child.wait_with_output().map_err(missing)?;
@@ -132,8 +133,8 @@ pub(super) fn job(options: &Options, place: Place, cell: &Cell) -> String {
     let kind = if cell.is_read { "read" } else { "write" };
     let Cell { block_bytes, depth, .. } = cell;
     let Options { bytes, run_ms, .. } = options;
-    // By default fio reaps one completion at a time; completions that wait for it count as in
-    // flight.
+    // By default fio reaps one completion at a time; completed operations that wait to be reaped
+    // count as in flight.
     format!(
         "[cell]\n{engine}\nrw={access}{kind}\nbs={block_bytes}\niodepth={depth}\n\
          iodepth_batch_complete_max={depth}\nsize={bytes}\ntime_based=1\nruntime={run_ms}ms\n\
@@ -153,7 +154,7 @@ struct Job {
     error: i32,
     #[serde(rename = "job_runtime")]
     runtime_ms: f64,
-    /// Percent of the run time.
+    /// User CPU time in percent of the run time.
     usr_cpu: f64,
     sys_cpu: f64,
     read: Direction,
@@ -173,7 +174,7 @@ struct Latency {
     percentile: BTreeMap<String, f64>,
 }
 
-/// The figures of a job's output.
+/// Parses the figures from fio's output for a job.
 pub(super) fn read(text: &str) -> Result<DriverRun, serde_json::Error> {
     use serde::de::Error as _;
     // fio may print notes before the JSON.

@@ -1,6 +1,6 @@
 //! Runs loads with Weir's generator, as every benchmark run does.
 //!
-//! `load` offers the load.
+//! The module `load` generates the I/O.
 //!
 //! Invariants: every written block has a stamp; if reads are verified, a read that returns wrong
 //! data ends the calibration.
@@ -16,10 +16,10 @@ use crate::spec::{Access, BlockShare, ContentSpec, DatasetSpec, Durability, Load
 use crate::summary::CellSummary;
 use crate::target::{self, Address, Target};
 
-/// Bytes of the writes that fill a target.
+/// Size in bytes of the writes that fill a target.
 const FILL_BYTES: u32 = 1 << 20;
 const SEED: u64 = 23;
-/// Bytes of a stamped block.
+/// Size in bytes of a stamped block.
 const BLOCK_BYTES: u32 = 4096;
 
 /// A target and its expected content.
@@ -54,7 +54,7 @@ impl Ours {
         &self.target.info().driver
     }
 
-    /// Writes every block.
+    /// Writes every block of the target once.
     pub(super) fn fill(&self) -> Result<(), CalibrateError> {
         let fill = Cell { is_read: false, is_random: false, block_bytes: FILL_BYTES, depth: 8 };
         self.offer(&fill, None, ReadChecks::Off)?;
@@ -63,7 +63,7 @@ impl Ours {
         Ok(())
     }
 
-    /// One run.
+    /// Runs a cell once and returns its figures.
     pub(super) fn run(
         &self,
         cell: &Cell,

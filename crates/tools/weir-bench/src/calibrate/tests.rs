@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Complete output of fio 3.33 for the job on a file.
+/// Complete output of fio 3.33 for the job on the file target.
 const RECORDED: &str = include_str!("fio-3.33.json");
 
 #[test]
@@ -42,7 +42,7 @@ fn medians_agree_within_three_percent_or_their_interval() {
     assert_eq!(iops(&steady(971.0), &steady(1_000.0)).holds, Some(true));
     assert_eq!(iops(&steady(1_040.0), &steady(1_000.0)).holds, Some(false));
     assert_eq!(iops(&steady(960.0), &steady(1_000.0)).holds, Some(false));
-    // The medians are a tenth apart, but the runs of both vary by more.
+    // The medians differ by a tenth, but the runs of each program vary by more.
     let wide = |middle: f64| runs([0.88, 0.95, 1.0, 1.05, 1.12].map(|part| part * middle));
     let noisy = |middle: f64| runs([0.2, 0.9, 1.0, 1.1, 4.0].map(|part| part * middle));
     assert_eq!(iops(&noisy(1_000.0), &noisy(1_000.0)).holds, None, "the runs differ too much");
@@ -54,7 +54,7 @@ fn medians_agree_within_three_percent_or_their_interval() {
     let cost = |ours: &[DriverRun], fio: &[DriverRun]| agree::compare(Figure::Cpu, ours, fio).holds;
     assert_eq!(cost(&steady(1_000.0), &steady(1_000.0)), Some(true));
     assert_eq!(cost(&steady(1_010.0), &steady(1_000.0)), Some(true));
-    // Fewer operations in the same processor time cost more each.
+    // Fewer operations in the same processor time mean a higher cost per operation.
     assert_eq!(cost(&steady(990.0), &steady(1_000.0)), Some(false));
     assert_eq!(cost(&wide(990.0), &wide(1_000.0)), None, "the runs differ by more");
 }

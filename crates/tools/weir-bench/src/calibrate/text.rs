@@ -58,7 +58,7 @@ fn head(out: &mut String, report: &CalibrationReport) {
     }
 }
 
-/// A ratio and its interval: `0.998 (0.981 to 1.012)`.
+/// Formats a ratio with its interval: `0.998 (0.981 to 1.012)`.
 fn ratio(compared: &Compared) -> String {
     compared.ratio.as_ref().map_or_else(|| "n/a".to_owned(), interval)
 }

@@ -25,14 +25,14 @@ use crate::target::{Target, TargetError};
 
 /// Interval between checks of the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Maximum number of connections; further ones wait in the kernel's backlog.
+/// Maximum number of connections; further connections wait in the kernel's backlog.
 const CONNECTIONS_MAX: usize = 16;
 
 /// Reason why an agent cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// Any host could give it orders.
+    /// The requested address needs a secret: without one, any host could start loads on this agent.
     #[error("{listen} is reachable from other hosts and no secret is set")]
     SecretNeeded {
         /// Requested address.
@@ -100,13 +100,13 @@ impl Agent {
         Self { open: Arc::new(open), ..self }
     }
 
-    /// Address on which it listens.
+    /// Address on which the agent listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` is set; a measurement in progress is aborted then. `say` receives a text
-    /// for each event.
+    /// Serves until `stop` is set, which also aborts a measurement in progress. `say` receives a
+    /// text for each event.
     pub fn serve(&self, stop: &AtomicBool, say: &(dyn Fn(&str) + Sync)) {
         let open_now: Mutex<Vec<(u64, TcpStream)>> = Mutex::new(Vec::new());
         let is_taken = Mutex::new(());
@@ -129,7 +129,7 @@ impl Agent {
                     open_now.lock().retain(|(known, _)| *known != number);
                 });
             }
-            // Ends all waits of the sessions, and so the sessions.
+            // The shutdown of the sockets ends all waits of the sessions, and so the sessions.
             for (_, stream) in open_now.lock().iter() {
                 stream.shutdown(std::net::Shutdown::Both).ok();
             }
@@ -191,7 +191,7 @@ fn is_here(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Makes text of a peer safe to print.
+/// Makes text from a peer safe to print.
 fn words(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

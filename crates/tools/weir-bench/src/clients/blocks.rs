@@ -2,18 +2,18 @@
 //!
 //! Not here: the meaning of the states (load: generations).
 //!
-//! Invariants: received states change only the blocks that they describe; the receiver refuses them
-//! unless they cover exactly the expected blocks.
+//! Invariants: received states change only the blocks that they describe; the receiver refuses
+//! states that do not cover exactly the expected blocks.
 
 use std::ops::Range;
 
 use super::wire::Piece;
 use crate::load::Generations;
 
-/// Maximum number of runs in one piece: less than 1 MiB as text.
+/// Maximum number of runs of equal states in one message: less than 1 MiB as text.
 const RUNS_MAX: usize = 40_000;
 
-/// Splits the states of blocks into pieces; at least one.
+/// Splits the states of blocks into one or more messages.
 pub(super) fn pieces(known: &Generations, blocks: Range<u64>) -> impl Iterator<Item = Piece> {
     let mut states = known.states(blocks).peekable();
     let mut ended = false;
@@ -34,19 +34,20 @@ pub(super) fn pieces(known: &Generations, blocks: Range<u64>) -> impl Iterator<I
     })
 }
 
-/// Receives pieces.
+/// Applies received messages of block states.
 pub(super) struct Taker<'a> {
     known: &'a Generations,
     left: Range<u64>,
 }
 
 impl<'a> Taker<'a> {
-    /// Receiver for the given blocks.
+    /// Creates a receiver for the states of the given blocks.
     pub(super) fn new(known: &'a Generations, blocks: Range<u64>) -> Self {
         Self { known, left: blocks }
     }
 
-    /// Applies one piece; returns whether it was the last. `Err`: reason why it is invalid.
+    /// Applies one message; returns true if it was the last. `Err`: reason why the message is
+    /// invalid.
     pub(super) fn take(&mut self, piece: &Piece) -> Result<bool, &'static str> {
         for (state, count) in &piece.runs {
             let count = u64::from(*count);

@@ -8,19 +8,19 @@ use super::wire::Task;
 use crate::spec::{LoadSpec, OpKind};
 
 const WORKERS_MAX: u32 = 1024;
-/// Maximum queue depth over all workers ...
+/// Maximum queue depth summed over all workers of a task ...
 const SLOTS_MAX: u64 = 1 << 18;
-/// ... and total size of their buffers.
+/// ... and maximum total size of the workers' buffers.
 const BUFFERS_BYTES_MAX: u64 = 64 << 30;
 const BLOCK_BYTES_MAX: u32 = 256 << 20;
-/// Maximum number of streams, and of block sizes in each.
+/// Maximum number of streams in a task, and of block sizes in each stream.
 const LIST_MAX: usize = 256;
 const WEIGHT_MAX: u32 = 1 << 20;
 const FILES_MAX: u32 = 1 << 20;
 const RATE_MAX: f64 = 1e8;
 const BACKLOG_MAX: u64 = 1 << 26;
 const CLIENTS_MAX: u32 = 1024;
-/// One week.
+/// Maximum duration of a task: one week.
 const TIME_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 
 /// Validates a task. `Err`: reason for the refusal.

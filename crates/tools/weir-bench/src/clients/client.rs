@@ -31,19 +31,20 @@ pub(super) struct Session {
     clock: Clock,
 }
 
-/// Offset of an agent's clock.
+/// Offset of an agent's clock from the coordinator's.
 #[derive(Clone, Copy, Default)]
 struct Clock {
-    /// Zero of the coordinator's clock; `None`: the clocks were not compared yet.
+    /// Zero of the coordinator's clock; `None`: the clocks have not been compared yet.
     zero: Option<Instant>,
     /// Agent's clock minus the coordinator's, in nanoseconds.
     ahead_ns: i128,
-    /// Round trip of the reading used.
+    /// Round-trip time of the ping from which the offset was computed.
     round_trip: Duration,
 }
 
 impl Session {
-    /// Connects, sends the task and the block states, and waits until the client is ready.
+    /// Connects to an agent, sends the task and the block states, and waits until the agent is
+    /// ready.
     pub(super) fn prepare(
         clients: &Clients,
         address: &str,
@@ -91,7 +92,7 @@ impl Session {
         lost(&self.address, error)
     }
 
-    /// Round-trip time of a message.
+    /// Round-trip time of the ping from which the clock offset was computed.
     pub(super) fn round_trip(&self) -> Duration {
         self.clock.round_trip
     }
@@ -118,7 +119,8 @@ impl Session {
         }
     }
 
-    /// Measures the clock offset as NTP does: of the fastest ping, half the round trip is each way.
+    /// Measures the clock offset as NTP does: takes the fastest ping and assumes that each
+    /// direction took half of its round trip.
     pub(super) fn compare_clocks(&mut self, zero: Instant) -> Result<(), ClientError> {
         let ns = |at: Instant| at.saturating_duration_since(zero).as_nanos().cast_signed();
         let mut best = Clock { zero: Some(zero), ahead_ns: 0, round_trip: Duration::MAX };
@@ -142,7 +144,7 @@ impl Session {
         Ok(())
     }
 
-    /// Starts the client and attends to it until it has sent its results.
+    /// Starts the agent's measurement and answers its heartbeats until it has sent its results.
     pub(super) fn measure(
         mut self,
         start: Instant,
@@ -152,7 +154,7 @@ impl Session {
         let known = ground.generations.filter(|_| self.writes);
         let done = self.order_start(start).and_then(|()| self.finish(known, stop));
         if let (Err(_), Some(known)) = (&done, known) {
-            // The agent stops when it hears nothing more; until then it may still write.
+            // The agent stops when it receives no more messages; until then it may still write.
             drop(self.link);
             std::thread::sleep(SILENCE_MAX);
             known.forget(known.numbers(&self.part));
@@ -171,7 +173,7 @@ impl Session {
         let zero = self.clock.zero.expect("clocks were compared");
         let here_ns = start.saturating_duration_since(zero).as_nanos().cast_signed();
         let at_ns = u64::try_from(here_ns + self.clock.ahead_ns);
-        // The agent's clock would have started after that time: it is invalid.
+        // A negative start time on the agent's clock is invalid: that clock started after it.
         let at_ns = at_ns.map_err(|_| self.lost(&LinkError::Unexpected))?;
         self.link.send(&Order::Start { at_ns }).map_err(|error| self.lost(&error))
     }

@@ -24,7 +24,7 @@ use crate::spec::{CellSpec, ContentSpec, LoadSpec};
 
 /// Timeout of a connection attempt.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Time from the last ping to the start, plus twice the slowest round trip.
+/// Time from the last ping to the start of the load, in addition to twice the slowest round trip.
 const LEAD: Duration = Duration::from_millis(200);
 /// Interval between calls of the observer.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -46,26 +46,26 @@ pub struct AgentInfo {
     pub host: String,
 }
 
-/// Load that all clients offer.
+/// A load that all clients generate together.
 pub(crate) struct SharedOffer<'a> {
     /// Context that all loads of the run share.
     pub(crate) ground: &'a Ground<'a>,
     /// Specification of the block contents.
     pub(crate) content: &'a ContentSpec,
-    /// Streams and number of clients.
+    /// Cell specification: the streams and the number of clients.
     pub(crate) cell: &'a CellSpec,
     /// Load of each client.
     pub(crate) load: LoadSpec,
 }
 
 impl Clients {
-    /// No agents: only this process measures.
+    /// Creates an empty list of agents: only this process measures.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Agents as `HOST`, `HOST:PORT` or IP address; `target` is the target's address on each of
-    /// them.
+    /// Creates a list of agents, each `HOST`, `HOST:PORT` or an IP address. `target`: the target's
+    /// address, valid on every agent.
     pub fn new(agents: Vec<String>, target: &str, secret: Option<Secret>) -> Self {
         Self { agents, target: target.to_owned(), secret }
     }
@@ -98,7 +98,7 @@ impl Clients {
     }
 
     /// Measures one load on as many agents as the cell has clients. Calls `tell` periodically with
-    /// the elapsed time; if it returns false, the measurement stops.
+    /// the elapsed time; if `tell` returns false, the measurement stops.
     pub(crate) fn measure(
         &self,
         offer: &SharedOffer<'_>,
@@ -107,7 +107,7 @@ impl Clients {
         self.measure_each(offer, tell).map(merge)
     }
 
-    /// Results of each client.
+    /// Measures a load and returns the results of each client.
     pub(super) fn measure_each(
         &self,
         offer: &SharedOffer<'_>,
@@ -170,7 +170,7 @@ fn connect_to(address: &str) -> std::io::Result<TcpStream> {
     Err(failed)
 }
 
-/// Runs all jobs concurrently. If one fails or `goes_on` returns false, the others are stopped.
+/// Runs all jobs concurrently. If a job fails or `goes_on` returns false, stops the other jobs.
 fn all_at_once<T: Send>(
     jobs: Vec<impl FnOnce() -> Result<T, ClientError> + Send>,
     stop: &AtomicBool,
@@ -192,7 +192,7 @@ fn all_at_once<T: Send>(
     for one in done {
         match one {
             Ok(one) => good.push(one),
-            // Report the first failure, rather than the cancellations that it caused.
+            // Report the first failure, rather than the cancellations that follow from it.
             Err(error) if failed.is_none() || matches!(failed, Some(ClientError::CalledOff)) => {
                 failed = Some(error);
             }
@@ -209,7 +209,7 @@ fn call<T>(
     job().inspect_err(|_| stop.store(true, Ordering::Release))
 }
 
-/// Measures all clock offsets, one after another, and chooses the start time.
+/// Measures the clock offset of each session in turn, and chooses the common start time.
 fn synchronise(sessions: &mut [Session]) -> Result<Instant, ClientError> {
     let zero = Instant::now();
     for session in sessions.iter_mut() {

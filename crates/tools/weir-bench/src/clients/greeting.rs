@@ -1,9 +1,10 @@
-//! Greeting: checks that both sides run the same version and know the secret.
+//! Handshake between coordinator and agent: checks that they run the same version and know the
+//! secret.
 //!
-//! Not here: the messages after it.
+//! Not here: the messages after the handshake.
 //!
-//! Invariants: it precedes all other messages and work; a side with a secret continues only after
-//! the other side has proved that it knows it; the coordinator proves first.
+//! Invariants: the handshake precedes all other messages and all work; a side with a secret
+//! continues only after the other side has proved that it knows it; the coordinator proves first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use super::link::{Link, LinkError};
 use super::secret::{Proof, Secret, Side};
 use super::wire::{Hello, Nonce, PROGRAM, PROTOCOL, Proven};
 
-/// Timeout of each message of the greeting.
+/// Timeout of each message of the handshake.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Reason why the greeting failed.
+/// Reason why the handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetingError {
     #[error("it runs {theirs}, this host runs {ours}")]
@@ -28,7 +29,7 @@ pub(super) enum GreetingError {
     Link(#[from] LinkError),
 }
 
-/// Greets an agent; returns its host name.
+/// Performs the handshake with an agent; returns the agent's host name.
 pub(super) fn greet_agent(
     link: &mut Link,
     secret: Option<&Secret>,
@@ -54,8 +55,8 @@ pub(super) fn greet_agent(
     }
 }
 
-/// Greets a coordinator up to its proof. The caller then ends the greeting with
-/// [`Accepted::accept`] or [`refuse`].
+/// Performs the handshake with a coordinator up to the coordinator's proof. The caller completes
+/// the handshake with [`Accepted::accept`] or [`refuse`].
 pub(super) fn greet_coordinator(
     link: &mut Link,
     secret: Option<&Secret>,
@@ -78,7 +79,7 @@ pub(super) fn greet_coordinator(
     Ok(Accepted { proof: proof(Side::Agent).map(Proof::to_text) })
 }
 
-/// A coordinator that proved its authority.
+/// A coordinator that proved that it knows the secret.
 #[derive(Debug)]
 pub(super) struct Accepted {
     proof: Option<String>,
@@ -93,7 +94,7 @@ impl Accepted {
     }
 }
 
-/// Sends the reason for the refusal; errors do not matter.
+/// Sends the reason for a refusal; ignores errors, because the connection ends anyway.
 pub(super) fn refuse(link: &mut Link, why: &str) {
     link.send(&Proven::Refused { why: why.to_owned() }).ok();
 }

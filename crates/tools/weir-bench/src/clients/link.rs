@@ -20,7 +20,8 @@ use super::SILENCE_MAX;
 
 /// Maximum message size until the other side is authenticated.
 pub(super) const GREETING_BYTES_MAX: u32 = 4 << 10;
-/// Maximum message size afterwards: a run of a day has 86,400 seconds of about 150 bytes.
+/// Maximum message size after authentication: a run of one day has 86,400 seconds of about 150
+/// bytes each.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 64 << 20;
 /// Size of one read.
 const READ_BYTES: usize = 64 << 10;
@@ -42,7 +43,7 @@ pub(super) enum LinkError {
     Unexpected,
 }
 
-/// A connection.
+/// A message connection between coordinator and agent.
 pub(super) struct Link {
     stream: TcpStream,
     bytes_max: u32,
@@ -58,7 +59,7 @@ impl Link {
         Ok(Self { stream, bytes_max: GREETING_BYTES_MAX })
     }
 
-    /// Raises the message limit, because the other side is authenticated.
+    /// Raises the maximum message size after the authentication of the other side.
     pub(super) fn trust(&mut self) {
         self.bytes_max = MESSAGE_BYTES_MAX;
     }
@@ -120,7 +121,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Other handles of the socket exist, to end its waits, so closing ours would not suffice.
+        // Shut the socket down: closing this handle does not suffice, because other handles of the
+        // socket exist to end its waits.
         self.stream.shutdown(Shutdown::Both).ok();
     }
 }

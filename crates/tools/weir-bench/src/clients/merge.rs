@@ -17,7 +17,7 @@ pub(super) struct One {
     pub(super) name: String,
     /// Cores available to the client.
     pub(super) cores: u32,
-    /// Its measurements.
+    /// Measurements of the client.
     pub(super) run: CellRun,
     /// Start time on the coordinator's clock, in nanoseconds.
     pub(super) began_ns: i128,
@@ -25,7 +25,7 @@ pub(super) struct One {
     pub(super) clock_error_us: f64,
 }
 
-/// Merges all clients into one run.
+/// Merges the runs of all clients into one run.
 pub(super) fn merge(all: Vec<One>) -> CellRun {
     let mut whole = CellRun::default();
     let mut intervals: BTreeMap<u32, Interval> = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(super) fn merge(all: Vec<One>) -> CellRun {
         whole.answered = whole.answered.saturating_add(run.answered);
         whole.stalls.add(&run.stalls);
         whole.cpu_wait_s += run.cpu_wait_s;
-        // Clients on the server's machine report the same process.
+        // Clients on the server's machine report the CPU time of the same process.
         whole.target_cpu_s =
             whole.target_cpu_s.into_iter().chain(run.target_cpu_s).reduce(f64::max);
         whole.steal_pct = whole.steal_pct.max(run.steal_pct);

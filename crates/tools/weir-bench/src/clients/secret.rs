@@ -9,9 +9,9 @@ use std::fmt;
 
 use super::wire::Nonce;
 
-/// Context string of the key (BLAKE3, key derivation mode).
+/// Context string for the key derivation mode of BLAKE3.
 const CONTEXT: &str = "weir-bench 2026-11 coordinator and agent prove that they know a secret";
-/// Minimum length in characters; an eavesdropper could find shorter secrets by brute force.
+/// Minimum length in characters; an eavesdropper could find a shorter secret by brute force.
 const CHARACTERS_MIN: usize = 16;
 
 /// Secret that agents and coordinator share.
@@ -25,7 +25,7 @@ pub struct Secret {
 #[error("a secret has {CHARACTERS_MIN} characters or more: make one with `openssl rand -hex 16`")]
 pub struct SecretTooShort;
 
-/// Side that proves its knowledge.
+/// Side of a connection that proves that it knows the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Coordinator,
@@ -46,7 +46,7 @@ impl Secret {
         Ok(Self { key: blake3::derive_key(CONTEXT, text.as_bytes()) })
     }
 
-    /// Proof for one side of this connection; it requires the secret.
+    /// Computes the proof of one side for this connection.
     pub(super) fn proof(&self, side: Side, coordinator: &Nonce, agent: &Nonce) -> Proof {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(match side {

@@ -23,11 +23,11 @@ use crate::target::{self, Address, Op, Target, TargetError, Wait};
 
 /// Interval between heartbeats.
 const ALIVE_EVERY: Duration = Duration::from_millis(250);
-/// Maximum time from ready to start; other clients may need time to receive block states.
+/// Maximum wait from ready to the start; other clients may still be receiving block states.
 const BARRIER_MAX: Duration = Duration::from_mins(10);
-/// Maximum lead of a start time.
+/// Maximum time by which a start time may lie in the future.
 const AHEAD_MAX: Duration = Duration::from_mins(1);
-/// Number of blocks checked in the client's part before any write.
+/// Number of blocks that a session checks in its client's range of the dataset before any write.
 const LOOKS: u64 = 8;
 
 /// Function that opens a target by its address.
@@ -49,7 +49,7 @@ pub(super) enum SessionError {
     CalledOff,
 }
 
-/// Opens a target by the address from the coordinator's command line. Creates no file.
+/// Opens a target by the address from the coordinator's command line; never creates a file.
 pub(super) fn open_existing(
     text: &str,
     dataset: &DatasetSpec,
@@ -154,7 +154,8 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
     Ok(link.send(&Answer::End)?)
 }
 
-/// Runs `work` while sending heartbeats. Sets its flag when the coordinator stops it or is lost.
+/// Runs `work` while sending heartbeats. Sets the stop flag of `work` if the coordinator orders a
+/// stop or is lost.
 fn busy<T>(
     link: &mut Link,
     work: impl FnOnce(&AtomicBool) -> Result<T, SessionError>,
@@ -163,7 +164,7 @@ fn busy<T>(
     std::thread::scope(|scope| {
         let heart = scope.spawn(|| {
             let beat = beat(link, &ended, &over);
-            // Set the flag on a broken connection, too.
+            // Set the stop flag on a broken connection, too.
             if beat.is_err() {
                 ended.store(true, Ordering::Release);
             }
@@ -190,7 +191,7 @@ fn beat(link: &mut Link, ended: &AtomicBool, over: &AtomicBool) -> Result<(), Li
     Ok(())
 }
 
-/// Answers clock pings until the start order arrives; returns the start time.
+/// Answers clock pings until the start message arrives; returns the start time.
 fn await_start(link: &mut Link, clock: Instant) -> Result<Instant, SessionError> {
     let now_ns = |at: Instant| at.saturating_duration_since(clock).as_nanos() as u64;
     loop {
@@ -213,7 +214,7 @@ fn await_start(link: &mut Link, clock: Instant) -> Result<Instant, SessionError>
     }
 }
 
-/// Checks that the client's part of the target holds the coordinator's data.
+/// Checks that the client's range of the target holds the coordinator's data.
 fn look_at(
     target: &dyn Target,
     content: &Content,

@@ -32,7 +32,7 @@ use crate::verdict::{Finding, JudgedRun};
 const DATASET: DatasetSpec = DatasetSpec { files: 2, file_bytes: 4 << 20 };
 const FOUR: LoadSpec = LoadSpec::Closed { workers: 1, depth: 4 };
 
-/// An agent in its own thread; it ends when dropped.
+/// An agent in its own thread; dropping it ends the agent.
 struct Running {
     address: String,
     said: Arc<Mutex<Vec<String>>>,
@@ -99,7 +99,7 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
     spec
 }
 
-/// A valid task.
+/// Returns a valid task.
 pub(super) fn task() -> Task {
     let spec = spec(vec![cell("task", 2, 50.0)]);
     Task {
@@ -137,7 +137,7 @@ fn do_run(cells: Vec<CellSpec>, target: &dyn Target, clients: &Clients) -> RunRe
         .expect("it can begin")
 }
 
-/// Results of each client on a target that stores no data.
+/// Returns the results of each client on a target that stores no data.
 fn measure_each(clients: &Clients, cell: &CellSpec) -> Vec<(String, CellRun, i128)> {
     let (target, content) = (crate::target::null(), spec(Vec::new()).content);
     let made = Content::new(&content, 4096, DATASET.total_bytes());
@@ -175,7 +175,7 @@ fn two_agents_start_together_and_merge_to_one_distribution() {
     let (fast, slow) = (Running::opens(None, slow(1)), Running::opens(None, slow(4)));
     let clients = clients(&[&fast, &slow], None);
     assert_eq!(clients.check().expect("both answer").len(), 2);
-    // Other load on the machine may delay some of the five starts, but not all.
+    // Load on the machine may delay some of the five starts, but not all.
     let skews: Vec<i128> = (0..5)
         .map(|_| {
             let each = measure_each(&clients, &cell("reads", 2, 100.0));
@@ -268,7 +268,7 @@ fn other_storage_of_the_same_name_is_refused() {
     assert!(result.cells[1].failure.is_none() && result.cells[1].runs.len() == 1);
 }
 
-/// Behaves like an agent until the start order, then disconnects.
+/// Behaves like an agent until the start message, then disconnects.
 fn vanishes(listener: &TcpListener) {
     let mut link = Link::new(listener.accept().expect("it comes").0).expect("a socket");
     let accepted = greet_coordinator(&mut link, None).expect("accepted as coordinator");
@@ -304,7 +304,7 @@ fn lost_agent_invalidates_only_its_cell() {
     assert_eq!(result.cells[1].verified.as_ref().map(|verified| verified.bad), Some(0));
     let judged = JudgedRun::of(result);
     assert_eq!(judged.cells()[0].verdict(), "invalid");
-    // The other agent was stopped and is free again.
+    // The remaining agent was stopped and accepts connections again.
     assert!(stays.said("was cancelled") || stays.said("closed"), "{:?}", stays.said.lock());
     assert!(Clients::new(vec![stays.address.clone()], "memory", None).check().is_ok());
 }

@@ -11,7 +11,7 @@ use crate::content::RunId;
 use crate::result::CellRun;
 use crate::spec::{ContentSpec, DatasetSpec, Durability, LoadSpec, StreamSpec};
 
-/// Incremented whenever a message or the contents of blocks change.
+/// Protocol version; incremented whenever a message or the contents of blocks change.
 pub(super) const PROTOCOL: u32 = 2;
 /// Name and version of this program.
 pub(super) const PROGRAM: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
@@ -36,7 +36,7 @@ pub(super) struct Hello {
 /// Second message of each side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Proven {
-    /// Accepted, with the proof if there is a secret, and the host name.
+    /// Accepted: the proof if there is a secret, and the host name.
     Yes { proof: Option<String>, host: String },
     /// Refused, with the reason.
     Refused { why: String },
@@ -45,13 +45,13 @@ pub(super) enum Proven {
 /// Messages of the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Task to execute; block states follow if they are known.
+    /// Task to execute; if the generations of blocks are tracked, block states follow.
     Prepare(Box<Task>),
     /// States of blocks.
     Blocks(Piece),
     /// Request for the agent's time.
     Ping,
-    /// Start at a time of the agent's clock.
+    /// Starts the load at a time of the agent's clock.
     Start { at_ns: u64 },
     /// Answer to [`Answer::Alive`]: continue.
     GoOn,
@@ -64,9 +64,9 @@ pub(super) enum Order {
 pub(super) enum Answer {
     /// Heartbeat during work.
     Alive,
-    /// All lanes are open.
+    /// The lanes of all workers are open.
     Ready { cores: u32 },
-    /// Receive and send time on the agent's clock.
+    /// Answer to a ping: receive and send time on the agent's clock.
     Pong { received_ns: u64, sent_ns: u64 },
     /// Result of the measurement.
     Done(Box<Measured>),
@@ -81,11 +81,11 @@ pub(super) enum Answer {
 /// Load of one client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Task {
-    /// Address as given on the command line.
+    /// Address of the target as given on the coordinator's command line.
     pub(super) target: String,
     pub(super) dataset: DatasetSpec,
     pub(super) content: ContentSpec,
-    /// Run that writes the blocks.
+    /// Id of the run that writes the blocks.
     pub(super) run: RunId,
     /// Size of a stamped block.
     pub(super) block_bytes: u32,
@@ -119,11 +119,11 @@ pub(super) struct Measured {
     pub(super) began_ns: u64,
 }
 
-/// States of consecutive blocks.
+/// Message with the states of consecutive blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Piece {
-    /// Run-length encoding: pairs of a state and a number of blocks.
+    /// Run-length encoding: pairs of a state and the number of blocks with it.
     pub(super) runs: Vec<(u32, u32)>,
-    /// Whether this is the last piece.
+    /// Whether this is the last message with block states.
     pub(super) is_last: bool,
 }

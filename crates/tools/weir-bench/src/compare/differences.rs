@@ -1,6 +1,6 @@
 //! Differences between two runs: some forbid a ranking, the others are only listed.
 //!
-//! `compare` has the figures.
+//! The module `compare` has the figures.
 //!
 //! Invariants: each refusal states both sides; an unknown cache forbids ranking, because it may
 //! hold the data of one side; any other unknown property is listed and forbids nothing.
@@ -25,7 +25,7 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     let dataset = (words::dataset(&a.dataset), words::dataset(&b.dataset));
     differ("the dataset", dataset.0, dataset.1, a.dataset == b.dataset);
     let content = (words::content(&a.content), words::content(&b.content));
-    // Another seed gives other bytes of the same kind.
+    // Another seed gives different bytes of the same kind.
     let same = ContentSpec { seed: 0, ..a.content.clone() }
         == ContentSpec { seed: 0, ..b.content.clone() };
     differ("the content", content.0, content.1, same);
@@ -36,8 +36,8 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     reasons
 }
 
-/// The refusal to rank two targets if a cache is unknown. A rerun has a single target, so it does
-/// not need this check.
+/// Reason not to rank two targets if the size of a cache is unknown. A rerun has a single target,
+/// so it does not need this check.
 pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> {
     let is_unknown = |result: &RunResult| result.target.cache_bytes.is_none();
     let of = match (is_unknown(old), is_unknown(new)) {
@@ -52,7 +52,7 @@ pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> 
     ))
 }
 
-/// The refusal to rank if the data fits the cache of only one target.
+/// Reason not to rank two targets if the data fits the cache of only one of them.
 fn straddle(old: &RunResult, new: &RunResult) -> Option<String> {
     let ratio = |result: &RunResult| {
         let cache = result.target.cache_bytes.filter(|bytes| *bytes > 0)?;
@@ -69,7 +69,7 @@ fn straddle(old: &RunResult, new: &RunResult) -> Option<String> {
     })
 }
 
-/// Further reasons why one cell may not be ranked.
+/// Further reasons why a single cell may not be ranked.
 pub(super) fn cell_refusals(old: Judged<'_>, new: Judged<'_>) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut invalid = |judged: &JudgedCell, which: &str| {

@@ -1,6 +1,6 @@
 //! Compares the bonnie tests of two runs.
 //!
-//! `differences` decides whether whole runs may be ranked.
+//! The module `differences` decides whether whole runs may be ranked.
 //!
 //! Invariants: a phase is ranked by its rate alone, and only if both runs did the same test and
 //! both verdicts of the phase are valid.
@@ -11,10 +11,10 @@ use crate::stats::{median, ratio_of_medians};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Prefix of the phases' names.
+/// Prefix of the names of phases.
 const NAME: &str = "file test";
 
-/// Phases that both runs have, in their order.
+/// Compares the phases that both runs have, in execution order.
 pub(super) fn compare(old: &JudgedRun, new: &JudgedRun, refused: &[String]) -> Vec<CellComparison> {
     let (Some(was), Some(is)) = (&old.result().bonnie, &new.result().bonnie) else {
         return Vec::new();
@@ -46,7 +46,8 @@ pub(super) fn compare(old: &JudgedRun, new: &JudgedRun, refused: &[String]) -> V
     new.iter().filter_map(twin).collect()
 }
 
-/// The bonnie test, if one of the runs lacks it; otherwise each phase that one of the runs lacks.
+/// Name of the bonnie test if only one run has the test; otherwise the names of the phases that
+/// only one run has.
 pub(super) fn unmatched(old: &JudgedRun, new: &JudgedRun) -> Vec<String> {
     let (old, new) = (old.bonnie(), new.bonnie());
     match (old.is_empty(), new.is_empty()) {
@@ -70,7 +71,7 @@ fn rates(result: &BonnieResult, phase: Phase) -> Vec<f64> {
     figures.filter(|figure| figure.phase == phase).map(|figure| figure.rate).collect()
 }
 
-/// Differences that make two bonnie tests incomparable.
+/// Parameters that differ between two bonnie tests, so that the tests cannot be compared.
 fn differences(old: &BonnieResult, new: &BonnieResult) -> Vec<String> {
     let mut reasons = Vec::new();
     if old.file_bytes != new.file_bytes {

@@ -16,10 +16,10 @@ use super::{Comparison, Figure, text};
 use crate::stats::RatioInterval;
 use crate::verdict::JudgedRun;
 
-/// Largest ratio of results that count as the same; the smallest is its inverse.
+/// Largest ratio at which two results count as the same; the smallest such ratio is its inverse.
 const BAND: f64 = 1.10;
 
-/// Answer for a rerun or for one cell; later values are worse.
+/// Outcome of a rerun or of one cell, ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Answer {
     /// The result is the same within 10 %.
@@ -34,7 +34,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Name for output.
+    /// Name of the outcome for output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -44,32 +44,32 @@ impl Answer {
     }
 }
 
-/// A repeated cell.
+/// Outcome of a repeated cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RerunCell {
-    /// Its name.
+    /// Name of the cell.
     pub name: String,
     /// Verdict in the old run.
     pub old_verdict: &'static str,
     /// Verdict in the new run.
     pub new_verdict: &'static str,
-    /// The deciding figure: throughput of a closed loop, mean latency of an open loop, rate of a
-    /// phase of the bonnie test.
+    /// The figure that decides: throughput of a closed loop, mean latency of an open loop, rate of
+    /// a phase of the bonnie test.
     pub figure: Option<Figure>,
-    /// Answer for the cell.
+    /// Outcome of the cell.
     pub answer: Answer,
     /// Reason for `CannotTell`.
     pub reason: Option<String>,
 }
 
-/// A repeated run.
+/// Outcome of a repeated run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rerun {
-    /// The worst answer of the cells.
+    /// Worst outcome of the cells.
     pub answer: Answer,
-    /// Reason why the whole run has no answer.
+    /// Reason why the run as a whole has no outcome.
     pub reason: Option<String>,
-    /// Each cell of the old run that was repeated.
+    /// Cells of the old run that the new run repeated.
     pub cells: Vec<RerunCell>,
     /// Differences between the two runs.
     pub differences: Vec<String>,
@@ -81,13 +81,13 @@ impl Rerun {
         text::rerun(self)
     }
 
-    /// The rerun as JSON.
+    /// JSON form.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and text are JSON")
     }
 }
 
-/// Whether `new`, a repetition of `old`, reproduces its results.
+/// Decides whether `new`, a repetition of `old`, reproduces the results of `old`.
 pub fn rerun(old: &JudgedRun, new: &JudgedRun) -> Rerun {
     let compared = Comparison::of(old, new);
     let differences = compared.differences;

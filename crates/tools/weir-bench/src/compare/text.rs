@@ -1,8 +1,8 @@
 //! Comparisons as text for a terminal.
 //!
-//! `compare` and `rerun` decide the content.
+//! The modules `compare` and `rerun` decide the content.
 //!
-//! Invariant: each figure is printed with the verdicts of both its cells.
+//! Invariant: each figure is printed with the verdicts of its cell in the old and the new run.
 
 use super::{Comparison, Figure, Rerun};
 use crate::words;

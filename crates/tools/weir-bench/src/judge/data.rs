@@ -2,7 +2,8 @@
 //!
 //! Not here: whether figures can be trusted (load, steady, sample).
 //!
-//! Invariant: these rules need no figures, so that a failed cell reports its corrupt blocks too.
+//! Invariant: the rules of this file need no figures, so that a failed cell also reports its
+//! corrupt blocks.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +46,9 @@ pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
     (corrupt > 0).then(|| format!("{corrupt} blocks differ from the written data: {examples}"))
 }
 
-/// Another run may write to the same target over a network. A local target is locked, so a block of
-/// another run there is old data: the target lost a write of this run.
+/// Reports blocks of another run. Over a network, another client may write to the same target. A
+/// local target is locked, so a block of another run is old data: the target lost a write of this
+/// run.
 pub(super) fn other_run(evidence: &Evidence<'_>) -> Option<String> {
     let blocks = of_other_runs(evidence);
     (blocks > 0 && !evidence.result.target.is_local()).then(|| {
@@ -67,13 +69,14 @@ pub(super) fn holes(evidence: &Evidence<'_>) -> Option<String> {
     (holes > 0.0).then(|| format!("{holes:.1} % of the reads returned only zeros"))
 }
 
-/// Runs of the cell and of the phases before it: all of them use the same blocks.
+/// Runs of the cell and of the phases before it: all these runs use the same blocks.
 fn all<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a CellRun> {
     let phases = evidence.result.phases.iter().map(|phase| &phase.run);
     phases.chain(evidence.cell.measured())
 }
 
-/// Describes the operations that the target refused, by kind and error; `None` if it refused none.
+/// Describes the operations that the target refused, by kind and error; `None` if it refused no
+/// operation.
 pub(crate) fn refused<'a>(runs: impl Iterator<Item = &'a CellRun>) -> Option<String> {
     let mut all: BTreeMap<(OpKind, &str), u64> = BTreeMap::new();
     for class in runs.flat_map(|run| &run.classes) {

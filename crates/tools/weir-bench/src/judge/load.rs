@@ -15,24 +15,24 @@ use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::{RunFigures, merged};
 use crate::target::caches::SERVER_HERE;
 
-/// By Little's law, the mean queue depth is rate times mean latency. More than this percentage of
-/// the specified depth is impossible; below the minimum, the row's depth differs from its name.
-/// Values in between are a note (notes).
+/// Limits of the mean queue depth (by Little's law, rate times mean latency) in percent of the
+/// specified depth. A value above the maximum is impossible. Below the minimum, the cell did not
+/// run at the depth in its name. The module `notes` notes a value slightly below 100.
 const IN_FLIGHT_PCT_MAX: f64 = 105.0;
 const IN_FLIGHT_PCT_MIN: f64 = 80.0;
-/// Smallest queue depth that the rule applies to. Below it, the time that the generator needs
-/// between two operations is a large share.
+/// Smallest queue depth to which the rule applies. Below it, the generator's time between two
+/// operations is a large share of the total.
 pub(crate) const SMALL_DEPTH: f64 = 4.0;
 /// Percentage points by which the share of reads may deviate, in addition to chance.
 const MIX_POINTS: f64 = 1.0;
-/// CPU use in percent of its cores above which the generator limits the rate. A thread above this
-/// reads completions late.
+/// CPU use, in percent of the generator's cores, above which the generator limits the rate. A
+/// busier thread reads completions late.
 const CPU_PCT_MAX: f64 = 80.0;
-/// Maximum lateness of an open loop in percent of the median latency ...
+/// Maximum 99th percentile of the send delay in an open loop, in percent of the median latency ...
 const LAG_PCT_MAX: f64 = 5.0;
-/// ... unless it is within the lateness that kernel timers cause by themselves.
+/// ... unless the delay is at most this, which kernel timers alone cause, in microseconds.
 const LAG_US_MIN: f64 = 200.0;
-/// An answered percentage of the offered rate below this is an overload.
+/// If a target answers less than this percentage of the offered rate, it is overloaded.
 const REACHED_PCT_MIN: f64 = 98.0;
 /// Maximum time between the start of the first and of the last client.
 const SKEW_MS_MAX: f64 = 10.0;
@@ -49,8 +49,8 @@ pub(super) fn busy_generator(evidence: &Evidence<'_>) -> Option<String> {
     (busy_pct > CPU_PCT_MAX).then(|| format!("{who} used {busy_pct:.0} % of its cores"))
 }
 
-/// CPU use in percent of the generator's cores, and the generator's name. Of several clients, the
-/// busiest.
+/// CPU use in percent of the generator's cores, and the generator's name. With several clients, the
+/// CPU use and the name of the busiest client.
 fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
     let runs = &evidence.all;
     let clients = runs.iter().flat_map(|run| &run.clients);
@@ -66,7 +66,8 @@ fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
 
 pub(super) fn late_generator(evidence: &Evidence<'_>) -> Option<String> {
     let LoadSpec::Open { .. } = evidence.cell.spec.load else { return None };
-    // A slow target also delays the generator. Its own lateness shows only if no operation waited.
+    // A slow target also delays the generator, so the generator's own lateness shows only if no
+    // operation waited for a slot.
     if evidence.all.iter().any(|run| run.backlog_max > 1) {
         return None;
     }
@@ -133,7 +134,7 @@ pub(super) fn cached_dataset(evidence: &Evidence<'_>) -> Option<String> {
     let (spec, target) = (&evidence.result.spec, &evidence.result.target);
     let reads = evidence.cell.spec.streams.iter().any(|stream| stream.read_pct > 0.0);
     let found = target.cache_source.as_deref().filter(|source| *source != "told");
-    // Page cache on this machine also absorbs writes, unless a server flushes them.
+    // The page cache of this machine absorbs writes as well, unless a server flushes them.
     let absorbs_writes = found.is_some_and(|source| source != SERVER_HERE);
     let dataset = spec.dataset.total_bytes();
     let cache = target.cache_bytes.filter(|cache| dataset <= *cache)?;

@@ -1,4 +1,5 @@
-//! Mutation check: switching off any one rule gives at least one of these cases a wrong verdict.
+//! Mutation check: if any single rule is switched off, at least one case of this file gets a wrong
+//! verdict.
 //!
 //! Not here: the bound of each rule (tests).
 //!
@@ -9,7 +10,7 @@ use crate::fixture;
 use crate::result::{CellResult, CellRun, CurvePoint, RunResult, Verification};
 use crate::spec::{Arrival, Limits, LoadSpec, Scale};
 
-/// Expected verdict of the cell, and the result.
+/// Expected verdict of the only cell, and the result.
 type Case = (&'static str, RunResult);
 
 /// 1,000 operations per second at 16 ms: a queue depth of 16.
@@ -21,24 +22,25 @@ fn of_runs(runs: Vec<CellRun>) -> RunResult {
     fixture::result(vec![fixture::cell("row", runs)])
 }
 
-/// Three steady runs, with a change to the result.
+/// Result with three steady runs, changed by `change`.
 fn whole(change: impl Fn(&mut RunResult)) -> RunResult {
     let mut result = of_runs(vec![steady(), steady(), steady()]);
     change(&mut result);
     result
 }
 
-/// A change to the cell.
+/// Result whose cell is changed by `change`.
 fn cell(change: impl Fn(&mut CellResult)) -> RunResult {
     whole(|result| change(&mut result.cells[0]))
 }
 
-/// A change to each run.
+/// Result in which each run is changed by `change`.
 fn runs(change: impl Fn(&mut CellRun)) -> RunResult {
     cell(|cell| cell.runs.iter_mut().for_each(&change))
 }
 
-/// Three open-loop runs at 200 operations per second and 5 ms, with a change by run number.
+/// Result with three open-loop runs at 200 operations per second and 5 ms; `change` receives the
+/// number of the run.
 fn open(change: impl Fn(usize, &mut CellRun)) -> RunResult {
     let run = |number| {
         let (due, answered, offered_iops) = (2000, 2000, Some(200.0));
@@ -86,7 +88,7 @@ fn data_cases() -> Vec<Case> {
 
 /// Cases of the rules about the load.
 fn load_cases() -> Vec<Case> {
-    // The queue grows by one operation per second: 99.5 % of the rate.
+    // The queue grows by one operation per second, so 99.5 % of the rate is answered.
     let grows = |_, run: &mut CellRun| {
         let seconds = (1..).zip(&mut run.intervals);
         seconds.for_each(|(second, interval)| interval.in_flight = second);

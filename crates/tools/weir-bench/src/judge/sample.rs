@@ -2,15 +2,15 @@
 //!
 //! Not here: the figures.
 //!
-//! Invariant: these rules check the size of the sample, never the performance.
+//! Invariant: the rules of this file check the size of the sample, never the performance.
 
 use super::Evidence;
 use crate::spec::Scale;
 use crate::summary::whole_intervals;
 
-/// Minimum number of runs; the median of three is not moved by one outlier.
+/// Minimum number of runs: an outlier does not move the median of three.
 const RUNS_MIN: u32 = 3;
-/// Minimum number of whole seconds to detect a slope: a line through two points always fits.
+/// Minimum number of whole seconds for a slope: a line through two points always fits.
 pub(super) const SECONDS_MIN: usize = 3;
 
 pub(super) fn smoke(evidence: &Evidence<'_>) -> Option<String> {

@@ -25,7 +25,7 @@ fn found(result: &RunResult) -> Vec<(Finding, String)> {
     remarks.into_iter().map(|remark| (remark.finding, remark.detail)).collect()
 }
 
-/// Findings of three runs, each with this change.
+/// Findings of three runs, each changed by `change`.
 fn changed(change: impl Fn(&mut CellRun)) -> Vec<(Finding, String)> {
     let mut runs = vec![steady(), steady(), steady()];
     runs.iter_mut().for_each(change);
@@ -54,8 +54,8 @@ fn few_runs_or_seconds_and_smoke_scale_are_never_valid() {
     only(&found(&smoke), Finding::UnderSampled, "smoke");
 }
 
-// A run that fell from 2,453 to 1,083 operations per second used to be valid, because slopes were
-// checked only from ten seconds on.
+// Regression: a run that fell from 2,453 to 1,083 operations per second was valid, because slopes
+// were checked only from ten seconds on.
 #[test]
 fn slope_is_judged_from_three_seconds_on() {
     let falling = || {
@@ -69,8 +69,8 @@ fn slope_is_judged_from_three_seconds_on() {
     only(&found, Finding::Unsteady, "changed by -60 %");
 }
 
-// An open loop of 150 per second on a correct disk used to be unsteady, because the allowance for
-// chance was less than half of three standard deviations.
+// Regression: an open loop of 150 per second on a correct disk was unsteady, because the allowance
+// for chance was less than half of three standard deviations.
 #[test]
 fn slope_within_chance_is_valid() {
     let of = |ops: [u64; 3]| {
@@ -91,7 +91,8 @@ fn second_below_half_of_the_median_is_unsteady() {
     assert_eq!(changed(|run| run.intervals[4].ops = 600), []);
 }
 
-// A target that stalled for a fifth of the time used to be "valid, p99 1.0 ms" in a closed loop.
+// Regression: a target that stalled for a fifth of the time was "valid, p99 1.0 ms" in a closed
+// loop.
 #[test]
 fn stalls_are_counted_and_make_a_run_unsteady() {
     let stalls = |count: u32, ms: u64, cpu_wait_s: f64| {
@@ -101,12 +102,14 @@ fn stalls_are_counted_and_make_a_run_unsteady() {
         })
     };
     only(&stalls(10, 200, 0.0), Finding::Unsteady, "no operation 30 times, 6.0 s in total, 0.20 s");
-    // 200 ms of 10 s are too little, and 100 ms are less than ten times the usual latency.
+    // 200 ms of stalls in 10 s are too few, and a period of 100 ms is shorter than ten times the
+    // usual latency.
     assert_eq!(stalls(1, 200, 0.0), []);
     assert_eq!(stalls(50, 100, 0.0), []);
-    // The generator had no core, so the time says nothing about the target.
+    // The generator had no core, so the stall time says nothing about the target.
     assert_eq!(stalls(10, 200, 2.0), []);
-    // A stall of one second is unsteady at any length of run; here it is less than 3 %.
+    // A stall of one second makes a run unsteady whatever its length; here it is less than 3 % of
+    // the run.
     let long = || {
         let mut run = fixture::closed_run(1000, 60, 75, 16_000, 16_000);
         run.stalls.record_ns(1_100_000_000);
@@ -135,8 +138,8 @@ fn unreadable_block_is_an_error_but_not_corruption() {
     only(&found(&result), Finding::Invalid, "could not read 3 (i/o error) blocks");
 }
 
-// A search row used to be valid whatever its target did: the rules for limits, stalls and scale
-// skipped it.
+// Regression: a cell with a search was valid whatever its target did, because the rules for limits,
+// stalls and scale skipped it.
 #[test]
 fn best_rate_of_a_search_is_judged() {
     let search = |change: &dyn Fn(&mut RunResult)| {
@@ -186,8 +189,8 @@ fn offered(answered: u64) -> Vec<(Finding, String)> {
     open(&[(); 3].map(|()| open_run(answered, 5_000)))
 }
 
-// A target of 190 per second used to pass at a required 216: completions after the end counted, and
-// the backlog was below 1,024.
+// Regression: a target of 190 operations per second passed at a required rate of 216, because
+// completions after the end counted and the backlog was below 1,024.
 #[test]
 fn answers_after_the_end_do_not_reach_a_rate() {
     only(&offered(1900), Finding::Overload, "260 were incomplete at the end");
@@ -195,8 +198,8 @@ fn answers_after_the_end_do_not_reach_a_rate() {
     assert_eq!(offered(2150), []);
 }
 
-// The clock sets the rate of an open loop. A target that became ten times slower in the middle of a
-// run, or in every other run, used to be valid.
+// The clock sets the rate of an open loop. Regression: a target that became ten times slower in the
+// middle of a run, or in every second run, was valid.
 #[test]
 fn changing_latency_of_an_open_loop_is_unsteady() {
     let runs = |us: u64| open(&[open_run(2150, 5_000), open_run(2150, us), open_run(2150, 5_000)]);
@@ -218,7 +221,7 @@ fn changing_latency_of_an_open_loop_is_unsteady() {
     assert_eq!(slower(4..5, 50_000.0), [], "a single slow second");
 }
 
-// A search that met no rate used to print the figures of a missed rate as valid.
+// Regression: a search in which no rate was met printed the figures of a missed rate as valid.
 #[test]
 fn search_that_reaches_no_rate_is_overloaded() {
     let mut result = result_of(Vec::new());
@@ -227,7 +230,7 @@ fn search_that_reaches_no_rate_is_overloaded() {
     only(&found(&result), Finding::Overload, "the lowest was 1000/s");
 }
 
-// The verdict of a failed row used to omit the bad blocks that verification had found.
+// Regression: the verdict of a failed cell omitted the bad blocks that verification had found.
 #[test]
 fn failed_row_reports_corrupt_blocks() {
     let mut result = result_of(Vec::new());
@@ -241,7 +244,7 @@ fn failed_row_reports_corrupt_blocks() {
     assert!(detail.contains("1 blocks") && detail.contains("address 0"), "{detail}");
 }
 
-// Corrupt blocks and failed operations before the first row used to be dropped.
+// Regression: corrupt blocks and failed operations before the first cell were dropped.
 #[test]
 fn faults_of_the_phases_before_a_row_count() {
     let before = |change: &dyn Fn(&mut CellRun)| {

@@ -18,18 +18,18 @@ use crate::spec::{Access, DatasetSpec, OpKind, StreamSpec};
 /// Spreads neighbouring ranks over distant addresses; odd, so a bijection modulo 2^64.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// An operation to send.
+/// A chosen operation that is not yet sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Index of the stream.
+    /// Index of the stream in the cell.
     pub stream: usize,
     /// Kind of operation.
     pub kind: OpKind,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
     /// Length in bytes.
     pub len_bytes: u32,
-    /// First source byte of a copy; 0 for all other operations.
+    /// Offset of the first source byte of a copy; 0 for all other operations.
     pub source: u64,
 }
 
@@ -45,7 +45,7 @@ struct Stream {
     read_pct: f64,
     op: Option<OpKind>,
     share: u32,
-    /// Each size, and the cumulative weight up to it.
+    /// Block sizes, each with the cumulative weight up to it.
     sizes: Vec<(Size, u32)>,
     access: Access,
     walk: Walk,
@@ -56,30 +56,31 @@ struct Walk {
     /// Byte range of the dataset that the walk covers.
     within: Range<u64>,
     part_bytes: u64,
-    /// End of the previous operation.
+    /// End of the worker's previous operation.
     next: u64,
 }
 
-/// Addresses for one block size.
+/// Addresses that a worker uses for operations of one block size.
 struct Size {
     bytes: u32,
-    /// Aligned positions in one file of the dataset.
+    /// Number of aligned positions in one file of the dataset.
     per_part: u64,
     part_bytes: u64,
-    /// First position of the client in the dataset ...
+    /// First position that the client uses in the dataset ...
     first: u64,
-    /// ... and number of its positions.
+    /// ... and number of positions that the client uses.
     places: u64,
-    /// This worker's range of the client's positions for sequential access, and the next position.
+    /// Range of the client's positions that this worker visits sequentially, followed by its next
+    /// position.
     own: Range<u64>,
     next: u64,
     zipf: Option<Zipf<f64>>,
 }
 
 impl Chooser {
-    /// Creates the chooser of one worker. `(worker, workers)`: its number and the number of workers
-    /// of its client; `within`: the client's byte range of the dataset. `once`: sequential streams
-    /// stop at their end.
+    /// Creates the chooser of one worker. `(worker, workers)`: number of the worker and number of
+    /// workers of its client; `within`: the client's byte range of the dataset; `once`: sequential
+    /// streams stop at their end.
     pub fn new(
         streams: &[StreamSpec],
         dataset: &DatasetSpec,
@@ -95,7 +96,7 @@ impl Chooser {
         Self { rng, streams, shares, once }
     }
 
-    /// Next operation; `None` after one pass if `once` is set.
+    /// Chooses the next operation; `None` after one pass if `once` is set.
     pub fn next_op(&mut self) -> Option<Choice> {
         let Self { rng, streams, shares, once } = self;
         let mut drawn = if streams.len() > 1 { rng.random_range(0..(*shares).max(1)) } else { 0 };
@@ -125,8 +126,8 @@ impl Chooser {
         Some(Choice { stream: index, kind, offset, len_bytes: bytes, source: 0 })
     }
 
-    /// Moves an operation to another address of its stream. Kind and size stay, so the specified
-    /// mix is kept.
+    /// Moves an operation to another address of its stream. The operation keeps its kind and size,
+    /// so that the specified mix is kept.
     pub(super) fn elsewhere(&mut self, choice: Choice) -> Option<Choice> {
         let Self { rng, streams, once, .. } = self;
         let stream = &mut streams[choice.stream];
@@ -154,11 +155,13 @@ impl Stream {
         self.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0)
     }
 
-    /// Draws the size of the next operation of a walk: one of the sizes, or one within the range.
+    /// Draws the size of the next operation of a walk: one of the stream's sizes, or a size within
+    /// its range.
     fn draw_bytes(&self, rng: &mut SmallRng) -> u32 {
         match (self.access, self.sizes.as_slice()) {
             (Access::Walk { between: true, .. }, [(low, _), (high, _)]) => {
-                // As in fio: the last step is shorter if the range is not a multiple of the step.
+                // As in fio, the last step of a range is shorter if the range is not a multiple of
+                // the step.
                 let drawn = low.bytes.saturating_add(rng.random_range(0..high.bytes.max(1)));
                 (drawn / low.bytes.max(1) * low.bytes).clamp(low.bytes, high.bytes)
             }
@@ -198,7 +201,8 @@ impl Stream {
         Some(offset)
     }
 
-    /// Size in bytes and start address of the next operation of a size.
+    /// Returns the length in bytes and the start address of the next operation with the size of
+    /// index `size`.
     fn place(&mut self, size: usize, rng: &mut SmallRng, once: bool) -> Option<(u32, u64)> {
         let size = &mut self.sizes[size].0;
         let place = match self.access {
@@ -226,7 +230,7 @@ impl Stream {
                     rng.random_range(hot..size.places)
                 }
             }
-            // A walk keeps one position for all sizes: see `step`.
+            // A walk has one position for operations of all sizes: see `step`.
             Access::Walk { .. } => return None,
         };
         let place = size.first + place;
@@ -263,7 +267,7 @@ impl Stream {
         });
         let sizes = sizes.collect();
         let access = match spec.access {
-            // A theta that gives no valid distribution means uniform access.
+            // Access is uniform if theta gives no valid distribution.
             Access::Zipf { theta } if !(theta.is_finite() && theta > 0.0) => Access::Random,
             other => other,
         };
@@ -273,9 +277,9 @@ impl Stream {
     }
 }
 
-/// Byte range that a stream uses. Trims, WRITE SAME and copies leave blocks that cannot be judged,
-/// so they use the last quarter. COMPARE AND WRITE uses the rest, because it needs blocks with
-/// known contents.
+/// Byte range that a stream uses. Trims, WRITE SAME and copies leave blocks with unknown contents,
+/// so they use the last quarter. COMPARE AND WRITE needs known contents, so it uses the first three
+/// quarters.
 fn ground(op: Option<OpKind>, within: &Range<u64>) -> Range<u64> {
     let quarter = (within.end - within.start) / 4;
     let border = (within.end - quarter) / super::CUT_BYTES * super::CUT_BYTES;
@@ -323,8 +327,8 @@ mod tests {
         let dataset = DatasetSpec { files: 3, file_bytes: 96 << 10 };
         let total = dataset.total_bytes();
         assert_eq!(places(&dataset, &(0..total), 4096), (0, 72));
-        // From 100 KiB on: the second file starts at 96 KiB, so its second position of 32 KiB is at
-        // 128 KiB.
+        // The range starts at 100 KiB. The second file starts at 96 KiB, so its second position of
+        // 32 KiB is at 128 KiB.
         assert_eq!(places(&dataset, &(100 << 10..total), 32 << 10), (4, 5));
         assert_eq!(places(&dataset, &(0..100 << 10), 32 << 10), (0, 3));
         assert_eq!(places(&dataset, &(96 << 10..total), 32 << 10), (3, 6));
@@ -373,7 +377,7 @@ mod tests {
         assert_eq!(choices[0].offset, 0);
         for pair in choices.windows(2) {
             let end = pair[0].offset + u64::from(pair[0].len_bytes);
-            // A large operation may not fit at the end of a file or of the dataset.
+            // A large operation may not fit before the end of a file or of the dataset.
             let follows = pair[1].offset == end || [0, 1 << 19].contains(&pair[1].offset);
             assert!(follows, "{pair:?}");
         }
@@ -396,7 +400,7 @@ mod tests {
             let count = choices.iter().filter(|choice| choice.len_bytes == bytes).count();
             count as f64 / choices.len() as f64
         };
-        // fio 3.33 with bsrange=4k-10k: 839, 766 and 395 of 2000.
+        // Counts of fio 3.33 with bsrange=4k-10k: 839, 766 and 395 of 2000.
         let shares = [(4096, 0.4), (8192, 0.4), (10_240, 0.2)];
         for (bytes, expected) in shares {
             assert!((share(bytes) - expected).abs() < 0.02, "{bytes}: {}", share(bytes));

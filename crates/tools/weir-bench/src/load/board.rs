@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use crate::histogram::Latencies;
 use crate::result::Interval;
 
-/// Minimum length of a recorded stall; a rotating disk needs 10 ms for a random block.
+/// Minimum length of a stall that is recorded; a rotating disk needs 10 ms for a random block.
 pub(super) const STALL_MIN: Duration = Duration::from_millis(10);
-/// Resolution of the time of the last completion.
+/// Resolution of the recorded time of the last completion.
 const ANSWER_STEP_NS: u64 = 1_000_000;
 
 /// Figures of one worker for one second.
@@ -34,7 +34,7 @@ struct Partial {
 
 pub(super) struct Board {
     workers: u32,
-    /// Time of the target's last completion for any worker, in nanoseconds from the start.
+    /// Time of the target's last completion for any worker, in nanoseconds since the start.
     last_ns: AtomicU64,
     inner: Mutex<(BTreeMap<u32, Partial>, Vec<Interval>)>,
 }
@@ -44,9 +44,9 @@ impl Board {
         Self { workers, last_ns: AtomicU64::new(0), inner: Mutex::default() }
     }
 
-    /// Records a completion. Returns the length of the stall that it ended, if that reaches
-    /// [`STALL_MIN`]. A stall is at most as long as the operation was in flight, because an idle
-    /// target owes no completion.
+    /// Records a completion. If it ended a stall of at least [`STALL_MIN`], returns the length of
+    /// the stall. A stall is at most as long as the operation was in flight, because an idle target
+    /// owes no completion.
     pub(super) fn answered(&self, start: Instant, sent: Instant, at: Instant) -> Option<Duration> {
         let at_ns = at.saturating_duration_since(start).as_nanos() as u64;
         // Workers share this cache line, so most completions only read it.
@@ -60,7 +60,8 @@ impl Board {
         (stall >= STALL_MIN).then_some(stall)
     }
 
-    /// Adds a worker's figures of a second and clears them. Each worker reports each second once.
+    /// Adds a worker's figures of a second to the board and clears them. Each worker reports each
+    /// second once.
     pub(super) fn tell(&self, second: u32, seen: &mut Second) {
         let (partials, intervals) = &mut *self.inner.lock();
         let partial = partials.entry(second).or_default();
@@ -78,7 +79,7 @@ impl Board {
         }
     }
 
-    /// Returns all seconds; the last ones may lack some workers.
+    /// Returns the figures of all seconds; the last seconds may lack some workers.
     pub(super) fn finish(self) -> Vec<Interval> {
         let (partials, mut intervals) = self.inner.into_inner();
         intervals.extend(partials.iter().map(|(second, part)| interval(*second, &part.all)));

@@ -16,22 +16,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Maximum number of tracked blocks, at 4 bytes each.
 const BLOCKS_MAX: u64 = 64 << 20;
-/// A generation that is a multiple of this means "any": no block is written that often.
+/// A generation that is a multiple of this number means "any"; no block is written that often.
 const ANY_EVERY: u32 = 1 << 24;
-/// Last generation that means "any".
+/// Last multiple that means "any".
 const ANY_LAST: u32 = ANY_EVERY * 63;
 /// First multiple that means "not judged".
 const UNJUDGED_FIRST: u32 = ANY_EVERY * 64;
 /// Last multiple that means "not judged"; a block that reaches it is never judged again.
 const UNJUDGED_LAST: u32 = ANY_EVERY * 127;
 
-/// Generations that a read may return.
+/// Generations that a verified read may return.
 pub(super) enum Expected {
-    /// The block is not judged.
+    /// The block is not verified.
     Unjudged,
-    /// Any generation.
+    /// Any generation is correct.
     Any,
-    /// One of these.
+    /// A generation in this range is correct.
     Within(RangeInclusive<u32>),
 }
 
@@ -42,7 +42,8 @@ pub struct Generations {
 }
 
 impl Generations {
-    /// All blocks have generation 0, which is zeros; `None` if the dataset is too large.
+    /// Creates the table with generation 0, which means zeros, for all blocks; `None` if the
+    /// dataset is too large.
     pub fn new(total_bytes: u64, block_bytes: usize) -> Option<Self> {
         let blocks = total_bytes / block_bytes as u64;
         let states = (blocks <= BLOCKS_MAX).then(|| (0..blocks).map(|_| AtomicU32::new(0)));
@@ -54,8 +55,8 @@ impl Generations {
         &self.states[first..first + (u64::from(len_bytes) / self.block_bytes) as usize]
     }
 
-    /// Begins a write. Returns false if another write to one of the blocks is in flight.
-    /// [`Self::next`] returns the new generations.
+    /// Begins a write to a range of blocks. Returns false if another write to one of the blocks is
+    /// in flight. [`Self::next`] returns the generations that the write gives them.
     pub(crate) fn begin(&self, offset: u64, len_bytes: u32) -> bool {
         let blocks = self.blocks(offset, len_bytes);
         for (index, state) in blocks.iter().enumerate() {
@@ -69,8 +70,8 @@ impl Generations {
         true
     }
 
-    /// Begins a write like [`Self::begin`], but only if the current contents of each block are
-    /// known: the generation before [`Self::next`].
+    /// Begins a write like [`Self::begin`], but only if the current contents of all blocks are
+    /// known. The current generation of a block is the one before [`Self::next`].
     pub(super) fn begin_known(&self, offset: u64, len_bytes: u32) -> bool {
         if !self.begin(offset, len_bytes) {
             return false;
@@ -86,9 +87,9 @@ impl Generations {
         all
     }
 
-    /// Begins an operation after which the blocks are not judged until they are written again.
-    /// Returns false if a write there is in flight. [`Self::give_up`] ends it, whether it succeeded
-    /// or not.
+    /// Begins an operation after which the blocks are not judged until the next write. Returns
+    /// false if a write to one of them is in flight. [`Self::give_up`] ends the operation, whether
+    /// it succeeded or failed.
     pub(super) fn begin_unjudged(&self, offset: u64, len_bytes: u32) -> bool {
         if !self.begin(offset, len_bytes) {
             return false;
@@ -99,15 +100,15 @@ impl Generations {
         true
     }
 
-    /// Ends a write that failed: its blocks are not judged until they are written again.
+    /// Ends a failed write: its blocks are not judged until the next write.
     pub(super) fn fail(&self, offset: u64, len_bytes: u32) {
         for state in self.blocks(offset, len_bytes) {
             state.store(unjudged(state) * 2, Ordering::Release);
         }
     }
 
-    /// Generations that a read of a block may return. `oldest` was the oldest possible one when the
-    /// worker sent the read.
+    /// Generations that a read of a block may return. `oldest` was the oldest possible generation
+    /// when the worker sent the read.
     ///
     /// Loads the state once: if another worker began a trim between two loads, the expected
     /// generations would reflect the trim.
@@ -120,7 +121,7 @@ impl Generations {
         }
     }
 
-    /// Whether a read sent now can be judged against a known generation.
+    /// Whether a read of the block, sent now, can be judged against a known generation.
     pub(crate) fn is_judged_now(&self, offset: u64) -> bool {
         let now = self.state(offset);
         is_judged_at(now, now / 2)
@@ -130,7 +131,7 @@ impl Generations {
         self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire)
     }
 
-    /// Generation that the write in flight gives each block.
+    /// Generation that the write in flight gives to each of its blocks.
     pub(crate) fn next(&self, offset: u64, len_bytes: u32) -> impl Iterator<Item = u32> {
         let blocks = self.blocks(offset, len_bytes).iter();
         blocks.map(|state| state.load(Ordering::Acquire) / 2 + 1)
@@ -150,38 +151,39 @@ impl Generations {
         }
     }
 
-    /// Generations that a block may have while no write is in flight; `None`: any.
+    /// Generations that the block may have while no write to it is in flight; `None`: any.
     pub fn now(&self, offset: u64) -> Option<RangeInclusive<u32>> {
         let now = self.state(offset);
         since_at(now, now / 2)
     }
 
-    /// Oldest generation that a read sent now may return.
+    /// Oldest generation of the block that a read sent now may return.
     pub(super) fn oldest(&self, offset: u64) -> u32 {
         self.state(offset) / 2
     }
 
-    /// Block numbers of a range of whole blocks.
+    /// Numbers of the whole blocks in a byte range.
     pub(crate) fn numbers(&self, bytes: &Range<u64>) -> Range<u64> {
         let end = (bytes.end / self.block_bytes).min(self.states.len() as u64);
         (bytes.start / self.block_bytes).min(end)..end
     }
 
-    /// States of blocks, for another process: twice the generation, plus one if the next generation
-    /// is possible too.
+    /// States of blocks, to send to another process: twice the generation, plus one if the next
+    /// generation is possible too.
     pub(crate) fn states(&self, blocks: Range<u64>) -> impl Iterator<Item = u32> {
         let blocks = &self.states[blocks.start as usize..blocks.end as usize];
         blocks.iter().map(|state| state.load(Ordering::Acquire))
     }
 
-    /// Sets the states of blocks received from another process. No write may be in flight.
+    /// Sets the states of blocks to a state received from another process. No write to them may be
+    /// in flight.
     pub(crate) fn set_states(&self, blocks: Range<u64>, state: u32) {
         let blocks = &self.states[blocks.start as usize..blocks.end as usize];
         blocks.iter().for_each(|block| block.store(state, Ordering::Release));
     }
 
-    /// Sets the generations of blocks to unknown, after writes with an unknown outcome. No
-    /// write may be in flight.
+    /// Sets the generations of blocks to unknown, after writes with an unknown outcome. No write to
+    /// them may be in flight.
     pub(crate) fn forget(&self, blocks: Range<u64>) {
         for block in &self.states[blocks.start as usize..blocks.end as usize] {
             let generation = block.load(Ordering::Acquire) / 2;
@@ -199,18 +201,19 @@ fn is_judged_at(now: u32, oldest: u32) -> bool {
     mark < UNJUDGED_FIRST || (mark < UNJUDGED_LAST && oldest > mark)
 }
 
-/// Generations that such a read may return; `None`: any.
+/// Generations that a read of a block in the state `now` may return, if it was sent when `oldest`
+/// was the oldest possible generation; `None`: any.
 fn since_at(now: u32, oldest: u32) -> Option<RangeInclusive<u32>> {
     if oldest > 0 && oldest.is_multiple_of(ANY_EVERY) {
         return None;
     }
-    // Round up to include a write in flight. Limit the range, so that a block that changes quickly
-    // is checked against few.
+    // Round up to include a write in flight. Limit the range, so that few generations of a quickly
+    // changing block are accepted.
     let newest = now.div_ceil(2);
     Some(oldest.max(newest.saturating_sub(64))..=newest)
 }
 
-/// Next generation that means "not judged"; larger than all earlier generations of the block.
+/// Next generation that means "not judged"; it is larger than all earlier generations of the block.
 fn unjudged(state: &AtomicU32) -> u32 {
     let generation = state.load(Ordering::Acquire) / 2;
     let next = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);
@@ -231,7 +234,7 @@ mod tests {
         }
     }
 
-    // A read used to be called corrupt if another worker began a trim between two loads of the
+    // Regression: a read counted as corrupt if another worker began a trim between two loads of the
     // state.
     #[test]
     fn trim_during_a_check_does_not_change_the_expectation() {

@@ -22,7 +22,7 @@ fn stream(read_pct: f64, access: Access) -> StreamSpec {
     StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
 }
 
-/// Everything needed to offer load to a target.
+/// State that a test needs to generate load on a target.
 struct Bench {
     dataset: DatasetSpec,
     content: Content,
@@ -49,7 +49,7 @@ impl Bench {
         self.offer_bytes(target, streams, load, ms, None)
     }
 
-    /// Offers a load until each worker has completed `worker_bytes`.
+    /// Runs a load until each worker has completed `worker_bytes`.
     fn offer_bytes(
         &self,
         target: &dyn Target,
@@ -86,8 +86,8 @@ fn open_loop(rate: f64, arrival: Arrival) -> LoadSpec {
 
 #[test]
 fn open_loop_latency_includes_a_stall_that_a_closed_loop_hides() {
-    // Stalled half a second in every second: a closed loop at depth one sends one operation into
-    // it.
+    // The target stalls for half of every second; a closed loop at depth one sends one operation
+    // into each stall.
     let stall = || {
         Shaped::stalls(
             Duration::from_micros(500),
@@ -102,8 +102,8 @@ fn open_loop_latency_includes_a_stall_that_a_closed_loop_hides() {
     let closed = bench.offer(&stall(), &reads, closed, Some(3000));
     let p90 = |run: &CellRun| run.classes[0].latency.percentile_us(90.0).unwrap_or_default();
     // A request that arrives in a stall waits for its end: up to 500 ms, 400 ms at the 90th
-    // percentile. The selftest checks the accuracy; with other tests running, completions may be
-    // later but rarely earlier.
+    // percentile. The selftest checks the accuracy; while other tests run, completions may be later
+    // but rarely earlier.
     assert!((350_000.0..700_000.0).contains(&p90(&open)), "{}", p90(&open));
     assert!(p90(&closed) < 200_000.0, "{}", p90(&closed));
     let service = open.classes[0].service.as_ref().expect("of an open loop");
@@ -111,11 +111,11 @@ fn open_loop_latency_includes_a_stall_that_a_closed_loop_hides() {
     assert!((2_900..=3_100).contains(&open.classes[0].ops), "{}", open.classes[0].ops);
 }
 
-// A target that stalled until after the end of a run used to be steady: the run dropped the stall
-// and had no intervals for the seconds without a completion.
+// Regression: a target that stalled until after the end of a run was steady, because the run
+// dropped the stall and had no intervals for the seconds without a completion.
 #[test]
 fn stall_at_the_end_of_a_run_counts() {
-    // Completes operations for 1.5 s of every 4 s.
+    // The target completes operations in 1.5 s of every 4 s.
     let frozen = Shaped::stalls(
         Duration::from_micros(500),
         Duration::from_secs(4),
@@ -163,12 +163,12 @@ fn load_ends_when_each_worker_has_done_its_bytes() {
     let run = bench.offer_bytes(&quick(), &reads, poisson, None, Some(MIB));
     assert_eq!(operations(&run), 2 * 256);
     assert!(!run.overloaded && run.due == 2 * 256, "{} due", run.due);
-    // The duration ends it first.
+    // The duration ends the run before the workers reach their number of bytes.
     let run = bench.offer_bytes(&quick(), &reads, closed, Some(200), Some(1 << 40));
     assert!(run.seconds < 1.0 && operations(&run) > 0, "{} s", run.seconds);
 }
 
-// The last second used to have no operation in flight, because the worker counted after the last
+// Regression: the last second had no operation in flight, because the worker counted after the last
 // completion.
 #[test]
 fn queue_of_a_slow_target_shows_in_each_second() {
@@ -182,13 +182,13 @@ fn queue_of_a_slow_target_shows_in_each_second() {
     };
     let run = Bench::new().offer(&Shaped::rate(800.0), &reads, load, Some(3000));
     let queue: Vec<u64> = run.intervals.iter().map(|second| second.in_flight).collect();
-    // The queue grows by 200 each second.
+    // The queue grows by 200 operations each second.
     let grows = |pair: &[u64]| pair[1] >= pair[0] + 100;
     assert!(queue.len() == 3 && queue.windows(2).all(grows), "{queue:?}");
 }
 
-/// A target that completes one operation for each `reap`, and records the minimum number in flight
-/// while a buffer is filled.
+/// A target that completes one operation for each `reap`, and records the minimum number of
+/// operations in flight while a buffer is filled.
 struct OneByOne {
     depth: usize,
     info: TargetInfo,
@@ -203,7 +203,7 @@ struct OneByOneLane {
     least: Arc<Mutex<Option<usize>>>,
 }
 
-/// Default queue depth of [`OneByOne`].
+/// Queue depth of [`OneByOne`] in the tests.
 const DEPTH: u32 = 8;
 
 impl Default for OneByOne {
@@ -248,8 +248,8 @@ impl Lane for OneByOneLane {
     }
 }
 
-/// Content used to be generated between a completion and the next operation: 29 of 32 were in
-/// flight.
+/// Regression: the generator generated content between a completion and the next operation, so that
+/// 29 of 32 operations were in flight.
 #[test]
 fn queue_depth_is_kept_while_content_is_generated() {
     let (bench, target) = (Bench::new(), OneByOne::default());
@@ -257,13 +257,14 @@ fn queue_depth_is_kept_while_content_is_generated() {
     let run = bench.offer(&target, &[stream(0.0, Access::Random)], load, Some(100));
     assert!(run.classes[0].ops > u64::from(DEPTH), "{run:?}");
     assert_eq!(*target.least.lock(), Some(DEPTH as usize));
-    // Prepared operations that were never sent leave no write in flight.
+    // Prepared operations that the worker never sent leave no write in flight.
     let known = bench.generations.as_ref().expect("it is small");
     let blocks = (0..16 * MIB).step_by(4096).map(|offset| known.now(offset).expect("known"));
     assert!(blocks.into_iter().all(|now| now.start() == now.end()));
 }
 
-/// If the block of a write was busy, the worker used to draw another operation, most often a read.
+/// Regression: if the block of a write was busy, the worker drew another operation, most often a
+/// read.
 #[test]
 fn read_share_is_kept_when_writes_find_busy_blocks() {
     let bench = Bench::new();
@@ -319,7 +320,7 @@ fn verified_reads_find_every_fault_of_a_target() {
         assert_eq!(found.blocks, 4096);
         match fault {
             None => assert_eq!(found.bad, 0),
-            // The overwritten block is found as well.
+            // Verification also finds the block that the misplaced write overwrote.
             Some(Action::Misplaced(_)) => assert_eq!(found.bad, 2, "{found:?}"),
             Some(_) => assert_eq!(found.bad, 1, "{found:?}"),
         }
@@ -331,11 +332,11 @@ fn verified_reads_find_every_fault_of_a_target() {
     }
 }
 
-// Only the first block of a read used to be compared, so only the final verification detected a
-// write that was lost in part.
+// Regression: only the first block of a read was compared, so only the final verification detected
+// a partly lost write.
 #[test]
 fn compared_read_checks_every_block() {
-    // The flipped bit is in the third of four blocks.
+    // The flipped bit is in the third of the read's four blocks.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::Read => Action::BitFlipped,
         _ => Action::Right,
@@ -373,7 +374,7 @@ fn reads_during_writes_are_verified_and_holes_are_reported() {
     let memory = Memory::new(16 << 20);
     let bench = Bench::new();
     let load = LoadSpec::Closed { workers: 2, depth: 4 };
-    // Each block once, without a time limit.
+    // Access each block once, without a time limit.
     let holes = bench.offer(&memory, &[stream(100.0, Access::Sequential)], load, None);
     assert_eq!((holes.zero_reads_pct, holes.corrupt), (100.0, 0));
     assert_eq!(holes.classes[0].ops, 16 * MIB / 4096);
@@ -385,7 +386,7 @@ fn reads_during_writes_are_verified_and_holes_are_reported() {
 
 #[test]
 fn full_verification_checks_each_byte_of_each_block_of_a_read() {
-    // The fill damages one block: the third block of a read of 16 KiB.
+    // The fill damages one block, which is the third block of a read of 16 KiB.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::Write if op.offset == MIB + 8192 => Action::BitFlipped,
         _ => Action::Right,
@@ -411,8 +412,8 @@ fn full_verification_checks_each_byte_of_each_block_of_a_read() {
     assert_eq!(of(ReadChecks::Off).1, Coverage { reads, bytes, ..Coverage::default() });
 }
 
-// Two runs with the same seed used to write the same blocks: if the writes of the second run were
-// lost, its checks accepted the blocks of the first.
+// Regression: two runs with the same seed wrote the same blocks, so if the writes of the second run
+// were lost, its checks accepted the blocks of the first.
 #[test]
 fn blocks_of_an_earlier_run_are_reported() {
     let lost = Arc::new(AtomicBool::new(false));
@@ -436,11 +437,11 @@ fn blocks_of_an_earlier_run_are_reported() {
     assert!(found.examples[0].contains("another run"), "{found:?}");
 }
 
-/// One stream for each kind of operation, all over the same blocks.
+/// Returns one stream for each kind of operation; all streams use the same blocks.
 fn all_kinds() -> Vec<StreamSpec> {
     let own = [OpKind::Trim, OpKind::WriteSame, OpKind::CompareAndWrite, OpKind::Copy];
     let own = own.map(|op| StreamSpec { op: Some(op), ..stream(0.0, Access::Random) });
-    // Enough writes that blocks changed by the target itself are soon known again.
+    // Use enough writes that blocks changed by the target itself soon have known contents again.
     let mixed = StreamSpec { share: 8, ..stream(50.0, Access::Random) };
     own.into_iter().chain([mixed]).collect()
 }
@@ -465,13 +466,14 @@ fn offloaded_operations_are_counted_and_pass_verification() {
     let verified = crate::verify::verify(&memory, &bench.content, known, &bench.dataset, 100.0, 1);
     let verified = verified.expect("it is there");
     assert_eq!(verified.bad, 0, "{:?}", verified.examples);
-    // Blocks that were last trimmed are not judged, blocks that were last written are.
+    // Verification skips blocks whose last change was a trim, and judges blocks whose last change
+    // was a write.
     assert!((3072..4096).contains(&verified.blocks), "{} blocks", verified.blocks);
 }
 
 #[test]
 fn lost_compare_and_write_is_found() {
-    // The comparison is correct, but the write is lost.
+    // The target compares correctly, but loses the write.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::CompareAndWrite if op.offset == MIB => Action::Lost,
         _ => Action::Right,

@@ -29,19 +29,19 @@ use crate::result::Coverage;
 use crate::spec::{Arrival, Durability, LoadSpec, OpKind};
 use crate::target::{Done, Lane, Op, TargetError, Wait};
 
-/// Time for operations in flight to complete after the end of a run; after that the target counts
-/// as hung.
+/// Maximum wait after the end of a run for operations in flight to complete; after that the target
+/// counts as hung.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// One read in 64, chosen at random, is compared byte by byte in all its blocks; the others are
-/// checked by the stamp of their first block.
+/// A read is compared byte by byte in all its blocks with a probability of one divided by this
+/// number. Of the other reads only the stamp of the first block is checked.
 const COMPARE_ONE_IN: u64 = 64;
-/// Attempts to find a block without a write in flight.
+/// Maximum number of attempts to find a block without a write in flight.
 const TRIES_MAX: u32 = 64;
-/// Inaccuracy of a sleep.
+/// Time before a deadline at which the worker stops sleeping and spins, because a sleep is inexact.
 const SLEEP_SLACK: Duration = Duration::from_micros(150);
 /// Interval at which a worker waiting for the start checks for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Kinds of operations; each has its own class in each stream.
+/// Number of operation kinds; each kind has its own class in each stream.
 const KINDS: usize = OpKind::ALL.len();
 
 /// Start, measured window and end of a run.
@@ -49,7 +49,7 @@ const KINDS: usize = OpKind::ALL.len();
 pub(super) struct Times {
     pub(super) start: Instant,
     pub(super) counts_from: Instant,
-    /// `None`: ends when every worker has finished.
+    /// End of the run; `None`: when every worker has finished.
     pub(super) ends: Option<Instant>,
 }
 
@@ -67,8 +67,8 @@ impl Times {
         at >= self.counts_from && !self.over(at)
     }
 
-    /// Part of a stall inside the measured window, if it is long enough. `at`: completion that
-    /// ended it.
+    /// Part of a stall inside the measured window, if that part has the minimum length. `at`: time
+    /// of the completion that ended the stall.
     fn counted_part(&self, at: Instant, stall: Duration) -> Option<Duration> {
         let from = at.checked_sub(stall)?.max(self.counts_from);
         let to = self.ends.map_or(at, |ends| ends.min(at));
@@ -76,7 +76,7 @@ impl Times {
     }
 }
 
-/// Send times of a worker.
+/// Rule for the send times of a worker.
 pub(super) enum Pace {
     Closed,
     Open { gap_s: f64, arrival: Arrival, rng: Box<SmallRng>, backlog_max: u64 },
@@ -106,7 +106,7 @@ pub(super) struct Tally {
     pub(super) due: u64,
     /// Operations that completed in the measured window.
     pub(super) answered: u64,
-    /// Lengths of the stalls.
+    /// Lengths of the stalls that this worker's completions ended.
     pub(super) stalls: Latencies,
     /// Time that the worker waited for a core.
     pub(super) cpu_wait: Duration,
@@ -154,11 +154,12 @@ pub(super) struct Worker<'a> {
     stop: &'a AtomicBool,
     slots: Slots,
     under_way: Vec<Option<UnderWay>>,
-    /// By slot, of a read: the oldest generation that each checked block may have.
+    /// For each slot with a read in flight: the oldest generation that each checked block may have.
     oldest: Vec<Vec<u32>>,
-    /// Operations sent but not completed.
+    /// Number of operations that were sent but have not completed.
     in_flight: usize,
-    /// `in_flight` at the end of the run, before the worker waits for the last completions.
+    /// Value of `in_flight` at the end of the run, before the worker waits for the last
+    /// completions.
     in_flight_at_end: Option<usize>,
     /// Prepared operations, in send order.
     ready: VecDeque<Ready>,
@@ -172,7 +173,7 @@ pub(super) struct Worker<'a> {
     /// Generation of the next write if the generations of blocks are not tracked.
     generation: u32,
     exhausted: bool,
-    /// Bytes of operations left to choose; `None`: no limit.
+    /// Bytes of the operations that may still be chosen; `None`: no limit.
     pub(super) bytes_left: Option<u64>,
     /// Verification of reads.
     read_checks: ReadChecks,
@@ -238,7 +239,7 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<Tally, TargetError> {
-        // Prepare operations while there is time: several clients start at the same instant.
+        // Prepare operations before the start, because several clients start at the same instant.
         while Instant::now() < self.times.start
             && self.ready.len() < self.slots.spares
             && self.make_one()
@@ -264,8 +265,8 @@ impl<'a> Worker<'a> {
         Ok(self.tally)
     }
 
-    /// Waits for the start, which may be in the future. Spins at the end, because a sleep is
-    /// inexact.
+    /// Waits for the start of the run, which may be in the future. Spins at the end, because a
+    /// sleep is inexact.
     fn wait_for_start(&self) {
         loop {
             let left = self.times.start.saturating_duration_since(Instant::now());
@@ -293,7 +294,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             // Send prepared operations before processing completions, and operations that need a
-            // free slot after.
+            // free slot afterwards.
             while self.send_next(None)? {}
             self.finish_all(&mut done);
             while self.send_next(None)? {}
@@ -320,7 +321,7 @@ impl<'a> Worker<'a> {
             };
             gap_s * factor
         };
-        // In seconds from the start, so that rounding errors do not accumulate.
+        // Count in seconds from the start, so that rounding errors do not accumulate.
         let mut next_s = gap();
         let mut waiting: VecDeque<Instant> = VecDeque::new();
         let mut done = Vec::new();
@@ -350,7 +351,7 @@ impl<'a> Worker<'a> {
         }
         self.in_flight_at_end = Some(self.in_flight);
         if self.exhausted {
-            // The worker has no operations left to send for these.
+            // For these due times the worker has no operations left to send.
             let unsent = waiting.iter().filter(|at| self.times.counts(**at)).count();
             self.tally.due -= unsent as u64;
             return Ok(());
@@ -385,8 +386,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Operations that were due but not sent before the end still count: sends them as slots become
-    /// free, for a limited time.
+    /// Sends the operations that were due before the end but not sent, as slots become free, for a
+    /// limited time. These operations still count.
     fn send_rest(&mut self, mut waiting: VecDeque<Instant>) -> Result<(), TargetError> {
         let (give_up, mut done) = (Instant::now() + DRAIN_MAX, Vec::new());
         while !waiting.is_empty() && !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
@@ -449,7 +450,7 @@ impl<'a> Worker<'a> {
         self.start(next, intended).map(|()| true)
     }
 
-    /// Prepares operations until all spare slots are used.
+    /// Prepares operations until no spare slot is left.
     fn make_ready(&mut self) {
         while self.ready.len() < self.slots.spares && self.make_one() {}
     }
@@ -540,8 +541,8 @@ impl<'a> Worker<'a> {
         is_apart.then_some(Choice { source, ..found })
     }
 
-    /// Begins an operation. Returns false if a change to its blocks is in flight, or if it compares
-    /// blocks whose contents are unknown.
+    /// Begins an operation. Returns false if a change to its blocks is in flight, or if the
+    /// operation compares blocks whose contents are unknown.
     fn begin(&self, choice: &Choice) -> bool {
         let Choice { kind, offset, len_bytes, .. } = *choice;
         let Some(known) = self.ground.generations else {
@@ -579,7 +580,8 @@ impl<'a> Worker<'a> {
     }
 
     fn class(&mut self, choice: &Choice) -> &mut ClassTally {
-        // In the order of `OpKind::ALL`, which is the order of declaration.
+        // The classes of a stream are in the order of `OpKind::ALL`, which is the order of
+        // declaration.
         let index = choice.stream * KINDS + choice.kind as usize;
         while self.tally.classes.len() <= index {
             self.tally.classes.push(ClassTally::default());
@@ -598,7 +600,7 @@ impl<'a> Worker<'a> {
             self.tally.stalls.record_ns(stall.as_nanos() as u64);
         }
         self.tally.answered += u64::from(in_time);
-        // The blocks are not judged from here on, whether the command succeeded or not.
+        // From here on the blocks are not judged, whether the command succeeded or failed.
         if let (OpKind::Trim | OpKind::WriteSame | OpKind::Copy, Some(known)) =
             (choice.kind, self.ground.generations)
         {
@@ -645,7 +647,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Verifies the data of a read as far as `read_checks` demands.
+    /// Verifies the data of a read to the extent that `read_checks` specifies.
     fn look_at(&mut self, slot: usize, work: &UnderWay) {
         let len = work.choice.len_bytes as usize;
         let coverage = &mut self.tally.coverage;
@@ -659,12 +661,12 @@ impl<'a> Worker<'a> {
             is_checked |= self.look_at_block(slot, work, start);
         }
         self.tally.coverage.checked_reads += u64::from(is_checked);
-        // Count one zero read, however many of its blocks are zeros.
+        // Count a read of zeros once, however many of its blocks are zeros.
         self.tally.zero_reads = self.tally.zero_reads.min(zeros + 1);
     }
 
-    /// Bytes of a read, from its start, whose blocks are checked: the whole read if `compare` is
-    /// set.
+    /// Number of bytes at the start of a read whose blocks are checked: all bytes of the read if
+    /// `compare` is set.
     fn checked_bytes(&self, len_bytes: u32, compare: bool) -> usize {
         match self.read_checks {
             ReadChecks::Off => 0,
@@ -673,7 +675,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Verifies the block at `start` of a read. Returns false if the expected contents are unknown.
+    /// Verifies the block at byte `start` of a read. Returns false if its expected contents are
+    /// unknown.
     fn look_at_block(&mut self, slot: usize, work: &UnderWay, start: usize) -> bool {
         let Ground { content, generations, .. } = *self.ground;
         let (offset, block_bytes) = (work.choice.offset + start as u64, content.block_bytes());
@@ -724,7 +727,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Whether an operation changes blocks.
+/// Whether an operation of this kind changes blocks.
 fn changes(kind: OpKind) -> bool {
     !matches!(kind, OpKind::Read | OpKind::Flush)
 }

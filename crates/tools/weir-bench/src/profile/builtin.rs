@@ -1,11 +1,12 @@
 //! Built-in profiles, embedded from the repository's folder `profiles`.
 //!
-//! `read` parses them.
+//! The module `read` parses the profiles.
 //!
 //! Invariant: each built-in profile can be read (a test checks it), and the program needs no file
 //! to run one.
 
-/// Names and texts: Weir's own profiles first, then profiles that repeat a published document.
+/// Names and texts of the built-in profiles: Weir's own profiles first, then profiles that repeat a
+/// published document.
 pub(super) const PROFILES: [(&str, &str); 10] = [
     ("quick", include_str!("../../../../../profiles/quick.toml")),
     ("vm", include_str!("../../../../../profiles/vm.toml")),

@@ -1,6 +1,7 @@
 //! Checks a profile for values outside their range and for values that contradict each other.
 //!
-//! `expand/load` checks the load of each row; `lint` reports traps, which are legal.
+//! The module `expand/load` checks the load of each cell; `lint` reports traps, which are legal
+//! settings that mislead.
 //!
 //! Invariant: values that pass fit the integer types of a `RunSpec`; expansion rounds only file
 //! sizes, down to whole blocks, and `commit_every`, up to whole writes.
@@ -21,13 +22,13 @@ use super::quantity::{Size, Time};
 
 type Checked = Result<(), ProfileError>;
 
-/// Largest operation; each operation in flight holds a buffer of this size.
+/// Size in bytes of the largest operation; each operation in flight holds a buffer of this size.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Runs of a row; the result keeps the distributions of each run.
+/// Maximum number of runs of a cell; the result keeps the distributions of each run.
 const RUNS_MAX: u32 = 10_000;
-/// Rates that `refine` may add between two rates of a curve.
+/// Maximum number of rates that `refine` may add between two rates of a curve.
 const REFINE_MAX: u32 = 1000;
-/// Longest time, 366 days; a longer one is a mistake.
+/// Longest duration, 366 days; a longer duration is a mistake.
 const TIME_MS_MAX: u64 = 366 * 86_400_000;
 
 /// Returns an error for the first value that is invalid or contradicts another.
@@ -342,7 +343,7 @@ impl Check<'_> {
         let (place, measure) = (measure.span(), measure.get_ref());
         self.runs(&place, measure.runs)?;
         self.time(&place, "duration", measure.duration)?;
-        // A warm-up of 0 is valid: the row has none.
+        // A warm-up of 0 is valid: it means no warm-up.
         self.time(&place, "warmup", measure.warmup.filter(|time| time.0 > 0))
     }
 

@@ -41,7 +41,7 @@ pub enum ProfileError {
         /// Description of the error.
         what: String,
     },
-    /// Unknown key, or unknown word where only certain words are valid.
+    /// A key is unknown, or a value is an unknown word where only certain words are valid.
     #[error("{file}:{line}: `{word}` is not known here{}; known: {known}", hint(nearest.as_ref()))]
     UnknownWord {
         /// The file.
@@ -50,9 +50,9 @@ pub enum ProfileError {
         line: usize,
         /// The unknown word.
         word: String,
-        /// The most similar known word, if one is similar.
+        /// The known word that is most similar to the unknown word, if there is a similar one.
         nearest: Option<String>,
-        /// All words that are valid at this position.
+        /// All words that are valid instead of the unknown word.
         known: String,
     },
     /// A mandatory key is missing.
@@ -65,7 +65,7 @@ pub enum ProfileError {
         /// The missing key.
         key: String,
     },
-    /// A value that is invalid alone or together with another one.
+    /// A value is invalid, alone or together with another value.
     #[error("{file}:{line}: {what}; {action}")]
     Contradiction {
         /// The file.
@@ -74,15 +74,15 @@ pub enum ProfileError {
         line: usize,
         /// Description and reason of the error.
         what: String,
-        /// Remedy.
+        /// Recommended action for the user.
         action: String,
     },
-    /// The run has no row that fio can run.
+    /// fio can run no cell of the run.
     #[error("fio can run no row of {name}: {why}")]
     NothingForFio {
         /// Name of the run.
         name: String,
-        /// Rows, each with the reason.
+        /// Cells of the run, each with the reason why fio cannot run it.
         why: String,
     },
     /// The profile has no such variant.
@@ -109,7 +109,7 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Line number of a span in the text, from 1.
+    /// Number, from 1, of the line in which a span of the text begins.
     pub(super) fn line(&self, place: &Range<usize>) -> usize {
         let before = self.text.get(..place.start).unwrap_or(self.text);
         before.bytes().filter(|byte| *byte == b'\n').count() + 1
@@ -124,7 +124,7 @@ impl Source<'_> {
         refuse(self.file, self.line(place), what, action)
     }
 
-    /// An error for a word that is not in `known`.
+    /// Returns an error for a word that is not in `known`.
     pub(super) fn unknown(&self, place: &Range<usize>, word: &str, known: &[&str]) -> ProfileError {
         ProfileError::UnknownWord {
             file: self.file.to_owned(),
@@ -136,7 +136,7 @@ impl Source<'_> {
     }
 }
 
-/// An error at a line of an imported file.
+/// Returns an error at a line of an imported file.
 pub(super) fn refuse(
     file: &str,
     line: usize,
@@ -147,10 +147,10 @@ pub(super) fn refuse(
     ProfileError::Contradiction { file, line, what: what.into(), action: action.into() }
 }
 
-/// The most similar known word; `None` if none is similar.
+/// Returns the known word that is most similar to `word`; `None` if no known word is similar.
 pub(super) fn nearest(word: &str, known: &[&str]) -> Option<String> {
     let distances = known.iter().map(|other| (strsim::damerau_levenshtein(word, other), *other));
     let (distance, best) = distances.min()?;
-    // Up to half of the letters may differ: `read_pct` is found for `reads`.
+    // Up to half of the letters may differ: for `reads` this suggests `read_pct`.
     (distance <= word.len().max(best.len()) / 2).then(|| best.to_owned())
 }

@@ -21,7 +21,7 @@ use super::format::{Dataset, Engine, Headline, Profile, Target, Writes};
 use super::quantity::Size;
 use super::{Options, Protocol};
 
-/// Block size of a fill, if the profile sets none.
+/// Block size of the fill phase, if the profile sets none.
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
 const FILL_IN_FLIGHT: u32 = 32;
 
@@ -93,10 +93,11 @@ fn title(profile: &Profile, options: &Options) -> String {
     }
 }
 
-/// Unit of all file sizes: a common multiple of the largest block and the fill block.
+/// Granularity of file sizes: a common multiple of the largest block and the fill block.
 fn unit_bytes(block_max: u32, fill: FillSpec) -> u64 {
     let (large, small) = (block_max.max(fill.block_bytes), block_max.min(fill.block_bytes));
-    // Nearly all profiles use powers of two here; otherwise the product is a common multiple too.
+    // Nearly all profiles use powers of two here, so the larger size is the result; otherwise the
+    // product is a common multiple.
     let whole = large.is_multiple_of(small);
     if whole { u64::from(large) } else { u64::from(large) * u64::from(small) }
 }
@@ -149,7 +150,7 @@ fn dataset(source: Source<'_>, profile: &Profile, unit: u64) -> Result<DatasetSp
     Ok(DatasetSpec { files, file_bytes })
 }
 
-/// Whether the profile describes the dataset in this way only.
+/// Whether the profile uses only the keys with the index `way` to describe the dataset.
 fn alone(profile: &Profile, way: usize) -> bool {
     let dataset = profile.dataset.get_ref();
     let others = [
@@ -159,7 +160,7 @@ fn alone(profile: &Profile, way: usize) -> bool {
         dataset.databases.is_some() || dataset.db_size.is_some(),
     ];
     let mixed = others.iter().enumerate().any(|(other, said)| other != way && *said);
-    // Only the first two ways use `file_size`.
+    // Of the four sets of keys, only the first two use `file_size`.
     !mixed && (way < 2 || dataset.file_size.is_none())
 }
 
@@ -210,7 +211,7 @@ fn durability(profile: &Profile, block_max: u32, assume: &mut Vec<String>) -> Du
     }
 }
 
-/// Lists in `assume` the parts of the source that the run does not repeat.
+/// Lists in `assume` the load of the source that the run does not repeat.
 fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
     if let Some(mix) = &profile.mix {
         let meta_pct = 100.0 - mix.get_ref().data_pct;

@@ -24,7 +24,7 @@ pub(super) struct Profile {
     pub(super) schema: Spanned<u32>,
     pub(super) name: String,
     pub(super) title: Option<String>,
-    /// File name in `profiles/reference`.
+    /// Name of the file in `profiles/reference` that holds the published results.
     pub(super) reference: Option<Spanned<String>>,
     /// Protocols that the source used; empty: any.
     #[serde(default)]
@@ -50,7 +50,7 @@ pub(super) struct Profile {
     pub(super) sizing: Option<Spanned<SizingSpec>>,
     pub(super) cost: Option<CostSpec>,
     pub(super) target: Option<Target>,
-    /// Counters to watch on the target during the run; the assumptions list them.
+    /// Counters to watch on the target during the run; the report lists them with the assumptions.
     #[serde(default)]
     pub(super) observe: Vec<String>,
     #[serde(default)]
@@ -61,7 +61,7 @@ pub(super) struct Profile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Target {
-    /// Size of its cache; `0` if it has none.
+    /// Size of the target's cache; `0` if it has none.
     cache: Option<Size>,
     protection: Option<String>,
     #[serde(default)]
@@ -78,8 +78,8 @@ impl Target {
     }
 }
 
-/// `files` times `file_size`. The other keys name the unit of the source that a file represents,
-/// such as a volume or a database.
+/// The dataset: `files` times `file_size`. Instead of `files`, other keys may name the unit of the
+/// source that a file represents, such as a volume or a database.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dataset {
@@ -158,7 +158,7 @@ pub(super) enum ArrivalName {
     Poisson,
 }
 
-/// Load of a matrix, and of tests without a load of their own.
+/// Load of the matrix, and of tests without a load of their own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Load {
@@ -215,13 +215,13 @@ pub(super) enum Pattern {
     Seq,
 }
 
-/// All combinations; the block size changes fastest.
+/// Makes one cell for each combination of values; the block size changes fastest.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Matrix {
     pub(super) pattern: Vec<Pattern>,
     pub(super) read_pct: Vec<Spanned<f64>>,
-    /// Values for sequential rows, if they differ in order or number.
+    /// Values for sequential cells, if they differ from `read_pct` in order or number.
     pub(super) seq_read_pct: Option<Vec<Spanned<f64>>>,
     pub(super) block: Vec<Spanned<Size>>,
 }
@@ -239,7 +239,8 @@ pub(super) struct Phases {
 #[serde(deny_unknown_fields)]
 pub(super) struct Fill {
     pub(super) block: Size,
-    /// Only `seq` is valid: a fill is sequential. The key documents it.
+    /// Only `seq` is valid, because a fill is always sequential. The key informs the reader of the
+    /// profile.
     pub(super) pattern: Option<Spanned<Pattern>>,
     pub(super) in_flight: Option<u32>,
 }
@@ -260,7 +261,7 @@ pub(super) struct Measure {
     pub(super) warmup: Option<Time>,
     pub(super) duration: Option<Time>,
     pub(super) runs: Option<u32>,
-    /// Only `interleaved` is valid. The key documents the order.
+    /// Only `interleaved` is valid. The key informs the reader of the profile.
     #[serde(rename = "order")]
     pub(super) _order: Option<Order>,
     pub(super) headline: Option<Headline>,
@@ -279,12 +280,12 @@ pub(super) enum Headline {
     Mean,
 }
 
-/// `"full"`, or a table with `sample_pct`.
+/// Extent of the verification: `"full"`, or a table with `sample_pct`.
 #[derive(Debug)]
 pub(super) enum Verify {
     /// Compares every byte of every read, and of every block after the last run.
     Full,
-    /// Checks the stamps of reads, and a share of the blocks after the last run.
+    /// Checks the stamps of reads, and compares a share of the blocks after the last run.
     Sample(Sample),
 }
 
@@ -313,7 +314,7 @@ impl<'de> Deserialize<'de> for Verify {
     }
 }
 
-/// Deserializes [`Verify`]. The error of an untagged enum would not name the wrong word.
+/// Deserializes [`Verify`]. A derived untagged enum would not name the wrong word in its error.
 struct VerifyVisitor;
 
 impl<'de> Visitor<'de> for VerifyVisitor {
@@ -344,9 +345,9 @@ pub(super) struct Stream {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) pattern: Pattern,
-    /// Excludes `op`.
+    /// Percentage of reads; it excludes `op`.
     pub(super) read_pct: Option<Spanned<f64>>,
-    /// Offloaded operations, instead of reads and writes.
+    /// Offloaded operation that the stream executes instead of reads and writes.
     pub(super) op: Option<Spanned<OwnOp>>,
     pub(super) share: u32,
 }
@@ -389,11 +390,11 @@ pub(super) struct Test {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) read_pct: Option<Spanned<f64>>,
-    /// Offloaded operations, instead of reads and writes.
+    /// Offloaded operation that the test executes instead of reads and writes.
     pub(super) op: Option<Spanned<OwnOp>>,
-    /// One row for each value: operations in flight of all workers of a client.
+    /// Operations in flight of all workers of a client; each value makes one cell.
     pub(super) qd: Option<Vec<Spanned<u32>>>,
-    /// One row for each value: workers with one operation in flight each.
+    /// Number of workers with one operation in flight each; each value makes one cell.
     pub(super) threads: Option<Vec<Spanned<u32>>>,
     pub(super) workers: Option<u32>,
     pub(super) mode: Option<Mode>,
@@ -427,7 +428,8 @@ pub(super) enum RateOf {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Search {
-    /// Only `require` is valid. The key documents the bound of the search.
+    /// Only `require` is valid: the search uses the profile's requirement. The key informs the
+    /// reader of the profile.
     #[serde(rename = "slo")]
     pub(super) _slo: Slo,
     pub(super) tolerance_pct: f64,

@@ -6,7 +6,7 @@
 //! blank behind the `'` is a comment.
 //!
 //! Invariants:
-//! - each access specification of a worker is one row; its lines are streams;
+//! - each access specification of a worker is one cell; its lines are streams;
 //! - as in Iometer, a sequential operation begins at the end of the one before, and each worker
 //!   uses the whole dataset;
 //! - the import refuses each key that would change the load, with its line, and reads or reports
@@ -87,12 +87,13 @@ fn cell(config: &Config, name: &str, spec: &Spec) -> CellSpec {
     }
 }
 
-/// Groups lines of the same mix, order and alignment into one stream with several sizes.
+/// Combines lines that have the same mix, access order and alignment into one stream with several
+/// sizes.
 fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     let mut mixes: BTreeMap<(u32, u32, u32), Vec<BlockShare>> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.share_pct > 0) {
         let block = BlockShare { bytes: line.bytes, weight: line.share_pct };
-        // Operations that begin at multiples of their size need no alignment.
+        // Operations that begin at multiples of their size need no separate alignment.
         let align = if line.align == line.bytes { 0 } else { line.align };
         mixes.entry((line.read_pct, line.random_pct, align)).or_default().push(block);
     }
@@ -116,7 +117,7 @@ fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     let mut names: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
     names.dedup();
     if names.len() < streams.len() {
-        // Number the streams: the same mix occurs with several alignments.
+        // Number the streams, because streams of the same mix may differ in alignment only.
         for (number, stream) in (1..).zip(&mut streams) {
             stream.name = format!("{} ({number})", stream.name);
         }
@@ -128,7 +129,7 @@ fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     streams
 }
 
-/// Reports differences between the row and Iometer as traps.
+/// Reports a warning ([`Trap`]) for each difference between the imported cell and Iometer.
 fn find(file: &str, name: &str, spec: &Spec, traps: &mut Vec<Trap>) {
     let lines = spec.lines.iter().filter(|line| line.share_pct > 0);
     if let Some(line) = lines.clone().find(|line| line.align == 0) {

@@ -1,6 +1,6 @@
 //! Runs imported from files of other generators: the code that all imports share.
 //!
-//! `fio` and `icf` read the files, `lint` finds the traps of any run.
+//! The modules `fio` and `icf` read the files; `lint` finds the traps of any run.
 //!
 //! Invariant: an import reports each changed word as a trap and as an assumption of the run, and
 //! each skipped word with its line.
@@ -16,14 +16,15 @@ use super::expand::scale;
 use super::lint::{Trap, trap};
 use super::{Options, SECTOR_BYTES, STAMPED_BYTES, too_small};
 
-/// The run made from a file of another generator, with the changed and skipped words of the file.
+/// A run made from a file of another generator, with warnings and with the skipped words of the
+/// file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
     /// The run.
     pub spec: RunSpec,
-    /// Differences between the run and the file. `lint` finds the traps of any run.
+    /// Warnings about differences between the run and the file. `lint` finds the traps of any run.
     pub traps: Vec<Trap>,
-    /// Words that do not change the load, in the order of the file.
+    /// Words of the file that do not change the load, in their order in the file.
     pub skipped: Vec<Skipped>,
 }
 
@@ -34,13 +35,13 @@ pub struct Skipped {
     pub file: String,
     /// Line number, from 1.
     pub line: usize,
-    /// The word itself.
+    /// The skipped word.
     pub word: String,
-    /// Reason.
+    /// Reason why the word does not change the load.
     pub why: String,
 }
 
-/// Contents of a file.
+/// Parsed contents of a file of another generator.
 pub(super) struct Said {
     pub(super) file: String,
     /// Title of the run: the generator and the path of the file.
@@ -56,7 +57,7 @@ pub(super) struct Said {
 
 const FILL_BLOCK_BYTES: u64 = 1 << 20;
 const FILL_IN_FLIGHT: u32 = 32;
-/// Smallest block that a fill uses if it can; smaller blocks are slow.
+/// Minimum block size of a fill, if the file sizes allow it; smaller blocks are slow.
 const FILL_BLOCK_BYTES_MIN: u64 = 64 << 10;
 
 /// Makes a run from the contents of a file.
@@ -125,15 +126,16 @@ pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> 
     Ok(Imported { spec, traps, skipped })
 }
 
-/// Turns a random or sequential stream into a walk if its block size does not divide the parts of
-/// the data. A walk skips the remainder of a part, as fio does, so the data keeps its size.
+/// Turns a random or sequential stream into a walk if its block size does not divide the files of
+/// the dataset. A walk skips the remainder of a file, as fio does, so the dataset keeps its size.
 fn walk_odd_sizes(cell: &mut CellSpec, part_bytes: u64) {
     let workers = cell.load.workers();
     for stream in &mut cell.streams {
         let [BlockShare { bytes, .. }] = stream.blocks[..] else { continue };
         let random_pct = match stream.access {
             Access::Random => 100.0,
-            // Several sequential workers have a part each; a walk would take each over all parts.
+            // Several sequential workers each use their own range; in a walk each worker would
+            // cover all files.
             Access::Sequential if workers == 1 => 0.0,
             _ => continue,
         };
@@ -143,19 +145,19 @@ fn walk_odd_sizes(cell: &mut CellSpec, part_bytes: u64) {
     }
 }
 
-/// A dataset of the size that the user gave, in at most the same number of files.
+/// Returns a dataset of the size that the user gave, with at most the same number of files.
 fn resized(dataset: &DatasetSpec, bytes: u64, unit: u64) -> DatasetSpec {
     let files = u64::from(dataset.files).min((bytes / unit).max(1));
     DatasetSpec { files: files as u32, file_bytes: bytes / files }
 }
 
-/// Sizes of all operations.
+/// Properties of the sizes of all operations.
 struct Sizes {
     smallest: u64,
     largest: u64,
-    /// Bytes of a stamped block of the content; it divides every size.
+    /// Size in bytes of a stamped block of the content; it divides every operation size.
     stamped: u64,
-    /// Common multiple of the sizes that must divide each part of the data.
+    /// Common multiple of the operation sizes that must divide each file of the dataset.
     unit: u64,
 }
 
@@ -166,7 +168,7 @@ impl Sizes {
         let sizes: Vec<u64> = streams().flat_map(bytes).map(u64::from).collect();
         let is_stamped = sizes.iter().all(|bytes| bytes.is_multiple_of(STAMPED_BYTES));
         let stamped = if is_stamped { STAMPED_BYTES } else { SECTOR_BYTES };
-        // A walk skips the remainder, so its size need not divide a part.
+        // A walk skips the remainder of a file, so its operation size need not divide the file.
         let is_walk = |it: &&StreamSpec| matches!(it.access, Access::Walk { .. });
         let placed = streams().filter(|it| !is_walk(it)).flat_map(bytes).map(u64::from);
         let unit = placed.chain([stamped]).try_fold(1, multiple);
@@ -208,9 +210,9 @@ mod tests {
         let block =
             |stamped, bytes| Sizes { smallest: 1, largest: 1, stamped, unit: 1 }.fill_block(bytes);
         assert_eq!(block(4096, 1 << 30), 1 << 20);
-        // 25,000 blocks of 4 KiB; 25,000 is 8 x 3125.
+        // The file has 25,000 blocks of 4 KiB; 25,000 is 8 x 3125.
         assert_eq!(block(4096, 102_400_000), 1_024_000);
-        // 25,001 is 23 x 1087, and 1009 is a prime.
+        // The first file has 25,001 (23 x 1087) blocks, the others have 1009, a prime number.
         assert_eq!(block(4096, 4096 * 25_001), 4096 * 23);
         assert_eq!(block(4096, 4096 * 1009), 4096);
         assert_eq!(block(512, 512 * 1009), 512 * 1009);

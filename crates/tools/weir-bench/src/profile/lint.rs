@@ -16,7 +16,7 @@ use crate::spec::{
     Scale, StreamSpec,
 };
 
-/// The machine that runs target and generator. If they have a machine each: the memory of the
+/// The machine that runs target and generator. If they run on two machines: the memory of the
 /// target's machine and the cores of the generator's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -31,22 +31,23 @@ pub struct Machine {
 pub struct Trap {
     /// Description, with figures.
     pub what: String,
-    /// Reason why it misleads.
+    /// Reason why the setting misleads.
     pub why: String,
-    /// Remedy.
+    /// Recommended action for the user.
     pub action: String,
 }
 
-/// Runs shorter than this end before caches, logs and garbage collection affect them.
+/// Runs shorter than this number of milliseconds end before caches, logs and garbage collection
+/// affect them.
 const SHORT_MS: u64 = 10_000;
-/// Fewer runs give no confidence interval.
+/// Minimum number of runs for a confidence interval.
 const RUNS_MIN: u32 = 3;
-/// Samples beyond a percentile that a report needs to print it.
+/// Minimum number of samples beyond a percentile; the report omits a percentile with fewer.
 const BEYOND_MIN: f64 = 10.0;
-/// Operations per second that a core of the generator can send at most.
+/// Maximum number of operations per second that one core of the generator can send.
 const CORE_OPS_S: f64 = 1_000_000.0;
 
-/// Finds the traps of a run on a machine.
+/// Finds the misleading settings of a run on a machine.
 pub fn lint(spec: &RunSpec, machine: &Machine) -> Vec<Trap> {
     let mut traps = Vec::new();
     scale(spec, &mut traps);
@@ -71,7 +72,7 @@ pub(super) fn trap(
     Trap { what: what.into(), why: why.into(), action: action.into() }
 }
 
-/// Names of the rows that meet a condition, shortened; `None` if no row does.
+/// Names of the cells that meet a condition, shortened; `None` if no cell meets it.
 fn rows(spec: &RunSpec, holds: impl Fn(&CellSpec) -> bool) -> Option<String> {
     let names: Vec<&str> =
         spec.cells.iter().filter(|cell| holds(cell)).map(|cell| cell.name.as_str()).collect();
@@ -103,11 +104,11 @@ fn tenths(pct: f64) -> u64 {
     (pct * 10.0).round() as u64
 }
 
-/// Working set: bytes that receive most operations of a cell.
+/// Size of the working set: bytes of the dataset that receive most operations of a cell.
 fn working_set(spec: &RunSpec, cell: &CellSpec) -> u64 {
     let total = spec.dataset.total_bytes();
     let part = |access: Access| match access {
-        // Tenths of a percent keep the sizes in integers.
+        // Use tenths of a percent, so that the sizes stay integers.
         Access::Hotspot { data_pct, .. } => total / 1000 * tenths(data_pct),
         Access::Sequential | Access::Random | Access::Zipf { .. } | Access::Walk { .. } => total,
     };
@@ -189,7 +190,7 @@ fn content(spec: &RunSpec, traps: &mut Vec<Trap>) {
     }
 }
 
-/// Share of a cell's operations that a bound covers.
+/// Share of a cell's operations to which a latency bound applies.
 fn share(cell: &CellSpec, stream: Option<&str>, op: Option<OpKind>) -> f64 {
     let all: f64 = cell.streams.iter().map(|stream| f64::from(stream.share)).sum();
     let chosen = cell.streams.iter().filter(|it| stream.is_none_or(|name| name == it.name));
@@ -228,7 +229,7 @@ fn holes(spec: &RunSpec, traps: &mut Vec<Trap>) {
 }
 
 fn sampling(spec: &RunSpec, traps: &mut Vec<Trap>) {
-    // The length of a run that ends after a number of bytes is unknown before it.
+    // If a run ends after a number of bytes, its length is unknown in advance.
     let has_length = |cell: &CellSpec| cell.worker_bytes.is_none();
     let short =
         |cell: &CellSpec| has_length(cell) && cell.duration_ms < SHORT_MS && cell.search.is_none();

@@ -8,12 +8,12 @@
 
 use serde::Deserialize;
 
-/// Bytes.
+/// A size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Size(pub(super) u64);
 
-/// Milliseconds.
+/// A duration in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Time(pub(super) u64);

@@ -12,14 +12,14 @@ use toml::de::{DeTable, DeValue};
 use super::error::{ProfileError, Source, nearest};
 use super::format::Profile;
 
-/// Version of the format.
+/// Version of the profile format.
 const SCHEMA: u32 = 1;
 
 /// Reads a profile and applies one of its variants.
 pub(super) fn read(source: Source<'_>, variant: Option<&str>) -> Result<Profile, ProfileError> {
     let mut table = DeTable::parse(source.text).map_err(|error| explain(source, &error))?;
-    // Deserialize the unchanged profile first: a wrong key is then reported as such, before a
-    // variant can replace its value.
+    // Deserialize the unchanged profile first: a wrong key is then reported before a variant can
+    // replace its value.
     let plain = typed(source, table.clone())?;
     let Some(name) = variant else { return Ok(plain) };
     apply(source, table.get_mut(), name, &plain)?;
@@ -70,7 +70,7 @@ fn apply<'a>(
     Ok(())
 }
 
-/// Replaces an existing value, named by a path such as `matrix.block`.
+/// Replaces an existing value of the profile, named by a path such as `matrix.block`.
 fn put<'a>(
     source: Source<'_>,
     root: &mut DeTable<'a>,
@@ -107,7 +107,7 @@ fn put<'a>(
 }
 
 /// Converts an error of the TOML library: adds the line and, for an unknown word, the most similar
-/// valid one.
+/// valid word.
 fn explain(source: Source<'_>, error: &toml::de::Error) -> ProfileError {
     let place = error.span().unwrap_or_default();
     let (file, line) = (source.file.to_owned(), source.line(&place));

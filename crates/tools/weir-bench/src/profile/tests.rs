@@ -57,7 +57,7 @@ fn every_profile_can_be_run_at_every_scale_in_every_variant() {
     }
 }
 
-/// Checks the properties of a run that the generator relies on.
+/// Asserts the properties of a run that the generator relies on.
 fn sound(spec: &RunSpec, scale: Scale) {
     let what = format!("{} {:?} {scale:?}", spec.name, spec.cells[0].variant);
     let distinct: BTreeSet<&str> = spec.cells.iter().map(|cell| cell.name.as_str()).collect();
@@ -115,7 +115,7 @@ fn user_profile_runs_in_full_by_default() {
     let cell = &own.cells[0];
     assert_eq!((cell.duration_ms, cell.warmup_ms, cell.runs), (3_600_000, 300_000, 7));
     assert!(!own.title.contains("scale"), "{}", own.title);
-    // An explicit scale shortens the file.
+    // An explicit scale shortens the runs of the file.
     let asked = at(Some(Scale::Standard));
     assert_eq!((asked.cells[0].duration_ms, asked.dataset.total_bytes()), (60_000, 8 << 30));
     assert!(asked.title.ends_with("standard scale"), "{}", asked.title);
@@ -218,7 +218,8 @@ fn access_follows_the_dataset() {
     assert_eq!(seed("vm", None).cells[0].streams[0].access, hot);
 }
 
-/// Text to replace, its replacement, line of the error, words of the error.
+/// Text to replace in a profile, its replacement, line of the expected error, and words of the
+/// error.
 const REFUSED: &[(&str, &str, usize, &str)] = &[
     ("block = \"1MiB\"", "blok = \"1MiB\"", 11, "`blok` is not known here, did you mean `block`?"),
     ("writes = \"none\"", "writes = \"fuaa\"", 5, "did you mean `fua`?"),

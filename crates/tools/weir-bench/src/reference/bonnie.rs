@@ -1,16 +1,16 @@
-//! A published row of bonnie++ 1.96, in its own fields.
+//! A published result line of bonnie++ 1.96, with the fields of that program.
 //!
-//! `bonnie` of the crate is Weir's test with the same fields.
+//! The crate's module `bonnie` is Weir's test with the same fields.
 //!
 //! Invariant: output means write and input means read. The fields keep the names of bonnie++,
-//! because a summary that renamed them swapped the two.
+//! because a summary that renamed the fields swapped output and input.
 
 use serde::Deserialize;
 
 use crate::bonnie::Phase;
 
-/// One run: KiB per second or operations per second, processor time in percent of one core, longest
-/// latency. `None`: the phase was too fast to time.
+/// One published run: KiB per second or operations per second, processor time in percent of one
+/// core, longest latency. `None`: the phase was too fast to time.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "bonnie++ defines its fields; the names carry the units")]
@@ -56,19 +56,19 @@ pub struct BonnieRow {
     pub random_delete_latency_us: Option<f64>,
 }
 
-/// Figures of one phase in a row.
+/// Published figures of one phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BonnieFigure {
     /// KiB per second, or operations per second.
     pub rate: Option<f64>,
     /// Processor time in percent of one core.
     pub cpu_pct: Option<f64>,
-    /// Longest operation.
+    /// Longest operation in microseconds.
     pub latency_us: Option<f64>,
 }
 
 impl BonnieRow {
-    /// The figures of a phase.
+    /// Returns the figures of a phase in this run.
     pub fn figure(&self, phase: Phase) -> BonnieFigure {
         let (rate, cpu_pct, latency_us) = match phase {
             Phase::OutChar => {

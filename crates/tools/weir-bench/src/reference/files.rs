@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::ReferenceError;
 
-/// The texts of one document; a table that it does not have is empty.
+/// CSV texts of one document; the text of a table that the document lacks is empty.
 pub(super) struct File {
     pub(super) name: &'static str,
     pub(super) rows: &'static str,
@@ -45,12 +45,12 @@ pub(super) const FILES: [File; 5] = [
     File { name: "s004-exchange.csv", rows: text!("s004-exchange.csv"), bonnie: "", sizing: "" },
 ];
 
-/// Notes that apply to all rows.
+/// Returns the notes in a text, which apply to all its rows.
 pub(super) fn notes(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("# ")).map(str::to_owned).collect()
 }
 
-/// Parses the rows of a text.
+/// Parses the rows of a CSV text.
 pub(super) fn rows<T: DeserializeOwned>(name: &str, text: &str) -> Result<Vec<T>, ReferenceError> {
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
     let rows: Result<Vec<T>, csv::Error> = reader.deserialize().collect();

@@ -1,6 +1,6 @@
 //! Published rows of the document that a profile repeats, next to the rows of this run.
 //!
-//! `reference` reads the published rows; `html` and `markdown` format the tables.
+//! The module `reference` reads the published rows; `html` and `markdown` format the tables.
 //!
 //! Invariants:
 //! - rows keep the order of the document; each row of this run has its verdict;
@@ -14,7 +14,7 @@ use crate::summary::CellSummary;
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Caveat in the title of every table.
+/// Caveat in the title of every table of published rows.
 const SHAPE: &str = "other hardware: shape, not rank";
 
 /// Tables of published rows next to this run's rows, and notes on the published rows.
@@ -23,7 +23,7 @@ pub(super) struct Beside {
     pub(super) notes: Vec<String>,
 }
 
-/// Result of this run for a published row.
+/// Result of this run that corresponds to a published row.
 struct Ours {
     name: String,
     cell: Option<usize>,
@@ -31,11 +31,12 @@ struct Ours {
     summary: CellSummary,
 }
 
-/// Has no tables if the run repeats no document, or none of its rows.
+/// Builds the tables. There are none if the run repeats no document, or none of the document's
+/// rows.
 pub(super) fn beside(run: &JudgedRun) -> Beside {
     let nothing = Beside { tables: Vec::new(), notes: Vec::new() };
     let Some(name) = &run.result().spec.reference else { return nothing };
-    // A result of another version may name a document that this version lacks.
+    // A result that another version wrote may name a document that this version lacks.
     let Ok(published) = reference::load(name) else { return nothing };
     let mut tables: Vec<Table> = Vec::new();
     let mut left_out = 0;
@@ -124,7 +125,7 @@ fn line(row: &reference::Row, ours: &Ours) -> Row {
     Row { name: ours.name.clone(), cell: ours.cell, verdict: ours.verdict, figures }
 }
 
-/// The note of a row, and its latencies by kind if it has those instead of a mean.
+/// Note of a published row, with its latencies by kind of operation if it has no mean latency.
 fn note(row: &reference::Row) -> String {
     let kinds = [
         ("database reads", row.db_read_ms),
@@ -141,7 +142,7 @@ fn ratio(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// Configuration of the row in its document.
+/// Configuration of a published row, as its document describes it.
 fn variant(row: &reference::Row) -> String {
     let counted = |what: &str, count: Option<u32>| count.map(|count| format!("{count} {what}"));
     let parts = [

@@ -1,6 +1,6 @@
 //! The table of the bonnie test, with columns for the published rows.
 //!
-//! `bonnie` computes figures and verdicts; `html` and `markdown` format the table.
+//! The module `bonnie` computes figures and verdicts; `html` and `markdown` format the table.
 //!
 //! Invariants: phases have the order of bonnie++, each with its verdict; a ratio to published rows
 //! is labelled as a shape, not a rank.
@@ -21,7 +21,7 @@ const PUBLISHED_HEADS: [&str; 5] = [
     "ratio (shape, not rank)",
 ];
 
-/// The table; `None` if the run has no bonnie test.
+/// Builds the table of the bonnie test; `None` if the run has no bonnie test.
 pub(super) fn table(run: &JudgedRun) -> Option<Table> {
     let result = run.result().bonnie.as_ref()?;
     let published = run.result().spec.reference.as_deref().and_then(|name| {
@@ -89,7 +89,7 @@ fn range(rate: &Spread) -> String {
     format!("{} to {}", words::number(rate.min), words::number(rate.max))
 }
 
-/// Notes on the run, remarks on its phases, and notes on the published runs.
+/// Notes on the bonnie test, remarks on its phases, and notes on the published runs.
 fn notes(result: &BonnieResult, columns: &[Column], published: Option<&Published>) -> Vec<String> {
     let mut notes = result.notes.clone();
     notes.extend(result.failure.iter().map(|why| format!("ended early: {why}")));

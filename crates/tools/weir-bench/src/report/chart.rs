@@ -1,6 +1,6 @@
 //! Charts as SVG elements that take their colours from the surrounding document.
 //!
-//! `plots` chooses the data, the HTML has the legends.
+//! The module `plots` chooses the data; the HTML has the legends.
 //!
 //! Invariants:
 //! - the colours below represent roles; the style sheet replaces them in a dark document;
@@ -22,9 +22,10 @@ use plotters::style::{Color as _, RGBColor, ShapeStyle};
 
 use super::ReportError;
 
-/// Limit for the points of all lines of a chart together; its plot is 550 pixels wide.
+/// Maximum number of points of all lines of a chart together; the plot is 550 pixels wide.
 pub(super) const POINTS_MAX: usize = 600;
-/// Colours that readers can distinguish; further lines reuse them.
+/// Colours that readers can distinguish. If a chart has more lines than colours, lines share
+/// colours.
 pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x5E, 0xA8),
     RGBColor(0xC8, 0x50, 0x00),
@@ -50,9 +51,9 @@ pub(super) struct Chart {
 /// Spacing of the values on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// Distance by difference; the axis includes zero.
+    /// Equal differences have equal lengths; the axis includes zero.
     Linear,
-    /// Distance by ratio; the axis ends at powers of this base.
+    /// Equal ratios have equal lengths; the axis ends at powers of this base.
     Logarithmic(u8),
 }
 
@@ -60,11 +61,11 @@ pub(super) enum Scale {
 pub(super) struct Axis {
     pub(super) label: &'static str,
     pub(super) scale: Scale,
-    /// Formats its values.
+    /// Formats a value of the axis.
     pub(super) format: fn(f64) -> String,
 }
 
-/// One line of a chart; its position among the lines decides its colour.
+/// One line of a chart; its index among the lines decides its colour.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
@@ -72,7 +73,7 @@ pub(super) struct Line {
     pub(super) marked: bool,
 }
 
-/// The chart as an SVG element; `None` if it has no point to show.
+/// Draws the chart as an SVG element; `None` if it has no point to show.
 pub(super) fn svg(chart: &Chart) -> Result<Option<String>, ReportError> {
     let shown = |point: &(f64, f64)| chart.x.shows(point.0) && chart.y.shows(point.1);
     let lines: Vec<Vec<(f64, f64)>> = chart
@@ -139,12 +140,12 @@ fn draw(
 
 impl Axis {
     fn shows(&self, value: f64) -> bool {
-        // Larger values would overflow the end of the axis.
+        // Larger values would overflow when the end of the axis is computed.
         value.abs() < 1e300 && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// Ends of the axis that include every value, from zero or a power of the base; `None` without
-    /// values.
+    /// Range of an axis that includes all values; it starts at zero or at a power of the base.
+    /// `None` without values.
     fn range(&self, values: impl Iterator<Item = f64>) -> Option<AxisRange> {
         let ends = |ends: Option<(f64, f64)>, value: f64| {
             Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
@@ -167,7 +168,7 @@ struct AxisRange {
     scale: Scale,
 }
 
-/// An axis of either scale, so that every chart has the same type.
+/// An axis with either spacing, so that every chart has the same type.
 enum Coordinate {
     Linear(RangedCoordf64),
     Logarithmic(LogCoord<f64>),
@@ -210,7 +211,7 @@ impl Ranged for Coordinate {
     }
 }
 
-/// Removes attributes that the style sheet sets once for all elements.
+/// Removes attributes that the report's style sheet sets for all elements.
 fn compact(svg: &str) -> String {
     let once = [
         " opacity=\"1\"",
@@ -224,8 +225,8 @@ fn compact(svg: &str) -> String {
     short.lines().collect()
 }
 
-/// Thins one of `lines` lines: if it has too many points, keeps the lowest and the highest of each
-/// stretch, in order.
+/// Thins one of `lines` lines. If the line has too many points, keeps the lowest and the highest
+/// point of each stretch, in order.
 pub(super) fn thin(points: &[(f64, f64)], lines: usize) -> Vec<(f64, f64)> {
     let most = (POINTS_MAX / lines.max(1)).max(2);
     if points.len() <= most {

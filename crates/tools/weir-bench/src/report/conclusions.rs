@@ -1,11 +1,11 @@
 //! Conclusions of a run, as sentences with computed differences: the start of a report.
 //!
-//! `judge` decides the verdicts of single rows, `compare` compares two runs.
+//! The module `judge` decides the verdicts of single cells; `compare` compares two runs.
 //!
 //! Invariants:
-//! - only rows whose verdict is *valid* are compared;
-//! - two rows are compared only if they differ in one respect: depth, share of reads, size or order
-//!   of the addresses.
+//! - only cells whose verdict is *valid* are compared;
+//! - two cells are compared only if they differ in one setting: queue depth, share of reads, block
+//!   size or access pattern.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ use crate::summary::CellSummary;
 use crate::verdict::{Finding, JudgedRun, Remark};
 use crate::words;
 
-/// Two values count as equal if they differ by less than this many percent.
+/// Difference in percent below which two values count as equal.
 const EQUAL_PCT: f64 = 5.0;
 
-/// Limit of faults that the conclusions name; the verdicts list all of them.
+/// Maximum number of faults that the conclusions name; the verdicts list all faults.
 const FAULTS_MAX: usize = 3;
 
-/// The sentences, the most important first.
+/// Sentences of the conclusions, the most important first.
 pub(super) fn conclusions(run: &JudgedRun) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(assessment) = requirement::assess(run) {
@@ -41,7 +41,7 @@ pub(super) fn conclusions(run: &JudgedRun) -> Vec<String> {
     said
 }
 
-/// The most frequent faults, each with an example and the advice.
+/// Describes the most frequent faults, each with an example and the recommended action.
 fn faults(run: &JudgedRun) -> Vec<String> {
     let mut faults: Vec<(Finding, usize, String)> = Vec::new();
     for (cell, judged) in run.result().cells.iter().zip(run.cells()) {
@@ -63,7 +63,7 @@ fn faults(run: &JudgedRun) -> Vec<String> {
     faults.into_iter().take(FAULTS_MAX).map(sentence).collect()
 }
 
-/// A valid row of a closed loop with one stream of one size.
+/// A valid cell with a closed loop and with one stream of one block size.
 struct Row<'a> {
     spec: &'a CellSpec,
     summary: CellSummary,
@@ -103,7 +103,7 @@ fn rows(run: &JudgedRun) -> Vec<Row<'_>> {
     valid.filter_map(|(cell, judged)| Row::of(cell, &judged.summary)).collect()
 }
 
-/// The rows with the highest operation rate and the highest throughput.
+/// Describes the cells with the highest operation rate and the highest throughput.
 fn highest(rows: &[Row<'_>]) -> Vec<String> {
     let most = |figure: &dyn Fn(&Row<'_>) -> f64| {
         rows.iter().max_by(|a, b| figure(a).total_cmp(&figure(b)))
@@ -124,7 +124,7 @@ fn highest(rows: &[Row<'_>]) -> Vec<String> {
     said
 }
 
-/// The one respect in which two rows differ.
+/// The only setting in which two cells differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Respect {
     Depth,
@@ -136,7 +136,7 @@ enum Respect {
 impl Respect {
     const ALL: [Self; 4] = [Self::Depth, Self::Reads, Self::Block, Self::Access];
 
-    /// Name of the settings that rows share if they differ in this respect alone.
+    /// Text of the settings that cells have in common if they differ in this setting alone.
     fn common(self, row: &Row<'_>) -> String {
         let access = match row.access {
             Access::Random => "random".to_owned(),
@@ -155,7 +155,7 @@ impl Respect {
         parts.join(", ")
     }
 
-    /// The value of this respect, to sort rows by.
+    /// Value of this setting, to sort cells by it.
     fn value(self, row: &Row<'_>) -> f64 {
         match self {
             Self::Depth => row.depth as f64,
@@ -201,7 +201,8 @@ impl Respect {
     }
 }
 
-/// The difference between the ends of the longest list of rows that differ in this respect alone.
+/// Describes the difference between the first and the last cell of the longest list of cells that
+/// differ in this setting alone.
 fn difference(rows: &[Row<'_>], respect: Respect) -> Option<String> {
     let mut groups: BTreeMap<String, Vec<&Row<'_>>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.iops() > 0.0 && !respect.value(row).is_nan()) {
@@ -213,12 +214,12 @@ fn difference(rows: &[Row<'_>], respect: Respect) -> Option<String> {
         let differ = respect.value(low) < respect.value(high);
         differ.then(|| (group.len(), respect.sentence(&common, low, high)))
     };
-    // Take the first of the longest groups: they are sorted by name, so the choice is stable.
+    // Take the first of the longest lists: the lists are sorted by name, so the choice is stable.
     let found = groups.into_iter().filter_map(ends);
     found.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, said)| said)
 }
 
-/// The row with the largest ratio of 99th percentile to median latency.
+/// Describes the cell with the largest ratio of 99th percentile to median latency.
 fn slowest_tail(rows: &[Row<'_>]) -> Option<String> {
     let tail = |row: &Row<'_>| Some(row.summary.latency.p99_us? / row.summary.latency.p50_us?);
     let tails = rows.iter().filter_map(|row| Some((tail(row)?, row)));
@@ -232,7 +233,7 @@ fn slowest_tail(rows: &[Row<'_>]) -> Option<String> {
     ))
 }
 
-/// `3.4 times`, or `about 1 times` for nearly equal values.
+/// Formats a ratio: `3.4 times`, or `about 1 times` for nearly equal values.
 fn times(ratio: f64) -> String {
     if (ratio - 1.0).abs() * 100.0 < EQUAL_PCT {
         "about 1 times".to_owned()
@@ -283,7 +284,8 @@ mod tests {
     #[test]
     fn invalid_row_is_not_compared() {
         let one = row("one", 1000, 1000, |cell| depth(cell, 1));
-        // By Little's law, 4,000 per second of 100 us are 0.4 operations in flight instead of 8.
+        // By Little's law, 4,000 operations per second of 100 us each are 0.4 operations in flight
+        // instead of 8.
         let wrong = row("wrong", 4000, 100, |cell| depth(cell, 8));
         let told = said(vec![one, wrong]);
         assert!(told.contains("The most operations: one,"), "{told}");

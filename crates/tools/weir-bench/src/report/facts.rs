@@ -1,6 +1,6 @@
 //! Texts of a report, the same in every format.
 //!
-//! `html` and `markdown` format them.
+//! The modules `html` and `markdown` format the texts.
 //!
 //! Invariant: the texts contain every assumption and every warning.
 
@@ -16,15 +16,15 @@ pub(super) const CRITERION_HEADS: [&str; 6] =
 pub(super) const SIZE_HEADS: [&str; 6] =
     ["for", "verdict", "IOPS", "MiB/s", "IOPS with margin", "size"];
 
-/// Facts under a common title.
+/// Facts with their common title.
 pub(super) type Section = (&'static str, Vec<(String, String)>);
 
-/// Title of the run; it names the scale if the run did not do the whole profile.
+/// Title of the run; if the run did not execute the whole profile, the title names the scale.
 pub(super) fn title(run: &JudgedRun) -> String {
     run.result().spec.title.clone()
 }
 
-/// States how the requirement was decided, and its least headroom.
+/// Describes the rule that decided on the requirement, and the least headroom.
 pub(super) fn decided(assessment: &Assessment) -> String {
     let chosen = format!("Decided by {}.", assessment.chosen);
     match assessment.least_headroom() {
@@ -65,7 +65,7 @@ pub(super) fn counted(run: &JudgedRun) -> String {
     format!("{valid} of {all} rows can be quoted. Of {asked} cells: {counts}{missing}.")
 }
 
-/// One line for each criterion, in the columns of [`CRITERION_HEADS`].
+/// Formats each criterion of a cell as one row, in the columns of [`CRITERION_HEADS`].
 pub(super) fn criteria(cell: &CellAssessment) -> Vec<Vec<String>> {
     let line = |found: &Criterion| {
         let figure = |value: f64| match found.unit {
@@ -85,7 +85,7 @@ pub(super) fn criteria(cell: &CellAssessment) -> Vec<Vec<String>> {
     cell.criteria.iter().map(line).collect()
 }
 
-/// The sizing table, in the columns of [`SIZE_HEADS`].
+/// Rows of the sizing table, in the columns of [`SIZE_HEADS`].
 pub(super) fn size_rows(run: &JudgedRun) -> Vec<Vec<String>> {
     let row = |row: requirement::SizeRow| {
         vec![
@@ -100,7 +100,7 @@ pub(super) fn size_rows(run: &JudgedRun) -> Vec<Vec<String>> {
     requirement::sizes(run).into_iter().map(row).collect()
 }
 
-/// Target and conditions, in a few lines next to the headline.
+/// Target and conditions in a few lines, for the space next to the headline.
 pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
     let result = run.result();
     let (target, machine) = (&result.target, &result.environment);
@@ -118,7 +118,7 @@ pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
     ]
 }
 
-/// Cores that the server process kept busy: median of the runs.
+/// Number of cores that the server process kept busy: median of the runs.
 fn target_cpu(result: &RunResult) -> String {
     let runs = result.cells.iter().flat_map(CellResult::measured);
     let cores = runs.filter_map(|run| Some(run.target_cpu_s? / run.seconds.max(1e-9)));
@@ -168,7 +168,7 @@ fn environment(result: &RunResult) -> Vec<(String, String)> {
     facts
 }
 
-/// Whether generator and server share the cores of this machine.
+/// Describes whether generator and server share the cores of this machine.
 fn server_here(result: &RunResult) -> &'static str {
     if !result.target.address.contains("://") {
         "no server"
@@ -212,7 +212,8 @@ fn conditions(result: &RunResult) -> Vec<(String, String)> {
     facts
 }
 
-/// Start of the latency measurement, for each kind of load in the run.
+/// Event from which latency is measured (submission or scheduled time), for each kind of load in
+/// the run.
 fn latencies(spec: &RunSpec) -> Vec<(String, String)> {
     let mut facts: Vec<(String, String)> = Vec::new();
     for load in spec.cells.iter().map(|cell| &cell.load) {

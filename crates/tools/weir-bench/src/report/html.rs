@@ -1,6 +1,6 @@
 //! `report.html`: one file, readable offline and without scripts, light and dark.
 //!
-//! `facts` has the texts, `rows` the figures of the tables; `chart` draws.
+//! The module `facts` has the texts, `rows` the figures of the tables, `chart` the charts.
 //!
 //! Invariants: the template escapes everything from a result; the page loads nothing.
 
@@ -19,7 +19,7 @@ use crate::words;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The whole document.
+/// Writes the whole HTML document.
 pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
     let title = facts::title(run);
     let tables = rows::tables(run);
@@ -85,7 +85,7 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
     Ok(markup.into_string())
 }
 
-/// The rounds of a phase as a list.
+/// Formats the rounds of a phase as a list.
 fn rounds_told(phase: &PhaseResult) -> String {
     let rounds: Vec<String> = phase.rounds_iops.iter().map(|iops| words::number(*iops)).collect();
     let (name, rounds, note) = (&phase.name, rounds.join(", "), &phase.note);
@@ -111,7 +111,7 @@ fn of_table(run: &JudgedRun, table: &Table) -> Result<Markup, ReportError> {
     })
 }
 
-/// Published rows of the repeated document, next to this run's rows.
+/// Writes the published rows of the document that the run repeats, next to this run's rows.
 fn published(run: &JudgedRun) -> Result<Markup, ReportError> {
     let beside = beside::beside(run);
     if beside.tables.is_empty() {
@@ -139,7 +139,7 @@ fn of_row(row: &Row) -> Markup {
     } }
 }
 
-/// The verdicts of the cells in a chart, in one line.
+/// Formats the verdicts of the cells in a chart as one line.
 fn shared_verdict(run: &JudgedRun, cells: &[usize]) -> String {
     let spoiled = |index: &&usize| !run.cells()[**index].remarks.is_empty();
     match cells.iter().filter(spoiled).count() {
@@ -148,7 +148,7 @@ fn shared_verdict(run: &JudgedRun, cells: &[usize]) -> String {
     }
 }
 
-/// A chart with its title, verdict and legend; empty if there is nothing to draw.
+/// Writes a chart with its title, verdict and legend; empty if the chart has no line to draw.
 fn figure(chart: &Chart, verdict: &str) -> Result<Markup, ReportError> {
     let Some(svg) = chart::svg(chart)? else { return Ok(html! {}) };
     Ok(html! {
@@ -166,7 +166,7 @@ fn figure(chart: &Chart, verdict: &str) -> Result<Markup, ReportError> {
     })
 }
 
-/// A verdict as a coloured label.
+/// Writes a verdict as a coloured label.
 fn chip(verdict: &str) -> Markup {
     let class = match verdict {
         "valid" => "good",

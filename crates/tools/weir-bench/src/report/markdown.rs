@@ -1,6 +1,6 @@
 //! `report.md`: the report for a terminal, a pull request, a wiki.
 //!
-//! It has no charts.
+//! The report in this format has no charts.
 //!
 //! Invariants: sections have the order of the HTML; no text can break a table.
 
@@ -9,7 +9,7 @@ use super::{beside, conclusions, facts};
 use crate::requirement::{self, Assessment};
 use crate::verdict::JudgedRun;
 
-/// The whole document.
+/// Writes the whole Markdown document.
 pub(super) fn document(run: &JudgedRun) -> String {
     let mut out = String::new();
     line(&mut out, &format!("# {}", facts::title(run)));
@@ -127,8 +127,8 @@ fn row(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// Escapes a field. Names come from profiles and systems; a bar, line break or tag in them must not
-/// change the document.
+/// Escapes a field. Names come from profiles and systems; a bar, line break or tag in a name must
+/// not change the document.
 fn field(value: &str) -> String {
     let escaped = value.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
     escaped.replace(['\n', '\r'], " ")

@@ -1,8 +1,9 @@
 //! The charts of a cell and of a table.
 //!
-//! `chart` draws them.
+//! The module `chart` draws the charts.
 //!
-//! Invariant: a chart without data is omitted; the caller states its content in words.
+//! Invariant: a chart without data is omitted; the caller states the content of an omitted chart in
+//! words.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,15 @@ use crate::summary::{RunFigures, whole_intervals};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Fewest points that the longest line of a chart needs; the tables show fewer.
+/// Minimum number of points of the longest line of a chart; tables show shorter lines.
 const POINTS_MIN: usize = 10;
 
-/// Steps for each factor of 10; points of a distribution that are closer than a step are omitted.
+/// Number of steps for each factor of 10; points of a distribution that are closer than a step are
+/// omitted.
 const STEPS_PER_DECADE: f64 = 40.0;
 
-/// Charts of a cell: by second, distribution, backlog; for a search also latency by rate.
+/// Charts of a cell: figures by second, latency distribution and backlog; for a search also latency
+/// by rate.
 pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
     let latency =
         by_second(cell, "Latency, 99th percentile of each second", |second| second.p99_us);
@@ -40,7 +43,7 @@ pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
     charts
 }
 
-/// Whether a chart shows more than a table: one of its lines has [`POINTS_MIN`] points.
+/// Whether a chart shows more than a table: at least one of its lines has [`POINTS_MIN`] points.
 fn is_worth_drawing(chart: &Chart) -> bool {
     chart.lines.iter().any(|line| line.points.len() >= POINTS_MIN)
 }
@@ -76,7 +79,8 @@ fn by_second(cell: &CellResult, title: &str, figure: fn(&Interval) -> f64) -> Ch
     }
 }
 
-/// Share of slower operations by latency. Logarithmic axes give the tail as much space as the body.
+/// Chart of the share of slower operations by latency. Logarithmic axes give the tail of the
+/// distribution as much space as its body.
 fn distribution(cell: &CellResult) -> Chart {
     let best = cell.best_or_lowest().filter(|_| cell.runs.is_empty());
     let runs = cell.runs.iter().chain(best);
@@ -105,8 +109,8 @@ fn latency_axis(label: &'static str) -> Axis {
     Axis { label, scale: Scale::Logarithmic(10), format: words::axis_us }
 }
 
-/// Latencies with the percentage of slower operations; omits points that are too close to each
-/// other.
+/// Latencies, each with the percentage of slower operations. Omits points that are too close to
+/// each other.
 fn slower(all: &Latencies) -> Vec<(f64, f64)> {
     let smallest = 100.0 / (all.count().max(1) as f64);
     let points = all.points().into_iter().map(|(us, up_to)| (us, (1.0 - up_to) * 100.0));
@@ -133,7 +137,7 @@ fn slower(all: &Latencies) -> Vec<(f64, f64)> {
     kept
 }
 
-/// Latency by rate, for a search.
+/// Chart of latency by rate, for a search.
 fn curve(cell: &CellResult) -> Chart {
     let figures: Vec<RunFigures> =
         cell.points.iter().map(|point| RunFigures::of(&point.run)).collect();
@@ -151,7 +155,8 @@ fn curve(cell: &CellResult) -> Chart {
     }
 }
 
-/// Operations per second by operations in flight, for cells of a table that differ in that alone.
+/// Chart of operations per second by operations in flight, for cells of a table that differ in
+/// queue depth alone.
 pub(super) fn sweep(run: &JudgedRun, cells: &[usize]) -> Option<Chart> {
     let mut lines: Vec<(usize, Line)> = Vec::new();
     for index in cells {

@@ -1,6 +1,6 @@
-//! The tables of a report: their cells and columns.
+//! The tables of a report: their rows and columns.
 //!
-//! `html` and `markdown` format them.
+//! The modules `html` and `markdown` format the tables.
 //!
 //! Invariants:
 //! - tables and rows keep the order of the profile, preparation first;
@@ -19,35 +19,35 @@ use crate::summary::{CellSummary, LatencySummary, merged};
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
 
-/// Verdict of the phases, which prepare the target.
+/// Verdict that the tables print for phases, which only prepare the target.
 pub(super) const NOT_JUDGED: &str = "not judged";
 
-/// Rows under a common title.
+/// A table of a report: rows under a common title.
 pub(super) struct Table {
     pub(super) title: String,
-    /// Headings of the columns of figures.
+    /// Headings of the columns that contain figures.
     pub(super) heads: Vec<String>,
     pub(super) rows: Vec<Row>,
-    /// Cells of the rows, for charts; empty if the rows are no cells.
+    /// Indexes of the cells in the table, for charts; empty if its rows are no cells.
     pub(super) cells: Vec<usize>,
-    /// Notes for the reader.
+    /// Notes on the table for the reader.
     pub(super) notes: Vec<String>,
 }
 
-/// Columns of settings, which are known without a run.
+/// Headings of the columns that contain settings, which are known without a run.
 const ASKED: [&str; 3] = ["IO size", "read %", "load"];
 
-/// A row of a table.
+/// A row of a report table: one cell, one phase, or one line of the bonnie test.
 pub(super) struct Row {
     pub(super) name: String,
-    /// Index of its cell; `None`: a phase, or a part of the bonnie test.
+    /// Index of the cell; `None`: a phase, or a line of the bonnie test.
     pub(super) cell: Option<usize>,
     pub(super) verdict: &'static str,
-    /// One figure for each heading.
+    /// Figures of the row, one for each heading.
     pub(super) figures: Vec<String>,
 }
 
-/// Data of a row.
+/// Data from which a row of a table is formatted.
 struct Source<'a> {
     name: String,
     cell: Option<(usize, &'a CellResult)>,
@@ -60,7 +60,8 @@ struct Source<'a> {
 
 type Column<'a> = (String, Box<dyn Fn(&Source<'_>) -> String + 'a>);
 
-/// All tables: preparation, one for each table and variant of the profile, the bonnie test.
+/// Builds all tables: one for the preparation, one for each table and variant of the profile, one
+/// for the bonnie test.
 pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
     let result = run.result();
     let mut tables = Vec::new();
@@ -88,8 +89,8 @@ pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
     tables
 }
 
-/// The figures that represent a cell; for a search, the figures of the highest rate that met its
-/// bounds, or of the lowest rate if no rate did.
+/// Figures that represent a cell. For a search, they come from the highest rate that met its
+/// bounds, or from the lowest rate if it met them at none.
 pub(super) fn headline(cell: &CellResult, judged: &JudgedCell) -> CellSummary {
     let best = cell.best_or_lowest().filter(|_| judged.summary.runs == 0);
     best.map_or_else(|| judged.summary.clone(), |run| CellSummary::of_runs(slice::from_ref(run)))
@@ -143,7 +144,7 @@ fn table(title: String, sources: &[Source<'_>], spec: &RunSpec) -> Table {
     }
 }
 
-/// A figure that was not measured is `-`, because it is not zero.
+/// Formats a figure; a figure that was not measured is `-`, because it is not zero.
 fn field((head, figure): &Column<'_>, source: &Source<'_>) -> String {
     let known = source.summary.runs > 0 || ASKED.contains(&head.as_str());
     if known { figure(source) } else { "-".to_owned() }
@@ -169,7 +170,7 @@ fn column<'a>(head: &str, figure: impl Fn(&Source<'_>) -> String + 'a) -> Column
     (head.to_owned(), Box::new(figure))
 }
 
-/// Columns of the published references.
+/// Columns that the published references have as well.
 fn leading() -> Vec<Column<'static>> {
     vec![
         column("IO size", |source| source.block.clone()),
@@ -182,7 +183,7 @@ fn leading() -> Vec<Column<'static>> {
     ]
 }
 
-/// Columns that the references lack.
+/// Columns that the published references lack.
 fn behind() -> Vec<Column<'static>> {
     let p = |latency: &LatencySummary, us: Option<f64>| words::percentile_ms(us, latency.count);
     vec![
@@ -209,7 +210,8 @@ fn mean_ms(latency: &LatencySummary) -> String {
     if latency.count == 0 { "n/a".to_owned() } else { words::ms(latency.mean_us) }
 }
 
-/// If cells have several streams: operations and mean latencies of each, as in reference `004`.
+/// If cells have several streams: columns with operations and mean latencies of each stream, as in
+/// the reference document `004`.
 fn of_streams(sources: &[Source<'_>]) -> Vec<Column<'static>> {
     let cells = || sources.iter().filter_map(|source| source.cell.map(|(_, cell)| cell));
     if !cells().any(|cell| cell.spec.streams.len() > 1) {
@@ -265,7 +267,7 @@ fn stream_ms(source: &Source<'_>, stream: &str, op: OpKind) -> String {
     mean_ms(&LatencySummary::of(&merged(own)))
 }
 
-/// Throughput as a percentage of the lowest limit at this size of operations.
+/// Throughput as a percentage of the lowest stated limit at this operation size.
 fn of_limit(limits: &Limits, source: &Source<'_>) -> String {
     let (iops, mib_s) = (source.summary.iops.median, source.summary.mib_s.median);
     let binding = limits.share_pct(iops, mib_s);

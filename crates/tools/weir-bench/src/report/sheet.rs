@@ -52,7 +52,7 @@ const HEAD: [&str; 37] = [
     "failure",
 ];
 
-/// The whole sheet. A cell without any run has one line, without figures.
+/// Writes the CSV text. A cell without any run has one line, without figures.
 pub(super) fn cells(run: &JudgedRun) -> Result<String, ReportError> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(HEAD)?;
@@ -77,7 +77,7 @@ pub(super) fn cells(run: &JudgedRun) -> Result<String, ReportError> {
     Ok(String::from_utf8(bytes).expect("every field is text"))
 }
 
-/// A line for each phase and run of the bonnie test.
+/// Writes one line for each phase and run of the bonnie test.
 fn bonnie(run: &JudgedRun) -> Vec<Vec<String>> {
     let (columns, mut lines) = (run.bonnie(), Vec::new());
     let runs = run.result().bonnie.iter().flat_map(|result| &result.runs);
@@ -190,7 +190,8 @@ fn of_run(run: &CellRun) -> Vec<String> {
     ]
 }
 
-/// At most three decimals; for microseconds this is a nanosecond.
+/// Formats a figure with at most three decimals; for microseconds, the last decimal is a
+/// nanosecond.
 fn figure(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -14,7 +14,7 @@ fn remark() -> Remark {
     }
 }
 
-/// A valid cell, a cell with a remark, and a search.
+/// Returns a run with a valid cell, a cell with a remark, and a search.
 fn judged() -> JudgedRun {
     let run = |iops| fixture::closed_run(iops, 10, 75, 800, 2500);
     let cells = vec![
@@ -123,7 +123,8 @@ fn cell_without_runs_states_the_reason() {
     assert!(csv.ends_with(",the target went away\n"), "{csv}");
 }
 
-/// The columns of reference `004`: operations and latencies of each stream.
+/// The report has the columns of the reference document `004`: operations and latencies of each
+/// stream.
 #[test]
 fn each_stream_has_its_own_columns() {
     let mut cell = fixture::cell("jetstress", vec![fixture::closed_run(1100, 10, 60, 5900, 3400)]);
@@ -172,7 +173,7 @@ fn ten_preconditioning_rounds_give_a_chart() {
     assert!(many.contains("by round of precondition") && many.contains("(steady after 5 rounds)"));
 }
 
-/// `result.json` may have been edited by hand: any number in it gives a report.
+/// `result.json` may have been edited by hand: the report accepts any number in it.
 #[test]
 fn absurd_numbers_still_give_a_report() {
     for absurd in [1e308, -1e308, 5e-324, 0.0, -1.0] {
@@ -201,7 +202,7 @@ fn report_of_sixty_cells_stays_below_3_mb() {
             let mut run = fixture::closed_run(10, 600, 50, 800, 2500);
             run.offered_iops = Some(100.0);
             for (second, interval) in run.intervals.iter_mut().enumerate() {
-                // Noise, so that the points do not lie on one line.
+                // Add noise, so that the points do not lie on one line.
                 let noise = (second as u64 * 7919 + base * 104_729) % 101;
                 interval.ops = 1000 + noise * 7;
                 interval.p99_us = 500.0 + (noise * noise) as f64;
@@ -212,7 +213,7 @@ fn report_of_sixty_cells_stays_below_3_mb() {
             }
             run
         };
-        // A cell has at most ten runs to narrow its confidence interval.
+        // Give each cell ten runs, which narrow its confidence interval.
         fixture::cell(&format!("cell {index}"), (index..index + 10).map(run).collect())
     };
     let result = fixture::result((0..60).map(cell).collect());
@@ -250,7 +251,8 @@ fn bonnie_table_includes_the_published_rows() {
     });
     let run = JudgedRun::of(result);
     let markdown = markdown(&run);
-    // Output means write: the published median of eight runs is twice the median of this run.
+    // In bonnie++, output means writes. The published median of eight runs is twice the median of
+    // this run.
     let line = "| sequential output block (write) | valid | KiB/s | 191,266 | 191,266 to 191,266 | \
                 0 | 12.50 | 2.50 | 3 | 381,614 | 379,416 to 387,046 | 85.00 | 370.0 | 0.501 |";
     assert!(markdown.contains(line), "{markdown}");

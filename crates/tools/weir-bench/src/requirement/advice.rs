@@ -20,14 +20,14 @@ pub struct SizeRow {
     pub iops: f64,
     /// Payload in MiB per second, if it was measured.
     pub mib_s: Option<f64>,
-    /// Operations per second plus the margin to keep free.
+    /// Operations per second plus the margin of the sizing table.
     pub with_margin_iops: f64,
-    /// The smallest size for that rate; `None`: above the largest.
+    /// The smallest size that sustains `with_margin_iops`; `None`: no size does.
     pub size: Option<String>,
 }
 
-/// The sizing table: the requirement first, then each measured cell; empty if the spec names no
-/// sizes.
+/// Rows of the sizing table: the requirement first, then each measured cell; empty if the spec has
+/// no sizes.
 pub fn sizes(run: &JudgedRun) -> Vec<SizeRow> {
     let spec = &run.result().spec;
     let Some(sizing) = &spec.sizing else { return Vec::new() };
@@ -49,7 +49,7 @@ pub fn sizes(run: &JudgedRun) -> Vec<SizeRow> {
     need.map(|need| row("requirement", None, need, None)).into_iter().chain(measured).collect()
 }
 
-/// The smallest size that supports `iops` and keeps its margin free.
+/// The smallest size that sustains `iops` with the margin.
 pub fn size_for(sizing: &SizingSpec, iops: f64) -> Option<&str> {
     let needed = with_margin(sizing, iops);
     let mut sizes = sizing.bins_iops.iter().zip(&sizing.labels);

@@ -10,7 +10,7 @@ use crate::run::search::reaches;
 use crate::spec::{LatencyBound, LatencyFigure, OpKind, Requirement};
 use crate::summary::merged;
 
-/// All bounds, in order: rates, then latencies.
+/// Compares all bounds with the measured figures: rates first, then latencies.
 pub(super) fn check(requirement: &Requirement, measured: &Measured<'_>) -> Vec<Criterion> {
     let mut found = Vec::new();
     if let Some(need) = requirement.iops {
@@ -23,7 +23,7 @@ pub(super) fn check(requirement: &Requirement, measured: &Measured<'_>) -> Vec<C
     found
 }
 
-/// Only the latency bounds.
+/// Compares only the latency bounds with the measured figures.
 pub(super) fn latencies(requirement: &Requirement, measured: &Measured<'_>) -> Vec<Criterion> {
     requirement.latency.iter().map(|bound| latency(bound, measured)).collect()
 }
@@ -34,8 +34,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
     let Some(offered) = measured.offered_iops.filter(just_offered) else {
         return at_least(name, "iops", need, measured.iops);
     };
-    // An open loop can only reach the arrivals that were drawn. A short run may have drawn fewer
-    // than were needed, whatever the target's speed.
+    // The target of an open loop can complete only the arrivals that were drawn. A short run may
+    // have drawn fewer arrivals than the requirement needs, whatever the target's speed.
     let share_pct = 100.0 - RATE_TOLERANCE_PCT;
     let Measured { seconds, iops, kept_up, arrival, .. } = *measured;
     let reached = kept_up && reaches(seconds, iops, offered.min(need), share_pct, arrival);

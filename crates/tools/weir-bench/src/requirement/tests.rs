@@ -6,7 +6,7 @@ use crate::result::RunResult;
 use crate::spec::{Arrival, CostSpec, LatencyBound, LatencyFigure, LoadSpec, OpKind, SizingSpec};
 use crate::verdict::Remark;
 
-/// Requirement of reference `004`: 216 operations per second, reads within 20 ms.
+/// Requirement of the reference document `004`: 216 operations per second, reads within 20 ms.
 fn exchange() -> Requirement {
     let bound = |op, figure, max_us| LatencyBound { stream: None, op, figure, max_us };
     Requirement {
@@ -34,7 +34,7 @@ fn judged(result: RunResult, findings: &[Option<Finding>]) -> JudgedRun {
     JudgedRun::with_remarks(result, remarks)
 }
 
-/// Closed loop of 751.3 operations per second for 40 s, reads of 5.9 ms and writes of 3.4 ms.
+/// Closed loop of 751.3 operations per second for 40 s, with reads of 5.9 ms and writes of 3.4 ms.
 fn seventh_test() -> CellResult {
     let mut run = fixture::closed_run(7513, 4, 60, 5900, 3400);
     run.seconds = 40.0;
@@ -79,7 +79,7 @@ fn invalid_verdict_never_passes_a_requirement() {
     assert_eq!(outcome(216.0, Finding::Overload), Outcome::Fail);
 }
 
-// A cell that failed and had corrupt data was once *not proven*, as if its data were right.
+// Regression: a failed cell with corrupt data was *not proven*, as if its data were correct.
 #[test]
 fn corrupt_data_always_fails_a_requirement() {
     let remarks = [Finding::Invalid, Finding::Corrupt].map(remark).concat();
@@ -106,7 +106,7 @@ fn cells_at_the_needed_rate_decide() {
     let mut run = fixture::closed_run(215, 10, 60, 5000, 3000);
     run.offered_iops = Some(216.0);
     at_need.runs = vec![run];
-    // This slow cell would fail, but it does not test the requirement.
+    // This slow cell alone would fail, but it does not test the requirement.
     let sweep = fixture::cell("1 thread", vec![fixture::closed_run(50, 10, 60, 9000, 9000)]);
     let result = requiring(fixture::result(vec![sweep.clone(), at_need]), exchange());
     let found = assess(&judged(result, &[None, None])).unwrap();
@@ -117,8 +117,8 @@ fn cells_at_the_needed_rate_decide() {
     assert_eq!(assess(&judged(result, &[None])).unwrap().outcome, Outcome::Fail);
 }
 
-/// A requirement once failed because a short run had drawn 4 % fewer operations than were needed,
-/// although the target completed all of them at once.
+/// Regression: a requirement failed because a short run had drawn 4 % fewer operations than it
+/// needed, although the target completed all of them immediately.
 #[test]
 fn random_shortfall_of_arrivals_is_tolerated() {
     let outcome = |arrival: Arrival, iops: u64| {
@@ -130,10 +130,10 @@ fn random_shortfall_of_arrivals_is_tolerated() {
         let result = requiring(fixture::result(vec![cell]), exchange());
         assess(&judged(result, &[None])).unwrap().outcome
     };
-    // Three standard deviations of 2,160 arrivals are 6.5 %, in addition to the tolerated 1 %.
+    // Three standard deviations of 2,160 arrivals are 6.5 %, in addition to the tolerance of 1 %.
     let poisson = |iops| outcome(Arrival::Poisson, iops);
     assert_eq!((poisson(205), poisson(195)), (Outcome::Pass, Outcome::Fail));
-    // Constant arrivals do not vary.
+    // The number of constant arrivals does not vary.
     let constant = |iops| outcome(Arrival::Constant, iops);
     assert_eq!((constant(215), constant(205)), (Outcome::Pass, Outcome::Fail));
 }
@@ -190,7 +190,7 @@ fn sizes_keep_their_margin_free() {
 
 #[test]
 fn published_prices_give_published_ratios() {
-    // Reference `001`: 15,993 dollars, 5,200 GB, 250,000 reads per second.
+    // Reference document `001`: 15,993 dollars, 5,200 GB, 250,000 reads per second.
     let cost = CostSpec { hardware_usd: 15_993.0, usable_gb: 5200.0 };
     assert!((usd_per_gb(&cost).unwrap() - 3.08).abs() < 0.005);
     assert!((usd_per_iops(&cost, 250_000.0).unwrap() - 0.064).abs() < 0.0005);

@@ -9,24 +9,25 @@
 
 use crate::spec::{Arrival, CellSpec, LoadSpec, Requirement, RunSpec, SearchSpec};
 
-/// The search ends when it knows the limit to within plus or minus this many percent.
+/// Precision of the search: it ends when it knows the limit to within plus or minus this
+/// percentage.
 const TOLERANCE_PCT: f64 = 1.0;
-/// Start of the search, as a share of the needed rate.
+/// First rate of the search, as a share of the required rate.
 const SEARCH_FROM: f64 = 0.5;
 
 /// Reason why a profile cannot test a requirement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValidationError {
-    /// The requirement has no rate to offer.
+    /// The requirement contains no rate, so there is no load to generate.
     #[error("the requirement has no rate; add operations per second, such as 216iops")]
     NoRate,
     /// A bound names a stream that the profile does not have.
     #[error("the profile has no stream {name:?}; it has {known}")]
     Stream {
-        /// Name in the bound.
+        /// Name of the stream in the bound.
         name: String,
-        /// Streams of the profile.
+        /// Names of the profile's streams.
         known: String,
     },
 }

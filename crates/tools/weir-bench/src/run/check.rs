@@ -12,7 +12,8 @@ use crate::target::{Target, TargetError};
 pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
     let info = target.info();
     let (address, block_bytes) = (info.address.clone(), info.block_bytes);
-    // Operations of a walk start anywhere in a file, all others at multiples of their size.
+    // A walk starts operations anywhere in a file; all other access patterns start them at
+    // multiples of their size.
     let fits = |access: &Access, bytes: u32| match access {
         Access::Walk { .. } => u64::from(bytes) <= spec.dataset.file_bytes,
         _ => spec.dataset.file_bytes.is_multiple_of(u64::from(bytes)),

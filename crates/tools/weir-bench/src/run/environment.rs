@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::result::Environment;
 
-/// Duration of the core benchmark.
+/// Duration of the CPU benchmark that gives the core score.
 const SCORE_TIME: Duration = Duration::from_millis(300);
 
 pub(crate) fn look() -> Environment {
@@ -41,7 +41,7 @@ fn load_average(text: &str) -> f64 {
     text.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0.0)
 }
 
-/// Hashes of 4 KiB per second on one core.
+/// Number of 4 KiB hashes per second on one core.
 fn core_score() -> f64 {
     let (block, start, mut count) = ([7_u8; 4096], Instant::now(), 0_u64);
     while start.elapsed() < SCORE_TIME {

@@ -69,12 +69,12 @@ impl Runner<'_> {
 struct Watch<'a> {
     observer: &'a mut dyn Observer,
     result: &'a mut RunResult,
-    /// Seconds of the whole run before the file test, and in total.
+    /// Expected seconds of the run before the file test; the next field is the total.
     gone: f64,
     planned: f64,
     expected_s: f64,
     runs: u32,
-    /// Last run reported.
+    /// Number of the last run that was reported.
     told: u32,
 }
 

@@ -17,15 +17,16 @@ use crate::stats::median;
 use crate::target::{Lane, Op, Wait};
 use crate::words;
 
-/// An operation without a completion for this long ends its probe.
+/// Maximum wait for an operation; after it the probe ends without a result.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Repetitions of each kind of write; the median counts.
 const WRITES: usize = 9;
 /// Number of addresses that are read twice.
 const PLACES: u64 = 32;
-/// A second read that is faster by this factor came from a cache.
+/// A second read that is this many times faster than the first came from a cache.
 const QUICKER: f64 = 3.0;
-/// First reads faster than this already came from a cache, or need none.
+/// First reads faster than this number of microseconds came from a cache already, or from a medium
+/// that needs none.
 const READ_US_MIN: f64 = 50.0;
 /// A flush that takes less than this multiple of a write does not wait for a medium.
 const FREE_FLUSH: f64 = 1.2;
@@ -46,7 +47,7 @@ impl Runner<'_> {
     }
 }
 
-/// A lane with one operation at a time.
+/// A lane for one operation at a time.
 struct Probe<'a> {
     ground: &'a Ground<'a>,
     lane: Box<dyn Lane>,
@@ -93,7 +94,7 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Median times of a write, of a durable write, and of a flush after a write.
+/// Measures the median times of a write, of a durable write, and of a flush after a write.
 fn durability(ground: &Ground<'_>) -> Option<String> {
     let mut probe = Probe::new(ground)?;
     let (mut plain, mut durable, mut flush) = (Vec::new(), Vec::new(), Vec::new());
@@ -117,7 +118,7 @@ fn durability(ground: &Ground<'_>) -> Option<String> {
     ))
 }
 
-/// Reads addresses across the dataset, each once and then all a second time.
+/// Reads addresses across the dataset once, and then all of them a second time.
 fn second_reads(ground: &Ground<'_>) -> Option<String> {
     let mut probe = Probe::new(ground)?;
     let block = u64::from(probe.block_bytes);

@@ -17,18 +17,18 @@ use crate::spec::{Arrival, SearchSpec};
 use crate::stats;
 use crate::summary::{CellSummary, RunFigures, whole_intervals};
 
-/// Number of points at which a search tries no further rate.
+/// Maximum number of points; a search with this number of points tries no further rate.
 const POINTS_MAX: usize = 64;
-/// Consecutive runs that must meet a rate of a knee (design 4.3).
+/// Number of consecutive runs that must meet a rate before a knee search accepts it (design 4.3).
 const KNEE_TIMES: u32 = 2;
-/// Percentage of a rate below which the rate is missed (design 4.3).
+/// A rate is missed if the target completes less than this percentage of it (design 4.3).
 const REACHED_PCT: f64 = 99.0;
 
 /// Expected number of measurements of a search, for the estimate of its duration.
 pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
     match search {
         SearchSpec::Curve { .. } => 20,
-        // Most rates are measured twice.
+        // A knee search measures most rates twice.
         SearchSpec::Knee { .. } => 30,
     }
 }
@@ -37,11 +37,11 @@ pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
 type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
 
 /// Whether a run of `seconds` achieved `pct` percent of a rate. Poisson arrivals may fall short by
-/// three standard deviations, as they do in one case of a thousand.
+/// three standard deviations, which happens by chance in one case of a thousand.
 pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
     let chance = match arrival {
         Arrival::Poisson => stats::CHANCE_DEVIATIONS * (rate / seconds.max(1e-3)).sqrt(),
-        // The first operation is due after one interval.
+        // The first operation is due only after one interval.
         Arrival::Constant => 1.0 / seconds.max(1e-3),
     };
     iops >= rate * pct / 100.0 - chance
@@ -54,7 +54,7 @@ fn backlog_grows(run: &CellRun) -> bool {
     stats::middle_slope(&waiting).is_some_and(|slope| slope > 0.0)
 }
 
-/// Runs the search; returns every rate tried, ascending.
+/// Runs the search; returns a point for every rate tried, ascending.
 pub(super) fn points(
     start: f64,
     search: &SearchSpec,
@@ -112,16 +112,17 @@ pub(super) fn points(
     Ok(points)
 }
 
-/// Criterion for meeting a rate.
+/// Rule that decides whether a rate is met.
 struct Rule<'a> {
     /// Condition on a single run.
     met: &'a dyn Fn(f64, &CellRun) -> bool,
-    /// Number of consecutive runs that must meet it.
+    /// Number of consecutive runs that must satisfy the condition.
     times: u32,
 }
 
 impl Rule<'_> {
-    /// Whether a rate is met; `None`: the run is being stopped before that is known.
+    /// Measures a rate until it is met or missed; `None`: the run is being stopped before that is
+    /// known.
     fn try_one(
         &self,
         rate: f64,
@@ -146,7 +147,7 @@ impl Rule<'_> {
                 break Some(true);
             }
         };
-        // Only runs of a rate that is met count as met.
+        // Runs of a rate count as met only if the rate itself is met.
         reached.iter().for_each(|index| points[*index].met = met == Some(true));
         Ok(met)
     }
@@ -157,7 +158,8 @@ fn has_one_stall(run: &CellRun) -> bool {
     CellSummary::of_runs(std::slice::from_ref(run)).stalls.count == 1
 }
 
-/// Raises the rate until one is missed. Returns the last rate met (0: none) and the first missed.
+/// Raises the rate until the target misses one. Returns the last rate met (0: none) and the first
+/// rate missed.
 fn climb(
     start: f64,
     step: f64,
@@ -182,7 +184,8 @@ mod tests {
     use crate::fixture;
     use crate::spec::{LatencyBound, LatencyFigure, Requirement};
 
-    /// A target that completes 6,000 per second in 1 ms, and takes 1 s above that rate.
+    /// A target that completes up to 6,000 operations per second in 1 ms each; above that rate an
+    /// operation takes 1 s.
     fn simulated(rate: f64) -> CellRun {
         let us = if rate <= 6_000.0 { 1_000 } else { 1_000_000 };
         fixture::closed_run(crate::content::whole(rate), 1, 100, us, us)
@@ -206,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Highest rate that a knee search calls met on a target, and all points measured.
+    /// Returns the highest rate that a knee search accepts for a target, and all measured points.
     fn knee(mut target: impl FnMut(f64) -> CellRun) -> (f64, Vec<CurvePoint>) {
         let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
         let points =
@@ -217,7 +220,8 @@ mod tests {
 
     #[test]
     fn knee_rate_needs_two_consecutive_good_runs() {
-        // Above 3,000 every other run fails, initially the second run of each rate.
+        // Above 3,000 operations per second every second run fails, starting with the second run of
+        // each rate.
         let mut runs = 0;
         let (best, points) = knee(|rate| {
             runs += 1;
@@ -236,7 +240,7 @@ mod tests {
         assert!(once.clone().count() > 0 && once.clone().all(|point| !point.met));
     }
 
-    // One stall used to end the search, at the rate before it.
+    // Regression: one stall ended the search at the preceding rate.
     #[test]
     fn run_with_one_stall_that_misses_a_rate_is_repeated_once() {
         let stalled = |all: bool| {
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     fn rate_with_a_growing_backlog_is_missed() {
-        // Too little for the rate or the latency to show it.
+        // The backlog grows too slowly for the rate or the latency to show it.
         let waits = |each: fn(u64) -> u64| {
             knee(move |rate| {
                 let mut run = fixture::closed_run(crate::content::whole(rate), 10, 100, 10, 10);

@@ -110,7 +110,7 @@ fn run_fills_measures_and_verifies_all_cells() {
     assert_eq!(again.spec_hash, spec_hash(&spec));
 }
 
-// The run used to drop faults that reads before the first row found.
+// Regression: the run dropped faults that reads before the first cell found.
 #[test]
 fn corrupt_reads_before_the_first_row_make_it_corrupt() {
     let misread = |is_wrong: fn(u32, &Op) -> bool| {
@@ -127,7 +127,7 @@ fn corrupt_reads_before_the_first_row_make_it_corrupt() {
     let precondition =
         PreconditionSpec { round_ms, window, range_pct: 1.0, slope_pct: 1.0, rounds_max };
     spec.precondition = Some(precondition);
-    // The probe reads 64 blocks, preconditioning many more.
+    // The probe reads 64 blocks, and preconditioning reads many more.
     let early = misread(|number, _| number < 200);
     assert_eq!(findings(do_run(&spec, &early), 0)[0], Finding::Corrupt);
     spec.precondition = None;
@@ -172,7 +172,8 @@ fn faults_of_a_target_become_findings() {
     assert!(found.contains(&Finding::Corrupt), "{found:?}");
 }
 
-// Errors of the fill used to be ignored, and blocks that were never written counted as corrupt.
+// Regression: errors of the fill were ignored, and blocks that were never written counted as
+// corrupt.
 #[test]
 fn refused_fill_ends_the_run() {
     let every = |kind| {
@@ -193,10 +194,10 @@ fn refused_fill_ends_the_run() {
     assert!(found[0] == Finding::Invalid && !found.contains(&Finding::Corrupt), "{found:?}");
 }
 
-// A bad block found by verification used to affect only rows that write.
+// Regression: a bad block found by verification affected only cells that write.
 #[test]
 fn bad_block_invalidates_read_only_rows() {
-    // Behind the stamp, in a block that reads rarely compare byte by byte.
+    // The bad byte is behind the stamp, in a block that reads rarely compare byte by byte.
     let rotten = Memory::twisted(8 << 20, |op| match op.kind {
         OpKind::Write if op.offset == 0x10_0000 => Action::BitFlipped,
         _ => Action::Right,
@@ -229,8 +230,9 @@ fn knee_search_brackets_the_limit() {
     let points = &result.cells[0].points;
     let best = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
     let best = best.fold(0.0, f64::max);
-    // The selftest checks the accuracy: a machine busy for the length of the latency bound lowers
-    // the result. No machine can exceed the limit by more than the bound allows.
+    // The selftest checks the accuracy of the search. Here, other load that lasts longer than the
+    // latency bound may lower the result, but no machine can exceed the limit by more than the
+    // bound allows.
     assert!((1.0..=9_000.0).contains(&best), "{best}");
     assert!(points.iter().any(|point| !point.met));
     assert!(points.is_sorted_by(|a, b| a.offered_iops <= b.offered_iops));
@@ -266,7 +268,7 @@ fn operations_that_do_not_fit_are_refused() {
     assert!(matches!(refused, Err(RunError::Block { .. })));
 }
 
-/// An in-memory target that claims to be a file.
+/// An in-memory target that reports itself as a file.
 struct Placed {
     memory: Memory,
     info: TargetInfo,
@@ -310,7 +312,7 @@ fn cache_state_is_established_or_warned_about() {
     let reads = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = std::sync::Arc::clone(&reads);
     let memory = Memory::twisted(8 << 20, move |op| {
-        // Only the pass that warms the cache uses reads this large.
+        // Only the reads that warm the cache are this large.
         let large = op.kind == OpKind::Read && op.len_bytes > 4096;
         count.fetch_add(u64::from(large) * u64::from(op.len_bytes), Ordering::Relaxed);
         Action::Right

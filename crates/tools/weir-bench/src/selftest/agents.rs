@@ -1,9 +1,9 @@
-//! Checks two agents in this process: they start together, and the result has the operations of
-//! both.
+//! Checks two agents in this process: they start at the same time, and the result has the
+//! operations of the two agents.
 //!
-//! Reports print the start skew of agents on other hosts with each cell.
+//! For agents on other hosts, reports print the start skew with each cell.
 //!
-//! Invariant: the checks connect to both agents over a loopback socket, as to remote agents.
+//! Invariant: the checks connect to the agents over loopback sockets, as to remote agents.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::selftest::Scale;
 use crate::spec::CellSpec;
 use crate::target;
 
-/// Limit of the skew: start of the last agent minus start of the first.
+/// Maximum time between the start of the first and of the last agent, in milliseconds.
 const SKEW_MS_MAX: f64 = 1.0;
 /// Operations per second of each agent.
 const RATE: f64 = 1_000.0;

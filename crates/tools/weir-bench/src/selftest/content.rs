@@ -13,7 +13,7 @@ use crate::words;
 const RATIOS: [f64; 3] = [1.0, 2.0, 4.0];
 const UNITS_KIB: [usize; 4] = [4, 8, 32, 128];
 const OFF_PCT: f64 = 5.0;
-/// Level that most storage uses.
+/// Compression level that most storage systems use.
 const ZSTD_LEVEL: i32 = 3;
 
 pub(super) fn items() -> Vec<Item> {

@@ -1,7 +1,7 @@
 //! Checks that verification identifies the damage to a block, and that a run finds data of other
 //! owners before it overwrites it.
 //!
-//! `content` classifies a bad block, `verify` reads the blocks again.
+//! The module `content` classifies a bad block; `verify` reads the blocks again.
 //!
 //! Invariant: a fault passes only if verification reports as many blocks as it damages, each with
 //! the right kind of damage.
@@ -17,7 +17,7 @@ use crate::target::memory::{Action, Memory};
 use crate::target::{Holds, Op, Target, Wait, what_it_holds};
 use crate::verify::verify;
 
-/// Two blocks that the faults affect.
+/// Offsets of the two blocks that the faults affect.
 const VICTIM: u64 = 1 << 20;
 const OTHER: u64 = 2 << 20;
 
@@ -50,8 +50,8 @@ pub(super) fn items() -> Vec<Item> {
     ]
 }
 
-/// Fills the dataset, a second time if the fault needs it, and verifies all of it. `twist` receives
-/// whether this is the second fill.
+/// Checks that verification finds a fault. Fills the dataset, a second time if the fault needs
+/// that, and verifies all blocks. `twist` receives whether the second fill is in progress.
 fn fault(
     name: &str,
     wanted: &str,
@@ -68,8 +68,8 @@ fn fault(
         });
         let kit = Kit::new();
         kit.fill(&memory)?;
-        // A write lost in the second fill leaves the block of the first one. After a write lost in
-        // the first fill, a second fill would repair the block.
+        // If the second fill loses a write, the block keeps the contents of the first fill. If the
+        // first fill loses a write, a second fill would repair the block.
         if words.contains("generation") {
             is_second.store(true, Ordering::Release);
             kit.fill(&memory)?;
@@ -91,7 +91,7 @@ fn guard() -> Result<Seen, RunError> {
     let empty = what_it_holds(&memory)?;
     Kit::new().fill(&memory)?;
     let ours = what_it_holds(&memory)?;
-    // Like a file system or a partition table: a few bytes at the start.
+    // As for a file system or a partition table, write a few bytes at the start.
     let mut lane = memory.lane(1, BLOCK_BYTES as usize)?;
     lane.buffer(0)[..16].copy_from_slice(b"data of somebody");
     let len_bytes = BLOCK_BYTES;

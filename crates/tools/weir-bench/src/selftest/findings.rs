@@ -94,8 +94,8 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
         }
         Finding::GeneratorBound => beside_busy_threads(|| remarks(&mixed(four), &target::null()))?,
         Finding::Inconsistent => {
-            // The worker takes 1.6 ms to send 32 operations, far longer than for their content and
-            // completions. On average little more than half of them are in flight.
+            // The worker needs 1.6 ms to send 32 operations, far longer than for their content and
+            // completions. On average little more than half of the 32 are in flight.
             let slow_to_send = Shaped::new("slow to send", |now| {
                 while now.elapsed() < Duration::from_micros(50) {
                     std::hint::spin_loop();
@@ -133,8 +133,8 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
     Ok(Seen::of(passed, text.cloned().unwrap_or_else(|| format!("remarks: {found:?}"))))
 }
 
-/// Runs `what` while this process computes on every core. It has twice as many threads as cores, so
-/// that its CPU share is large whatever else the machine does.
+/// Runs `what` while this process computes on every core. It uses twice as many threads as cores,
+/// so that its CPU share is large whatever other programs do.
 fn beside_busy_threads<T>(what: impl FnOnce() -> T) -> T {
     let threads = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
     let is_over = AtomicBool::new(false);
@@ -156,7 +156,7 @@ fn mixed(load: crate::spec::LoadSpec) -> CellSpec {
     cell(50.0, load, RUN_MS, RUNS)
 }
 
-/// Memory whose first half applies `action` to operations of one kind.
+/// Returns a memory target that applies `action` to operations of one kind in its first half.
 fn twisted(kind: OpKind, action: Action) -> Memory {
     Memory::twisted(DATASET_BYTES as usize, move |op| {
         let is_hit = op.kind == kind && op.offset < DATASET_BYTES / 2;
@@ -164,11 +164,11 @@ fn twisted(kind: OpKind, action: Action) -> Memory {
     })
 }
 
-/// The remarks on a cell: findings and reasons.
+/// Returns the remarks on a cell: findings with their reasons.
 fn remarks(spec: &CellSpec, target: &dyn Target) -> Result<Vec<String>, RunError> {
     let judged = JudgedRun::of(whole_run(spec.clone(), target)?);
     let said = judged.cells().iter().flat_map(|cell| &cell.remarks);
-    // The first of several examples is enough.
+    // Keep only the first of several examples.
     let first = |detail: &str| detail.split(';').next().unwrap_or_default().to_owned();
     Ok(said.map(|r| format!("{}: {}", r.finding.name(), first(&r.detail))).collect())
 }

@@ -1,4 +1,4 @@
-//! Small runs and loads for the checks, described in few words.
+//! Helpers for the checks: small cells, runs and loads.
 //!
 //! The other modules of `selftest` have the checks.
 //!
@@ -17,9 +17,9 @@ use crate::spec::{
 };
 use crate::target::Target;
 
-/// Bytes of every operation.
+/// Length in bytes of every operation.
 pub(super) const BLOCK_BYTES: u32 = 4096;
-/// Bytes of every dataset.
+/// Size in bytes of every dataset.
 pub(super) const DATASET_BYTES: u64 = 8 << 20;
 /// Seed of all checks, so that their operations repeat.
 const SEED: u64 = 11;
@@ -103,12 +103,12 @@ impl Observer for Silent {
     fn keep(&mut self, _: &RunResult) {}
 }
 
-/// A whole run of one cell: fill, runs, verification.
+/// Executes a complete run of one cell: fill, runs, verification.
 pub(super) fn whole_run(cell: CellSpec, target: &dyn Target) -> Result<RunResult, RunError> {
     whole_run_with(cell, target, &Clients::none())
 }
 
-/// A whole run of one cell with agents.
+/// Executes a complete run of one cell with agents.
 pub(super) fn whole_run_with(
     cell: CellSpec,
     target: &dyn Target,
@@ -117,7 +117,8 @@ pub(super) fn whole_run_with(
     run(&spec(cell), target, clients, Vec::new(), Before::default(), &mut Silent)
 }
 
-/// Content and generations of one dataset, to offer loads to a target without the other phases.
+/// Content and generations of one dataset, to run loads on a target without the other phases of a
+/// run.
 pub(super) struct Kit {
     pub(super) dataset: DatasetSpec,
     pub(super) content: Content,
@@ -132,7 +133,7 @@ impl Kit {
         Self { dataset, content, generations: generations.expect("it is small") }
     }
 
-    /// Offers a load. If `duration` is `None`, it ends after one access to every address.
+    /// Runs a load. If `duration` is `None`, the load ends after one access to every address.
     pub(super) fn offer(
         &self,
         target: &dyn Target,

@@ -1,7 +1,7 @@
 //! Checks that the published rows of the largest reference are consistent, because reports compare
 //! results with them.
 //!
-//! `reference` reads them.
+//! The module `reference` reads the rows.
 //!
 //! Invariant: the check covers every row except the fills; missing figures are a fault.
 //!
@@ -45,7 +45,7 @@ fn look() -> Seen {
     Seen::of(count == ROWS, text)
 }
 
-/// The fault of a row, if it has one.
+/// Describes the fault of a published row; `None` if it has none.
 fn fault(row: &Row) -> Option<String> {
     let name = format!("{}, {}", row.table, row.cell);
     let figures = (row.total_ops_s, row.latency_ms, row.window, row.mix_pct(), row.read_pct);

@@ -88,7 +88,7 @@ fn null(read_pct: f64, scale: Scale) -> Result<Seen, RunError> {
 fn known_latency(latency_ms: u32, scale: Scale) -> Result<Seen, RunError> {
     let latency = Duration::from_millis(u64::from(latency_ms));
     let wanted_us = latency.as_secs_f64() * 1e6;
-    // A 99th percentile needs a thousand operations; this run has several thousand.
+    // A 99th percentile needs a thousand operations; the run has several thousand.
     let time = scale.pick(Duration::from_secs(1), Duration::from_secs(20));
     let depth = latency_ms * 4;
     let stream = stream(100.0, Access::Random);
@@ -109,7 +109,7 @@ fn known_latency(latency_ms: u32, scale: Scale) -> Result<Seen, RunError> {
 }
 
 fn stall(scale: Scale) -> Result<Seen, RunError> {
-    // Whole periods, so that their phase has no effect.
+    // Run for whole periods of the stall, so that its phase has no effect.
     let duration_ms = scale.pick(5_000, 60_000);
     let run = |load: LoadSpec| {
         let period = Duration::from_secs(5);
@@ -117,7 +117,7 @@ fn stall(scale: Scale) -> Result<Seen, RunError> {
         let spec = cell(100.0, load, duration_ms, 1);
         Ok::<_, RunError>(JudgedRun::of(whole_run(spec, &target)?))
     };
-    // Both runs sleep nearly all the time, so they can run concurrently.
+    // The open and the closed loop sleep nearly all the time, so they can run concurrently.
     let (opened, waited) = std::thread::scope(|scope| {
         let opened = scope.spawn(|| run(open(1_000.0, 2_000, 100_000)));
         let waited = run(closed(1));
@@ -144,7 +144,7 @@ fn knee() -> Result<Seen, RunError> {
     let latency =
         LatencyBound { stream: None, op: None, figure: LatencyFigure::P99, max_us: 15_000.0 };
     let slo = Requirement { latency: vec![latency], ..Requirement::default() };
-    // At 1.5 % above the limit, a second of load ends 15 ms late. Longer runs would be more
+    // At 1.5 % above the limit, the load of one second ends 15 ms late. Longer runs would be more
     // precise.
     let spec = CellSpec {
         search: Some(SearchSpec::Knee { tolerance_pct: 1.0, slo }),

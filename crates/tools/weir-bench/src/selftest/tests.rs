@@ -15,7 +15,7 @@ fn every_check_has_its_own_name_and_every_verdict_its_check() {
     for finding in Finding::ALL {
         assert!(names.contains(format!("verdict: {}", finding.name()).as_str()));
     }
-    // The timing checks are in the list; their figures would not hold while other tests run.
+    // The list contains the timing checks, but their figures would be wrong while other tests run.
     for part in ["null target", "known latency", "stall of", "knee of", "content that", "147"] {
         assert!(names.iter().any(|name| name.contains(part)), "{part}");
     }
@@ -45,7 +45,7 @@ fn failing(off: [f64; 3]) -> Item {
 #[test]
 fn retries_stop_at_success_and_report_the_best() {
     let mut check = make(&failing([9.0, 7.0, 8.0]).by_time(), Scale::Short);
-    // Other tests may have used the processor.
+    // Ignore the refusal to judge, because other tests may have used the processor.
     check.not_judged = None;
     assert_eq!((check.passed, check.found.as_str(), check.tries), (false, "7", 3));
     assert!(check.text().starts_with("FAILED clock: 7 (wanted: 0; 0.0 s, 3 tries)"));

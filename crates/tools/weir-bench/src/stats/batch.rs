@@ -20,7 +20,7 @@ const BATCHES_MIN: usize = 10;
 /// Batch means of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchMeans {
-    /// Values in each batch.
+    /// Number of values in each batch.
     pub length: usize,
     /// Mean of each batch, in order.
     pub means: Vec<f64>,
@@ -37,9 +37,9 @@ impl BatchMeans {
     }
 }
 
-/// Averages `values`, such as the operations of each second, over the shortest batches whose lag-1
-/// autocorrelation is below 0.1. If no batch length reaches that, returns the longest batches of
-/// which there are ten. `None` for fewer than ten values.
+/// Averages `values`, such as the operations of each second, over batches: the shortest batches
+/// whose lag-1 autocorrelation is below 0.1. If no batch length reaches that, the batches have the
+/// longest length that gives ten of them. `None` for fewer than ten values.
 pub fn batch_means(values: &[f64]) -> Option<BatchMeans> {
     let longest = values.len() / BATCHES_MIN;
     let mut last = None;
@@ -56,7 +56,7 @@ pub fn batch_means(values: &[f64]) -> Option<BatchMeans> {
     last
 }
 
-/// Lag-1 autocorrelation; 0 if all values are equal, `None` for fewer than two.
+/// Lag-1 autocorrelation; 0 if all values are equal, `None` for fewer than two values.
 pub fn lag1(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -72,17 +72,17 @@ mod tests {
     fn correlation_of_known_series() {
         assert_eq!(lag1(&[5.0]), None);
         assert_eq!(lag1(&[5.0; 9]), Some(0.0));
-        // Alternating: n - 1 products of -1, divided by n squares of 1.
+        // Alternating values: n - 1 products of -1, divided by n squares of 1.
         let alternating: Vec<f64> = (0..10).map(|i| f64::from(i % 2) * 2.0 - 1.0).collect();
         assert!((lag1(&alternating).unwrap() + 0.9).abs() < 1e-12);
-        // 1 2 3 4 5: products 2 + 0 + 0 + 2 = 4, squares 10.
+        // Values 1 2 3 4 5: sum of products 2 + 0 + 0 + 2 = 4, sum of squares 10.
         assert!((lag1(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap() - 0.4).abs() < 1e-12);
     }
 
     #[test]
     fn batches_grow_until_periodic_values_are_independent() {
-        // Five fast seconds, five slow ones: single seconds are correlated, batches of ten are
-        // equal.
+        // Five fast seconds alternate with five slow seconds: single seconds are correlated,
+        // batches of ten are equal.
         let seconds: Vec<f64> = (0..600).map(|i| if i % 10 < 5 { 100.0 } else { 200.0 }).collect();
         let batches = batch_means(&seconds).unwrap();
         assert!(batches.independent && batches.length > 1, "{batches:?}");

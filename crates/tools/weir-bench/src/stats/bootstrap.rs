@@ -17,7 +17,7 @@ use super::{median, sorted};
 
 /// Number of resamples.
 const DRAWS: usize = 10_000;
-/// Resampled ratios beyond each end of the interval: 2.5 %.
+/// Number of resampled ratios beyond each end of the interval: 2.5 %.
 const BEYOND: usize = DRAWS / 40;
 
 /// A ratio with its 95 % confidence interval.
@@ -31,8 +31,8 @@ pub struct RatioInterval {
     pub high: f64,
 }
 
-/// Divides the median of `new` by the median of `old` and computes the 95 % interval. `None` if
-/// either side has fewer than two runs or a run is not positive.
+/// Divides the median of `new` by the median of `old` and computes the 95 % interval of the ratio.
+/// `None` if `new` or `old` has fewer than two runs, or a run that is not positive.
 pub fn ratio_of_medians(new: &[f64], old: &[f64], seed: u64) -> Option<RatioInterval> {
     let positive = new.iter().chain(old).all(|run| *run > 0.0);
     if !positive || new.len() < 2 || old.len() < 2 {
@@ -76,13 +76,13 @@ mod tests {
         let found = ratio_of_medians(&new, &old, 7).unwrap();
         assert_eq!(ratio_of_medians(&new, &old, 7), Some(found));
         assert!(found.low < found.ratio && found.ratio < found.high, "{found:?}");
-        // No resampled median lies outside the range of the runs.
+        // No resampled median lies outside the range of its runs.
         assert!(found.low >= 9.0 / 10.0 && found.high <= 11.0 / 8.0, "{found:?}");
     }
 
     #[test]
     fn three_runs_with_a_large_spread_show_no_difference() {
-        // Every new run is above every old one, but the spread is as large as the difference.
+        // Every new run is above every old run, but the spread is as large as the difference.
         let (new, old) = ([103.0, 108.0, 118.0], [90.0, 101.0, 102.0]);
         let found = ratio_of_medians(&new, &old, 7).unwrap();
         assert!(found.low < 1.0 && found.high > 1.0, "{found:?}");
@@ -105,8 +105,8 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(SEED);
         for runs in [3, 8] {
             let held = (0..200).filter(|trial| {
-                // A sum of twelve uniform numbers is close to normal; the standard deviation is a
-                // tenth.
+                // The sum of twelve uniform numbers is nearly normal; the standard deviation is a
+                // tenth of the mean.
                 let mut noisy = |middle: f64| {
                     let sum: f64 = (0..12).map(|_| random.f64()).sum();
                     middle * (1.0 + 0.1 * (sum - 6.0))

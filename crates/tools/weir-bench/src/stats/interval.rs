@@ -39,7 +39,7 @@ impl ConfidenceInterval {
 }
 
 /// Confidence interval of the throughput of `runs`: Student's t on the logarithms for 3 to 5 runs,
-/// order statistics from 6. `None` for fewer runs or if a run is not positive.
+/// order statistics from 6 runs on. `None` for fewer than 3 runs or if a run is not positive.
 pub fn throughput_interval(runs: &[f64]) -> Option<ConfidenceInterval> {
     if runs.iter().any(|run| *run <= 0.0) {
         return None;
@@ -81,20 +81,20 @@ fn t_interval(values: &[f64]) -> Option<ConfidenceInterval> {
     let count = values.len() as f64;
     let half = student_t(count - 1.0) * (variance(values)? / count).sqrt();
     let mean = mean(values)?;
-    // By rounding, the mean of equal values can lie outside their range.
+    // Because of rounding, the mean of equal values can lie outside their range.
     let middle = median(values)?;
     Some(ConfidenceInterval { low: (mean - half).min(middle), high: (mean + half).max(middle) })
 }
 
-/// Welch's interval for the difference of the means of two samples; `None` if either has fewer than
-/// two values.
+/// Welch's interval for the difference of the means of two samples; `None` if a sample has fewer
+/// than two values.
 pub(super) fn welch_interval(first: &[f64], second: &[f64]) -> Option<ConfidenceInterval> {
     let (n1, n2) = (first.len() as f64, second.len() as f64);
     let (share1, share2) = (variance(first)? / n1, variance(second)? / n2);
     let difference = mean(first)? - mean(second)?;
     let both = share1 + share2;
     let within = share1.powi(2) / (n1 - 1.0) + share2.powi(2) / (n2 - 1.0);
-    // Samples without any spread give an interval of zero width.
+    // Two samples without any spread give an interval of zero width.
     let half = if within > 0.0 { student_t(both.powi(2) / within) * both.sqrt() } else { 0.0 };
     Some(ConfidenceInterval { low: difference - half, high: difference + half })
 }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn median_interval_matches_published_ranks() {
-        // Ranks of the 95 % interval of the median, from tables of the sign test.
+        // Ranks of the ends of the 95 % interval of the median, from tables of the sign test.
         for (count, rank) in [(6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (20, 6), (25, 8)] {
             let values: Vec<f64> = (1..=count).rev().map(f64::from).collect();
             let interval = median_interval(&values).unwrap();

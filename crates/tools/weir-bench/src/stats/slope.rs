@@ -10,7 +10,8 @@
 
 use super::median;
 
-/// Median slope per step; `None` for fewer than two values.
+/// Median of the slopes of the pairs (see the header of this file), per step of the series; `None`
+/// for fewer than two values.
 pub fn middle_slope(values: &[f64]) -> Option<f64> {
     let pairs = values.len() / 2;
     let apart = values.len() - pairs;

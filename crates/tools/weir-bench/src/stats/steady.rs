@@ -22,18 +22,18 @@ pub struct SteadyRule {
     pub slope_pct: f64,
 }
 
-/// Steadiness of one window.
+/// Variation of the rounds in one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steadiness {
     /// Difference between the highest and the lowest value, in percent of the mean.
     pub range_pct: f64,
     /// Rise of the best-fit line over the window, in percent of the mean; negative if it falls.
     pub rise_pct: f64,
-    /// Whether both values meet the rule.
+    /// Whether range and rise meet the criteria.
     pub steady: bool,
 }
 
-/// Evaluates the last `rule.window` rounds; `None` if there are fewer or their mean is not
+/// Evaluates the last `rule.window` rounds; `None` if there are fewer rounds or their mean is not
 /// positive.
 pub fn steadiness(rounds: &[f64], rule: SteadyRule) -> Option<Steadiness> {
     assert!(rule.window >= 2, "a line needs two points");
@@ -71,15 +71,15 @@ mod tests {
 
     #[test]
     fn range_and_rise_of_known_windows() {
-        // Mean 100, range 12; slope 3 per round rises by 12 over four steps.
+        // Mean 100, range 12; a slope of 3 per round rises by 12 over four steps.
         let found = steadiness(&[94.0, 97.0, 100.0, 103.0, 106.0], PTS).unwrap();
         assert!((found.range_pct - 12.0).abs() < 1e-9);
         assert!((found.rise_pct - 12.0).abs() < 1e-9);
         assert!(!found.steady, "the range would pass, the drift does not");
-        // An oscillation without slope fails the range alone.
+        // An oscillation without slope fails the criterion for the range alone.
         let found = steadiness(&[88.0, 110.0, 104.0, 110.0, 88.0], PTS).unwrap();
         assert!(found.rise_pct.abs() < 1e-9 && !found.steady, "{found:?}");
-        // Both values exactly at their limits.
+        // Range and rise are exactly at their limits.
         let found = steadiness(&[95.0, 95.0, 100.0, 105.0, 105.0], PTS).unwrap();
         assert!(found.range_pct <= 10.0 + 1e-9);
         let edge = SteadyRule { range_pct: 10.0, slope_pct: found.rise_pct, ..PTS };

@@ -18,9 +18,9 @@ const NBD_PORT: u16 = 10809;
 /// Location of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// No I/O.
+    /// The null target, which performs no I/O.
     Null {
-        /// Size; `None`: as large as requested.
+        /// Size in bytes; `None`: as large as requested.
         bytes: Option<u64>,
     },
     /// A file or block device.
@@ -36,7 +36,7 @@ pub enum Address {
 /// Location of an NBD export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdAddress {
-    /// Server.
+    /// Server that has the export.
     pub server: Server,
     /// Name of the export.
     pub export: String,
@@ -70,7 +70,8 @@ impl Address {
         if text.starts_with(Url::SCHEME) {
             return match Url::parse(text) {
                 Ok(url) => Ok(Self::Iscsi(Box::new(url))),
-                // This text may differ from `text`: it omits a misplaced secret.
+                // Use the initiator's text, which may differ from the given one: it omits a
+                // misplaced secret.
                 Err(InitiatorError::Url { text, why }) => Err(TargetError::Address { text, why }),
                 Err(error) => Err(bad(&error.to_string())),
             };

@@ -15,7 +15,7 @@ use crate::notes;
 use crate::result::TargetInfo;
 use crate::spec::ToldTarget;
 
-/// Magic numbers of file systems that keep all data in memory (statfs(2)).
+/// Magic numbers of tmpfs and ramfs, which keep all data in memory (statfs(2)).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
@@ -62,7 +62,8 @@ fn server_here(info: &TargetInfo) -> Option<String> {
     notes::is_local(&info.address).then(|| SERVER_HERE.to_owned())
 }
 
-/// Block devices in memory, and loop devices whose file is in the page cache.
+/// Reason why memory holds the data of a block device: it is in memory itself, or it is a loop
+/// device whose file is in the page cache.
 fn device_in_memory(path: &Path) -> Option<String> {
     let rdev = fs::metadata(path).ok()?.rdev();
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));

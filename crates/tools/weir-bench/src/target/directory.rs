@@ -1,6 +1,6 @@
 //! A directory with one file for each part of the dataset.
 //!
-//! Invariant: only files with our naming scheme are touched.
+//! Invariant: only files with the names that this program gives are opened or changed.
 
 use std::path::Path;
 

@@ -20,7 +20,7 @@ use super::{Lane, Op, Target, TargetError, io_error, psync, uring};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
-/// A file without a completion for this long counts as lost, like a server
+/// Maximum time without a completion; after it a file counts as lost, like a server
 /// ([`super::ANSWER_LIMIT`]). Not shorter in tests, because the tests' disk may be slow.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Block size if the file system reports none.
@@ -46,20 +46,22 @@ impl Files {
 pub(super) struct Unflushed(BTreeSet<usize>);
 
 impl Unflushed {
-    /// Records a completed operation.
+    /// Records the file that a completed operation changed.
     pub(super) fn note(&mut self, files: &Files, op: &Op) {
         if matches!(op.kind, OpKind::Write | OpKind::Trim) {
             self.0.insert(files.place(op.offset).0);
         }
     }
 
-    /// Takes the files for a flush that starts now; the first file if none was written.
+    /// Returns the files that a flush must cover, and clears the set; the first file if the set is
+    /// empty.
     pub(super) fn take(&mut self) -> Vec<usize> {
         if self.0.is_empty() { vec![0] } else { std::mem::take(&mut self.0).into_iter().collect() }
     }
 }
 
-/// Returns an error if the file has completed no operation since `answered` for too long.
+/// Returns an error if the file has completed no operation since `answered` and the limit has
+/// passed.
 pub(super) fn check_limit(address: &str, answered: Instant) -> Result<(), TargetError> {
     if answered.elapsed() < ANSWER_LIMIT {
         return Ok(());

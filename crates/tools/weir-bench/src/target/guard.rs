@@ -2,8 +2,9 @@
 //!
 //! Not here: asking the user.
 //!
-//! Invariant: "nothing" and "ours" are based on samples: both ends, and positions between them.
-//! That suffices for file systems, partition tables and databases, which all store data at an end.
+//! Invariant: [`Holds::Nothing`] and [`Holds::Ours`] are based on samples at both ends of the
+//! target and between the ends. Samples suffice for file systems, partition tables and databases,
+//! which all store data at an end.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -19,18 +20,19 @@ use crate::spec::{DatasetSpec, OpKind};
 
 /// Size of one sample.
 const LOOK_BYTES: u64 = 64 << 10;
-/// Number of samples from each end, and of samples spread over the whole target.
+/// Number of samples at each end of a target; the next constant is the number of samples in
+/// between.
 const LOOKS_AT_ENDS: u64 = 16;
 const LOOKS_BETWEEN: u64 = 64;
 
-/// Contents of a target.
+/// Kind of data that a target holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// Zeros in all samples.
     Nothing,
-    /// Blocks of an earlier run of this program, perhaps with zeros.
+    /// Blocks of an earlier run of this program, possibly with zeros between them.
     Ours,
-    /// Other data.
+    /// Data of another program.
     Data,
 }
 
@@ -47,7 +49,7 @@ pub fn take(address: &Address) -> Result<bool, TargetError> {
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::ResourceBusy => return Err(in_use()),
-        // Opening it for the run reports the reason.
+        // The run opens the path as well, and reports the reason.
         Err(_) => return Ok(false),
     };
     let device = file.metadata().ok().filter(|found| found.file_type().is_block_device());
@@ -56,8 +58,8 @@ pub fn take(address: &Address) -> Result<bool, TargetError> {
     for file in [Some(file), behind].into_iter().flatten() {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use()),
-            // Other errors: the file system has no locks. The lock is released when the process
-            // ends.
+            // Other errors mean that the file system has no locks. The lock is released when the
+            // process ends.
             Ok(()) | Err(_) => std::mem::forget(file),
         }
     }
@@ -77,7 +79,7 @@ fn open_exclusive(path: &Path) -> std::io::Result<File> {
 /// If the target cannot be reached or read, or if the run would create a file in `/dev`.
 pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     let (dataset, path) = match address {
-        // Files in the directory are ours by name.
+        // The run creates its own files in a directory, with names that only this program uses.
         Address::Null { .. } | Address::Directory(_) => return Ok(Holds::Nothing),
         Address::Nbd(_) | Address::Iscsi(_) => (DatasetSpec { files: 1, file_bytes: 0 }, None),
         Address::File(path) => (DatasetSpec { files: 1, file_bytes: 0 }, Some(path)),

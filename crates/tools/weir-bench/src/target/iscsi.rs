@@ -31,10 +31,10 @@ use facts::Unit;
 /// Maximum interval between checks for a command without an answer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Receives in a row, because a target may send NOPs without end.
+/// Maximum number of receives in one reap, because a target may send NOPs endlessly.
 const RECEIVES_MAX: usize = 1024;
 
-/// A logical unit.
+/// A logical unit of an iSCSI target.
 pub(super) struct Iscsi {
     url: Url,
     options: LoginOptions,
@@ -108,7 +108,7 @@ impl Target for Iscsi {
     }
 }
 
-/// Command data: the slot's buffer, or a parameter list.
+/// Data of commands: for each slot, its buffer or a parameter list.
 struct Memory {
     buffers: Buffers,
     lists: Vec<Option<Vec<u8>>>,
@@ -138,7 +138,7 @@ struct IscsiLane {
     unit: Unit,
     memory: Memory,
     under_way: Vec<Option<Pending>>,
-    /// Slots whose command is resent to a busy target, and when.
+    /// Slots whose command is resent because the target was busy, each with the time.
     later: Vec<(Instant, usize)>,
     ended: Vec<Ended>,
     /// Time of the last check for commands without an answer.
@@ -165,7 +165,7 @@ impl IscsiLane {
         Ok(())
     }
 
-    /// Resends commands that waited for a busy target.
+    /// Resends the commands whose wait for a busy target is over.
     fn send_again(&mut self) -> Result<(), TargetError> {
         let now = Instant::now();
         while let Some(at) = self.later.iter().position(|(when, _)| *when <= now) {
@@ -223,7 +223,7 @@ fn whole(op: &Op, answer: &Answer) -> io::Result<()> {
     Ok(())
 }
 
-/// Describes a failed command without its LBA, because errors are counted by their text.
+/// Describes a failed command. Omits its LBA, because the result counts errors by their text.
 fn refused(answer: &Answer, sense: Option<Sense>) -> io::Error {
     match sense {
         Some(sense) => {
@@ -242,7 +242,7 @@ impl Lane for IscsiLane {
 
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
         assert!(self.under_way[slot].is_none(), "one operation per slot");
-        // Without a volatile cache every write is durable.
+        // On a unit without a volatile cache every write is durable.
         let caching = self.unit.caching;
         if op.durable && !caching.fua && caching.write_cache != Some(false) {
             let why =
@@ -261,7 +261,7 @@ impl Lane for IscsiLane {
                 self.send_again()?;
             }
             self.send()?;
-            // Receive until no data is left or there is one completion for each slot.
+            // Receive until no data is left or until there is a completion for each slot.
             for _ in 0..RECEIVES_MAX {
                 if !self.receive()? || self.ended.len() >= self.under_way.len() {
                     break;
@@ -270,7 +270,7 @@ impl Lane for IscsiLane {
             self.take_ended(done)?;
             let none_under_way = self.under_way.iter().all(Option::is_none);
             if done.len() > before || wait == Wait::No || (none_under_way && wait == Wait::One) {
-                // Send commands and responses that the completions caused.
+                // Send the commands and responses that the received PDUs caused.
                 return self.send();
             }
             let now = Instant::now();
@@ -286,7 +286,8 @@ impl Lane for IscsiLane {
                 limit = limit.min(when.saturating_duration_since(now));
             }
             self.send()?;
-            // Check even if the target keeps sending PDUs, because they may answer no command.
+            // Check for commands without an answer even while the target sends PDUs, because the
+            // PDUs may answer no command.
             if self.looked.elapsed() >= LOOK_EVERY {
                 self.looked = now;
                 self.check_limit()?;
@@ -298,7 +299,7 @@ impl Lane for IscsiLane {
 
 impl Drop for IscsiLane {
     fn drop(&mut self) {
-        // A failed session, or one with commands in flight, ends without a logout.
+        // Log out only from a session that works and has no commands in flight.
         if self.connection.exchange().under_way() == 0 {
             drop(self.connection.log_out());
         }

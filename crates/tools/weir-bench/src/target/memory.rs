@@ -12,21 +12,21 @@ use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
-/// Chooses the fault of each operation; the default causes none.
+/// Chooses the fault of each operation; the default chooses none.
 pub(super) type Twist = dyn Fn(&Op) -> Action + Send + Sync;
 
-/// Outcome of an operation.
+/// Treatment of an operation by the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Correct.
+    /// The target executes the operation correctly.
     Right,
-    /// Acknowledged but not executed.
+    /// The target acknowledges the operation but does not execute it.
     Lost,
-    /// Executed with one bit flipped.
+    /// The target executes the operation with one bit flipped.
     BitFlipped,
-    /// Executed at another address.
+    /// The target executes the operation at this address.
     Misplaced(u64),
-    /// Fails.
+    /// The target completes the operation with an error.
     Fails,
 }
 
@@ -44,7 +44,7 @@ impl Memory {
         Self::twisted(bytes, |_| Action::Right)
     }
 
-    /// Like [`Self::new`], with faults.
+    /// Creates a target like [`Self::new`], with the faults that `twist` chooses.
     pub fn twisted(bytes: usize, twist: impl Fn(&Op) -> Action + Send + Sync + 'static) -> Self {
         let info = TargetInfo {
             address: "memory".to_owned(),

@@ -55,7 +55,7 @@ const OPTION_BYTES_MAX: u32 = 8192;
 const CONNECT_AGAIN: Duration = Duration::from_millis(20);
 /// Maximum sleep between checks for a server that does not answer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Receive buffer for replies and small payloads.
+/// Size of the receive buffer for replies and small payloads.
 const RECEIVE_BYTES: usize = 64 << 10;
 
 /// An NBD export.
@@ -72,7 +72,7 @@ enum Stream {
 }
 
 impl Stream {
-    /// PID of the server behind a Unix socket. A process of another PID namespace has none here.
+    /// PID of the server behind a Unix socket. A process of another PID namespace has no PID here.
     fn server_process(&self) -> Option<u32> {
         let Self::Unix(unix) = self else { return None };
         let peer = rustix::net::sockopt::socket_peercred(unix).ok()?;
@@ -199,7 +199,8 @@ fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream
     Err(last)
 }
 
-/// A blocking connect would wait without limit if the server's backlog is full.
+/// Connects without blocking: a blocking connect would wait without limit if the server's backlog
+/// is full.
 fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -224,8 +225,8 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A socket with one deadline for all sends and receives, so that a server cannot extend the limit
-/// by sending single bytes or many replies.
+/// A socket with one deadline for all sends and receives, so that a server cannot extend it by
+/// sending single bytes or many replies.
 struct Patient {
     stream: Stream,
     deadline: Instant,
@@ -263,7 +264,8 @@ impl Write for Patient {
     }
 }
 
-/// Negotiates the export. The inner error means that the server refused, or does not speak NBD.
+/// Negotiates the export. The inner error means that the server refused the export, or does not
+/// speak NBD.
 fn negotiate(stream: &mut (impl Read + Write), export: &str) -> io::Result<Result<Export, String>> {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;
@@ -327,14 +329,14 @@ struct NbdLane {
     fua: bool,
     buffers: Buffers,
     under_way: Vec<Option<Op>>,
-    /// Slots whose requests are not completely sent, and the bytes sent of each.
+    /// Slots whose requests are not completely sent, each with the number of bytes sent.
     to_send: VecDeque<(usize, usize)>,
     received: Vec<u8>,
-    /// Received but unprocessed bytes: from here ...
+    /// Range of the receive buffer that holds unprocessed bytes: start ...
     from: usize,
-    /// ... to here.
+    /// ... and end.
     to: usize,
-    /// Read whose payload is arriving: slot and bytes received.
+    /// Read whose payload is arriving: slot and number of bytes received.
     payload: Option<(usize, usize)>,
     /// Time of the last completion, or of the last submission to an idle lane.
     answered: Instant,
@@ -358,7 +360,7 @@ impl NbdLane {
         Err(TargetError::NoAnswer { address: self.address.clone(), what, seconds })
     }
 
-    /// Sends as much as the socket accepts.
+    /// Sends as many request bytes as the socket accepts.
     fn send(&mut self) -> Result<(), TargetError> {
         while let Some((slot, sent)) = self.to_send.front().copied() {
             let op = self.under_way[slot].expect("it was submitted");
@@ -384,10 +386,10 @@ impl NbdLane {
         Ok(())
     }
 
-    /// Receives available data; false if there was none.
+    /// Receives available data; returns false if there was none.
     fn receive(&mut self, done: &mut Vec<Done>) -> Result<bool, TargetError> {
         let got = match self.payload {
-            // Receive the rest of a large payload directly into the slot's buffer.
+            // Receive the remaining bytes of a large payload directly into the slot's buffer.
             Some((slot, have)) if self.from == self.to => {
                 let len = self.under_way[slot].map_or(0, |op| op.len_bytes as usize);
                 let got = self.stream.read(&mut self.buffers.of(slot)[have..len]);
@@ -481,7 +483,7 @@ impl Lane for NbdLane {
         let before = done.len();
         loop {
             self.send()?;
-            // Receive until no data is left or there is one completion for each slot.
+            // Receive until no data is left or until there is a completion for each slot.
             while self.receive(done)? && done.len() - before < self.under_way.len() {}
             let none_under_way = self.under_way.iter().all(Option::is_none);
             if done.len() > before || none_under_way {

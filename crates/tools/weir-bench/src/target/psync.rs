@@ -15,10 +15,10 @@ use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
-/// Work for a thread: an operation, its buffer and, for a flush, the files.
+/// Work for a thread: an operation, its buffer and, for a flush, the indexes of the files.
 type Work = (Op, IoBuf, Vec<usize>);
 
-/// Completion from a thread.
+/// Completion that a thread reports.
 struct Answer {
     slot: usize,
     op: Op,
@@ -29,7 +29,7 @@ struct Answer {
 
 struct PsyncLane {
     address: String,
-    /// `None` while the slot's thread has the buffer.
+    /// Buffers by slot; `None` while the slot's thread has the buffer.
     buffers: Vec<Option<IoBuf>>,
     threads: Vec<Sender<Work>>,
     answers: Receiver<Answer>,

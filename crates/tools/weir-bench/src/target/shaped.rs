@@ -13,10 +13,10 @@ use super::buffers::Buffers;
 use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 
-/// Inaccuracy of a sleep; the lane spins for the rest.
+/// Time before a completion at which the lane stops sleeping and spins, because a sleep is inexact.
 const SLEEP_SLACK: Duration = Duration::from_micros(120);
 
-/// Completion time of an operation submitted at the given time.
+/// Returns the completion time of an operation submitted at the given time.
 type DueAt = dyn Fn(Instant) -> Instant + Send + Sync;
 
 /// A synthetic target.
@@ -26,8 +26,8 @@ pub struct Shaped {
 }
 
 impl Shaped {
-    /// `due_at`: completion time of an operation submitted at the given time. Several workers may
-    /// call it concurrently.
+    /// Creates a target. `due_at`: completion time of an operation submitted at the given time;
+    /// several workers may call it concurrently.
     pub fn new(name: &str, due_at: impl Fn(Instant) -> Instant + Send + Sync + 'static) -> Self {
         let info = TargetInfo {
             address: format!("selftest: {name}"),
@@ -40,13 +40,13 @@ impl Shaped {
         Self { info, due_at: Arc::new(due_at) }
     }
 
-    /// Every operation takes `latency`, at any queue depth.
+    /// A target on which every operation takes `latency`, at any queue depth.
     pub fn latency(latency: Duration) -> Self {
         Self::new("known latency", move |now| now + latency)
     }
 
-    /// Every operation takes `latency`. No operation completes in the first `frozen` of every
-    /// `period`.
+    /// A target on which every operation takes `latency`, except that no operation completes in the
+    /// first `frozen` of every `period`.
     pub fn stalls(latency: Duration, period: Duration, frozen: Duration) -> Self {
         let start = Instant::now();
         Self::new("stalls", move |now| {
@@ -58,7 +58,7 @@ impl Shaped {
         })
     }
 
-    /// Completes `rate` operations per second, one after another.
+    /// A target that completes `rate` operations per second, one after another.
     pub fn rate(rate: f64) -> Self {
         let (each, free_at) = (Duration::from_secs_f64(1.0 / rate), Mutex::new(Instant::now()));
         Self::new("set rate", move |now| {

@@ -3,8 +3,8 @@
 //! Not here: the choice of files (file, directory).
 //!
 //! Invariants:
-//! - a ring is created disabled, and the thread that first uses it enables it; that thread need not
-//!   be its creator;
+//! - a ring is created disabled, and the first thread that uses the ring enables it, which need not
+//!   be the thread that created it;
 //! - a slot's buffer is not touched while its operation is in flight; the lane's slots ensure that;
 //! - a short read or write continues where it stopped and counts as one operation;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
@@ -29,7 +29,8 @@ use crate::spec::OpKind;
 
 /// `RWF_DSYNC` of linux/fs.h: the write is on stable media at its completion.
 const DSYNC: i32 = 0x2;
-/// Registered buffers are pinned in memory; a lane with more than this registers none.
+/// Maximum total size of registered buffers, which are pinned in memory; a lane with more registers
+/// none.
 const REGISTERED_BYTES_MAX: usize = 64 << 20;
 
 /// Whether the kernel allows this process to use io_uring.
@@ -42,12 +43,12 @@ pub(super) fn is_available() -> bool {
 #[derive(Clone, Copy)]
 struct UnderWay {
     op: Op,
-    /// Bytes done; for a flush, files done.
+    /// Number of bytes done; for a flush, number of files done.
     done: u32,
 }
 
 struct UringLane {
-    // Declared before `buffers`: operations in flight end before their buffers are freed.
+    // Declared before `buffers`, so that operations in flight end before their buffers are freed.
     ring: IoUring,
     address: String,
     files: Arc<Files>,
@@ -57,9 +58,9 @@ struct UringLane {
     under_way: Vec<Option<UnderWay>>,
     /// Files that this lane wrote to since its last flush.
     unflushed: Unflushed,
-    /// By slot, the files of its flush.
+    /// For each slot with a flush in flight: the files that it covers.
     flushing: Vec<Vec<usize>>,
-    /// Number of slots in flight.
+    /// Number of slots with an operation in flight.
     busy: usize,
     /// Time of the last completion, or of the last submission to an idle lane.
     answered: Instant,
@@ -83,8 +84,8 @@ pub(super) fn lane(
     let descriptors: Vec<RawFd> = files.files.iter().map(AsRawFd::as_raw_fd).collect();
     ring.submitter().register_files(&descriptors).map_err(failed)?;
     let mut buffers = Buffers::new(slots, buffer_bytes);
-    // The memlock limit may be too low to register; the kernel then pins the memory of each
-    // operation.
+    // The memlock limit may be too low to register the buffers; the kernel then pins the memory of
+    // each operation.
     let is_registered = register(&ring, &mut buffers).is_ok_and(|done| done);
     Ok(Box::new(UringLane {
         ring,
@@ -228,8 +229,8 @@ impl Lane for UringLane {
             self.answered = Instant::now();
         }
         self.push(slot, UnderWay { op: *op, done: 0 })?;
-        // Submit at once: an operation queued for a batch would count as in flight without being
-        // so, and fast storage would look slower by a tenth.
+        // Submit immediately: an operation queued for a batch would count as in flight although it
+        // is not, and fast storage would look slower by a tenth.
         self.wait(Wait::No)
     }
 
@@ -285,7 +286,7 @@ impl Drop for UringLane {
         while self.busy > 0 {
             let mut done = Vec::new();
             if self.reap(Wait::One, &mut done).is_err() {
-                // The operations do not end; leak the buffers instead of freeing them.
+                // Some operations did not end, so leak the buffers instead of freeing them.
                 self.buffers.leak();
                 return;
             }
@@ -324,7 +325,7 @@ mod tests {
         one(&mut *lane, OpKind::Flush, 0);
     }
 
-    /// As in a run: one thread creates the lane and another uses it.
+    /// As in a run, one thread creates the lane and another uses it.
     #[test]
     fn lane_works_in_a_thread_other_than_its_creator() {
         let directory = tempfile::tempdir().unwrap();

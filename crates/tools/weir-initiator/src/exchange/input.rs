@@ -1,6 +1,6 @@
 //! Input parser: splits received bytes into header, data, padding and digest as they arrive.
 //!
-//! `take` interprets the PDUs.
+//! The module `take` interprets the PDUs.
 //!
 //! ```text
 //! Head -> Data (of a read, to the slot's memory) -> Tail -> Head
@@ -17,14 +17,14 @@ use weir_iscsi_wire::pdu::{Digests, HEADER_BYTES, Header, digest, opcode, padded
 use super::{Buffers, Exchange, Place};
 use crate::error::InitiatorError;
 
-/// Parser state within a PDU.
+/// State of the parser within a PDU.
 #[derive(Default)]
 enum Stage {
     #[default]
     Head,
-    /// Data of a read; the `missing` bytes of the slot's memory are still to come.
+    /// Data of a read; the range `missing` of the slot's buffer has not yet arrived.
     Data { slot: usize, whole: Range<usize>, missing: Range<usize> },
-    /// Data kept in this parser; this many bytes are still to come.
+    /// Data that the parser stores; this many bytes have not yet arrived.
     Own { missing: usize },
     /// Padding and digest.
     Tail { data: Option<(usize, Range<usize>)> },
@@ -61,14 +61,15 @@ impl Input {
     }
 }
 
-/// Number of bytes after data of this length.
+/// Number of padding and digest bytes that follow data of this length.
 fn tail_bytes(data_bytes: usize, digests: Digests) -> usize {
     let digest_bytes = if digests.data && data_bytes > 0 { 4 } else { 0 };
     padded(data_bytes) - data_bytes + digest_bytes
 }
 
 impl Exchange {
-    /// Advances by one stage: returns the number of bytes used, or `None` if it needs more.
+    /// Advances by one stage. Returns the number of bytes used, or `None` if the stage needs more
+    /// bytes.
     pub(super) fn step(
         &mut self,
         bytes: &[u8],

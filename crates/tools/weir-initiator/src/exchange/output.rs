@@ -1,6 +1,7 @@
-//! Output queue: headers in a buffer of the queue, and between them pieces of the caller's memory.
+//! Output queue: headers in a buffer of the queue, and between the headers ranges of the caller's
+//! buffers.
 //!
-//! Invariant: bytes are sent in queue order; a piece is one data segment, followed by its padding
+//! Invariant: bytes are sent in queue order; a range is one data segment, followed by its padding
 //! and digest from the queue's buffer.
 
 use std::collections::VecDeque;
@@ -11,15 +12,15 @@ use weir_iscsi_wire::pdu::{Digests, Header, digest, padded};
 
 use super::Buffers;
 
-/// Entry of the queue.
+/// Entry of the output queue.
 enum Item {
-    /// This many bytes of the queue's buffer.
+    /// The next bytes of the queue's own buffer; this many.
     Own(usize),
-    /// A part of a slot's memory.
+    /// A range of a slot's buffer.
     Piece { slot: usize, range: Range<usize>, ends_r2t: bool },
 }
 
-/// A completely sent piece of a slot's memory.
+/// A range of a slot's buffer that was sent completely.
 pub(super) struct Sent {
     pub(super) slot: usize,
     pub(super) ends_r2t: bool,
@@ -27,7 +28,7 @@ pub(super) struct Sent {
 
 #[derive(Default)]
 pub(super) struct Output {
-    /// Header bytes, and the number of them that are sent.
+    /// Buffer of header bytes; the next field is the number of them that were sent.
     own: Vec<u8>,
     own_sent: usize,
     items: VecDeque<Item>,
@@ -38,7 +39,7 @@ impl Output {
         self.items.is_empty()
     }
 
-    /// Header bytes that are not sent yet.
+    /// Number of header bytes that were not yet sent.
     pub(super) fn own_bytes(&self) -> usize {
         self.own.len() - self.own_sent
     }
@@ -60,7 +61,7 @@ impl Output {
         }
     }
 
-    /// Queues padding and digest after data.
+    /// Queues padding and digest, which follow data.
     fn put_tail(&mut self, data: &[u8], digests: Digests) {
         let zeros = [0; 4];
         let padding = zeros.get(..padded(data.len()) - data.len()).unwrap_or_default();
@@ -71,7 +72,7 @@ impl Output {
         }
     }
 
-    /// Queues a whole PDU and copies its data.
+    /// Queues a whole PDU, with a copy of its data.
     pub(super) fn put(&mut self, header: Header, data: &[u8], digests: Digests) {
         self.put_head(header, data.len(), digests);
         if !data.is_empty() {
@@ -80,8 +81,8 @@ impl Output {
         }
     }
 
-    /// Queues a whole PDU whose data is a part of a slot's memory. `data` is that part, which is
-    /// not copied.
+    /// Queues a whole PDU whose data is a range of a slot's buffer. `data`: content of that range,
+    /// which is not copied.
     pub(super) fn put_piece(
         &mut self,
         header: Header,
@@ -116,7 +117,8 @@ impl Output {
         count
     }
 
-    /// Removes sent bytes from the front of the queue; returns a piece that this completes.
+    /// Removes sent bytes from the front of the queue; returns the range of a slot's buffer that is
+    /// now completely sent, if any.
     pub(super) fn sent(&mut self, bytes: &mut usize) -> Option<Sent> {
         let Some(item) = self.items.front_mut() else {
             *bytes = 0;
@@ -144,7 +146,7 @@ impl Output {
             }
         };
         self.items.pop_front();
-        // Drop sent header bytes when all are sent, or when they are most of the buffer.
+        // Drop the sent header bytes if all were sent, or if they are most of the buffer.
         if self.own_sent == self.own.len() {
             self.own.clear();
             self.own_sent = 0;

@@ -15,10 +15,10 @@ use super::Exchange;
 use crate::error::InitiatorError;
 use crate::limits::DISCOVERY_BYTES_MAX;
 
-/// Task tags of requests that are not commands; no slot has these numbers.
+/// Task tags of requests that are not commands. No slot has these numbers.
 const TEXT_TAG: u32 = 0x8000_ffff;
 const LOGOUT_TAG: u32 = 0x8001_ffff;
-/// Events of asynchronous messages (11.9.1).
+/// Event codes of asynchronous messages (11.9.1).
 const REQUESTS_LOGOUT: u8 = AsyncEvent::RequestsLogout as u8;
 const DROPS_CONNECTION: u8 = AsyncEvent::DropsConnection as u8;
 const DROPS_SESSION: u8 = AsyncEvent::DropsSession as u8;
@@ -72,7 +72,7 @@ impl Exchange {
         self.request(opcode::TEXT, 0x80, TEXT_TAG, NO_TAG, text);
     }
 
-    /// Returns the response to a text request when it is complete.
+    /// Returns the response to a text request if it is complete.
     pub(crate) fn text_answer(&mut self) -> Option<Vec<u8>> {
         self.text.take_if(|text| text.is_done).map(|text| text.gathered)
     }
@@ -86,7 +86,7 @@ impl Exchange {
         }
     }
 
-    /// True if the target has responded to the logout of this side.
+    /// True if the target has responded to this side's logout request.
     pub(crate) fn is_logged_out(&self) -> bool {
         self.ending == Ending::Over
     }
@@ -98,7 +98,7 @@ impl Exchange {
         }
     }
 
-    /// NOP-In (11.19); a target transfer tag requests a response.
+    /// Processes a NOP-In (11.19); a target transfer tag requests a response.
     pub(super) fn take_nop_in(&mut self, header: &Header) -> Taken {
         // This side sends no NOP-Out requests, so no NOP-In can respond to one.
         if header.itt() != NO_TAG {
@@ -120,7 +120,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Asynchronous Message (11.9).
+    /// Processes an Asynchronous Message (11.9).
     pub(super) fn take_async(&mut self, header: &Header) -> Taken {
         if header.word(24) != self.numbers.exp_stat_sn {
             return broken("an unexpected StatSN");
@@ -141,7 +141,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Text Response (11.11).
+    /// Processes a Text Response (11.11).
     pub(super) fn take_text(&mut self, header: &Header, data: &[u8]) -> Taken {
         if header.word(24) != self.numbers.exp_stat_sn {
             return broken("an unexpected StatSN");
@@ -170,7 +170,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Logout Response (11.15).
+    /// Processes a Logout Response (11.15).
     pub(super) fn take_logout(&mut self, header: &Header) -> Taken {
         let Ending::Sent { asked } = self.ending else {
             return broken("a Logout Response without a request");

@@ -1,6 +1,6 @@
 //! Interprets the PDUs of the target.
 //!
-//! `input` parses them.
+//! The module `input` parses the PDUs.
 //!
 //! Invariants: an unexpected sequence number, a tag that matches no command in flight, or data
 //! where none is allowed ends the session. With error recovery level 0 and one connection, none of
@@ -21,7 +21,7 @@ fn broken<T>(why: &'static str) -> Result<T, InitiatorError> {
     Err(InitiatorError::Protocol { why })
 }
 
-/// Residual count of a header (11.4.1): at most one of the two flags is set.
+/// Residual count in a header (11.4.1); returns an error if both of its flags are set.
 fn residual(header: &Header) -> Result<Residual, InitiatorError> {
     match (header.flags() & 0x06, header.word(44)) {
         (0x00, _) => Ok(Residual::None),
@@ -32,8 +32,8 @@ fn residual(header: &Header) -> Result<Residual, InitiatorError> {
 }
 
 impl Exchange {
-    /// Processes ExpCmdSN and MaxCmdSN, which every PDU of a target has (4.2.2.1). Ignores a window
-    /// below zero and a window that shrinks.
+    /// Processes ExpCmdSN and MaxCmdSN, which every PDU from the target contains (4.2.2.1). Ignores
+    /// a window below zero and a window that shrinks.
     fn take_window(&mut self, header: &Header, buffers: &impl Buffers) {
         let (exp, max) = (header.word(28), header.word(32));
         if reached(max, exp.wrapping_sub(1)) && reached(max, self.numbers.max_cmd_sn) {
@@ -51,7 +51,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// The slot of a task tag; an error if its command is not in flight or has its response.
+    /// Returns the slot of a task tag. It is an error if the slot's command is not in flight or
+    /// already has its response.
     fn slot_of(&self, itt: u32) -> Result<usize, InitiatorError> {
         let slot = (itt & 0xffff) as usize;
         let task = self.tasks.get(slot).and_then(Option::as_ref);
@@ -61,7 +62,7 @@ impl Exchange {
         }
     }
 
-    /// Destination of read data (11.7); the data must arrive in order.
+    /// Returns the destination of read data (11.7). The data must arrive in order.
     pub(super) fn begin_data_in(
         &mut self,
         header: &Header,
@@ -91,7 +92,7 @@ impl Exchange {
         Ok((slot, from..to))
     }
 
-    /// Records read data whose digest was correct.
+    /// Records received read data whose digest was correct.
     pub(super) fn end_data_in(&mut self, slot: usize, bytes: u32, header: &Header) -> Taken {
         if let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) {
             task.received_bytes += bytes;
@@ -142,11 +143,11 @@ impl Exchange {
         Ok(())
     }
 
-    /// SCSI Response (11.4).
+    /// Processes a SCSI Response (11.4).
     fn take_response(&mut self, header: &Header, data: &[u8]) -> Taken {
         let slot = self.slot_of(header.itt())?;
         self.take_stat_sn(header)?;
-        // Any response other than 0 (command completed) has no status.
+        // A response code other than 0 (command completed) comes without a status.
         let status = if header.byte(2) == 0 { Status(header.byte(3)) } else { Status::NONE };
         let sense = match data.split_first_chunk::<2>() {
             Some((len, rest)) => {
@@ -162,8 +163,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Ready To Transfer (11.8): must be in order, within the command's data and the negotiated
-    /// limits.
+    /// Processes a Ready To Transfer (11.8). It must be in order, within the command's data and
+    /// within the negotiated limits.
     fn take_r2t(&mut self, header: &Header, data: &[u8], buffers: &impl Buffers) -> Taken {
         let slot = self.slot_of(header.itt())?;
         let (ttt, sn, offset, len) =

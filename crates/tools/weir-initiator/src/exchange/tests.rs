@@ -47,7 +47,7 @@ fn negotiated() -> Negotiated {
     }
 }
 
-/// Returns all queued bytes, sent in steps of at most `at_once` bytes.
+/// Returns all queued bytes; takes them in steps of at most `at_once` bytes.
 fn sent(exchange: &mut Exchange, memory: &Memory, at_once: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while exchange.has_outgoing() {
@@ -61,7 +61,7 @@ fn sent(exchange: &mut Exchange, memory: &Memory, at_once: usize) -> Vec<u8> {
     all
 }
 
-/// Requests with their data, as a target receives them.
+/// Parses requests with their data, as a target receives them.
 fn requests(bytes: &[u8], digests: Digests) -> Vec<(Request, Vec<u8>)> {
     let (mut rest, mut found) = (bytes, Vec::new());
     while !rest.is_empty() {
@@ -75,7 +75,7 @@ fn requests(bytes: &[u8], digests: Digests) -> Vec<(Request, Vec<u8>)> {
     found
 }
 
-/// A PDU of a target whose command window ends at `max_cmd_sn`.
+/// Builds a PDU of a target whose command window ends at `max_cmd_sn`.
 fn answer(mut header: Header, stat_sn: u32, max_cmd_sn: u32, data: &[u8], d: Digests) -> Vec<u8> {
     header.set_word(24, stat_sn);
     header.set_word(28, 1);
@@ -195,7 +195,8 @@ fn read_data_reaches_its_buffer_however_the_stream_is_split() {
         let bytes = sent(&mut exchange, &memory, usize::MAX);
         let tags: Vec<u32> =
             (0..3).map(|at| command_of(&requests(&bytes, digests), at).0).collect();
-        // The data of the three reads, interleaved; the first read has its status with its data.
+        // The data of the three reads is interleaved; the first read has its status in its last
+        // Data-In.
         let (mut stream, mut at, mut sn) = (Vec::new(), [0_usize; 3], [0; 3]);
         let mut stat_sn = 1;
         while let Some(slot) = (0..3).filter(|slot| at[*slot] < 30_001).min_by_key(|_| rng.u32(..))
@@ -313,7 +314,7 @@ fn unexpected_numbers_and_tags_end_the_session() {
         &|_, w| answer(r2t(w, 7, 0, 16 << 10, 0), 1, 9, &[], none),
         &|_, w| answer(r2t(w, 7, 0, 16 << 10, 33 << 10), 1, 9, &[], none),
         &|_, w| answer(r2t(w, 7, 0, 16 << 10, u32::MAX), 1, 9, &[], none),
-        // Three open R2Ts, with a negotiated maximum of two.
+        // The target opens three R2Ts, although the negotiated maximum is two.
         &|_, w| {
             let ask = |n: u32| answer(r2t(w, n, n, (16 << 10) + n * 512, 512), 1, 9, &[], none);
             (0..3).flat_map(ask).collect()
@@ -339,8 +340,8 @@ fn nop_is_answered_and_requested_logout_completes() {
     let bytes = sent(&mut exchange, &memory, usize::MAX);
     let [(Request::NopOut(out), _)] = &requests(&bytes, none)[..] else { panic!("no NOP-Out") };
     assert_eq!((out.ttt, out.itt, out.immediate, out.cmd_sn), (0xabcd, NO_TAG, true, 1));
-    // The target requests a logout: the command in flight ends first and the next command is not
-    // sent.
+    // The target requests a logout: the command in flight ends first, and the waiting command is
+    // not sent.
     exchange.submit(0, cdb::test_unit_ready(), Data::None, &memory);
     let bytes = sent(&mut exchange, &memory, usize::MAX);
     let tag = command_of(&requests(&bytes, none), 0).0;
@@ -378,7 +379,7 @@ fn wrong_digests_end_the_session() {
 }
 
 proptest! {
-    /// Whole PDUs with fields from a small set, so that many of them pass the checks.
+    /// Sends whole PDUs with fields from a small set, so that many of them pass the checks.
     #[test]
     fn arbitrary_pdus_cause_no_panic_and_bounded_output(
         pdus in proptest::collection::vec(
@@ -429,7 +430,7 @@ proptest! {
         }
     }
 
-    /// Arbitrary bytes.
+    /// Sends arbitrary bytes.
     #[test]
     fn arbitrary_bytes_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let mut memory = Memory::new(2, 4096);

@@ -15,19 +15,19 @@ use weir_iscsi_wire::text::{self, NONE, binary, number, to_hex};
 use crate::error::InitiatorError;
 use crate::options::Chap;
 
-/// Offered algorithms, MD5 first: tgt selects the first that it knows and takes 7 for SHA-1.
-/// Targets with their own preference, such as this project's target, select SHA-256.
+/// Offered algorithms, MD5 first: tgt selects the first algorithm that it knows, and takes 7 for
+/// SHA-1. Targets with their own preference, such as this project's target, select SHA-256.
 const ALGORITHMS: &str = "5,7";
 
-/// Result of a step of the target.
+/// Progress of the authentication after a response of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// No authentication step.
+    /// The response contained no authentication step.
     Nothing,
-    /// This side responded to a challenge. The stage may end if the target authenticates where
-    /// required.
+    /// This side responded to a challenge. The stage may end if the target has authenticated, or
+    /// need not authenticate.
     Given,
-    /// The target had to authenticate and did not.
+    /// The target was required to authenticate and did not.
     Wanted,
 }
 
@@ -117,7 +117,8 @@ impl Security {
     }
 }
 
-/// Responds to the target's challenge; returns our own challenge if the target must authenticate.
+/// Responds to the target's challenge. If the target must authenticate, returns this side's own
+/// challenge.
 fn respond<'a>(
     chap: &Chap,
     value: &impl Fn(&str) -> Option<&'a str>,
@@ -146,7 +147,7 @@ fn respond<'a>(
     Ok(Some(ours))
 }
 
-/// Checks the target's response to our challenge.
+/// Checks the target's response to this side's challenge.
 fn prove<'a>(
     chap: &Chap,
     challenge: &Challenge,

@@ -14,7 +14,7 @@ use weir_net::{Peer, PeerKey};
 use super::*;
 use crate::options::Chap;
 
-/// Target list with one target that requires this authentication.
+/// Target list with one target that requires the given authentication.
 struct One {
     sessions: Arc<Sessions>,
     demanded: Authentication,
@@ -80,7 +80,7 @@ fn fed(login: &mut Login, bytes: &[u8]) -> Result<Step, InitiatorError> {
     }
 }
 
-/// Runs the login between both sides until one of them ends it.
+/// Runs the login between initiator and target until one of them ends it.
 fn log_in(
     options: &LoginOptions,
     target: &str,
@@ -147,7 +147,8 @@ fn both_sides_accept_the_negotiated_parameters() {
     let negotiated = log_in(&options, "iqn.t", Authentication::None).expect("a session");
     assert_eq!((negotiated.digests, negotiated.initial_r2t), (digests, true));
     let found = log_in(&with(None), "iqn.other", Authentication::None);
-    // The status equals that for a wrong secret, so unauthenticated peers cannot list targets.
+    // The status equals the status for a wrong secret, so that unauthenticated peers cannot list
+    // targets.
     assert!(matches!(found, Err(InitiatorError::Refused { status: [2, 1] })), "{found:?}");
 }
 
@@ -180,7 +181,7 @@ fn authentication_is_given_and_required() {
     assert!(unproved.is_err(), "{unproved:?}");
 }
 
-/// Result of a login whose first response is this.
+/// Returns the result of a login whose first response is this.
 fn first_answer(
     login: &mut Login,
     flags: u8,
@@ -218,7 +219,8 @@ fn target_that_skips_authentication_is_refused() {
         };
         assert!(is_told, "{text:?}");
     }
-    // The target challenges the initiator, then ends the stage without a response to our challenge.
+    // The target challenges the initiator, then ends the stage without a response to the
+    // initiator's challenge.
     let mut login_of_both = login(mutual());
     let chosen = first_answer(&mut login_of_both, 0x00, [0, 0], b"AuthMethod=CHAP\0");
     assert!(matches!(chosen, Ok(Step::Send(_))), "{chosen:?}");

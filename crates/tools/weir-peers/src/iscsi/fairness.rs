@@ -18,24 +18,24 @@ use super::rows::{ROWS, Row};
 use super::servers::{Contestant, Servers};
 
 const SESSIONS: u32 = 64;
-/// Commands in flight, for each session.
+/// Number of commands in flight for each session.
 const DEPTH: u32 = 8;
 /// Maximum deviation of a session from the mean, as a fraction of the mean.
 const SPREAD_MAX: f64 = 0.10;
 const SETTLE: Duration = Duration::from_secs(2);
 const SPAN: Duration = Duration::from_secs(6);
-/// Time limit for login, fill and the start of the measurement.
+/// Time limit for login, fill and the start of the measurement together.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// Results.
+/// Results of the fairness measurement.
 pub(super) struct Fairness {
     ops_per_second: f64,
-    /// Minimum and maximum of the sessions, as a fraction of the mean.
+    /// Minimum and maximum rate of the sessions, as fractions of the mean.
     least: f64,
     most: f64,
 }
 
-/// Runs the measurement.
+/// Runs the fairness measurement.
 pub(super) fn measure(program: &Path, servers: &Servers, data: &Path) -> Result<Fairness> {
     let row = Row { depth: SESSIONS * DEPTH, ..ROWS[1] };
     let seconds = (SETTLE + SPAN).as_secs() + 4;
@@ -65,7 +65,7 @@ pub(super) fn measure(program: &Path, servers: &Servers, data: &Path) -> Result<
 
 type Counts = BTreeMap<String, u64>;
 
-/// Completed commands of each session at the start and the end of the interval.
+/// Numbers of completed commands of each session at the start and the end of the interval.
 fn look(program: &Path, servers: &Servers) -> Result<(Counts, Counts)> {
     let start = Instant::now();
     while counts(program, servers)?.len() < SESSIONS as usize {

@@ -20,7 +20,7 @@ use weir_command::process::Process;
 use super::rows::{ROWS, Row};
 use super::servers::{Contestant, Servers, VOLUME_BYTES};
 
-/// One row of one turn.
+/// Result of one row in one turn.
 pub(super) struct Sample {
     pub(super) row: &'static str,
     pub(super) ops_per_second: f64,
@@ -28,7 +28,7 @@ pub(super) struct Sample {
     pub(super) client_cpu_percent: f64,
 }
 
-/// Runs one turn: all rows of the target.
+/// Runs all rows of the target once.
 pub(super) fn run(
     program: &Path,
     servers: &Servers,
@@ -53,7 +53,7 @@ pub(super) fn run(
     Ok(samples)
 }
 
-/// A profile of rows with one durability.
+/// Text of a profile with these rows, which share one durability.
 pub(super) fn profile_of(rows: &[&Row], seconds: u64) -> String {
     let writes = if rows.iter().any(|row| row.sync) {
         "writes = \"flush\", every_writes = 1"
@@ -114,7 +114,8 @@ fn sample(row: &Row, result: &Value, cpu: &Cpu) -> Result<Sample> {
     })
 }
 
-/// CPU times of a server: milliseconds since 1970, and microseconds of CPU up to then.
+/// CPU times of a server: each pair is a time in milliseconds since 1970 and the microseconds of
+/// CPU used up to it.
 struct Cpu(Vec<(f64, f64)>);
 
 impl Cpu {
@@ -124,7 +125,8 @@ impl Cpu {
         let look = || {
             let mut points = Vec::new();
             loop {
-                // Read the flag first, so that the last sample is taken after the end.
+                // Read the stop flag before sampling, so that the last sample is taken after the
+                // load ended.
                 let is_done = done.load(Ordering::Relaxed);
                 let used_us = process.cpu()?.as_secs_f64() * 1e6;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH)?;

@@ -15,10 +15,10 @@ use super::servers::Servers;
 const SECONDS_MAX: f64 = 1.0;
 const WIRE_BYTES_MAX: f64 = 1e6;
 
-/// Results: name, seconds, bytes on the wire.
+/// Results, each with its name, seconds, and bytes on the wire.
 pub(super) struct Offloads(Vec<(&'static str, f64, f64)>);
 
-/// Runs the measurement.
+/// Measures the offloaded operations.
 pub(super) fn measure(program: &Path, servers: &Servers) -> Result<Offloads> {
     let words = ["target", "selftest", "--pool", "bench", "--size", "40GiB", "--json"];
     let report: Value = serde_json::from_str(&servers.weir(program, &words)?)?;

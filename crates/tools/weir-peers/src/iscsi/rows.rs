@@ -4,7 +4,7 @@
 //!
 //! Invariant: the rows are measured in this order.
 
-/// One line of the table.
+/// One load that the iSCSI benchmark measures: a line of the table.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
@@ -12,9 +12,9 @@ pub(super) struct Row {
     pub(super) block_bytes: u64,
     pub(super) read_pct: u32,
     pub(super) depth: u32,
-    /// A flush follows each write.
+    /// Whether a flush follows each write.
     pub(super) sync: bool,
-    /// Minimum ratio of Weir's operations to tgt's.
+    /// Minimum ratio of Weir's operations per second to tgt's.
     pub(super) ratio_min: f64,
 }
 
@@ -30,7 +30,7 @@ const SMALL: Row = Row {
 };
 const LARGE: Row = Row { pattern: "seq", block_bytes: 1 << 20, depth: 16, ratio_min: 1.0, ..SMALL };
 
-/// Reads come first, on volumes written sequentially.
+/// All rows. Reads come first, on volumes that were written sequentially.
 pub(super) const ROWS: [Row; 5] = [
     Row { name: "read-1m", title: "1 MiB sequential read, QD16", ..LARGE },
     Row { name: "randread-qd32", title: "4 KiB random read, warm, QD32", ..SMALL },

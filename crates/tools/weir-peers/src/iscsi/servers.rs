@@ -17,19 +17,20 @@ use weir_command::process::{Process, guarded};
 
 use super::rows::Row;
 
-/// Fits every cache, so that reads measure the server instead of the disk.
+/// Size of the volumes: they fit into every cache, so that reads measure the server instead of the
+/// disk.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
-/// Weir's default on a machine of 24 GiB.
+/// Memory of the Weir server: its default on a machine of 24 GiB.
 const MEMORY_BYTES: u64 = 6 << 30;
-/// Size of each leg of Weir's mirror; sparse.
+/// Size of each leg of Weir's mirror; the files are sparse.
 const LEG_BYTES: u64 = 80 << 30;
 /// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
-/// tgt's control channel, different from the default so that another tgt on the machine is not
-/// affected.
+/// Number of tgt's control channel. It differs from the default, so that another tgt on the machine
+/// is not affected.
 const TGT_CONTROL: &str = "60";
 const TGT_TARGET: &str = "iqn.2026-01.org.example:peer";
-/// Full name that `weir target create` gives to the short name.
+/// Full name that `weir target create` gives to the target `bench`.
 const WEIR_TARGET: &str = "iqn.2026-01.org.weir:bench";
 
 /// A target under test.
@@ -56,7 +57,8 @@ impl Contestant {
         }
     }
 
-    /// The durable targets run only rows with writes, because the cache does not affect reads.
+    /// Whether this target runs a row. The durable targets run only rows with writes, because
+    /// durability does not affect reads.
     pub(super) fn runs(self, row: &Row) -> bool {
         match self {
             Self::TgtVolatile | Self::WeirVolatile => true,
@@ -66,7 +68,7 @@ impl Contestant {
     }
 }
 
-/// Both servers.
+/// The Weir server and tgt.
 pub(super) struct Servers {
     weir: Process,
     tgt: Process,
@@ -103,7 +105,7 @@ impl Servers {
         }
     }
 
-    /// Address for `weir bench`.
+    /// Address of a target for `weir bench`.
     pub(super) fn address(&self, of: Contestant) -> String {
         let (weir, tgt) = (&self.weir_portal, &self.tgt_portal);
         match of {
@@ -163,7 +165,7 @@ fn set_up_tgt(data: &Path) -> Result<()> {
     admin(&[&target[..], &["--op", "bind", "--initiator-address", "ALL"]].concat())
 }
 
-/// A free address on loopback.
+/// Finds a free address on loopback.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -17,31 +17,31 @@ use weir_command::command;
 use weir_command::fio;
 use weir_command::process::{Process, guarded};
 
-/// Larger than the memory of the server, so that reads reach the disk.
+/// Size of the volumes: larger than the memory of the server, so that reads reach the disk.
 pub(crate) const VOLUME_BYTES: u64 = 1 << 30;
-/// Memory of each server.
+/// Memory of each server, in bytes.
 pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
-/// Part of the raw bytes outside the reserve of `weir_pool::Reserve`.
+/// Fraction of the raw bytes that is outside the reserve of `weir_pool::Reserve`.
 const LESS_RESERVE: f64 = 0.92;
 /// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
 /// Time limit for a scan.
 const SCAN_MAX: Duration = Duration::from_mins(5);
 
-/// A layout.
+/// A layout of vdevs to measure.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Words of `pool create`, with `#` for each disk.
+    /// Arguments of `pool create`, with `#` for each disk.
     pub(crate) words: &'static str,
     pub(crate) disks: usize,
-    /// Size of each disk, a sparse file.
+    /// Size of each disk, which is a sparse file.
     pub(crate) disk_bytes: u64,
     pub(crate) usable_bar: Option<f64>,
 }
 
-/// The mirrors come first, because the other layouts are compared with them.
+/// All layouts. The mirrors come first, because the other layouts are compared with them.
 pub(crate) const LAYOUTS: [Layout; 3] = [
     Layout {
         name: "mirrors",
@@ -69,7 +69,7 @@ pub(crate) const LAYOUTS: [Layout; 3] = [
     },
 ];
 
-/// A layout with one copy of everything, for counts of bytes.
+/// A layout with one copy of everything, to count bytes.
 pub(crate) const DISK: Layout = Layout {
     name: "disk",
     title: "disk",
@@ -79,12 +79,12 @@ pub(crate) const DISK: Layout = Layout {
     usable_bar: None,
 };
 
-/// A load of fio.
+/// A load that fio generates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
     Fill,
     Read,
-    /// Few enough in flight that each read waits only for the disk.
+    /// Reads with so few in flight that each waits only for the disk.
     FewReads,
     Write,
     Mix,
@@ -105,9 +105,10 @@ impl Load {
 /// Speed of a scan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Speed {
-    /// All reads and writes of all disks, including dead blocks between live ones and parity.
+    /// MiB/s of all reads and writes on all disks, including parity and dead blocks between live
+    /// ones.
     pub(crate) disks_mib_s: f64,
-    /// Live data that was examined or copied.
+    /// MiB/s of live data that the scan examined or copied.
     pub(crate) data_mib_s: f64,
 }
 
@@ -139,9 +140,9 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Starts the server with empty caches; kills the running one first.
+    /// Starts the server with empty caches; kills the running server first.
     pub(crate) fn restart(&mut self) -> Result<()> {
-        // A second server on the pool would be refused.
+        // The pool refuses a second server.
         self.process = None;
         let socket = |name: &str| format!("unix:{}", self.dir.join(name).display());
         let log = File::create(self.dir.join("log"))?;
@@ -183,7 +184,7 @@ impl Pool {
         command::output(&mut self.command(words))
     }
 
-    /// A `weir` command for this server.
+    /// Creates a `weir` command for this server.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let api = format!("unix:{}", self.dir.join("api.sock").display());
         let mut command = Command::new(&self.program);
@@ -221,7 +222,7 @@ impl Pool {
         fio::output_of(&mut command, &self.dir.join("fio.json"))
     }
 
-    /// Sequential MiB/s of a disk file with direct I/O; writes use a separate file.
+    /// Measures sequential MiB/s of a disk file with direct I/O; writes use a separate file.
     pub(crate) fn raw(&self, direction: &str) -> Result<f64> {
         let file = if direction == "read" { self.disk(0) } else { self.disk(99) };
         let mut command = guarded("fio");
@@ -243,14 +244,14 @@ impl Pool {
         self.weir(&["pool", "online", "--wait", "bench", &self.disk(0)]).map(drop)
     }
 
-    /// Speed of a scrub.
+    /// Measures the speed of a scrub.
     pub(crate) fn scrub(&self) -> Result<Speed> {
         let before = self.disk_bytes_moved()?;
         self.weir(&["pool", "scrub", "--wait", "bench"])?;
         self.speed("scrub", "examined_bytes", &before)
     }
 
-    /// Speed of a resilver to a new disk.
+    /// Measures the speed of a resilver to a new disk.
     pub(crate) fn resilver(&self) -> Result<Speed> {
         let new = self.disk(50);
         self.make_disk(&new)?;
@@ -260,7 +261,7 @@ impl Pool {
         self.speed("resilver", "repaired_bytes", &before)
     }
 
-    /// Bytes read and written by all current disks so far.
+    /// Bytes that each current disk has read and written so far, by disk.
     pub(crate) fn disk_bytes_moved(&self) -> Result<BTreeMap<String, f64>> {
         let status = self.status()?;
         let list = |value: &Value| value.as_array().cloned().context("a list in the status");
@@ -275,8 +276,8 @@ impl Pool {
         Ok(moved)
     }
 
-    /// `before` holds the bytes that the disks had moved at the start of the scan. A disk added
-    /// since then counts from its own start; a removed disk does not count.
+    /// Speed of a scan that has ended. `before`: bytes that the disks had moved at the start of the
+    /// scan. A disk added during the scan counts from its own start; a removed disk does not count.
     fn speed(&self, kind: &str, data: &str, before: &BTreeMap<String, f64>) -> Result<Speed> {
         let scan = self.finished(kind)?;
         let after = self.disk_bytes_moved()?;
@@ -314,7 +315,8 @@ impl Pool {
         self.weir(&["pool", "scrub", "--wait", "bench"]).map(drop)
     }
 
-    /// Replaces the last disk of the first vdev by another file, or that file by the disk.
+    /// Replaces the last disk of the first vdev by another file; the next call replaces that file
+    /// by the disk.
     pub(crate) fn replace_again(&self) -> Result<()> {
         let last = self.layout.disks - 1;
         let (here, there) = (self.disk(last), self.disk(60));

@@ -17,14 +17,15 @@ use crate::document::judged;
 
 const PACKAGE: [&str; 5] = ["--release", "--package", "weir-dataset", "--example", "large_volume"];
 const GIBIBYTES: u64 = 16;
-/// Small compared with the map (128 MiB) and the remap tables of such a volume.
+/// Memory of the server in MiB: small compared with the map (128 MiB) and the remap tables of a
+/// volume of [`GIBIBYTES`].
 const MEMORY_MEBIBYTES: u64 = 256;
-/// Overwritten bytes, in volumes.
+/// Amount of overwritten data, as a multiple of the volume's size.
 const OVERWRITES: u64 = 2;
 const MIB: f64 = (1 << 20) as f64;
 const TIB: f64 = (1_u64 << 40) as f64;
 
-/// Memory at one point in time.
+/// Memory figures of the server at one point in time.
 struct Stage(Value);
 
 impl Stage {
@@ -37,13 +38,13 @@ impl Stage {
     }
 }
 
-/// All figures of this file.
+/// All figures of the memory measurement.
 pub(super) struct Figures {
     written: Stage,
     overwritten: Stage,
 }
 
-/// Runs the measurement, with the disk's files under `data`.
+/// Runs the memory measurement, with the disk's files under `data`.
 pub(super) fn measure(data: &Path) -> Result<Figures> {
     eprintln!("bench: memory of {GIBIBYTES} GiB, written and overwritten {OVERWRITES} x");
     let sizes = [GIBIBYTES, MEMORY_MEBIBYTES, OVERWRITES].map(|size| size.to_string());
@@ -65,7 +66,7 @@ fn of_lines(lines: &str) -> Result<Figures> {
 }
 
 impl Figures {
-    /// The table, with the bar.
+    /// Formats the table with the bar (required value).
     pub(super) fn table(&self) -> Result<String> {
         let mut text = String::from("| RAM of a large volume | written | overwritten |\n");
         text.push_str("| --- | --- | --- |\n");

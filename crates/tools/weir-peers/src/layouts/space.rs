@@ -18,21 +18,22 @@ use super::layout::{DISK, Pool};
 use crate::document::judged;
 
 const BLOCK: u64 = 4096;
-/// Nodes and their old versions take about 2 % of the space.
+/// Space for data and tree nodes, as a multiple of the data: the nodes and their old versions take
+/// about 2 %.
 const NODES: f64 = 1.02;
-/// Volumes overwritten before the measurement.
+/// Amount of data overwritten before the measurement, as a multiple of the volume's size.
 const AGED: u64 = 2;
-/// Volumes overwritten during the measurement.
+/// Amount of data overwritten during the measurement, as a multiple of the volume's size.
 const COUNTED: u64 = 1;
-/// Nine of ten writes go to a tenth of the volume.
+/// fio option: nine of ten writes go to a tenth of the volume.
 const SKEWED: &str = "--random_distribution=zoned:90/10:10/90";
-/// Writes in flight: one client that waits for each write, and many.
+/// Numbers of writes in flight: one client that waits for each write, and many clients.
 const DEPTHS: [u32; 2] = [1, 32];
-/// Data with an LZ4 ratio of 2:1, as closely as fio can generate it.
+/// fio option: data with an LZ4 ratio of 2:1, as closely as fio can generate it.
 const HALVED: &str = "--buffer_compress_percentage=50";
 const WRITE: [&str; 3] = ["--rw=randwrite", "--bs=4k", "--norandommap"];
 
-/// Result of the cleaner for one live fraction.
+/// Write amplification of the cleaner at one fraction of live data.
 struct Overwritten {
     percent: u64,
     /// Measured live data as a fraction of the space for data.
@@ -40,13 +41,13 @@ struct Overwritten {
     amplification: f64,
 }
 
-/// All figures of this file.
+/// All figures of the space measurement.
 pub(super) struct Figures {
     overwritten: Vec<Overwritten>,
-    /// Device bytes per client byte of skewed, compressible 4 KiB writes with a flush each, by the
-    /// number in flight.
+    /// Device bytes per client byte, by the number of writes in flight. The writes are skewed,
+    /// compressible, 4 KiB long, and each is flushed.
     synced: Vec<(u32, f64)>,
-    /// Fill level of the pool, in percent of the space for data.
+    /// Fill level of the pool during these writes, in percent of the space for data.
     synced_full: f64,
 }
 
@@ -69,8 +70,8 @@ fn words(fixed: &[&str], own: &[String]) -> Vec<String> {
     fixed.iter().map(|word| (*word).to_owned()).chain(own.iter().cloned()).collect()
 }
 
-/// A pool with a volume that fills `part` of the space, for data that is stored in `ratio` of its
-/// bytes.
+/// Creates a pool with a volume that fills `part` of the space. `ratio`: stored bytes of the data
+/// divided by its size.
 fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> Result<(Pool, u64)> {
     let pool = Pool::start(DISK, program, data)?;
     let room = number(&pool.status()?, "/size_bytes")?;
@@ -82,7 +83,8 @@ fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> R
     Ok((pool, bytes))
 }
 
-/// The status after all writes are committed: a call that changes a pool waits for a commit.
+/// Returns the status after all writes are committed, because a call that changes a pool waits for
+/// a commit.
 fn committed(pool: &Pool, mark: &str) -> Result<Value> {
     pool.weir(&["volume", "create", &format!("bench/{mark}"), "--size", "4096"])?;
     pool.status()
@@ -122,7 +124,7 @@ fn device_bytes(status: &Value) -> Result<f64> {
 }
 
 fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(Vec<(u32, f64)>, f64)> {
-    // Half of each block, plus the overhead of LZ4 and of units of 64 bytes.
+    // The data takes half of each block, plus the overhead of LZ4 and of 64-byte units.
     let (pool, bytes) = filled(program, data, 0.8, 0.54, &[HALVED])?;
     let aging = [format!("--io_size={bytes}"), "--iodepth=32".to_owned()];
     pool.fio_on("v", bytes, &words(&[&WRITE[..], &[SKEWED, HALVED]].concat(), &aging))?;
@@ -148,7 +150,7 @@ fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(Vec<(u32, f64)>,
     Ok((ratios, full))
 }
 
-/// Runs all measurements, in their own pools under `data`.
+/// Runs all space measurements, each in its own pool under `data`.
 pub(super) fn measure(program: &Path, data: &Path, seconds: u64) -> Result<Figures> {
     let mut all = Vec::new();
     for percent in [80, 90] {
@@ -159,7 +161,7 @@ pub(super) fn measure(program: &Path, data: &Path, seconds: u64) -> Result<Figur
 }
 
 impl Figures {
-    /// The table, with the bars.
+    /// Formats the tables with their bars (required values).
     pub(super) fn table(&self) -> String {
         let mut text = String::from("| one disk, nearly full | |\n| --- | --- |\n");
         let mut row = |what: &str, cell: &str| {

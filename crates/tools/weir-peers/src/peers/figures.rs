@@ -13,15 +13,15 @@ use serde::Serialize;
 use super::fio;
 use super::servers::Server;
 
-/// Time under load before Weir is killed.
+/// Length of the load before Weir is killed.
 const LOAD: Duration = Duration::from_secs(4);
 
 /// Figures that are measured once or a few times per call.
 #[derive(Default, Serialize)]
 pub(super) struct Figures {
-    /// Percent of one core, by server name.
+    /// CPU use of an idle server in percent of one core, by server name.
     pub(super) idle_cpu_percent: Vec<(&'static str, f64)>,
-    /// Time from the start to an export that responds, after each SIGKILL.
+    /// Seconds from the start of Weir to the first response of its export, after each SIGKILL.
     pub(super) import_seconds: Vec<f64>,
 }
 

@@ -16,15 +16,15 @@ use weir_command::process::guarded;
 use super::servers::{Server, VOLUME_BYTES};
 use super::workload::{Flush, Workload};
 
-/// Writes in the replayed log: more than any server performs in one run.
+/// Number of writes in the replayed log: more than any server performs in one run.
 const REPLAY_WRITES: u64 = 800_000;
 
 /// Runs a workload for about `seconds`.
 pub(super) fn run(workload: &Workload, server: &Server, seconds: u64) -> Result<Job> {
     let mut args = vec![format!("--iodepth={}", workload.depth), format!("--runtime={seconds}")];
     if workload.flush == Flush::Every32 {
-        // fio's own fsync=32 sends further flushes until the first one completes: at QD32 that is
-        // nearly one per write. A replayed log holds exactly one per 32.
+        // With fsync=32, fio sends further flushes until the first one completes, so at QD32 almost
+        // every write has a flush. A replayed log has exactly one flush per 32 writes.
         let log = server.dir().join("flush32.log");
         if !log.exists() {
             fs::write(&log, replay_log())?;
@@ -78,7 +78,7 @@ pub(super) fn load(server: &Server, seconds: u64) -> Result<Child> {
 }
 
 fn base(server: &Server) -> Vec<String> {
-    // The engine comes first: fio accepts an engine's options only after its name.
+    // The engine comes first, because fio accepts an engine's options only after its name.
     let fixed = ["--name=bench", "--ioengine=nbd", "--thread=1", "--randrepeat=0"];
     let data = ["--refill_buffers=1", "--buffer_compress_percentage=0"];
     let mut args: Vec<String> = fixed.into_iter().chain(data).map(str::to_owned).collect();
@@ -124,7 +124,7 @@ mod tests {
         let writes: Vec<&str> = log.lines().filter(|line| line.contains(" write ")).collect();
         assert_eq!(writes.len() as u64, REPLAY_WRITES);
         assert_eq!(log.matches(" sync ").count() as u64, REPLAY_WRITES / 32);
-        // 800,000 draws from 262,144 blocks miss one in 21.
+        // A block is missed by 800,000 draws from 262,144 blocks with a probability of one in 21.
         let blocks = writes.iter().collect::<HashSet<_>>().len();
         assert!((240_000..260_000).contains(&blocks), "{blocks}");
     }

@@ -1,6 +1,6 @@
-//! The tables, in Markdown.
+//! Writes the tables of the benchmark as Markdown.
 //!
-//! Not here: measurements, the place of the tables in a document (document.rs).
+//! Not here: measurements, the position of the tables in a document (document.rs).
 //!
 //! Invariants: the tables show only medians; a bar is met or missed only if its figure was
 //! measured.
@@ -15,14 +15,14 @@ use crate::document::{facts_table, median, row};
 pub(super) const BEGIN: &str = "<!-- bench-peers: begin -->";
 pub(super) const END: &str = "<!-- bench-peers: end -->";
 
-/// Not measured.
+/// Text for a figure that was not measured.
 const NONE: &str = "-";
 
 /// Maximum resident memory, as a fraction of `--memory`.
 const RSS_RATIO_MAX: f64 = 1.1;
 /// Maximum CPU of an idle server, in percent of a core.
 const IDLE_PERCENT_MAX: f64 = 1.0;
-/// Maximum import time after SIGKILL.
+/// Maximum time in seconds of an import after SIGKILL.
 const IMPORT_SECONDS_MAX: f64 = 5.0;
 
 const WORDS: &str = "\
@@ -38,7 +38,7 @@ files), with checksums and lz4 on; the peers store it once. Written data is rand
 one connection, a unix socket, volumes of 1 GiB on the same disk.
 ";
 
-/// All tables.
+/// Formats all tables.
 pub(super) fn markdown(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> String {
     let mut text = String::new();
     if results.quick {
@@ -81,7 +81,7 @@ fn throughput(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> Str
     text
 }
 
-/// Figures of Weir alone, with comparable figures of the peers.
+/// Formats the figures of Weir alone, with comparable figures of the other servers.
 fn itself(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> String {
     let mut text = String::from("| figure | measured | bar |\n| --- | --- | --- |\n");
     for workload in workloads {
@@ -116,7 +116,7 @@ fn itself(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> String 
     text
 }
 
-/// One line with an upper bar.
+/// Formats one line for a figure with a maximum.
 fn figure(
     text: &mut String,
     name: String,
@@ -158,7 +158,8 @@ fn cell(workload: &Workload, samples: &[&Sample]) -> String {
     }
 }
 
-/// Ratio of Weir to the best peer: of the medians, then the minimum and maximum of the rounds.
+/// Ratio of Weir to the best other server: the ratio of the medians, then the minimum and maximum
+/// of the rounds' ratios.
 fn ratio(results: &Results, workload: &Workload) -> Option<(f64, f64, f64)> {
     let rates = |kind| -> Vec<(usize, f64)> {
         let samples = samples(results, workload, kind);

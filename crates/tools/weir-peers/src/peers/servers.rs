@@ -14,21 +14,22 @@ use anyhow::{Context, Result};
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
-/// Size of each server's volume: fits every cache, so reads measure the server, not the disk.
+/// Size of each server's volume: it fits into every cache, so that reads measure the server instead
+/// of the disk.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 
-/// Weir's memory, its default on a machine of 24 GiB; the other servers use the page cache without
-/// a limit.
+/// Memory of the Weir server, its default on a machine of 24 GiB. The other servers use the page
+/// cache without a limit.
 pub(super) const WEIR_MEMORY_BYTES: u64 = 6 << 30;
 
-/// Size of each leg of Weir's mirror: sparse, with space for overwritten blocks.
+/// Size of each leg of Weir's mirror. The files are sparse, with space for overwritten blocks.
 const WEIR_LEG_BYTES: u64 = 40 << 30;
 
 /// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// Time limit for a server to become idle after a flush; later figures show a server that stays
-/// busy.
+/// Time limit for a server to become idle after a flush. A server that stays busy longer shows it
+/// in later figures.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 /// A kind of server.
@@ -44,7 +45,7 @@ impl Kind {
     pub(super) const ALL: [Self; 4] =
         [Self::QemuWriteback, Self::QemuNone, Self::Nbdkit, Self::Weir];
 
-    /// Name in options and samples.
+    /// Name of the kind in options and samples.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::QemuWriteback => "qemu-writeback",
@@ -54,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Name in tables.
+    /// Name of the kind in tables.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::QemuWriteback => "qemu-nbd writeback",
@@ -65,7 +66,7 @@ impl Kind {
     }
 }
 
-/// A running server with its volume.
+/// A running server with its exported volume.
 pub(super) struct Server {
     kind: Kind,
     process: Process,
@@ -108,7 +109,7 @@ impl Server {
         &self.dir
     }
 
-    /// Starts qemu-nbd with io_uring if it was built with it, else with the given fallback.
+    /// Starts qemu-nbd with io_uring if its build supports it, otherwise with `fallback`.
     fn qemu(kind: Kind, dir: &Path, cache: &str, fallback: &str) -> Result<Self> {
         let file = dir.join("volume.raw");
         File::create(&file)?.set_len(VOLUME_BYTES)?;
@@ -134,7 +135,7 @@ impl Server {
         Self::spawn(Kind::Nbdkit, command, uri, dir)
     }
 
-    /// Does not wait for an export, because the first start has none.
+    /// Starts Weir. Does not wait for an export, because the first start has none.
     fn weir(program: &Path, dir: PathBuf) -> Result<Self> {
         let socket = |name: &str| format!("unix:{}", dir.join(name).display());
         let mut command = guarded(&program.display().to_string());

@@ -5,7 +5,7 @@
 //! Invariant: the workloads are measured in this order. Reads come first, on volumes written
 //! sequentially, then the writes that scatter the data.
 
-/// When a workload flushes.
+/// Rule that decides when a workload flushes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     Never,
@@ -15,20 +15,20 @@ pub(super) enum Flush {
     Every32,
 }
 
-/// One line of the table.
+/// One load that the benchmark measures: a line of the table.
 pub(super) struct Workload {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// fio's word: `randread`, `write`, ...
+    /// Access pattern in fio's words: `randread`, `write`, ...
     pub(super) pattern: &'static str,
     pub(super) block_bytes: u64,
     pub(super) depth: u32,
     pub(super) flush: Flush,
-    /// Runs long enough to fill caches, so that write-out has to keep pace.
+    /// Whether the workload runs long enough to fill caches, so that write-out has to keep pace.
     pub(super) steady: bool,
     /// Minimum ratio of Weir's throughput to the best peer's.
     pub(super) ratio_min: f64,
-    /// Maximum CPU of Weir per operation.
+    /// Maximum CPU time of Weir per operation, in microseconds.
     pub(super) cpu_us_max: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ impl Workload {
         self.pattern.contains("write")
     }
 
-    /// True if bytes per second say more than operations per second.
+    /// True if the report states bytes per second instead of operations per second.
     pub(super) fn streams(&self) -> bool {
         self.block_bytes >= 1 << 20
     }
@@ -57,7 +57,7 @@ const SMALL: Workload = Workload {
 
 const STREAM: Workload = Workload { block_bytes: 1 << 20, depth: 16, ratio_min: 0.9, ..SMALL };
 
-/// CPU of a 4 KiB write with checksums, compression and mirror on.
+/// Maximum CPU time of a 4 KiB write with checksums, compression and a mirror.
 const WRITE_CPU_US_MAX: Option<f64> = Some(10.0);
 
 pub(super) const WORKLOADS: [Workload; 7] = [

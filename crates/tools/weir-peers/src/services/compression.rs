@@ -15,17 +15,17 @@ use super::snapshots::rate;
 use crate::document::{self, judged};
 use crate::layouts::layout::{DISK, Layout, Pool, VOLUME_BYTES};
 
-/// Space for both volumes and for overwritten blocks; the file is sparse.
+/// Size of the disk: space for the two volumes and for overwritten blocks. The file is sparse.
 const DISK_BYTES: u64 = 8 << 30;
-/// Written data.
+/// Kind of data that fio writes.
 struct Data {
     title: &'static str,
-    /// fio's value.
+    /// Value of fio's option `buffer_compress_percentage`.
     percentage: &'static str,
     bar: f64,
 }
 
-/// Pattern of the writes.
+/// Access pattern of the writes.
 struct Way {
     title: &'static str,
     words: &'static [&'static str],
@@ -43,17 +43,17 @@ const WAYS: [Way; 2] = [
     },
 ];
 
-/// Rates with LZ4 divided by those without, by turn.
+/// Write rates with LZ4 divided by the rates without it, one for each turn.
 struct Ratio {
     data: &'static Data,
     way: &'static Way,
     turns: Vec<f64>,
 }
 
-/// Results.
+/// Results of the compression measurement.
 pub(super) struct Figures(Vec<Ratio>);
 
-/// Runs all measurements.
+/// Runs all compression measurements.
 pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -> Result<Figures> {
     let pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, dir)?;
     for compression in ["off", "lz4"] {
@@ -63,7 +63,7 @@ pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -
     }
     let mut figures = Vec::new();
     for data in &DATA {
-        // Fill both volumes first, so that every turn overwrites the same kind of data.
+        // Fill the two volumes first, so that every turn overwrites the same kind of data.
         for volume in ["off", "lz4"] {
             write(&pool, volume, data, &WAYS[0], 0)?;
         }
@@ -101,7 +101,7 @@ fn write(pool: &Pool, volume: &str, data: &Data, way: &Way, seconds: u64) -> Res
 }
 
 impl Figures {
-    /// The table.
+    /// Formats the table.
     pub(super) fn table(&self) -> String {
         let mut text =
             String::from("| writes to a volume with lz4, by one without | |\n| --- | --- |\n");

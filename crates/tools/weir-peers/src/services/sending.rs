@@ -1,4 +1,4 @@
-//! Bytes that sending reads, and its speed compared with reading.
+//! Bytes that `weir send` reads, and its speed compared with reading the volume.
 //!
 //! Not here: receiving; replication between servers.
 //!
@@ -19,29 +19,29 @@ use super::snapshots::rate;
 use crate::document::{self, judged};
 use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 
-/// Space for the blocks that snapshots hold; the file is sparse.
+/// Size of the disk: space for the blocks that snapshots hold. The file is sparse.
 const DISK_BYTES: u64 = 8 << 30;
 const MIB: f64 = 1_048_576.0;
-/// Sizes of one change, in KiB.
+/// Sizes of a single change, in KiB.
 const CHANGES_KIB: [u64; 2] = [4, 64];
 
-/// An incremental send, in bytes.
+/// Figures of an incremental send, in bytes.
 struct Incremental {
-    /// Size of one change.
+    /// Size of a single change, in KiB.
     unit_kib: u64,
     changed: f64,
-    /// Bytes read for data blocks, for nodes, and in all by the disk.
+    /// Bytes read during the send: data blocks, nodes, and all reads of the disk.
     read: [f64; 3],
 }
 
-/// Results.
+/// Results of the sending measurement.
 pub(super) struct Figures {
-    /// MiB/s of a full stream and of sequential reads, by turn.
+    /// MiB/s of a full stream and of sequential reads, one pair for each turn.
     full: Vec<(f64, f64)>,
     incremental: Vec<Incremental>,
 }
 
-/// Runs all measurements.
+/// Runs all sending measurements.
 pub(super) fn measure(program: &Path, data: &Path, rounds: usize) -> Result<Figures> {
     let mut pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, data)?;
     pool.make_volume("v", VOLUME_BYTES)?;
@@ -70,7 +70,7 @@ pub(super) fn measure(program: &Path, data: &Path, rounds: usize) -> Result<Figu
     Ok(Figures { full, incremental })
 }
 
-/// Seconds of a complete `weir send` to /dev/null.
+/// Measures the seconds of a complete `weir send` to /dev/null.
 fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
     let start = Instant::now();
     let mut command = pool.command(&[&["send"], words].concat());
@@ -80,7 +80,7 @@ fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// MiB/s of a sequential read of the volume.
+/// Measures the MiB/s of a sequential read of the volume.
 fn read(pool: &mut Pool) -> Result<f64> {
     pool.restart()?;
     let words = ["--rw=read", "--bs=1m", "--iodepth=16"].map(str::to_owned);
@@ -110,7 +110,7 @@ fn changed(pool: &mut Pool, number: usize, unit_kib: u64) -> Result<Incremental>
     Ok(Incremental { unit_kib, changed: changed as f64, read })
 }
 
-/// Bytes read so far: for data blocks, for nodes, and in all by the disk.
+/// Bytes read so far: data blocks, nodes, and all reads of the disk.
 fn bytes_read(pool: &Pool) -> Result<[f64; 3]> {
     let status = pool.status()?;
     let number = |path: &str| {
@@ -124,7 +124,7 @@ fn bytes_read(pool: &Pool) -> Result<[f64; 3]> {
 }
 
 impl Figures {
-    /// The table.
+    /// Formats the table.
     pub(super) fn table(&self) -> String {
         let mut text = String::from("| sending, nothing of it in memory | |\n| --- | --- |\n");
         let mut row = |what: &str, cell: String| {

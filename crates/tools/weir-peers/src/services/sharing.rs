@@ -11,10 +11,10 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use weir_command::command;
 
-/// Results.
+/// Results of the sharing measurement.
 pub(super) struct Figures(Value);
 
-/// Runs all measurements.
+/// Runs all sharing measurements.
 pub(super) fn measure(data: &Path, rounds: usize) -> Result<Figures> {
     eprintln!("bench: range clones and dedupe");
     let mut cargo = command::command("cargo");
@@ -33,7 +33,7 @@ impl Figures {
         self.0[group][name].as_f64().with_context(|| format!("no figure {group}.{name}"))
     }
 
-    /// The table.
+    /// Formats the table.
     pub(super) fn table(&self) -> Result<String> {
         let mut text = String::from("| shared blocks | |\n| --- | --- |\n");
         let mut row = |what: &str, cell: String| {
@@ -58,7 +58,7 @@ impl Figures {
         let mib = |at: Option<&Value>| {
             at.and_then(Value::as_f64).map(|bytes| bytes / f64::from(1 << 20)).context("no memory")
         };
-        // The caches fill during the first half.
+        // The caches fill during the first half of the measurement.
         let (half, last) = (mib(resident.get(resident.len() / 2))?, mib(resident.last())?);
         let flat = judged(&format!("{half:.0}, {last:.0}"), last <= half * 1.02, "flat");
         row("... MiB of memory after half of the turns and after all", flat);

@@ -18,33 +18,36 @@ use weir_command::fio;
 use crate::document::{self, judged};
 use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 
-/// Space for overwritten blocks that snapshots hold; the file is sparse.
+/// Size of the disk: space for overwritten blocks that snapshots hold. The file is sparse.
 const DISK_BYTES: u64 = 24 << 30;
 /// Number of snapshots that exist during a load.
 const MANY: usize = 1000;
-/// Size of the cloned volume, of which a part is written.
+/// Size of the cloned volume; only a small range of it is written.
 const CLONED_BYTES: u64 = 40 << 30;
 /// Interval between two created or destroyed snapshots during a load.
 const APART: Duration = Duration::from_millis(300);
-/// Blocks overwritten per second while the many snapshots are created.
+/// fio option: limits the rate of block writes while the [`MANY`] snapshots are created.
 const SLOW_WRITES: &str = "--rate_iops=2000";
 
-/// Results.
+/// Results of the snapshot measurement.
 #[derive(Default)]
 pub(super) struct Figures {
-    /// Milliseconds of the call, on an idle pool and under full write load.
+    /// Milliseconds of a call that creates a snapshot: on an idle pool here, under full write load
+    /// in the next field.
     idle_ms: Vec<f64>,
     busy_ms: Vec<f64>,
-    /// p99 of writes with snapshots divided by p99 without, by turn.
+    /// 99th percentile of writes with snapshots divided by the percentile without snapshots, one
+    /// for each turn.
     busy_p99: Vec<f64>,
     clone_ms: f64,
-    /// Bytes that the disk moved for the clone.
+    /// Bytes that the disk read and wrote for the clone.
     clone_moved: f64,
-    /// Write rate with many snapshots divided by the rate without any, by turn.
+    /// Write rate with many snapshots divided by the rate without snapshots, one for each turn.
     beside_many: Vec<f64>,
-    /// p99 of reads during destroys divided by p99 of an idle pool, by turn.
+    /// 99th percentile of reads during destroys divided by the percentile in an idle pool, one for
+    /// each turn.
     destroy_p99: Vec<f64>,
-    /// Bytes read for one destroyed snapshot, and bytes that it freed.
+    /// Bytes that the destruction of one snapshot read; the next field has the bytes that it freed.
     destroy_read: f64,
     destroy_freed: f64,
 }
@@ -84,12 +87,12 @@ fn timed(pool: &Pool, words: &[&str]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Operations per second.
+/// Operations per second of a job.
 pub(super) fn rate(job: &fio::Job) -> f64 {
     job.ops as f64 / job.seconds
 }
 
-/// Runs all measurements.
+/// Runs all snapshot measurements.
 pub(super) fn measure(program: &Path, data: &Path, rounds: usize, seconds: u64) -> Result<Figures> {
     let mut figures = Figures::default();
     let pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, data)?;
@@ -186,7 +189,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         .iter()
         .filter_map(|s| Some((s["used_bytes"].as_u64()?, s["name"].as_str()?.to_owned())));
     let (freed, name) = sizes.max().context("no snapshot is listed")?;
-    // By then, the dirty data of the previous load is written.
+    // Wait until the dirty data of the previous load is written.
     std::thread::sleep(Duration::from_secs(8));
     let before = moved(pool)?;
     pool.weir(&["snapshot", "destroy", "--yes", &name])?;
@@ -198,7 +201,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         let (job, _) = with(pool, Load::FewReads, seconds, || {
             next += 1;
             let gone = format!("bench/v@many{:04}", next * 7);
-            // One of them may be the largest snapshot, which is already destroyed.
+            // The list may contain the largest snapshot, which is already destroyed.
             pool.weir(&["snapshot", "destroy", "--yes", &gone]).map(drop).or_else(|error| {
                 if error.to_string().contains("not exist") { Ok(()) } else { Err(error) }
             })
@@ -213,7 +216,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
 }
 
 impl Figures {
-    /// The table.
+    /// Formats the table.
     pub(super) fn table(&self) -> String {
         let median = |values: &[f64]| document::median(values.iter().copied()).unwrap_or(f64::NAN);
         let mut text = String::from("| snapshots and clones | |\n| --- | --- |\n");

@@ -27,14 +27,15 @@ use weir_sim::{
 
 /// Page size on x86-64 and most of arm64; statm counts pages.
 const STATM_BYTES: u64 = 4096;
-/// Recoveries in which the allocator's pools grow most. Medians of a run of 30,000, each over 2,500
-/// recoveries: 197, 259, 333, 402, 397, 397, 416, 411, 418, 419, 424 and 429 MiB.
+/// Number of recoveries after which the allocator's pools hardly grow. Medians of a run of 30,000,
+/// each over 2,500 recoveries: 197, 259, 333, 402, 397, 397, 416, 411, 418, 419, 424 and 429 MiB.
 const MEMORY_WARM_UP: u64 = 5_000;
-/// Recoveries over which the run takes a median of resident memory.
+/// Number of recoveries over which the run takes a median of resident memory.
 const MEMORY_WINDOW: u64 = 5_000;
-/// Maximum ratio of both medians. More growth is a leak and would abort a long run.
+/// Maximum ratio of the last median to the first. Larger growth is a leak and would abort a long
+/// run.
 const MEMORY_GROWTH_MAX: f64 = 1.2;
-/// As [`MEMORY_GROWTH_MAX`], over the second half of the run: a leak grows there too.
+/// Maximum ratio of the medians over the second half of the run, in which a leak grows too.
 const MEMORY_HALF_GROWTH_MAX: f64 = 1.1;
 
 /// Cut the power of simulated pools and check the recovered data.
@@ -60,7 +61,7 @@ struct Args {
 /// Statistics of the run so far.
 #[derive(Default)]
 struct Tally {
-    /// Scenarios and recoveries by layout and injected fault.
+    /// Numbers of scenarios and recoveries by layout and injected fault.
     kinds: BTreeMap<(String, String), (u64, u64)>,
     /// Number of scenarios that reached each coverage point.
     coverage: Coverage,
@@ -149,7 +150,7 @@ fn main() -> ExitCode {
 
 /// Resident memory after a scenario.
 struct Sample {
-    /// Recoveries of the run so far.
+    /// Number of recoveries of the run so far.
     recoveries: u64,
     bytes: u64,
 }

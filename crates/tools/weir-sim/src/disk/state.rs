@@ -24,7 +24,8 @@ use crate::fault::{Fault, Faults};
 use crate::media::{BlockBytes, Latency, MediaImage, Piece, SECTOR_BYTES, sector_mask, span};
 use crate::rng::Rng;
 
-/// Fills the buffer after a failed read, so that a caller that uses the data is detected.
+/// Byte that fills the buffer after a failed read, so that a check detects a caller that uses the
+/// data.
 const POISON: u8 = 0xee;
 
 pub(crate) struct State {
@@ -61,7 +62,7 @@ pub(super) struct InFlight {
 }
 
 enum Work {
-    /// `sampled`: whether the range was readable, if the content was read at issue.
+    /// A read. `sampled`: if the content was read at issue, whether the range was readable.
     Read {
         buf: IoBuf,
         sampled: Option<bool>,
@@ -76,7 +77,7 @@ enum Work {
     Discard,
 }
 
-/// Result of an operation.
+/// Result of a completed operation.
 pub(super) struct Outcome {
     pub(super) slot: Arc<Slot>,
     pub(super) op: DeviceOp,
@@ -111,7 +112,7 @@ impl State {
         let work = match request {
             Request::Read { mut buf, .. } => {
                 self.spoil(fault, offset, len_bytes);
-                // A read sees the disk either at issue or at completion.
+                // A read returns the content of the disk either at its issue or at its completion.
                 let sampled = self.schedule.coin().then(|| self.sample(offset, &mut buf));
                 Work::Read { buf, sampled }
             }
@@ -187,7 +188,7 @@ impl State {
         total
     }
 
-    /// Media content if the power is cut now.
+    /// Media content after a power cut at this instant.
     pub(crate) fn cut(&self, chooser: &mut Chooser) -> MediaImage {
         let mut image = self.media.clone();
         for flying in self.in_flight.values() {
@@ -262,7 +263,7 @@ impl State {
         offset.checked_add(len_bytes).is_none_or(|end| end > self.usable_bytes)
     }
 
-    /// Damages the media before a read detects it.
+    /// Damages the media in the range of a read, before the disk executes the read.
     fn spoil(&mut self, fault: Option<Fault>, offset: u64, len_bytes: u64) {
         if matches!(fault, None | Some(Fault::Misread)) || self.beyond_end(offset, len_bytes) {
             return;
@@ -286,7 +287,7 @@ impl State {
         true
     }
 
-    /// Splits a write into pieces. A fault may drop or redirect it.
+    /// Splits a write into pieces, one for each block. A fault may drop or redirect the write.
     fn pieces(&mut self, fault: Option<Fault>, offset: u64, data: &[u8]) -> Vec<Piece> {
         let len = data.len() as u64;
         if fault == Some(Fault::LostWrite) || self.dead || self.beyond_end(offset, len) {
@@ -323,7 +324,7 @@ impl State {
         });
     }
 
-    /// Writes a random subset of the sectors, after an error.
+    /// Writes a random subset of the sectors of a failed write.
     fn write_some(&mut self, mut pieces: Vec<Piece>) {
         for piece in &mut pieces {
             piece.mask &= self.chaos.next_u64() as u8;
@@ -343,8 +344,8 @@ impl State {
         }
     }
 
-    /// Failed flush: each write either reached the media or is lost, and the disk marks all of them
-    /// clean.
+    /// Fails a flush: each write that it covers either reaches the media or is lost, and the disk
+    /// marks all of them clean.
     fn flush_and_forget(&mut self, covers: u64) {
         let mut forgotten = Vec::new();
         for cached in self.take_covered(covers) {
@@ -354,7 +355,7 @@ impl State {
                         self.media.put_sectors(piece.block, piece.mask, &piece.bytes);
                     }
                 }
-                // Reads return the old content at once.
+                // Reads return the old content immediately.
                 2 => forgotten.extend(cached.pieces.into_iter().map(|piece| piece.block)),
                 // Reads return the old content only after the next cut.
                 _ => {}
@@ -369,7 +370,7 @@ impl State {
         }
     }
 
-    /// Discards a range. The content becomes undefined: unchanged, zeros or garbage.
+    /// Discards a range. Its content becomes undefined: unchanged, zeros or garbage.
     fn discard(&mut self, range: Range<u64>) {
         let content: Option<Arc<BlockBytes>> = match self.chaos.below(4) {
             0 => return,
@@ -416,7 +417,7 @@ fn eio() -> io::Error {
     io::Error::from_raw_os_error(5) // EIO, the same number on every Unix
 }
 
-/// Applies the plan to each unit of one write.
+/// Applies the plan of the cut to each unit of one write.
 fn keep(image: &mut MediaImage, pieces: &[Piece], chooser: &mut Chooser) {
     let atomic = image.options().atomic_bytes;
     let may_tear = image.options().torn_sectors;

@@ -33,7 +33,7 @@ async fn write_durable(disk: &SimDisk, offset: u64, byte: u8) -> Result<(), Devi
     disk.write_at(offset, filled(byte, 4096), 0..4096, Durability::Durable).await
 }
 
-/// Fill byte of a 4 KiB block.
+/// Reads a 4 KiB block; returns its fill byte.
 async fn read(disk: &SimDisk, offset: u64) -> Result<u8, DeviceError> {
     let (result, buf) = disk.read_at(offset, IoBuf::zeroed(4096)).await;
     result.map(|()| {
@@ -42,12 +42,12 @@ async fn read(disk: &SimDisk, offset: u64) -> Result<u8, DeviceError> {
     })
 }
 
-/// Number of bytes that are 1, the fill byte of a test's write.
+/// Number of bytes with the value 1, with which a test fills its writes.
 fn ones(bytes: &[u8]) -> usize {
     bytes.iter().map(|byte| usize::from(*byte == 1)).sum()
 }
 
-/// Byte at an offset after a cut.
+/// Returns the byte at an offset after a cut.
 fn after(world: &SimWorld, plan: CutPlan, offset: u64) -> u8 {
     let mut byte = [0];
     world.cut(plan)[0].read(offset, &mut byte);

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::*;
 
-/// No disks.
+/// A source of events that has none.
 struct Quiet;
 
 impl Events for Quiet {
@@ -31,7 +31,7 @@ fn executor(seed: u64) -> Executor {
     Executor::new(Rng::new(seed))
 }
 
-/// Order in which three tasks of three steps each ran.
+/// Runs three tasks of three steps each; returns the order of their steps.
 fn order(seed: u64) -> Vec<u32> {
     let executor = executor(seed);
     let seen = Rc::new(RefCell::new(Vec::new()));

@@ -11,9 +11,10 @@ use crate::media::Latency;
 use crate::scenario::{Room, devices};
 use crate::world::SimWorld;
 
-/// Number of seeds; at least one detaches the leg during the operator's step.
+/// Number of seeds that the test tries; at least one of them detaches the leg during the operator's
+/// step.
 const SEEDS: u64 = 10;
-/// Latency at which a resilver ends before the disk's labels are read.
+/// Latency that is long enough for a resilver to end before the disk's labels are read.
 const SLOW: Latency = Latency { min: Duration::from_mins(1), max: Duration::from_mins(1) };
 
 fn scenario(seed: u64) -> Scenario {
@@ -59,9 +60,9 @@ fn bring_a_replaced_disk_back(seed: u64) -> (Result<(), String>, bool) {
     ran.expect("nothing crashes here")
 }
 
-/// `make sim` found this once in 292,783 recoveries (seed 3474): the replacement of a disk was
-/// complete and the disk's leg was detached while the operator read the disk to bring it online.
-/// The engine refused correctly, but the simulator reported a violation.
+/// Regression: `make sim` found this once in 292,783 recoveries (seed 3474). The replacement of a
+/// disk was complete and the disk's leg was detached while the operator read the disk to bring it
+/// online. The engine refused correctly, but the simulator reported a violation.
 #[test]
 fn leg_detached_while_it_is_brought_online_is_no_violation() {
     let mut left = 0;

@@ -24,7 +24,7 @@ async fn write(disk: &SimDisk, offset: u64, byte: u8, len: usize) {
     disk.write_at(offset, Arc::new(buf), 0..len, Durability::Cached).await.expect("no fault here");
 }
 
-/// Two clients on two disks, each writing, reading and flushing.
+/// Runs two clients on two disks; each client writes, reads and flushes.
 async fn scenario(executor: Executor, disks: Vec<Arc<SimDisk>>) {
     let client = |(number, disk): (usize, Arc<SimDisk>)| {
         executor.spawn(format!("client {number}"), async move {
@@ -68,7 +68,7 @@ fn seed_replays_exactly() {
     });
     assert_eq!(traces[0], traces[1]);
     assert_ne!(traces[0], traces[2]);
-    // 2 clients x 5 rounds x (write, read, flush), each issued and completed.
+    // 2 clients x 5 rounds x (write, read, flush), each with an issue and a completion.
     assert_eq!(traces[0].0.len(), 60);
     assert_eq!(traces[0].to_string().lines().count(), 60);
 }
@@ -93,7 +93,8 @@ fn hooked_run_sees_the_same_cuts_as_one_run_per_cut() {
         sink.borrow_mut().push(bytes(&point.cut(CutPlan::Random(9))));
     });
     run(&hooked).unwrap();
-    // Reads are not steps: 2 x 5 x (write, flush), each issued and completed.
+    // Reads are not steps: 2 clients x 5 rounds x (write, flush), each with an issue and a
+    // completion.
     assert_eq!((hooked.step_count(), hooked.op_count()), (40, 30));
     let images = images.take();
     for (steps, expected) in images.iter().enumerate() {
@@ -111,7 +112,7 @@ fn hooked_run_sees_the_same_cuts_as_one_run_per_cut() {
 #[test]
 fn power_cut_affects_writes_in_flight_on_all_disks() {
     let world = SimWorld::new(5, &options());
-    // Both writes are issued and none is completed.
+    // At this step both writes are issued and none is completed.
     world.crash_after(2);
     let (first, second) = (world.disk(0), world.disk(1));
     let writes = async {

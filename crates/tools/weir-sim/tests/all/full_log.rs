@@ -17,7 +17,7 @@ use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 use weir_sim::{DiskOptions, Rng, SimWorld};
 
 const LOG_BYTES: u64 = 64 << 10;
-/// More than half of the log and less than all of it.
+/// Number of blocks that fill more than half of the log, but not all of it.
 const BLOCKS: usize = 10;
 
 async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {

@@ -21,9 +21,9 @@ use crate::timed::options;
 
 const LOG_BYTES: u64 = 256 << 10;
 const BYTES: usize = 1 << 20;
-/// Longer than any wait of an import.
+/// Latency that is longer than any wait of an import.
 const AGES: Duration = Duration::from_secs(100_000);
-/// Maximum time of an import: the wait for labels, and a margin for the other steps.
+/// Maximum duration of an import: the wait for labels, doubled as a margin for the other steps.
 const BOUND: Duration = Duration::from_secs(2 * LABELS_WAIT.as_secs());
 
 fn devices(world: &SimWorld, without: Option<usize>) -> Vec<Arc<dyn Device>> {

@@ -59,8 +59,8 @@ async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
     Ok(engine)
 }
 
-/// A pool with `legs` legs whose log has wrapped `rounds` times, and a last batch of `blocks`
-/// blocks.
+/// Creates a pool with `legs` legs whose log has wrapped `rounds` times, and writes a last batch of
+/// `blocks` blocks.
 fn logged(legs: usize, blocks: usize, rounds: usize) -> Log {
     let len = 2 * LABEL_BYTES + LOG_BYTES + (8 << 20);
     let disks: Vec<DiskOptions> =
@@ -109,7 +109,7 @@ fn sector(image: &MediaImage, at: u64) -> [u8; SECTOR] {
     bytes
 }
 
-/// Content of the volume after an import.
+/// Imports the pool and returns the content of the volume.
 fn open(images: Vec<MediaImage>, force: bool) -> Result<Vec<u8>, DatasetError> {
     let world = SimWorld::from_media(2, images);
     let opened = world.run_until(async {
@@ -131,7 +131,8 @@ fn damage(image: &mut MediaImage, at: u64, way: u64) {
             Rng::new(at).fill(&mut noise);
             image.write(at, &noise);
         }
-        // The first byte, a byte of the content, or a byte of each part of the stamp.
+        // Flip a bit in the first byte, in a byte of the content, or in a byte of a field of the
+        // stamp.
         way => image.flip_bit(at + [0, 100, 487, 488, 496, 504][way as usize - 2], way as u32),
     }
 }

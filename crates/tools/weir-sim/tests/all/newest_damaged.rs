@@ -36,7 +36,7 @@ fn damage_newest(world: &SimWorld, count: u64) {
     }
 }
 
-/// Shutdown of the server.
+/// End of the server that had the pool open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The server closed the pool.
@@ -106,7 +106,7 @@ fn import_requires_the_txg_of_the_owner_slot() {
         assert_eq!(imported(End::Closed, damaged, PlantedBug::None), named());
         assert_eq!(imported(End::KilledLater, damaged, PlantedBug::None), named());
     }
-    // The test detects an import without the check.
+    // An import without the check returns an old state, which this test detects.
     assert_eq!(imported(End::Closed, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
 }
 
@@ -128,7 +128,7 @@ fn import_after_a_forced_import_needs_no_force() {
             let damaged = import_after(&world, End::KilledAtOnce, 3, PlantedBug::None).await;
             assert_eq!(damaged, Imported::Damaged(3));
             drop(import(&world, b, 101, true).await.unwrap());
-            // No commit followed.
+            // No commit followed the forced import.
             let again = import(&world, b, 102, false).await.unwrap();
             assert_holds(&again, 4).await;
         })

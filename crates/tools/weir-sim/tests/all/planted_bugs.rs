@@ -8,7 +8,8 @@
 use weir_pool::PlantedBug;
 use weir_sim::{Effort, Scenario, enumerate};
 
-/// Few recoveries of many scenarios find more bugs than many recoveries of few scenarios.
+/// Default effort: few recoveries of many scenarios find more bugs than many recoveries of few
+/// scenarios.
 const EFFORT: Effort = Effort {
     steps_per_million: 20_000,
     plans_per_step: 2,
@@ -19,7 +20,7 @@ const EFFORT: Effort = Effort {
     old_per_million: 20_000,
 };
 
-/// Absent legs: several generations, and often one of two legs alone.
+/// Effort with absent legs: several generations, and often one of two legs alone.
 const LEGS: Effort = Effort {
     steps_per_million: 3_000,
     plans_per_step: 1,
@@ -30,7 +31,7 @@ const LEGS: Effort = Effort {
     old_per_million: 0,
 };
 
-/// Cuts during imports, while a leg is absent that returns later.
+/// Effort with cuts during imports, while a leg is absent that returns later.
 const OPENINGS: Effort = Effort {
     steps_per_million: 30_000,
     plans_per_step: 2,
@@ -41,7 +42,7 @@ const OPENINGS: Effort = Effort {
     old_per_million: 0,
 };
 
-/// Frequent old copies of legs.
+/// Effort with frequent recoveries from old copies of legs.
 const OLD: Effort = Effort {
     steps_per_million: 20_000,
     plans_per_step: 1,
@@ -52,7 +53,7 @@ const OLD: Effort = Effort {
     old_per_million: 1_000_000,
 };
 
-/// Metadata loss after every cut.
+/// Effort with a metadata loss after every cut.
 const OWN: Effort = Effort {
     steps_per_million: 2_000,
     plans_per_step: 1,
@@ -63,8 +64,8 @@ const OWN: Effort = Effort {
     old_per_million: 0,
 };
 
-/// Runs without cuts, for bugs that show before any crash. They take little time, so there are
-/// many.
+/// Effort without cuts, for bugs that show before any crash. Such runs take little time, so the
+/// tests run many.
 const RUNS: Effort = Effort {
     steps_per_million: 0,
     plans_per_step: 0,
@@ -75,12 +76,12 @@ const RUNS: Effort = Effort {
     old_per_million: 0,
 };
 
-/// The first seed in `1..=seeds` with a violation, and the violation.
+/// Finds the first seed in `1..=seeds` with a violation; returns the seed and the violation.
 fn first_violation(bug: PlantedBug, seeds: u64, effort: Effort) -> Option<(u64, String)> {
     first_of(1..=seeds, bug, effort)
 }
 
-/// The first of these seeds with a violation, and the violation.
+/// Finds the first of these seeds with a violation; returns the seed and the violation.
 fn first_of(
     seeds: impl IntoIterator<Item = u64>,
     bug: PlantedBug,

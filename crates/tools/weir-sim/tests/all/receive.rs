@@ -26,7 +26,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 704;
 const SNAPSHOTS: u64 = 4;
 
-/// Fill number of each block; blocks of zeros are absent.
+/// Fill number of each block; a block of zeros has no entry.
 type Content = BTreeMap<u64, u64>;
 
 /// The source has no background committer, so its memory must hold all writes between two commits.
@@ -88,13 +88,13 @@ fn id(volume: &str, name: &str) -> SnapshotId {
     SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
-/// Sender: healthy, with its own history. For every other seed it keeps only a bookmark of each
-/// sent snapshot.
+/// Sender of the streams: its disks are healthy, and it has its own history. For every other seed
+/// it keeps only a bookmark of each sent snapshot.
 struct Source {
     only_bookmarks: bool,
     world: SimWorld,
     engine: Arc<Engine>,
-    /// By snapshot, oldest first.
+    /// Content of each snapshot by name, oldest first.
     model: Vec<(String, Content)>,
 }
 
@@ -104,7 +104,7 @@ impl Source {
         let mut rng = Rng::new(seed).stream("history", 0);
         let made = world.run_until(async {
             let engine = create(&world, "tank", 0, bug).await;
-            // Use records of one block up to 32 KiB.
+            // Use record sizes from one block to 32 KiB.
             let record = RecordSize::from_shift((seed % 4) as u8).expect("a few blocks");
             let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
             let lz4 = PropertyChange::set(COMPRESSION, Compression::Lz4);
@@ -156,7 +156,7 @@ impl Source {
         let done = self.world.run_until(async {
             self.engine.create_bookmark(&id("v", name), name).await?;
             self.engine.destroy_snapshots("v", std::slice::from_ref(name)).await?;
-            // Free its blocks before the next stream.
+            // Let the engine free the blocks of the snapshot before the next stream.
             for _ in 0..4 {
                 self.engine.sync().await?;
             }
@@ -165,7 +165,7 @@ impl Source {
         done.expect("nothing crashes here").map_err(text)
     }
 
-    /// The stream up to a snapshot, complete or from a receiver's resume token.
+    /// Returns the stream up to a snapshot, complete or from a receiver's resume token on.
     fn stream(&self, index: usize, resume: Option<ResumeToken>) -> Result<Vec<u8>, DatasetError> {
         let before = index.checked_sub(1).filter(|_| resume.is_none());
         let from = before.map(|before| self.from(&self.model[before].0));
@@ -184,7 +184,7 @@ impl Source {
     }
 }
 
-/// Number of interrupted streams, and of streams resumed after their first record.
+/// Numbers of interrupted streams, and of streams resumed after their first record.
 #[derive(Default)]
 struct Met {
     crashes: u64,

@@ -19,7 +19,7 @@ thread_local! {
     static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
 }
 
-/// Virtual time with timers.
+/// The world's virtual clock, with timers of its executor.
 struct TimedClock(Arc<SimClock>);
 
 impl Clock for TimedClock {

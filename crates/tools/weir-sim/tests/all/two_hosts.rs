@@ -63,7 +63,7 @@ fn pool_of_a_dead_host_is_imported_after_the_watch() {
             let took = clock.monotonic().saturating_sub(before);
             assert!(took >= OWNER_WATCH && took < OWNER_WATCH + TAKEOVER_WAIT, "{took:?}");
             assert_holds(&second, 1).await;
-            // After a clean close, another host imports the pool at once.
+            // After the clean close, another host imports the pool without a wait.
             second.pool().release_owner().await;
             drop(second);
             let before = clock.monotonic();
@@ -101,7 +101,7 @@ fn writes(world: &SimWorld) -> u64 {
     world.disks().iter().map(|disk| disk.stats().writes.load(Ordering::Relaxed)).sum()
 }
 
-/// Polls `operation` at most `polls` times; returns `None` if it needs more.
+/// Polls `operation` at most `polls` times; returns `None` if it needs more polls.
 async fn poll_some<T>(mut operation: Pin<&mut impl Future<Output = T>>, polls: usize) -> Option<T> {
     let mut left = polls;
     poll_fn(|context| {

@@ -277,8 +277,8 @@ fn clone_copies_runs_and_holes_across_leaf_boundaries() {
     sound(&engine);
 }
 
-/// Regression: a write of some sectors completed their block with content from before the clone,
-/// although the clone had replaced that content by the time both were acknowledged.
+/// Regression: a write of some sectors of a block, concurrent with a clone onto that block, filled
+/// the other sectors with content from before the clone. The clone was lost in these sectors.
 #[test]
 fn partial_write_during_a_clone_keeps_the_cloned_rest() {
     let (engine, a, b) = engine();

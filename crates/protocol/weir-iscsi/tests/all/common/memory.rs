@@ -265,7 +265,7 @@ pub(crate) struct MemoryTargets {
     pub(crate) discovery: Mutex<Authentication>,
     pub(crate) targets: Mutex<Vec<Discovered>>,
     pub(crate) quiet_limit: Mutex<Duration>,
-    /// Number of wrong CHAP responses that the protocol reported.
+    /// Number of wrong CHAP responses that the iSCSI server reported to this test implementation.
     pub(crate) auth_throttle: Mutex<usize>,
 }
 

@@ -1,9 +1,9 @@
-//! Rows of a profile, in its order: matrix, tests, curve.
+//! Expands a profile to cells, in its order: matrix, tests, curve.
 //!
-//! `load` makes the load of a row, `scale` shortens it.
+//! The module `load` makes the load of a cell; `scale` shortens a cell.
 //!
-//! Invariant: row names are unique and depend on neither scale nor target, because published rows
-//! are matched by name.
+//! Invariant: the names of cells are unique and depend on neither scale nor target, because
+//! published rows are matched by name.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ const WARMUP_MS: u64 = 5_000;
 const DURATION_MS: u64 = 60_000;
 const VERIFY_PCT: f64 = 1.0;
 
-/// The rows of a profile.
+/// Expands the matrix, the tests and the curve of a profile to cells.
 pub(super) fn cells(
     source: Source<'_>,
     profile: &Profile,
@@ -242,7 +242,7 @@ impl Plan<'_> {
         Ok(StreamSpec { name, access, blocks, read_pct, op: None, share })
     }
 
-    /// Address distribution of random operations, from the dataset.
+    /// Address distribution of random operations, from the `dataset` table of the profile.
     fn random(&self) -> Result<Access, ProfileError> {
         let (place, dataset) = (self.profile.dataset.span(), self.profile.dataset.get_ref());
         let refuse =
@@ -290,7 +290,7 @@ fn shares(set: &[Share]) -> Vec<BlockShare> {
     set.iter().map(share).collect()
 }
 
-/// Rounds block sizes up to multiples of the target's unit; the cell keeps its name.
+/// Rounds block sizes up to multiples of the target's smallest I/O size; each cell keeps its name.
 fn enlarge(cells: &mut [CellSpec], least: u32, assume: &mut Vec<String>) {
     for cell in cells {
         let blocks = cell.streams.iter_mut().flat_map(|stream| &mut stream.blocks);

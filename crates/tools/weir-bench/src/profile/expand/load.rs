@@ -14,7 +14,7 @@ use crate::spec::{Arrival, LoadSpec};
 use super::super::error::{ProfileError, Source};
 use super::super::format::{ArrivalName, Load, Mode, Test};
 
-/// Load of a matrix, and of a test without a load of its own.
+/// Load of the profile, which the matrix uses, and each test without a load of its own.
 pub(super) fn of_profile(
     source: Source<'_>,
     load: &Spanned<Load>,
@@ -71,7 +71,7 @@ pub(super) fn of_profile(
     }
 }
 
-/// Loads of a test's rows, each with the suffix of the row's name.
+/// Loads of a test's cells, each with the suffix of the cell's name.
 pub(super) fn of_test(
     source: Source<'_>,
     test: &Spanned<Test>,
@@ -138,7 +138,7 @@ fn rows(
             let row = |depth: &Spanned<u32>| {
                 let total = u64::from(*depth.get_ref());
                 let load = closed(source, &depth.span(), test.workers.unwrap_or(1), total)?;
-                // A test with a single row has no suffix.
+                // The name of the only cell of a test has no suffix.
                 let name = if depths.len() > 1 { format!("qd{total}") } else { String::new() };
                 Ok((name, load))
             };
@@ -200,13 +200,13 @@ fn bounded(
     Err(source.contradiction(place, what, "use several clients"))
 }
 
-/// Limit of operations in flight of one client; each holds a buffer.
+/// Maximum number of operations in flight of one client; each operation holds a buffer.
 pub(in crate::profile) const IN_FLIGHT_MAX: u64 = 65_536;
 
-/// Limit of a rate in operations per second; no target reaches it.
+/// Maximum rate in operations per second; no target reaches it.
 pub(in crate::profile) const RATE_MAX: f64 = 1e9;
 
-/// An open loop with a rate.
+/// Creates an open loop with a rate.
 pub(super) fn open(
     source: Source<'_>,
     place: &Range<usize>,

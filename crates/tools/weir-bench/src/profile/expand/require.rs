@@ -1,6 +1,6 @@
 //! Requirements of a profile, parsed from the names of the bounds: `iops`, `db_read_p99_ms`.
 //!
-//! `requirement` of the crate evaluates them.
+//! The crate's module `requirement` evaluates the requirements.
 //!
 //! Invariant: a bound on a stream that the profile does not define is refused.
 
@@ -53,7 +53,7 @@ pub(super) fn requirement(
     Ok(Some(require))
 }
 
-/// Parses the name `[stream_][read_|write_|...]figure_unit`.
+/// Parses a key of the form `[stream_][read_|write_|...]figure_unit` into a latency bound.
 fn bound(key: &str, number: f64, streams: &[&str]) -> Option<LatencyBound> {
     let (rest, max_us) = match key.strip_suffix("_ms") {
         Some(rest) => (rest, number * 1000.0),

@@ -1,27 +1,27 @@
 //! Scales: shortened runs of a profile, which take minutes instead of days.
 //!
-//! Every scale runs all cells; `cells` makes them.
+//! Every scale runs all cells; the module `cells` makes the cells.
 //!
 //! Invariant: a scale never makes a run longer or a dataset larger, except that each cell of a
 //! published profile, other than a search, runs 5 s at smoke scale and 60 s at standard scale.
 
 use crate::spec::{BonnieSize, BonnieSpec, CellSpec, DatasetSpec, Scale};
 
-/// Time of a row: the largest profile has more than 50 rows, and a smoke run must end within
-/// minutes.
+/// Maximum length in milliseconds of a cell's run: the largest profile has more than 50 cells, and
+/// a smoke run must end within minutes.
 const SMOKE_CELL_MS: u64 = 5_000;
-/// Time of each rate of a search: many rates are measured, and each must last long enough to show a
-/// growing backlog.
+/// Maximum length in milliseconds of each rate of a search: a search measures many rates, and each
+/// must last long enough to show a growing backlog.
 const SMOKE_RATE_MS: u64 = 2_000;
 const SMOKE_WARMUP_MS: u64 = 500;
 const SMOKE_BYTES: u64 = 256 << 20;
-/// Large file of the bonnie test.
+/// Maximum size of the bonnie test's large file.
 const SMOKE_FILE_BYTES: u64 = 64 << 20;
 const SMOKE_FILES: u32 = 256;
 const STANDARD_CELL_MS: u64 = 60_000;
 const STANDARD_WARMUP_MS: u64 = 10_000;
 const STANDARD_BYTES: u64 = 8 << 30;
-/// Fewest blocks of a scaled file; a smaller file no longer represents a file.
+/// Minimum number of blocks of a scaled file; a smaller file no longer represents a file.
 const FILE_BLOCKS_MIN: u64 = 8;
 
 /// Appends the scale to a title, unless the scale runs the whole profile.
@@ -45,7 +45,7 @@ fn name(scale: Scale) -> &'static str {
     }
 }
 
-/// Effect of the scale on a profile.
+/// Describes the effect of the scale on a profile.
 fn meaning(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => {
@@ -59,7 +59,7 @@ fn meaning(scale: Scale) -> &'static str {
 /// Shortens a cell to its scale. `published`: the profile repeats a published document.
 pub(in crate::profile) fn cell(cell: &mut CellSpec, scale: Scale, published: bool) {
     let search = cell.search.is_some();
-    // 0 means no limit.
+    // A duration of 0 means no limit.
     let longest_ms = if cell.duration_ms == 0 { u64::MAX } else { cell.duration_ms };
     match scale {
         Scale::Seed => {}
@@ -81,8 +81,8 @@ pub(in crate::profile) fn cell(cell: &mut CellSpec, scale: Scale, published: boo
     }
 }
 
-/// Shrinks the dataset to the limit of the scale. It has fewer files if they would become too
-/// small.
+/// Shrinks the dataset to the limit of the scale. If the files would become too small, the dataset
+/// has fewer files.
 pub(in crate::profile) fn dataset(
     published: DatasetSpec,
     scale: Scale,

@@ -19,7 +19,7 @@ use super::super::error::ProfileError;
 /// Target of an exported job file; fio reads it from the environment.
 pub const FIO_TARGET: &str = "${WEIR_TARGET}";
 
-/// A path in the syntax of job files; `None` if fio would parse it as another path.
+/// A path in the syntax of job files; `None` if fio would parse the text as another path.
 pub fn fio_path(path: &str) -> Option<String> {
     let unreadable = |c: char| c.is_control() || matches!(c, '#' | ';' | '$' | '\\');
     let is_plain = !path.contains(unreadable) && path.trim() == path;
@@ -60,7 +60,7 @@ fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(text, "{line}").expect("a String takes everything");
 }
 
-/// A name as one line, without characters that end a section or begin a comment.
+/// A name as one line, without the characters with which a section ends or a comment begins.
 fn line(name: &str) -> String {
     let bad = |c: char| c.is_control() || matches!(c, '[' | ']' | '#' | ';');
     let plain = |c: char| if bad(c) { ' ' } else { c };
@@ -97,7 +97,8 @@ fn global(spec: &RunSpec) -> String {
     text
 }
 
-/// The streams of a row as one job: one stream, or one of reads and one of writes.
+/// The streams of a cell that one job can express: a single stream, or one stream of reads and one
+/// of writes.
 enum Kind<'a> {
     Same(&'a StreamSpec),
     Both { reads: &'a StreamSpec, writes: &'a StreamSpec },
@@ -112,7 +113,7 @@ impl<'a> Kind<'a> {
             [one] if one.op.is_none_or(|op| op == OpKind::Trim) => Ok(Self::Same(one)),
             [_] => Err("operations that fio does not support"),
             [reads, writes] if pure(reads, 100.0) && pure(writes, 0.0) => {
-                // fio uses one access pattern for both directions; only the random share may
+                // fio uses one access pattern for reads and writes; only the random share may
                 // differ.
                 let is_skewed = |it: &StreamSpec| {
                     matches!(it.access, Access::Zipf { .. } | Access::Hotspot { .. })
@@ -132,7 +133,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// Streams in the order in which fio lists values.
+    /// Streams in the order in which fio lists its values: reads, then writes.
     fn streams(&self) -> Vec<&'a StreamSpec> {
         match self {
             Self::Same(stream) => vec![stream],
@@ -160,7 +161,7 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Writes a row as a job. The error is the reason why fio cannot run it.
+/// Writes a cell as a job. `Err`: the reason why fio cannot run the cell.
 fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     if cell.search.is_some() {
         return Err("a search");
@@ -176,7 +177,7 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
         }
     };
     push(&mut text, format_args!("numjobs={workers}\niodepth={depth}"));
-    // To fio, a time without a unit is whole seconds.
+    // fio reads a time without a unit as whole seconds.
     push(&mut text, format_args!("ramp_time={}ms", cell.warmup_ms));
     if cell.duration_ms > 0 {
         push(&mut text, format_args!("runtime={}ms", cell.duration_ms));
@@ -193,7 +194,7 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     Ok(text)
 }
 
-/// Writes the differences between fio and Weir for this row as comments.
+/// Writes the differences between fio and Weir for this cell as comments of the job.
 fn differences(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) {
     let mut say = |what: &str| push(text, format_args!("# {what}"));
     if matches!(cell.load, LoadSpec::Open { .. }) {
@@ -222,8 +223,8 @@ fn size(
 ) -> Result<(), &'static str> {
     let total = spec.dataset.total_bytes();
     let in_parts = kind.streams().iter().all(|stream| stream.access == Access::Sequential);
-    // Job copies with one file each become job copies with one part each. A skewed distribution
-    // covers all of the data, so it is not split.
+    // Copies of a job with one file each become copies with one range of the data each. A skewed
+    // distribution covers all of the data, so its data is not split.
     let evenly = |it: &&StreamSpec| matches!(it.access, Access::Random | Access::Walk { .. });
     let files = workers > 1 && spec.dataset.files == workers && kind.streams().iter().all(evenly);
     let shares_all = kind.streams().iter().any(
@@ -257,7 +258,7 @@ fn direction(text: &mut String, kind: &Kind<'_>, by_rates: bool) -> Result<(), &
         push(text, format_args!("rw={prefix}write"));
     } else {
         push(text, format_args!("rw={prefix}rw"));
-        // The two rates give the share of reads more exactly than `rwmixread` can.
+        // The rates of reads and writes give the share of reads more exactly than `rwmixread` can.
         if !by_rates {
             if (pct - pct.round()).abs() > 1e-9 {
                 return Err("a share of reads that is not a whole percentage");
@@ -268,7 +269,7 @@ fn direction(text: &mut String, kind: &Kind<'_>, by_rates: bool) -> Result<(), &
     Ok(())
 }
 
-/// The rate of each worker; a mixed job has one rate for reads and one for writes.
+/// Writes the rate of each worker; a mixed job has one rate for reads and one for writes.
 #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
 fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'static str> {
     let LoadSpec::Open { workers, rate, arrival, .. } = cell.load else { return Ok(()) };
@@ -296,7 +297,7 @@ fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'sta
     Ok(())
 }
 
-/// Addresses of the operations, if they are neither sequential nor uniformly random.
+/// Writes the address distribution, if it is neither sequential nor uniformly random.
 fn places(text: &mut String, kind: &Kind<'_>) {
     let streams = kind.streams();
     match streams.first().map(|stream| stream.access) {
@@ -341,8 +342,8 @@ fn whole(pct: f64) -> u32 {
     pct.round() as u32
 }
 
-/// Block sizes: one size, a range, or a set in whole percent; reads and writes get values of their
-/// own if they differ.
+/// Writes the block sizes: one size, a range, or a set in whole percent. If reads and writes have
+/// different sizes, each gets its own value.
 fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
     let mut streams = kind.streams();
     streams.dedup_by(|one, other| one.blocks == other.blocks);
@@ -368,7 +369,7 @@ fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A set of sizes in whole percent; the last size gets the rounding remainder.
+/// Formats a set of sizes in whole percent; the last size gets the rounding remainder.
 fn split(blocks: &[BlockShare]) -> String {
     let total: u64 = blocks.iter().map(|block| u64::from(block.weight)).sum();
     let mut left = 100;

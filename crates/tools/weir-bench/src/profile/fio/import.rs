@@ -17,7 +17,7 @@ use super::region::Region;
 use super::streams::{self, Pattern};
 use super::values::Amount;
 
-/// Imports a job file. `file` is its path, for errors and for the folder of included files.
+/// Imports a job file. `file`: path of the file, for errors and to find included files.
 pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported, ProfileError> {
     let mut read = parse::read(file, text)?;
     let Some(first) = read.jobs.first() else {
@@ -75,7 +75,7 @@ pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported,
     })
 }
 
-/// The row made from a job.
+/// A cell made from a job, with the properties of the job that concern the whole run.
 struct Row {
     cell: CellSpec,
     region: Region,
@@ -123,8 +123,8 @@ fn row(
     Ok(Row { cell, region, durability, writes })
 }
 
-/// Bytes that each copy of a job transfers before it ends: `io_size` (default `size`) times
-/// `loops`.
+/// Number of bytes that each copy of a job transfers before it ends: `io_size` (default `size`)
+/// times `loops`.
 fn worker_bytes(job: &Job, region: &Region, options: &Options) -> Result<u64, ProfileError> {
     let size_bytes = match options.size_bytes {
         Some(total) if region.is_parted => total / u64::from(region.workers),
@@ -145,7 +145,8 @@ fn worker_bytes(job: &Job, region: &Region, options: &Options) -> Result<u64, Pr
     })
 }
 
-/// Checks the properties that all jobs must share. Returns the durability of completed writes.
+/// Checks the properties that must be equal in all jobs. Returns the durability of completed
+/// writes.
 fn common(jobs: &[Job], rows: &[Row]) -> Result<Durability, ProfileError> {
     let mut durability = None;
     for (job, row) in jobs.iter().zip(rows) {
@@ -228,7 +229,8 @@ fn verifies(job: &Job) -> Result<bool, ProfileError> {
     }
 }
 
-/// Reports differences between the row and fio, as traps and skipped options.
+/// Reports differences between the cell and the fio job, as warnings ([`Trap`]) and skipped
+/// options.
 fn find(
     job: &Job,
     is_timed: bool,

@@ -1,6 +1,6 @@
 //! The load of a job: a closed loop with a depth, or an open loop with a rate.
 //!
-//! `streams` reads the kinds of operations.
+//! The module `streams` reads the kinds of operations.
 //!
 //! Invariants, each checked against fio 3.33:
 //! - each direction and each copy of a job has the whole rate: `rate_iops=100` of a mixed job is
@@ -21,13 +21,13 @@ use super::values::DIRECTIONS;
 const SYNC_ENGINES: [&str; 5] = ["sync", "psync", "vsync", "pvsync", "pvsync2"];
 const ASYNC_ENGINES: [&str; 4] = ["io_uring", "libaio", "posixaio", "nbd"];
 
-/// The load of a job, and the weights of its reads and writes.
+/// The load of a job, with the weights of its reads and writes.
 pub(super) struct Offered {
     pub(super) load: LoadSpec,
     pub(super) weights: [u32; 2],
 }
 
-/// Copies of a job that run at the same time.
+/// Number of copies of a job that run concurrently (`numjobs`).
 pub(super) fn workers(job: &Job) -> Result<u32, ProfileError> {
     let workers = job.number("numjobs", 1)?.unwrap_or(1);
     if u64::from(workers) > IN_FLIGHT_MAX {
@@ -37,8 +37,8 @@ pub(super) fn workers(job: &Job) -> Result<u32, ProfileError> {
     Ok(workers)
 }
 
-/// The load of a job. If the mix gives every operation to one direction, `pattern` becomes that
-/// direction.
+/// Derives the load of a job. If the mix consists of reads only or of writes only, `pattern`
+/// becomes that direction.
 pub(super) fn offered(
     job: &Job,
     pattern: &mut Pattern,
@@ -135,7 +135,7 @@ fn mix(job: &Job, pattern: Pattern) -> Result<[u32; 2], ProfileError> {
     }
 }
 
-/// Operations per second of each direction and copy of a job; `None` if the job has no rate.
+/// Operations per second in each direction for each copy of a job; `None` if the job has no rate.
 fn rates(job: &Job, pattern: Pattern) -> Result<Option<([f64; 3], Arrival)>, ProfileError> {
     let positive = |rates: [Option<u64>; 3]| rates.map(|rate| rate.filter(|rate| *rate > 0));
     let (iops, bytes) = (positive(job.numbers("rate_iops")?), positive(job.numbers("rate")?));
@@ -190,7 +190,7 @@ fn evenly(job: &Job, word: &str, arrival: Arrival, sizes: &Sizes) -> Result<(), 
     Err(job.refuse(word, what, "give one size, or `rate_process=poisson`"))
 }
 
-/// Operations in flight of each copy.
+/// Number of operations in flight of each copy of a job.
 fn depth(job: &Job) -> Result<u32, ProfileError> {
     let depth = if waits(job)? { 1 } else { job.number("iodepth", 1)?.unwrap_or(1) };
     if depth == 1 {
@@ -200,7 +200,7 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
     let one_by_one = [("iodepth_batch", 1), ("iodepth_batch_complete_min", 1)];
     for (word, most) in one_by_one {
         let given = job.number(word, 0)?;
-        // `iodepth_batch=0` submits as many operations at once as the depth allows.
+        // With `iodepth_batch=0`, fio submits as many operations at once as the depth allows.
         let bad = given.is_some_and(|it| it > most || (it == 0 && word == "iodepth_batch"));
         if bad {
             let what = format!("`{word}`: several operations at a time");
@@ -214,7 +214,8 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
     Ok(depth)
 }
 
-/// Whether the engine is synchronous: it keeps one operation in flight, whatever `iodepth` is.
+/// Whether the engine of the job is synchronous: it keeps one operation in flight, whatever
+/// `iodepth` is.
 fn waits(job: &Job) -> Result<bool, ProfileError> {
     let name = engine(job);
     if SYNC_ENGINES.contains(&name) {
@@ -228,7 +229,7 @@ fn waits(job: &Job) -> Result<bool, ProfileError> {
     Err(job.refuse("ioengine", what, &known))
 }
 
-/// Name of the engine.
+/// Name of the I/O engine that the job uses.
 pub(super) fn engine(job: &Job) -> &str {
     job.value("ioengine").map_or("psync", |value| value.text.as_str())
 }

@@ -17,10 +17,10 @@ use super::super::lint::{Trap, trap};
 use super::super::read_text;
 use super::words::{self, ALIASES, Treatment};
 
-/// Nesting depth limit of included files.
+/// Maximum nesting depth of included files.
 const INCLUDES_MAX: usize = 16;
 
-/// File and line of a word.
+/// File and line at which an option or a section stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     file: Rc<str>,
@@ -52,13 +52,14 @@ impl std::fmt::Display for Place {
 pub(super) struct Value {
     pub(super) text: String,
     pub(super) place: Place,
-    /// Position in fio's reading order; a later value may replace an earlier one.
+    /// Position in fio's reading order; a value with a higher position replaces earlier values of
+    /// the option.
     order: usize,
-    /// Number of its section.
+    /// Number of the section that holds the value.
     section: usize,
 }
 
-/// A job with the values of the `[global]` sections before it.
+/// A job, including the values of the `[global]` sections before it.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) name: String,
@@ -68,31 +69,33 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// The value of an option, which is then marked as used.
+    /// Returns the value of an option and marks the option as used.
     pub(super) fn value(&self, word: &str) -> Option<&Value> {
         let value = self.values.get(word)?;
         self.used.borrow_mut().insert(value.place.clone());
         Some(value)
     }
 
-    /// Reading order of an option, `None` if the job does not set it. Of two options that exclude
-    /// each other the later one applies. The option is not marked as used.
+    /// Position of an option in fio's reading order; `None` if the job does not set it. Of two
+    /// options that exclude each other, the later one applies. The call does not mark the option as
+    /// used.
     pub(super) fn order(&self, word: &str) -> Option<usize> {
         self.values.get(word).map(|value| value.order)
     }
 
-    /// An error at an option of the job, or at its section if the job does not set the option.
+    /// Returns an error at an option of the job, or at the job's section if the job does not set
+    /// the option.
     pub(super) fn refuse(&self, word: &str, what: impl Into<String>, action: &str) -> ProfileError {
         let place = self.values.get(word).map_or(&self.place, |value| &value.place);
         place.refuse(what, action)
     }
 }
 
-/// An option that the import knows how to read; the jobs may still not use it.
+/// An option in the file that the import can parse. It is possible that no job uses its value.
 struct Given {
     place: Place,
     word: &'static str,
-    /// Spelling in the file: `word` or an alias.
+    /// Spelling of the option in the file: `word` or an alias.
     written: String,
 }
 
@@ -106,7 +109,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// Options that no job used.
+    /// Returns the options whose value no job used.
     pub(super) fn unused(&self) -> Vec<Skipped> {
         let used = self.used.borrow();
         let unused = self.given.iter().filter(|given| !used.contains(&given.place));
@@ -193,8 +196,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads another file at this line. Its path is relative to the working directory or, if no
-    /// such file exists, to the folder of the including file.
+    /// Reads an included file. Its path is relative to the working directory or, if no such file
+    /// exists there, to the folder of the including file.
     fn include(&mut self, place: &Place, path: &str, depth: usize) -> Result<(), ProfileError> {
         if depth == INCLUDES_MAX {
             let what = format!("{INCLUDES_MAX} files include each other");
@@ -214,7 +217,7 @@ impl Reader {
     }
 
     fn setting(&mut self, place: Place, text: &str) -> Result<(), ProfileError> {
-        // An option without a value is switched on.
+        // An option without a value has the value 1.
         let (written, value) = text.split_once('=').unwrap_or((text, "1"));
         let (written, value) = (written.trim(), value.trim());
         let alias = ALIASES.iter().find(|(alias, _)| *alias == written);

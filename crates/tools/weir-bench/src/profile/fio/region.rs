@@ -13,16 +13,16 @@ use super::load::engine;
 use super::parse::Job;
 use super::values::Amount;
 
-/// The data of a job.
+/// Files and ranges of data that a job uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) dataset: DatasetSpec,
-    /// Bytes of data of each copy of the job.
+    /// Bytes of data that each copy of the job uses.
     pub(super) copy_bytes: u64,
     pub(super) workers: u32,
-    /// Each copy of the job has its own file, or its own part of the file.
+    /// Whether each copy of the job has its own file, or its own range of the file.
     pub(super) is_parted: bool,
-    /// Each copy works on several files.
+    /// Whether each copy of the job uses several files.
     pub(super) lists_files: bool,
 }
 
@@ -86,7 +86,8 @@ impl Region {
     }
 }
 
-/// Bytes of a `size`; percentages refer to the target.
+/// Returns the number of bytes that the option `size` means; a percentage refers to the size of the
+/// target.
 fn resolved(
     job: &Job,
     amount: Option<Amount>,
@@ -103,7 +104,7 @@ fn resolved(
         Some(Amount::Percent(pct)) => (pct, format!("`size` is {pct}% of the target")),
         None => (100, format!("job {:?} has no `size`, so it uses the whole target", job.name)),
     };
-    // --size overrides the size of the job.
+    // The command-line option --size overrides the size in the job.
     if let Some(bytes) = options.size_bytes {
         return Ok(bytes.max(1));
     }

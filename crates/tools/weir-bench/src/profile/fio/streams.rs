@@ -1,6 +1,6 @@
 //! The operations of a job: kinds, sizes and addresses.
 //!
-//! `load` reads depth and rate, `region` the size of the dataset.
+//! The module `load` reads depth and rate, `region` the size of the dataset.
 //!
 //! Invariants, each checked against fio 3.33:
 //! - reads and writes are two streams if they differ in size or order, or if the job is sequential:
@@ -20,10 +20,10 @@ use super::values::DIRECTIONS;
 const READS: usize = 0;
 const WRITES: usize = 1;
 const TRIMS: usize = 2;
-/// Largest operation: each operation in flight has a buffer of this size.
+/// Size in bytes of the largest operation: each operation in flight has a buffer of this size.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// Kinds and order of the operations of a job.
+/// Directions and access order of the operations of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) random: bool,
@@ -58,22 +58,22 @@ impl Pattern {
         Ok(Self { random, does })
     }
 
-    /// Whether it has both reads and writes.
+    /// Whether the job has both reads and writes.
     pub(super) fn is_mixed(self) -> bool {
         self.does[READS] && self.does[WRITES]
     }
 
-    /// Whether it has writes.
+    /// Whether the job has writes.
     pub(super) fn writes(self) -> bool {
         self.does[WRITES]
     }
 }
 
-/// The sizes of one direction.
+/// Block sizes of the operations in one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sizes {
     blocks: Vec<BlockShare>,
-    /// The two blocks are the ends of a range.
+    /// Whether the two block sizes are the ends of a range.
     between: bool,
 }
 
@@ -82,7 +82,7 @@ impl Sizes {
         self.blocks.iter().map(|block| block.bytes).min().unwrap_or(4096)
     }
 
-    /// The only size; `None` if there are several.
+    /// The block size if there is only one; `None` if there are several.
     pub(super) fn only(&self) -> Option<u32> {
         match self.blocks.as_slice() {
             [one] => Some(one.bytes),
@@ -91,7 +91,7 @@ impl Sizes {
     }
 }
 
-/// The streams of a job. `weights` apply to reads and writes of a mixed job.
+/// Derives the streams of a job. `weights`: weights of reads and writes, for a mixed job.
 pub(super) fn streams(
     job: &Job,
     pattern: Pattern,
@@ -138,9 +138,10 @@ pub(super) fn streams(
     Ok(both.into_iter().filter(|stream| stream.share > 0).collect())
 }
 
-/// Sizes of the operations in one direction.
+/// Derives the block sizes of the operations in one direction.
 pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> {
-    // `bssplit` overrides `bs` and `bsrange`; of these two, the later one in the file applies.
+    // `bssplit` overrides `bs` and `bsrange`; of `bs` and `bsrange`, the later one in the file
+    // applies.
     if let Some(split) = job.value("bssplit")
         && let Some(text) = split.directions()?[direction]
     {
@@ -166,7 +167,8 @@ pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> 
     Ok(Sizes { blocks: vec![BlockShare { bytes, weight: 1 }], between: false })
 }
 
-/// Parses a set such as `4k/60:64k/40`; sizes without a share divide the rest evenly.
+/// Parses a set of sizes such as `4k/60:64k/40`; sizes without a share divide the remaining
+/// percentage evenly.
 fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     let bad = || {
         let action = "give sizes with shares that add up to 100, such as 4k/60:64k/40";
@@ -187,7 +189,8 @@ fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     if given > 100 || (open == 0) != (given == 100) {
         return Err(bad());
     }
-    // Multiply by the number of sizes without a share, so that the rest divides into integers.
+    // Multiply by the number of sizes without a share, so that the remaining percentage divides
+    // into integers.
     let parts = open.max(1);
     let weight = |share: Option<u32>| share.map_or(100 - given, |share| share * parts);
     let block = |(bytes, share): (u32, Option<u32>)| BlockShare { bytes, weight: weight(share) };
@@ -196,7 +199,7 @@ fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     Ok(Sizes { blocks, between: false })
 }
 
-/// Parses a range: `4k-16k` or `4k:16k`.
+/// Parses a range of sizes: `4k-16k` or `4k:16k`.
 fn between(job: &Job, range: &Value, text: &str) -> Result<Sizes, ProfileError> {
     let bad = || range.bad("bsrange", "give a range, such as 4k-64k, or one for each direction");
     let (low, high) = text.split_once(['-', ':']).ok_or_else(bad)?;
@@ -302,7 +305,7 @@ fn distribution(job: &Job) -> Result<Access, ProfileError> {
         ("random", "") => Ok(Access::Random),
         ("zipf", "") => Ok(Access::Zipf { theta: 1.1 }),
         ("zipf", theta) => match theta.parse::<f64>() {
-            // fio refuses exactly 1.0.
+            // fio refuses a theta of exactly 1.0.
             Ok(theta) if theta > 0.0 && theta < 5.0 && (theta - 1.0).abs() > f64::EPSILON => {
                 Ok(Access::Zipf { theta })
             }
@@ -330,7 +333,7 @@ fn distribution(job: &Job) -> Result<Access, ProfileError> {
     }
 }
 
-/// Reports as traps the addresses that fio would choose differently.
+/// Reports a warning ([`Trap`]) if fio would choose other addresses than the stream.
 fn tell(job: &Job, region: &Region, stream: &StreamSpec, traps: &mut Vec<Trap>) {
     let (name, place) = (&job.name, &job.place);
     if matches!(stream.access, Access::Zipf { .. } | Access::Hotspot { .. }) {

@@ -1,6 +1,6 @@
 //! Values of a job as fio parses them: numbers, sizes and times, one for each direction.
 //!
-//! `words` lists the options.
+//! The module `words` lists the options.
 //!
 //! Invariants: a number that fio parses only in part, such as 1.5g or 1h30m, is refused; each error
 //! names the line of the value.
@@ -8,7 +8,7 @@
 use super::super::error::ProfileError;
 use super::parse::{Job, Value};
 
-/// Reads, writes and trims: the order in which fio lists values.
+/// Directions in the order in which fio lists values: reads, writes, trims.
 pub(super) const DIRECTIONS: [&str; 3] = ["reads", "writes", "trims"];
 
 /// A file size: in bytes, or in percent of the target.
@@ -20,8 +20,8 @@ pub(super) enum Amount {
 }
 
 impl Value {
-    /// Values for reads, writes and trims. Directions beyond the list take its last value; an empty
-    /// value is `None`.
+    /// Splits the value into values for reads, writes and trims. If the list is shorter, its last
+    /// value applies to the remaining directions; an empty value is `None`.
     pub(super) fn directions(&self) -> Result<[Option<&str>; 3], ProfileError> {
         let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
         if parts.len() > DIRECTIONS.len() {
@@ -33,7 +33,7 @@ impl Value {
         Ok([0, 1, 2].map(|index| part(index).filter(|text| !text.is_empty())))
     }
 
-    /// An error about an option with this value.
+    /// Returns an error about an option with this value.
     pub(super) fn bad(&self, word: &str, action: &str) -> ProfileError {
         let action = if self.text.contains('$') {
             "fio takes this value from the environment or the machine; write the value itself"
@@ -45,7 +45,7 @@ impl Value {
 }
 
 impl Job {
-    /// A number of at least `least`; `None` if the job does not set it.
+    /// Parses the option as a number of at least `least`; `None` if the job does not set it.
     pub(super) fn number(&self, word: &str, least: u32) -> Result<Option<u32>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let number = self.bytes(&value.text).and_then(|number| u32::try_from(number).ok());
@@ -54,7 +54,7 @@ impl Job {
         good.map(Some).ok_or_else(|| value.bad(word, &action))
     }
 
-    /// A number for each direction; 0 means none.
+    /// Parses the option as a number for each direction; 0 means none.
     pub(super) fn numbers(&self, word: &str) -> Result<[Option<u64>; 3], ProfileError> {
         let Some(value) = self.value(word) else { return Ok([None; 3]) };
         let mut numbers = [None; 3];
@@ -76,7 +76,7 @@ impl Job {
         }
     }
 
-    /// A file size.
+    /// Parses the option as a file size.
     pub(super) fn amount(&self, word: &str) -> Result<Option<Amount>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let bad = || value.bad(word, "give one size, such as 4k or 10g, or 1% to 100%");
@@ -87,7 +87,7 @@ impl Job {
         self.bytes(&value.text).map(|bytes| Some(Amount::Bytes(bytes))).ok_or_else(bad)
     }
 
-    /// A time in milliseconds; seconds if it has no unit.
+    /// Parses the option as a time and returns milliseconds; a time without a unit is in seconds.
     pub(super) fn time(&self, word: &str) -> Result<Option<u64>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let bad = || value.bad(word, "give one time of at most a year, such as 60, 5m or 500ms");
@@ -101,8 +101,8 @@ impl Job {
     }
 }
 
-/// Parses a time to milliseconds; `None` if fio would parse another time, or if it is longer than
-/// 366 days.
+/// Parses a time and returns milliseconds; `None` if fio would parse another time, or if the time
+/// is longer than 366 days.
 pub(super) fn time_ms(text: &str) -> Option<u64> {
     const YEAR_MS: u64 = 366 * 86_400_000;
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -117,7 +117,7 @@ pub(super) fn time_ms(text: &str) -> Option<u64> {
         _ => return None,
     };
     let us = number.parse::<u64>().ok()?.checked_mul(factor_us)?;
-    // Weir keeps whole milliseconds, so a fraction of one is refused.
+    // Weir stores whole milliseconds, so a fraction of a millisecond is refused.
     Some(us / 1000).filter(|ms| us.is_multiple_of(1000) && *ms <= YEAR_MS)
 }
 

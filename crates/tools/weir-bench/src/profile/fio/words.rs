@@ -7,13 +7,14 @@
 /// Treatment of an option by the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// The import reads it under this name, as part of the load.
+    /// The import reads the option under this name, because it changes the load.
     Read(&'static str),
-    /// The import skips it for this reason; it does not change the load.
+    /// The import skips the option, for this reason; it does not change the load.
     Skip(&'static str),
-    /// The import replaces it: the difference, and the advice.
+    /// The import replaces the option: description of the difference, and recommended action.
     Change(&'static str, &'static str),
-    /// The import refuses it, unless its value is one of these. The last field is the advice.
+    /// The import refuses the option, unless its value is in this list. The last field is the
+    /// recommended action.
     Refuse(&'static [&'static str], &'static str),
 }
 
@@ -32,7 +33,7 @@ const ENDING: &str = "a row ends after its time; omit it";
 const ZONED: &str = "zoned devices are not supported";
 const REPLAY: &str = "a trace cannot be replayed; omit it";
 
-/// Aliases and the options that they mean.
+/// Aliases, each with the option that it means.
 pub(super) const ALIASES: [(&str, &str); 22] = [
     ("readwrite", "rw"),
     ("blocksize", "bs"),
@@ -66,7 +67,7 @@ pub(super) fn treatment(word: &str) -> Option<Treatment> {
     TABLE.iter().find(|(known, _)| *known == word).map(|(_, treatment)| *treatment)
 }
 
-/// All options, to suggest one for a misspelled word.
+/// Names of all options, to suggest one for a misspelled word.
 pub(super) fn all() -> Vec<&'static str> {
     READ.iter().copied().chain(TABLE.iter().map(|(word, _)| *word)).collect()
 }

@@ -1,6 +1,6 @@
 //! Parser for the keys and values of a configuration.
 //!
-//! `icf` makes the run.
+//! The module `icf` makes the run.
 //!
 //! Invariants: all workers have the same load, since a run offers one load at a time; a key that is
 //! neither read nor listed as skipped is an error.
@@ -14,7 +14,7 @@ use super::super::imported::Skipped;
 use super::super::lint::{Trap, trap};
 use super::super::{SECTOR_BYTES, STAMPED_BYTES};
 
-/// Beginnings of keys that do not change the load, with the reason.
+/// Prefixes of keys that do not change the load, each with the reason.
 const SKIPPED: [(&str, &str); 21] = [
     ("test description", "it is a comment"),
     ("default disk workers to spawn", "the workers are those of the manager list"),
@@ -38,7 +38,7 @@ const SKIPPED: [(&str, &str); 21] = [
     ("manager list", "it begins a section of the file"),
     ("time stamp", "it is a comment"),
 ];
-/// Keys of `SKIPPED` that the import reports; the others only structure the file.
+/// Keys of `SKIPPED` that the import reports; the other keys only structure the file.
 const NAMED: [&str; 6] = [
     "default disk workers",
     "default network workers",
@@ -47,10 +47,10 @@ const NAMED: [&str; 6] = [
     "record last update",
     "bar chart",
 ];
-/// Longest time, 366 days; a longer one is a mistake.
+/// Longest duration, 366 days; a longer duration is a mistake.
 const TIME_MS_MAX: u64 = 366 * 86_400_000;
 
-/// The parts of a configuration that a run needs.
+/// Values of a configuration that a run needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Config {
     pub(super) run_ms: u64,
@@ -59,11 +59,11 @@ pub(super) struct Config {
     /// Names of assigned access specifications, with their line numbers.
     pub(super) assigned: Vec<(String, usize)>,
     pub(super) managers: u32,
-    /// Workers of each manager.
+    /// Number of workers of each manager.
     pub(super) workers: u32,
-    /// Outstanding operations of each worker.
+    /// Number of outstanding operations of each worker.
     pub(super) depth: u32,
-    /// `None`: the whole disk.
+    /// Size of the test file in bytes; `None`: the whole disk.
     pub(super) size_bytes: Option<u64>,
     pub(super) size_line: usize,
     pub(super) traps: Vec<Trap>,
@@ -73,7 +73,7 @@ pub(super) struct Config {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spec {
     pub(super) lines: Vec<Line>,
-    /// Line number of its first line.
+    /// Line number of the specification's first line.
     line: usize,
 }
 
@@ -246,7 +246,7 @@ impl Reader<'_> {
     }
 
     fn begin_spec(&mut self, text: &str, line: usize) -> Result<(), ProfileError> {
-        // A name may have commas: the assignment follows the last one.
+        // A name may contain commas: the assignment follows the last comma.
         let name = text.rsplit_once(',').map_or(text, |(name, _)| name).trim();
         name.clone_into(&mut self.spec);
         let spec = Spec { lines: Vec::new(), line };
@@ -335,7 +335,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the parser reads the values below a key.
+/// Whether the parser reads the values that follow a key.
 fn is_read(key: &str) -> bool {
     let whole = [
         "run time",
@@ -369,7 +369,7 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
         let action = "use a delay of 0, or an open loop in a TOML profile";
         return bad(&format_args!("a delay of {delay} ms after {burst} operations"), action);
     }
-    // Content has a stamp for every 4 KiB if the block size is a multiple of that, otherwise for
+    // Content has a stamp for every 4 KiB if the block size is a multiple of 4 KiB, otherwise for
     // every sector.
     let is_stamped = bytes.is_multiple_of(STAMPED_BYTES);
     let stamped = if is_stamped { STAMPED_BYTES } else { SECTOR_BYTES };

@@ -201,7 +201,7 @@ fn damaged_file_is_read_or_refused_with_its_line() {
                         assert!(stream.blocks.iter().all(fits), "{:?}\n{text}", spec.dataset);
                     }
                 }
-                // An export may fail with an error, but must not panic.
+                // An export may return an error, but must not panic.
                 drop(super::super::export_fio(&spec));
             }
         }

@@ -14,7 +14,7 @@ use crate::summary::{CellSummary, LatencySummary, RunFigures};
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
 
-/// All cells, in the order of the profile.
+/// Writes the section on all cells, in the order of the profile.
 pub(super) fn section(run: &JudgedRun) -> Result<Markup, ReportError> {
     let cells = run.result().cells.iter().zip(run.cells()).enumerate();
     Ok(html! { section id="cells" {
@@ -194,7 +194,7 @@ fn points(points: &[CurvePoint], verdict: &str) -> Markup {
     }
 }
 
-/// Figures of each client, and the skew between their starts.
+/// Writes the figures of each client, and the skew between the clients' starts.
 fn clients(cell: &CellResult, verdict: &str) -> Markup {
     let runs = || cell.runs.iter().enumerate().filter(|(_, run)| !run.clients.is_empty());
     html! { @if runs().next().is_some() {

@@ -13,7 +13,7 @@ use crate::requirement::{self, Assessment, CellAssessment};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// The start of the report.
+/// Writes the conclusions, with which the report starts.
 pub(super) fn conclusions(run: &JudgedRun) -> Markup {
     html! {
         section id="conclusions" {
@@ -26,7 +26,7 @@ pub(super) fn conclusions(run: &JudgedRun) -> Markup {
     }
 }
 
-/// The requirement, and the verdict on each row.
+/// Writes the requirement and the verdict on each cell.
 pub(super) fn section(run: &JudgedRun) -> Markup {
     html! {
         @if let Some(assessment) = requirement::assess(run) { (of_requirement(run, &assessment)) }

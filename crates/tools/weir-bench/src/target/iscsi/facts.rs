@@ -18,10 +18,11 @@ use weir_initiator::{
 
 use crate::spec::OpKind;
 
-/// Blocks of one command if the unit states no limit: the range of the length field.
+/// Maximum number of blocks of one command if the unit states no limit: the range of the length
+/// field.
 const BLOCKS_MAX: u64 = u32::MAX as u64;
 
-/// A logical unit.
+/// Properties of a logical unit.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
     pub(super) capacity: Capacity,
@@ -29,17 +30,17 @@ pub(super) struct Unit {
     pub(super) caching: Caching,
     pub(super) provisioning: Provisioning,
     limits: BlockLimits,
-    /// Identifies the unit in copies.
+    /// NAA identifier, which identifies the unit in copy commands.
     pub(super) naa: Option<Vec<u8>>,
     can_unmap: bool,
     can_write_same: bool,
     can_compare: bool,
-    /// Maximum blocks of one copy segment; `None`: no copies.
+    /// Maximum number of blocks of one copy segment; `None`: the unit supports no copies.
     copy_blocks_max: Option<u64>,
 }
 
 impl Unit {
-    /// Queries the unit.
+    /// Queries the properties of the unit.
     pub(super) fn ask(session: &mut Session) -> Result<Self, InitiatorError> {
         let capacity = session.read_capacity()?;
         let inquiry = session.inquiry()?;
@@ -65,7 +66,7 @@ impl Unit {
         })
     }
 
-    /// Maximum bytes of one operation; 0 if the kind is not supported.
+    /// Maximum length in bytes of one operation; 0 if the unit does not support the kind.
     pub(super) fn op_bytes_max(&self, kind: OpKind) -> u64 {
         let stated = |blocks: u64| if blocks == 0 { BLOCKS_MAX } else { blocks };
         let limits = &self.limits;
@@ -76,7 +77,7 @@ impl Unit {
             OpKind::Trim if self.can_unmap => stated(limits.unmap_blocks_max.into()),
             OpKind::WriteSame if self.can_write_same => stated(limits.write_same_blocks_max),
             OpKind::CompareAndWrite if self.can_compare => match limits.compare_blocks_max {
-                // Not stated: every unit supports at least one block.
+                // The unit states no maximum: every unit supports at least one block.
                 0 => 1,
                 blocks => blocks.into(),
             },
@@ -86,7 +87,7 @@ impl Unit {
         blocks.saturating_mul(self.capacity.block_bytes.into())
     }
 
-    /// Facts for the report.
+    /// Properties of unit and session for the report.
     pub(super) fn facts(&self, negotiated: &Negotiated) -> BTreeMap<String, String> {
         let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let size = |bytes: u32| Human(bytes.into()).to_string();
@@ -126,7 +127,7 @@ impl Unit {
     }
 }
 
-/// Tests whether the unit supports a command, with a trial that has no effect.
+/// Tests whether the unit supports a command, by sending the command in a form that has no effect.
 fn is_there(session: &mut Session, command: cdb::Cdb, data: &[u8]) -> Result<bool, InitiatorError> {
     const NO_SUCH_OPERATION: u8 = 0x20;
     const NO_SUCH_FIELD: u8 = 0x24;

@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use super::*;
 
 const NAME: &str = "iqn.2026-01.org.example:silent";
-/// Reserved tag (RFC 7143 11.19).
+/// Reserved task tag (RFC 7143 11.19).
 const NO_TAG: [u8; 4] = [0xff; 4];
 
 /// Target side of a connection: the subset of RFC 7143 that an initiator needs.
@@ -21,7 +21,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads a request and returns its header; drops its data.
+    /// Reads a request and returns its header; discards its data.
     fn request(&mut self) -> io::Result<[u8; 48]> {
         let mut header = [0; 48];
         self.socket.read_exact(&mut header)?;
@@ -35,7 +35,7 @@ impl Connection {
         Ok(header)
     }
 
-    /// Sends a PDU with these first four bytes, tags, last twelve header bytes and data.
+    /// Sends a PDU with the given first four header bytes, tags, last twelve header bytes and data.
     fn send(
         &mut self,
         first: [u8; 4],
@@ -94,7 +94,8 @@ impl Connection {
         }
     }
 
-    /// Answers all commands except reads; to a read it sends NOP-In pings at intervals of `pause`.
+    /// Answers all commands except reads. To a read it responds with NOP-In pings at intervals of
+    /// `pause`.
     fn serve(&mut self, pause: Duration) -> io::Result<()> {
         self.log_in()?;
         loop {
@@ -118,7 +119,7 @@ impl Connection {
                     self.answer(&request, &inquiry, true)?;
                 }
                 (0x01, _) => {
-                    // Fixed format, ILLEGAL REQUEST, INVALID COMMAND OPERATION CODE.
+                    // Sense data in fixed format: ILLEGAL REQUEST, INVALID COMMAND OPERATION CODE.
                     let mut sense = [0; 20];
                     (sense[1], sense[2], sense[4], sense[9], sense[14]) = (18, 0x70, 5, 10, 0x20);
                     self.answer(&request, &sense, false)?;
@@ -147,7 +148,8 @@ fn serve(pause: Duration) -> Url {
     Url::parse(&format!("iscsi://127.0.0.1:{port}/{NAME}/0")).unwrap()
 }
 
-// Pings used to keep the lane from checking its limit; without a pause they kept it in one loop.
+// Regression: pings kept the lane from checking its time limit; without a pause between pings it
+// never left its receive loop.
 #[test]
 fn lane_without_answers_fails_even_if_target_sends_pings() {
     for pause in [Duration::from_millis(100), Duration::ZERO] {

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Server side of one connection.
+/// Behaviour of the server on one connection.
 type Behaviour = fn(&mut TcpStream) -> io::Result<()>;
 
 /// Starts a server in a thread that ends with the test; returns its address.
@@ -43,8 +43,8 @@ fn reply(kind: u32, data: &[u8]) -> Vec<u8> {
 
 fn agree(client: &mut TcpStream) -> io::Result<()> {
     greet(client)?;
-    // Client flags, the option header, and its data: a name of one byte and one information
-    // request.
+    // Skip the client flags, the option header and its data, which is a name of one byte and one
+    // information request.
     let mut option = [0; 4 + 16 + 4 + 1 + 2 + 2];
     client.read_exact(&mut option)?;
     let mut export = INFO_EXPORT.to_be_bytes().to_vec();
@@ -54,7 +54,7 @@ fn agree(client: &mut TcpStream) -> io::Result<()> {
     client.write_all(&reply(REP_ACK, &[]))
 }
 
-/// Reads and drops all data until the client disconnects.
+/// Reads and discards all data until the client disconnects.
 fn swallow(client: &mut TcpStream) -> io::Result<()> {
     let mut bytes = [0; 4096];
     while client.read(&mut bytes)? > 0 {}
@@ -74,7 +74,7 @@ fn negotiate_for_ever(client: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Sends its greeting one byte at a time.
+/// Sends the server's greeting one byte at a time.
 fn greet_for_ever(client: &mut TcpStream) -> io::Result<()> {
     for byte in MAGIC.to_be_bytes().into_iter().cycle() {
         client.write_all(&[byte])?;
@@ -95,7 +95,7 @@ fn is_no_answer<T>(result: Result<T, TargetError>) -> bool {
     }
 }
 
-// A run against such a server never ended.
+// Regression: a run against a server that negotiates endlessly did not end.
 #[test]
 fn endless_negotiation_times_out() {
     for behaviour in [negotiate_for_ever, greet_for_ever, say_nothing] as [Behaviour; 3] {
@@ -103,7 +103,7 @@ fn endless_negotiation_times_out() {
     }
 }
 
-// A server that accepts no connection: its backlog is full after a few clients.
+// The server accepts no connection, so its backlog is full after a few clients.
 #[test]
 fn connect_to_a_full_unix_socket_backlog_times_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn drip(client: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Reads no request, so that requests fill the sockets' buffers.
+/// Completes the negotiation and reads no request, so that requests fill the sockets' buffers.
 fn agree_and_stop(client: &mut TcpStream) -> io::Result<()> {
     agree(client)?;
     while client.peek(&mut [0; 1])? > 0 {

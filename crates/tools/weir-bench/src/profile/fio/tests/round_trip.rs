@@ -1,4 +1,4 @@
-//! Tests: an imported and exported job file stays the same job, both to fio and to the import.
+//! Tests: an imported and exported job file stays the same job for fio and for the import.
 //!
 //! `tests` covers single options.
 
@@ -62,7 +62,7 @@ const FILES: [(&str, &str); 9] = [
     ),
 ];
 
-/// The options of each job that decide its load, as fio parsed them.
+/// Options that decide the load of each job, as fio parsed them.
 fn as_fio_reads(path: &Path) -> Vec<BTreeMap<String, Vec<String>>> {
     let mut fio = Command::new("fio");
     fio.args(["--parse-only", "--debug=parse"]).arg(path).env("WEIR_TARGET", "x");
@@ -106,13 +106,13 @@ fn as_fio_reads(path: &Path) -> Vec<BTreeMap<String, Vec<String>>> {
     jobs
 }
 
-/// Words and sizes of an option whose parsed value fio does not print.
+/// Words and sizes in the value of an option whose parsed value fio does not print.
 fn words_of(value: &str) -> Vec<String> {
     let plain = |part: &str| size_bytes(part, 1024).map_or(part.to_owned(), |it| it.to_string());
     value.split(['-', ':', '/', ',']).map(plain).collect()
 }
 
-/// Options that must be equal, with equivalent spellings made the same.
+/// Options that must be equal, with equivalent spellings unified.
 fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
     if let Some(rates) = job.get_mut("rate_iops") {
         // A single rate applies to reads and writes.
@@ -129,7 +129,7 @@ fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<Strin
         job.entry("rwmixread".to_owned()).or_insert_with(|| vec!["50".to_owned()]);
     }
     if !job.contains_key("time_based") && !job.contains_key("io_size") {
-        // A job without a time transfers all of its size.
+        // A job without a run time transfers its whole size once.
         job.insert("io_size".to_owned(), job["size"].clone());
     }
     let same = [
