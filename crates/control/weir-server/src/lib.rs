@@ -7,7 +7,7 @@
 
 mod verbs;
 
-// Rooms, lowest first: state comes before operations.
+// Modules by layer, lowest first: modules of state come before modules of operations.
 mod answer;
 mod record;
 mod access;

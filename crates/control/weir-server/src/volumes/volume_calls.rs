@@ -101,7 +101,7 @@ impl Handle<VolumePromote> for Manager {
         let own = own.to_owned();
         let promoted = open.call(move |engine| async move { engine.promote(&own).await });
         let outcome = errors::outcome(promoted.await?);
-        // Its origin and all older snapshots belong to it now.
+        // The clone's origin and all older snapshots belong to the clone now.
         self.follow_names(&open.engine)?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&full)? })
     }
