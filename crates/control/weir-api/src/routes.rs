@@ -58,7 +58,7 @@ impl<S: Control> VisitHandlers<S> for All<'_, S> {
         S: Handle<C>,
     {
         let endpoint = if C::OPERATION == ListEvents::OPERATION {
-            // It waits, and returns its permit and yields its connection meanwhile.
+            // The call for events waits. Meanwhile it returns its permit and yields its connection.
             event::endpoint(self.control)
         } else {
             Endpoint::new(self.control, |control, call: C, page| {

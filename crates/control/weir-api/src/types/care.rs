@@ -193,7 +193,7 @@ impl Request for PoolOnline {
 pub struct PoolClear {
     /// Name of the pool.
     pub name: String,
-    /// The disk, named as in [`PoolOffline`]; without it, all disks of the pool.
+    /// The disk, as in the field `disk` of [`PoolOffline`]; absent: all disks of the pool.
     #[serde(default)]
     pub disk: Option<String>,
     /// Also give up datasets with unreadable records: the pool frees their space, so no later

@@ -12,13 +12,13 @@ use utoipa::ToSchema;
 pub struct OpIo {
     /// Completed operations, including failed ones.
     pub count: u64,
-    /// Bytes moved.
+    /// Bytes read or written by these operations.
     pub bytes: u64,
     /// Operations that failed.
     pub errors: u64,
-    /// Sum of the latencies.
+    /// Sum of the latencies of all operations.
     pub total_us: u64,
-    /// Mean recent latency; newer operations have more weight.
+    /// Mean latency of recent operations; newer operations have more weight.
     pub recent_us: u64,
     /// Median latency, within 6 %.
     pub p50_us: u64,

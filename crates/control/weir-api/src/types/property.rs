@@ -28,7 +28,7 @@ pub use weir_base::property::{
 /// [`Error::Property`] with the most similar name.
 pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
     PROPERTIES.iter().copied().find(|spec| spec.name == name).ok_or_else(|| {
-        /// Minimum similarity of a suggestion.
+        /// Minimum similarity of a suggested property name.
         const NEAR: f64 = 0.75;
         let near = |spec: &PropertySpec| strsim::jaro_winkler(spec.name, name);
         let nearest = PROPERTIES.iter().map(|spec| (near(spec), spec.name));
@@ -45,7 +45,7 @@ pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
     })
 }
 
-/// Whether a name is that of a user property: those contain a colon.
+/// Whether this is the name of a user property: such names contain a colon.
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
 }
@@ -195,7 +195,7 @@ pub struct PropertyInherit {
     pub name: String,
     /// The property.
     pub property: String,
-    /// Also on its children: the volumes of a pool, the snapshots of a volume.
+    /// Also inherit the property on the children: the volumes of a pool, the snapshots of a volume.
     #[serde(default)]
     pub recursive: bool,
 }
@@ -274,7 +274,7 @@ impl PropertySource {
         }
     }
 
-    /// Every source.
+    /// All sources.
     pub const ALL: [Self; 4] = [Self::Local, Self::Default, Self::Inherited, Self::None];
 }
 

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Bytes written to segments since the pool was opened: one copy, with padding, without parity and
-/// without the intent log.
+/// Bytes written to segments since the pool was opened. Counts one copy with padding; parity and
+/// the intent log are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SegmentIo {
     /// Blocks of volumes, as stored.
@@ -34,7 +34,7 @@ pub struct PointerIo {
 /// State of the cleaner, which reclaims the space of overwritten and trimmed blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CleanerStatus {
-    /// Whether it cleaned any segment in the last `lately_ms`.
+    /// Whether the cleaner cleaned any segment in the last `lately_ms`.
     pub working: bool,
     /// Length of the recent period; at most ten seconds.
     pub lately_ms: u64,
@@ -52,14 +52,14 @@ pub struct CleanerStatus {
     pub pending_segments: u64,
     /// All segments.
     pub segments: u64,
-    /// If fewer segments are free or pending, the cleaner cleans mostly dead segments.
+    /// Number of free and pending segments below which the cleaner cleans mostly dead segments.
     pub clean_below_segments: u64,
-    /// The same limit while clients are idle.
+    /// As `clean_below_segments`, while clients are idle.
     pub clean_idle_below_segments: u64,
-    /// If fewer segments are free or pending, the cleaner cleans every segment that yields space.
-    /// Live data never uses these segments.
+    /// Number of free and pending segments below which the cleaner cleans every segment that yields
+    /// space. Live data never uses these segments.
     pub reserve_segments: u64,
-    /// If this many or fewer segments are free, writes wait for the cleaner.
+    /// Number of free segments at or below which writes wait for the cleaner.
     pub writers_wait_segments: u64,
     /// RAM of the remap tables, which point to moved blocks.
     pub remap_bytes: u64,
