@@ -7,7 +7,7 @@
 
 mod verbs;
 
-// Modules by layer, lowest first: modules of state come before modules of operations.
+// Rooms, lowest first: state comes before operations.
 mod answer;
 mod record;
 mod access;
