@@ -34,7 +34,7 @@ pub(crate) struct ListArgs {
     exact: bool,
 }
 
-/// A named set of columns, by their names.
+/// A named set of columns: its name, and the names of the columns.
 pub(crate) type Set = (&'static str, &'static [&'static str]);
 
 impl ListArgs {
@@ -91,12 +91,12 @@ fn refuse(message: &str) -> ! {
     clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{message}\n")).exit()
 }
 
-/// The name of a column: its title in lower case, without the mark of its alignment.
+/// Returns the name of a column: its title in lower case, without the mark for its alignment.
 fn name(title: &str) -> String {
     title.trim_start_matches('>').to_lowercase().replace(' ', "_")
 }
 
-/// A value in a list.
+/// Value in a row of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     /// A text, sorted as text.
@@ -172,25 +172,25 @@ impl From<&str> for Cell {
     }
 }
 
-/// A list with its columns and order.
+/// A list with its columns and sort order.
 #[derive(Debug)]
 pub(crate) struct List<'a> {
     titles: &'a [&'a str],
     columns: Vec<usize>,
-    /// Column, and whether the largest value comes first.
+    /// Column to sort by, and whether the largest value comes first.
     sort: Option<(usize, bool)>,
     exact: bool,
     style: Style,
 }
 
 impl<'a> List<'a> {
-    /// All columns for users, in the order of the rows.
+    /// Creates a list with all columns in the order of `titles`, for users.
     pub(crate) fn all(titles: &'a [&'a str]) -> Self {
         let columns = (0..titles.len()).collect();
         Self { titles, columns, sort: None, exact: false, style: Style::People }
     }
 
-    /// The table of the rows, each with a cell for each title; empty without rows.
+    /// Formats the rows, each with a cell for each title, as a table; empty if there are no rows.
     pub(crate) fn table<const N: usize>(
         &self,
         rows: impl IntoIterator<Item = [Cell; N]>,
