@@ -26,7 +26,7 @@ pub(crate) struct Args {
     architecture: bool,
 }
 
-/// The task.
+/// Runs `cargo xtask pictures`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let folder = command::root().join(FOLDER);
     fs::create_dir_all(&folder).context(FOLDER)?;

@@ -14,8 +14,8 @@ use crate::test::UNIT_PACKAGES;
 /// Arguments with which cargo builds only the simulator.
 const BUILD: &str = "build --profile ci --package weir-sim";
 
-/// Crash recoveries that `make test` checks. The bound is a count instead of a time, so that a slow
-/// machine checks as many as a fast one.
+/// Number of crash recoveries that `make test` checks. The bound is a count instead of a time, so
+/// that a slow machine checks as many as a fast one.
 const SHORT_RECOVERIES: u64 = 20_000;
 
 /// Options of the simulator.

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// Time in which killed processes must exit. A process stuck in the kernel exceeds it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Interval between two reads of /proc.
+/// Interval between two reads of `/proc`.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// State of a process at the time of the read.
@@ -52,12 +52,12 @@ impl Process {
 pub(super) struct Family {
     /// The test's own process, leader of its process group.
     pub(super) root: Pid,
-    /// The `NAME=VALUE` that only this test has in its environment.
+    /// Environment variable `NAME=VALUE` that only the processes of this test have.
     pub(super) mark: String,
 }
 
 impl Family {
-    /// All running processes of the test, its own process included.
+    /// Returns all running processes of the test, including its own process.
     pub(super) fn alive(&self) -> Vec<Process> {
         let own = rustix::process::getpid();
         let all = all();
@@ -137,7 +137,7 @@ fn reap(pid: Pid) {
     waitpid(Some(pid), WaitOptions::NOHANG).ok();
 }
 
-/// The processes for which `is_meant` is true, and all their descendants.
+/// Returns the processes for which `is_meant` is true, and all their descendants.
 fn below(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
     let mut members = BTreeSet::new();
     loop {
