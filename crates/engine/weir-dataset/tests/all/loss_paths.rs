@@ -16,7 +16,7 @@ use weir_pool::{MetadataTree, ScanState};
 use crate::common::now;
 use crate::metadata_trees::{BLOCK, BLOCKS, Bench, DISK_BYTES, damage, drive, mend_for, places_of};
 
-/// A block that `a` and `b` do not share.
+/// Index of a block that `a` and `b` do not share.
 const AT: usize = 1;
 /// Maximum number of rounds of writes until the cleaner has processed every segment.
 const ROUNDS_MAX: usize = 400;
@@ -24,12 +24,12 @@ const RECORD: RecordSize = RecordSize::from_shift(2).expect("four blocks");
 
 /// The entry that a test case expects on the damage list.
 enum Lost {
-    /// This block in the head of a volume.
+    /// Entry for this block in the head of a volume.
     Block(&'static str, usize),
-    /// This block in the snapshot of `b` only.
+    /// Entry for this block in the snapshot of `b` only.
     OfSnapshot(usize),
     Part(PoolPart),
-    /// Any entry; the test case checks it itself.
+    /// Any entry, which the test case checks itself.
     Anything,
 }
 
@@ -239,7 +239,7 @@ fn snapshot_before_write(bench: &mut Bench) -> SnapshotId {
     id
 }
 
-/// The tree diff that frees a snapshot compares it with the next version.
+/// Frees a snapshot by a tree diff, which compares it with the next version.
 fn free_snapshot(bench: &mut Bench) {
     let id = snapshot_before_write(bench);
     lose(bench, "b", 1, 0);

@@ -84,7 +84,7 @@ impl Pool {
         self.damage_at(place.offset as usize);
     }
 
-    /// Like [`Self::damage`] on raidz, parity included; the block must be stored uncompressed.
+    /// Like [`Self::damage`], on raidz and including parity. The block must be stored uncompressed.
     fn damage_row(&self) {
         let wanted = content(LOST);
         let of_disk = |disk: &Arc<MemoryDevice>| {
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// Runs a complete scrub. The engine stops afterwards and keeps its cache.
+    /// Runs a complete scrub. The engine stops afterwards, and its cache is kept.
     fn scrub(&self) {
         self.engine.scrub_start().unwrap();
         run_scans(&self.engine);
@@ -119,7 +119,8 @@ impl Pool {
     }
 }
 
-/// Returns a level that scrubs do not try, so that no scrub can restore content from the cache.
+/// Returns a compression level that scrubs do not try, so that no scrub can restore content from
+/// the cache.
 fn highest() -> Compression {
     Compression::Zstd(ZstdLevel::MAX)
 }
