@@ -38,9 +38,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
 }
 
-/// The short run of `make test`. It uses the cargo call of the unit tests, which `make test` has
-/// already run: those tests request more features of dependencies, so [`BUILD`] would compile the
-/// engine again.
+/// Runs the short check of `make test`. It uses the cargo call of the unit tests, which `make test`
+/// has already run: those tests request more features of dependencies, so [`BUILD`] would compile
+/// the engine again.
 pub(crate) fn short() -> Result<()> {
     let build = format!("test --no-run {UNIT_PACKAGES}");
     simulate(&build, &["--recoveries", &SHORT_RECOVERIES.to_string()])

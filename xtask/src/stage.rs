@@ -28,7 +28,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// A cargo call with these arguments, separated by blanks.
+    /// Returns a cargo call with these arguments, separated by blanks.
     pub(crate) fn cargo(line: &str) -> Self {
         Self::Cargo(line.split_whitespace().map(str::to_owned).collect())
     }

@@ -29,7 +29,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Command line, or the name if the command line is empty.
+    /// Returns the command line, or the name of the process if the command line is empty.
     pub(super) fn command_line(&self) -> String {
         let pid = self.pid.as_raw_nonzero();
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

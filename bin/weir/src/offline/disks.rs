@@ -119,7 +119,7 @@ async fn open_over(
     Ok((opened.map_err(|error| api_error(&error))?, overlays))
 }
 
-/// A progress bar; hidden if standard error is no terminal.
+/// Returns a progress bar; it is hidden if standard error is no terminal.
 pub(crate) fn progress(bytes: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -103,7 +103,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// WRITE SAME: writes zeros over a unit full of data.
+    /// Tests WRITE SAME: writes zeros over a unit full of data.
     pub(super) fn write_same(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "write-same";
         let pattern = self.pattern.clone();
@@ -133,7 +133,7 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// EXTENDED COPY: copies one whole unit to the other.
+    /// Tests EXTENDED COPY: copies one complete unit to the other.
     pub(super) fn copy(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "copy";
         let pattern = self.pattern.clone();
@@ -189,7 +189,7 @@ impl Bench {
         Ok(cost)
     }
 
-    /// UNMAP: unmaps all blocks.
+    /// Tests UNMAP: unmaps all blocks of a unit.
     pub(super) fn unmap(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "unmap";
         let (pattern, size_bytes) = (self.pattern.clone(), self.size_bytes);
@@ -229,7 +229,7 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// COMPARE AND WRITE: two initiators increment the same number.
+    /// Tests COMPARE AND WRITE: two initiators increment the same number.
     pub(super) fn compare_and_write(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "compare-and-write";
         let zero = vec![0; BLOCK as usize];

@@ -22,8 +22,8 @@ use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, tool};
 
 const DISK: u64 = 128 * MIB;
 
-/// A hash of a file's content and length, without the owner slots of both labels: a server that has
-/// imported the pool writes there every few seconds.
+/// Returns a hash and the length of a file's content, without the owner slots of both labels: a
+/// server that has imported the pool writes to the slots every few seconds.
 fn sum(path: &Path) -> (u64, u64) {
     let file = fs::File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len();

@@ -43,7 +43,7 @@ struct Volume {
     rng: Rng,
 }
 
-/// Random bytes derived from a block's number and the sequence of the write.
+/// Fills a block with random bytes derived from its number and the sequence of the write.
 fn content(number: usize, sequence: u64, block: &mut [u8]) {
     if sequence == 0 {
         return block.fill(0);

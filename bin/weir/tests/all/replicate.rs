@@ -331,7 +331,8 @@ fn piped(pair: &Pair, api: &str, line: &str) -> Command {
     command
 }
 
-/// A call to the port for peers, as a server with this secret; returns status and response.
+/// Makes a call to the port for peers, as a server with this secret. Returns the status and the
+/// response.
 fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) -> (String, String) {
     let mut command = Command::new("curl");
     command.args(["-s", "--max-time", "60", "--cacert"]).arg(pair.dirs.file("peer.pem"));

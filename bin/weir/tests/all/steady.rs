@@ -35,7 +35,8 @@ fn frozen(op: &Op, from_ms: u64, to_ms: u64) -> Act {
     if (from..to).contains(&op.since) { Act::Late(to.saturating_sub(op.since)) } else { Act::Right }
 }
 
-/// Slow for 3.2 s, the length of a run with its warm-up, then fast for 3.2 s.
+/// Delays operations for 3.2 s, the length of a run with its warm-up, then none for 3.2 s, and so
+/// on.
 fn slow_in_turns(op: &Op, more: Duration) -> Act {
     let is_slow = (op.since.as_millis() / 3200).is_multiple_of(2);
     if is_slow { Act::Late(more) } else { Act::Right }

@@ -32,7 +32,7 @@ impl Role {
     /// All roles, from the fewest rights to the most.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// Name of the role in JSON and on the command line.
+    /// Returns the name of the role in JSON and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",

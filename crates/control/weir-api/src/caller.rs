@@ -26,7 +26,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// An authenticated caller.
+    /// Returns an authenticated caller.
     pub fn new(name: impl Into<String>, rights: Rights) -> Self {
         Self { name: name.into(), account: None, rights: Some(rights), peer: None }
     }
@@ -38,12 +38,13 @@ impl Caller {
         Self { account: Some(account.into()), ..self }
     }
 
-    /// An unauthenticated caller.
+    /// Returns an unauthenticated caller.
     pub(crate) fn unauthenticated(name: impl Into<String>) -> Self {
         Self { name: name.into(), account: None, rights: None, peer: None }
     }
 
-    /// Another server that knows the secret of peers; the router limits the paths that it may call.
+    /// Returns the caller for another server that knows the secret of peers. The router limits the
+    /// paths that it may call.
     pub(crate) fn of_peer(peer: &SocketAddr) -> Self {
         let rights = Rights { files: Files::Named, ..Rights::everything() };
         let ip = peer.ip().to_canonical();

@@ -317,7 +317,7 @@ fn same(first: Option<&str>) -> String {
 }
 
 impl Error {
-    /// Kind of the error, which determines the remedy.
+    /// Returns the kind of the error, which determines the remedy.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Address { .. }

@@ -163,8 +163,8 @@ pub fn default_api_socket() -> Result<PathBuf, Error> {
     Ok(dir.join(API_SOCKET))
 }
 
-/// Default server of clients: the socket of this user's server if a process listens there,
-/// otherwise the socket of root's server.
+/// Returns the default server of clients: the socket of this user's server if a process listens
+/// there, otherwise the socket of root's server.
 pub fn default_server() -> Address {
     let system = Path::new(SYSTEM_SOCKET_DIR).join(API_SOCKET);
     first_live([default_api_socket().ok(), Some(system)].into_iter().flatten().collect())

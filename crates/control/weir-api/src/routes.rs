@@ -33,7 +33,7 @@ pub(crate) use streams::PART_TYPE;
 
 use endpoint::Endpoint;
 
-/// The HTTP service of the interface.
+/// Returns the HTTP service of the interface.
 pub(crate) fn router<S: Control>(control: &Arc<S>) -> Router {
     // The document is the same for every caller, so it is serialized once.
     let document = Bytes::from(openapi().to_json().unwrap_or_default());

@@ -44,7 +44,7 @@ impl Watched {
         }
     }
 
-    /// Called when the client currently reads nothing.
+    /// Starts the time limit when the client currently reads nothing.
     fn waits<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let Some(slot) = &self.slot else { return Poll::Pending };
         let limit = self.limit.get_or_insert_with(|| {

@@ -47,7 +47,7 @@ impl ApiError {
         self
     }
 
-    /// The error's kind.
+    /// Returns the error's kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

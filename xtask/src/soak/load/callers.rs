@@ -23,7 +23,7 @@ const ADDRESSES: u64 = 16;
 /// Number of calls that one caller sends without reading an answer.
 const CALLS: usize = 100;
 
-/// A call with a token, as text (RFC 9112 §2.1).
+/// Returns a call with a token, as text (RFC 9112 §2.1).
 fn call(token: &str, method: &str, path: &str, body: &str) -> String {
     format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\

@@ -38,7 +38,7 @@ pub(crate) struct ListArgs {
 pub(crate) type Set = (&'static str, &'static [&'static str]);
 
 impl ListArgs {
-    /// Output format of the list.
+    /// Returns the output format of the list.
     pub(crate) fn style(&self) -> Style {
         Style::new(self.script)
     }
@@ -108,27 +108,27 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// A number.
+    /// Creates the cell of a number.
     pub(crate) fn number(number: u64) -> Self {
         Self::Keyed(number.to_string(), number as f64)
     }
 
-    /// A ratio, with two decimals.
+    /// Creates the cell of a ratio, with two decimals.
     pub(crate) fn ratio(ratio: f64) -> Self {
         Self::Keyed(format!("{ratio:.2}"), ratio)
     }
 
-    /// A time.
+    /// Creates the cell of a time.
     pub(crate) fn date(unix_ms: u64) -> Self {
         Self::Keyed(output::date(unix_ms), unix_ms as f64)
     }
 
-    /// A time, or a text that sorts before all times.
+    /// Creates the cell of a time, or of a text that sorts before all times.
     pub(crate) fn date_or(unix_ms: Option<u64>, none: &str) -> Self {
         unix_ms.map_or_else(|| Self::Keyed(none.to_owned(), 0.0), Self::date)
     }
 
-    /// A text, or `-`.
+    /// Creates the cell of a text; `-` if there is none.
     pub(crate) fn or_dash(text: Option<&str>) -> Self {
         Self::Text(text.unwrap_or("-").to_owned())
     }

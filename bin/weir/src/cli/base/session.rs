@@ -165,7 +165,8 @@ impl Session {
         }
     }
 
-    /// With `--json`, prints to standard error; for verbs whose standard output is a stream.
+    /// Prints a response if `--json` is set, on standard error. Used by verbs whose standard output
+    /// is a stream.
     pub(crate) fn print_aside<T: Serialize>(&self, answer: &T) -> Result<(), ApiError> {
         if self.json {
             output::say(output::json(answer)?.trim_end());

@@ -175,7 +175,7 @@ pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
     Ok((status, serde_json::to_vec(&answer).map_err(|error| broken(&error))?))
 }
 
-/// The part of [`perform_as`] that does not depend on the type of the call.
+/// Runs the part of [`perform_as`] that does not depend on the type of the call.
 async fn run(
     control: Arc<dyn Run>,
     line: Option<AuditLine>,

@@ -93,7 +93,7 @@ pub(crate) fn peer_router<S: Control>(control: &Arc<S>) -> Router {
         .layer(axum::middleware::map_response(guard::uniform_errors))
 }
 
-/// An endpoint that checks and then makes a call of a peer.
+/// Returns an endpoint that checks a call of a peer and then makes it.
 fn checked<S, C>(control: &Arc<S>, check: for<'a> fn(&'a Arc<S>, C) -> Checked<'a, C>) -> Endpoint
 where
     S: Control + Handle<C>,

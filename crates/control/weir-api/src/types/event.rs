@@ -31,7 +31,7 @@ pub enum EventLevel {
 }
 
 impl EventLevel {
-    /// Name of the level in tables.
+    /// Returns the name of the level in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",

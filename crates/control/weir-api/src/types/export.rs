@@ -24,7 +24,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Name of the protocol in JSON and in tables.
+    /// Returns the name of the protocol in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nbd => "nbd",
@@ -70,7 +70,7 @@ pub struct ExportCreate {
 }
 
 impl ExportCreate {
-    /// The identity of the export.
+    /// Returns the identity of the export.
     pub fn key(&self) -> ExportKey {
         let name = self.name.clone().unwrap_or_else(|| self.volume.clone());
         ExportKey { protocol: self.protocol, name }
@@ -126,7 +126,7 @@ impl Request for ExportSet {
 }
 
 impl ExportSet {
-    /// The identity of the export.
+    /// Returns the identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
@@ -160,7 +160,7 @@ impl Request for ExportDelete {
 }
 
 impl ExportDelete {
-    /// The identity of the export.
+    /// Returns the identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
@@ -187,7 +187,7 @@ impl Request for ShowExport {
 }
 
 impl ShowExport {
-    /// The identity of the export.
+    /// Returns the identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }

@@ -25,7 +25,7 @@ pub enum FlushVerdict {
 }
 
 impl FlushVerdict {
-    /// Name of the verdict in tables.
+    /// Returns the name of the verdict in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plausible => "plausible",
@@ -76,7 +76,7 @@ impl Answer for PoolCreated {
 }
 
 impl PoolCreated {
-    /// The outcome of the call.
+    /// Returns the outcome of the call.
     pub fn outcome(&self) -> Outcome {
         self.change.outcome
     }

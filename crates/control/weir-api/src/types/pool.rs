@@ -38,7 +38,7 @@ pub enum VdevKind {
 }
 
 impl VdevKind {
-    /// Name of the kind in JSON and in tables.
+    /// Returns the name of the kind in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
@@ -74,7 +74,7 @@ pub enum VdevRole {
 }
 
 impl VdevRole {
-    /// Name of the role in JSON and in layouts.
+    /// Returns the name of the role in JSON and in layouts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -311,12 +311,12 @@ pub struct ShowPool {
 
 one_name!(names::pool, name: ShowPool);
 
-/// The `force` flag in the audit record.
+/// Returns the `force` flag as the audit record shows it.
 fn told_force(force: bool) -> &'static str {
     if force { "--force" } else { "" }
 }
 
-/// The vdevs in the audit record.
+/// Returns the vdevs as the audit record shows them.
 pub(super) fn told_vdevs(force: bool, vdevs: &[VdevSpec]) -> String {
     let mut words = vec![told_force(force).to_owned()];
     for vdev in vdevs {
@@ -350,7 +350,7 @@ pub enum Health {
 }
 
 impl Health {
-    /// Name of the state in tables.
+    /// Returns the name of the state in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Online => "ONLINE",

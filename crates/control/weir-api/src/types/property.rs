@@ -127,7 +127,7 @@ fn check_property(name: &str) -> Result<(), Error> {
 pub struct PropertyValues(pub BTreeMap<String, String>);
 
 impl fmt::Display for PropertyValues {
-    /// The form of the audit record: `quota=10GiB compression=lz4`.
+    /// Writes the form of the audit record: `quota=10GiB compression=lz4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |(name, value): (&String, &String)| format!("{name}={value}");
         f.write_str(&self.0.iter().map(one).collect::<Vec<_>>().join(" "))
@@ -264,7 +264,7 @@ pub enum PropertySource {
 }
 
 impl PropertySource {
-    /// Name of the source in JSON and in tables.
+    /// Returns the name of the source in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",

@@ -179,7 +179,7 @@ pub enum ReplicationState {
 }
 
 impl ReplicationState {
-    /// Name of the state in JSON and in tables.
+    /// Returns the name of the state in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",

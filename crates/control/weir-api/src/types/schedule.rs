@@ -45,7 +45,7 @@ impl Every {
     pub const ALL: [Self; 6] =
         [Self::Frequently, Self::Hourly, Self::Daily, Self::Weekly, Self::Monthly, Self::Yearly];
 
-    /// Name of the interval in JSON, on the command line and in the names of snapshots.
+    /// Returns the name of the interval in JSON, on the command line and in the names of snapshots.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Frequently => "frequently",

@@ -22,7 +22,7 @@ pub enum StreamDirection {
 }
 
 impl StreamDirection {
-    /// Name of the direction in tables.
+    /// Returns the name of the direction in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Send => "send",

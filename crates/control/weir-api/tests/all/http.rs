@@ -70,7 +70,7 @@ impl Authority for OneToken {
     fn denied(&self, _caller: &Caller, _call: &str) {}
 }
 
-/// A client over TCP with the token.
+/// Returns a client over TCP with the token.
 pub(crate) fn by_tcp(server: &Server) -> Client {
     Client::new(server.tcp.clone()).with_token(SecretText::new(TOKEN.to_owned()))
 }

@@ -30,7 +30,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// The activity of a new call by the caller of the current task.
+    /// Returns the activity of a new call by the caller of the current task.
     pub(crate) fn of_caller(named: &Arc<NamedDirs>) -> Self {
         let named = if caller_files::caller_names_any() { None } else { Some(Arc::clone(named)) };
         Self { named, ..Self::default() }

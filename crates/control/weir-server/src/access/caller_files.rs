@@ -148,7 +148,7 @@ impl CallerFiles {
 }
 
 impl Place {
-    /// A path to exactly this file.
+    /// Returns a path to exactly this file.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }

@@ -519,19 +519,19 @@ fn allocated(engine: &Engine, bytes: u64) -> Allocated {
     }
 }
 
-/// Size before compression divided by size after it.
+/// Returns the size before compression divided by the size after it.
 fn ratio(used_bytes: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { used_bytes as f64 / stored_bytes as f64 }
 }
 
-/// Stored size of a volume divided by the size of its unshared blocks, which counts as at least one
-/// block.
+/// Returns the stored size of a volume divided by the size of its unshared blocks, which counts as
+/// at least one block.
 fn own_ratio(stored_bytes: u64, shared_bytes: u64) -> f64 {
     let own = stored_bytes.saturating_sub(shared_bytes);
     ratio(stored_bytes, if shared_bytes > 0 { own.max(BLOCK_BYTES as u64) } else { own })
 }
 
-/// Size that live data would have without shared blocks, divided by its actual size.
+/// Returns the size that live data would have without shared blocks, divided by its actual size.
 fn dedupe_ratio(engine: &Engine) -> f64 {
     let space = engine.pool().space();
     ratio(space.live_bytes + space.saved_bytes, space.live_bytes)
@@ -545,7 +545,7 @@ pub(crate) fn pool_ratio(engine: &Engine) -> f64 {
     ratio(used, stored)
 }
 
-/// The vdevs in a label, with the disks that were found.
+/// Returns the vdevs in a label, with the disks that were found.
 pub(crate) fn label_vdevs(
     label: &weir_format::Label,
     found: &dyn Fn(weir_base::Guid) -> bool,

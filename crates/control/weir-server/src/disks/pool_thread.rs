@@ -125,7 +125,7 @@ impl OpenPool {
         Ok(answer.take())
     }
 
-    /// The part of [`Self::call_api`] that does not depend on the type of the response.
+    /// Runs the part of [`Self::call_api`] that does not depend on the type of the response.
     fn run(&self, work: Work) -> BoxFuture<'_, Result<(), ApiError>> {
         Box::pin(self.run_to_end(work))
     }
@@ -205,13 +205,14 @@ pub(crate) fn fail_io_if_unresponsive(engine: &Engine, limit: Duration) -> bool 
     silent
 }
 
-/// [`work`] in a box, so that it is compiled once for all callers of [`OpenPool::start`].
+/// Returns the future of [`work`] in a box, so that it is compiled once for all callers of
+/// [`OpenPool::start`].
 fn work_boxed(engine: Arc<Engine>, jobs: mpsc::UnboundedReceiver<Job>) -> LocalFuture {
     Box::pin(work(engine, jobs))
 }
 
-/// Main function of the pool's thread. It runs commits, the owner heartbeat and scans in one task
-/// each, and each management call in a task of its own.
+/// Runs the pool's thread: commits, the owner heartbeat and scans in one task each, and each
+/// management call in a task of its own.
 async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let committer = Arc::clone(&engine);
     let run = compio::runtime::spawn(async move {

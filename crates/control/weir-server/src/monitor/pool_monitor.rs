@@ -199,7 +199,8 @@ fn disk_changes(pool: &str, before: Option<&DiskStatus>, now: &DiskStatus) -> Ve
     changes
 }
 
-/// A slow disk is reported at once; its recovery only after it has lasted [`WELL_LOOKS`] polls.
+/// Returns an event if a disk has become slow or fast. Slowness is reported at once, recovery only
+/// after it has lasted [`WELL_LOOKS`] polls.
 fn speed_change(
     slow: &mut BTreeMap<String, u32>,
     pool: &str,

@@ -41,7 +41,7 @@ enum Step {
     Resize(usize),
 }
 
-/// Strategy for a range of any alignment, of sectors only, or of blocks only.
+/// Returns a strategy for ranges of any alignment, of sectors only, or of blocks only.
 fn range() -> impl Strategy<Value = Range<usize>> {
     let unit = prop_oneof![2 => Just(1_usize), 2 => Just(512), 3 => Just(BLOCK)];
     (unit, 0..SIZE_MAX, 0..6 * BLOCK).prop_map(|(unit, start, len)| {

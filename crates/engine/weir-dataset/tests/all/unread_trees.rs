@@ -189,7 +189,7 @@ fn remap_tables_are_used_again_when_they_become_readable() {
     bench.destroy_all();
 }
 
-/// Unreadable parts of the segment table were never dropped, and must still not be.
+/// Parts of the segment table that are unreadable are never dropped.
 #[test]
 fn segments_are_used_again_when_their_entries_become_readable() {
     for level in [0, 1] {

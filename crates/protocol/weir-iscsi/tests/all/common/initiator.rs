@@ -270,8 +270,8 @@ impl Initiator {
         }
     }
 
-    /// Writes: sends `immediate` bytes with the command, unsolicited Data-Outs up to `unsolicited`,
-    /// and the rest as R2Ts request it. Returns the response.
+    /// Runs a write: sends `immediate` bytes with the command, unsolicited Data-Outs up to
+    /// `unsolicited`, and the rest as R2Ts request it. Returns the response.
     pub(crate) fn write(
         &mut self,
         block: u32,
