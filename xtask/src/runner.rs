@@ -208,8 +208,8 @@ fn run_case(case: &Case, folder: &Path) -> Ran {
     ran
 }
 
-/// Prints a test's line, and the end of its log if it failed. One call prints both, so that lines
-/// of other tests cannot come between them.
+/// Prints a test's line, and the end of its log if the test failed. One call prints the line and
+/// the log, so that lines of other tests cannot come between them.
 fn tell(ran: &Ran) {
     let mut text = ran.line();
     if let Verdict::Failed(why) = &ran.verdict {

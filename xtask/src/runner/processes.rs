@@ -91,7 +91,8 @@ impl Family {
         }
     }
 
-    /// Kills all processes of the test; returns those still alive after [`KILL_LIMIT`].
+    /// Kills all processes of the test. Returns the processes that are still alive after
+    /// [`KILL_LIMIT`].
     pub(super) fn kill(&self) -> Vec<Process> {
         kill_until_gone(|| self.alive())
     }

@@ -59,8 +59,8 @@ fn process_that_outlives_its_test_is_named_and_killed() {
     let failure = end.failure.expect("a process is left");
     assert!(failure.starts_with("left a process behind: sleep 603"), "{failure}");
     assert_eq!(still_running("603"), "");
-    // A process that the test killed may take some time to exit. The test does not fail because of
-    // it.
+    // A process that the test killed may take some time to exit. The runner does not count this as
+    // a failure of the test.
     let (end, _) = run_script("sleep 604 & kill $!", LONG);
     assert_eq!(end.failure, None);
 }

@@ -36,7 +36,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns the expected seconds of a piece of this kind on a machine that has no record of one.
+    /// Returns the expected seconds of a piece of this kind, for a machine that has no record of
+    /// such a piece.
     pub(super) fn usual_seconds(self) -> f64 {
         match self {
             Self::Recoveries => 300.0,

@@ -133,7 +133,7 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// Tests EXTENDED COPY: copies one complete unit to the other.
+    /// Tests EXTENDED COPY: copies the complete source unit to the destination unit.
     pub(super) fn copy(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "copy";
         let pattern = self.pattern.clone();

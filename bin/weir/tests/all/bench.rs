@@ -582,7 +582,7 @@ fn agents_in_two_networks_measure_together() {
     words.extend(["--secret-file", "secret"]);
     hosts.iter().for_each(|host| words.extend(["--agent", &host.address]));
     // On a busy machine one client may start more than 10 ms after the other. The result is then
-    // invalid, and without this option the exit code is 1.
+    // invalid, and without `--fail-on none` the exit code is 1.
     words.extend(["--fail-on", "none"]);
     bench.weir(&words).ok();
     let result = bench.result("out");

@@ -159,8 +159,8 @@ struct Tgt {
     portal: String,
 }
 
-/// Returns the command of one of tgt's programs. Debian installs them in a directory that only
-/// root's PATH has.
+/// Returns the command of one of tgt's programs. Debian installs these programs in a directory that
+/// only root's PATH has.
 fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);

@@ -177,7 +177,8 @@ fn clean_stop_under_load_keeps_acknowledged_changes() {
     }
 }
 
-/// Creates a stopped pool with the data of a load, all of it flushed. Returns the model.
+/// Creates a stopped pool with the data of a load, all of which is flushed. Returns the model of
+/// the data.
 fn loaded(dirs: &Dirs) -> Model {
     let server = mirror(dirs, GIB);
     server.volume("tank/v1", "32MiB");

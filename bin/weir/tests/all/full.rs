@@ -144,7 +144,7 @@ impl Volume {
         }
     }
 
-    /// Reads all blocks and compares them.
+    /// Reads all blocks and compares them with the expected content.
     fn verify(&mut self, what: &str) {
         let mut wanted = [0; BLOCK];
         for first in (0..self.blocks()).step_by(BLOCKS_PER_MIB) {
@@ -255,9 +255,9 @@ fn assert_cleaner_told(server: &Server, status: &Value) {
     assert!(text.contains(" space: ") && text.contains("segments free"), "{text}");
 }
 
-/// Works on a pool that is 90 % full. Every twelfth cycle fills the volume again, the others
-/// overwrite a range of it; each cycle then overwrites single blocks anywhere. Some cycles kill the
-/// server after a flush.
+/// Works on a pool that is 90 % full. Every twelfth cycle fills the volume again, and each other
+/// cycle overwrites a range of it. Each cycle then overwrites single blocks anywhere. Some cycles
+/// kill the server after a flush.
 fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     const STRETCH: usize = 16 * BLOCKS_PER_MIB;
     let size = number(&assert_healthy(&server, "before the cycles"), "size_bytes");

@@ -399,7 +399,7 @@ fn killed_and_restarted_server_loses_no_write() {
         sg_persist --out --reserve --param-rk=0xabc --prout-type=5 $ONE",
     );
     for round in 1..=2 {
-        // The kill happens during some 700 writes. All of them are read back afterwards.
+        // The kill happens during some 700 writes. The guest reads all of these back afterwards.
         let load = format!("load-{round}");
         let before = counter(&server, 0, "writes");
         guest.start(
@@ -420,7 +420,7 @@ fn killed_and_restarted_server_loses_no_write() {
         guest.join(&load, LIMIT);
     }
     guest.run("! dmesg | grep 'I/O error'");
-    // The reservation survived both kills, and still excludes other initiators.
+    // The reservation survived the two kills, and still excludes other initiators.
     assert_eq!(shown(&server)["luns"][0]["registrations"], 1);
     log_in(&mut guest, "other", 0, 1);
     names(&mut guest, &[("OTHER", "other", 0)]);

@@ -247,7 +247,8 @@ const REFUSING: &[Lie] = &[
     },
 ];
 
-/// Servers that break the protocol or the connection. As a file, such a disk fails its operations.
+/// Servers that break the protocol or the connection. If such a disk is measured as a file, its
+/// operations fail.
 const BROKEN: &[Lie] = &[
     Lie {
         file_words: Some("failed"),

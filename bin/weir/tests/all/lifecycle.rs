@@ -150,7 +150,7 @@ fn idle_server_uses_no_cpu() {
     server.assert_alive();
 }
 
-/// Creates a file in which every other MiB is random and the rest is zeros.
+/// Creates a file whose MiB are alternately random data and zeros.
 fn image(path: &Path, mebibytes: u64) {
     let mut rng = Rng::new(42);
     let mut data = vec![0; (mebibytes * MIB) as usize];

@@ -196,7 +196,7 @@ fn online_accepts_and_records_a_new_path() {
     assert!(is_well(&server, "fourth"), "{:?}", disks_of(&server));
     server.weir("pool scrub --wait tank").ok();
     assert_eq!(server.status("tank")["errors"]["checksum"], 0);
-    // Only the other disk has a record of the last path of this disk.
+    // The last path of this disk is recorded only on the other disk of the pool.
     server.stop_clean();
     fs::rename(dirs.file("fourth"), dirs.file("away")).unwrap();
     let server = dirs.start();

@@ -255,7 +255,7 @@ fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     pair.back().weir(&format!("export delete {there}")).ok();
     pair.source().weir(&format!("snapshot release replication {here}")).ok();
     pair.back().weir(&format!("snapshot release replica {there}")).ok();
-    // Create the state that such an interrupted run leaves.
+    // Create the state that an interrupted replication run leaves.
     pair.source.take().unwrap().stop_clean();
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -475,7 +475,8 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot list back/p@repl-own").ok();
     assert!(!back.weir("volume show back/half --json").json()["receiving"].is_null());
 
-    // A peer may change the volumes that it sent, but not the objects of users in them.
+    // A peer may change the volumes that it sent, but not the objects that users created in these
+    // volumes.
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();

@@ -15,7 +15,7 @@ use crate::liars::{Bench, KNEE, MS, NO, PROFILE, open};
 use crate::lies::{FLUSHES, Lie, NO_VERIFICATION};
 use serde_json::Value;
 
-/// Maximum attempts; one of them must return the expected verdict.
+/// Maximum number of attempts. One attempt must return the expected verdict.
 const GOES_MAX: usize = 5;
 
 /// A disk that misbehaves for some time. The row has one long run, and any finding ends in exit

@@ -84,7 +84,7 @@ fn bench_refuses_disks_and_directories_in_use() {
     bench(&device.0).fails(code::BUSY, &held);
     bench(&file.display().to_string()).fails(code::BUSY, &held);
     first.stop_clean();
-    // Take the lock in the way that a run on the file takes it.
+    // A run on the file takes this lock; take it here.
     let taken = File::open(&file).unwrap();
     rustix::fs::flock(&taken, rustix::fs::FlockOperation::LockExclusive).unwrap();
     bench(&device.0).fails(code::BUSY, &held);

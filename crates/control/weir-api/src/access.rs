@@ -68,7 +68,7 @@ const SCOPE_ENTRIES_MAX: usize = 32;
 /// The names that a caller may access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All objects, including those outside pools.
+    /// All objects, including objects that belong to no pool.
     All,
     /// The objects that these entries cover: `tank` is the pool with all its objects, `tank/vm1` is
     /// one volume with its snapshots, `tank/k8s-*` is every volume whose name has this prefix.
@@ -148,7 +148,7 @@ impl Scope {
     }
 
     /// Hides names outside the scope in a message about a pool that the scope covers in part.
-    /// Messages about such a pool name no other pool.
+    /// Messages about a pool that is covered in part name no other pool.
     pub fn cut_text(&self, text: &str) -> String {
         if self.is_all() {
             return text.to_owned();
@@ -189,7 +189,8 @@ fn is_part_of_name(c: char) -> bool {
 /// The files that the server opens if a caller names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// Any file: the caller is root or the server's own user and could open them itself.
+    /// Any file, because the caller is root or the server's own user and could open the file
+    /// itself.
     Any,
     /// Files below `/dev`, `/etc/weir` and the directories given at the start of the server.
     Named,

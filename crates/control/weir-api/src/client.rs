@@ -140,7 +140,7 @@ impl Client {
         })
     }
 
-    /// Reads all pages of a list and joins them into one response.
+    /// Reads all pages of a list and joins the pages into one response.
     async fn list(
         &self,
         operation: &'static Operation,

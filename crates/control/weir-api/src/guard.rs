@@ -71,7 +71,7 @@ impl HostRule {
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(&host);
         match bare.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
             // DNS rebinding needs a name, so any IP address of this socket is safe. A socket bound
-            // to all addresses accepts all of them.
+            // to all addresses accepts every IP address.
             Ok(ip) => ip.is_loopback() || ip == bound.to_canonical() || bound.is_unspecified(),
             Err(_) => bare == "localhost" || bare == name,
         }
@@ -319,7 +319,7 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
         (Some(host), None) => host.to_str().unwrap_or_default(),
         _ => "",
     };
-    // The request line may name the host too; both must be allowed.
+    // The request line may name the host in addition to the header. Both names must be allowed.
     let named = request.uri().authority().map(Authority::as_str);
     if hosts.allows(host) && named.is_none_or(|named| hosts.allows(named)) {
         return Ok(());

@@ -156,7 +156,7 @@ pub const EVENT_PAUSE: Duration = Duration::from_millis(500);
 pub const PEERS_MAX: usize = 32;
 
 /// Maximum connections of authenticated peers at one address: enough for a server with many
-/// replications, and the rest for other servers.
+/// replications. The remaining connections are for other servers.
 pub const PEER_SHARE_MAX: usize = 16;
 
 /// Maximum connections of unauthenticated peers. They are separate from authenticated ones, so that

@@ -140,7 +140,8 @@ impl Phase {
 
 struct State {
     phase: Phase,
-    /// Start of the phase. While a response is sent, the last time that the client read some of it.
+    /// Start of the phase. While a response is sent, the last time that the client read a part of
+    /// the response.
     since: Instant,
     calls: usize,
     stall_limit: Duration,

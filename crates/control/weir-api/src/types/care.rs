@@ -28,9 +28,9 @@ pub enum ScanKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScanState {
-    /// Under way.
+    /// The scan is running.
     Running,
-    /// Paused, until an administrator continues it.
+    /// The scan is paused until an administrator continues it.
     Paused,
     /// The scan examined all data.
     Finished,

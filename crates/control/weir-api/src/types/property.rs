@@ -448,7 +448,7 @@ mod tests {
         }
     }
 
-    /// An error with its action, as a caller sees both.
+    /// An error with its action, as one text that a caller sees.
     struct ApiText(String);
 
     impl ApiText {

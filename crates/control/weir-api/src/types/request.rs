@@ -26,7 +26,7 @@ pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'stat
     fn check(&self) -> Result<(), Error>;
 
     /// Returns the full names of the objects of the request. The scope of the caller must cover all
-    /// of them.
+    /// these objects.
     fn names(&self) -> Vec<&str> {
         Vec::new()
     }

@@ -40,11 +40,11 @@ pub struct CleanerStatus {
     pub lately_ms: u64,
     /// Segments cleaned in the recent period.
     pub lately_segments: u64,
-    /// Bytes of the blocks moved out of those segments, one copy.
+    /// Bytes of the blocks that the cleaner moved in the recent period, one copy.
     pub lately_moved_bytes: u64,
     /// Segments cleaned since the pool was opened.
     pub cleaned_segments: u64,
-    /// Bytes of the blocks moved out of those segments, one copy.
+    /// Bytes of the blocks that the cleaner moved since the pool was opened, one copy.
     pub moved_bytes: u64,
     /// Segments that can be written now.
     pub free_segments: u64,

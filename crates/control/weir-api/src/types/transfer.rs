@@ -92,7 +92,7 @@ no_rules!(SendStop);
 /// Progress of a download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SendProgress {
-    /// Bytes of the stream that the server has sent; the last of them may still be in transit.
+    /// Bytes of the stream that the server has sent. The last bytes may still be in transit.
     pub sent_bytes: u64,
 }
 

@@ -269,7 +269,7 @@ pub struct Volume {
     /// block.
     pub block_bytes: u32,
     /// Size of the unit of checksums, compression and storage. A write of a part of a record reads
-    /// the rest and stores the whole record again.
+    /// the other parts and stores the complete record again.
     #[serde(default = "one_block")]
     pub record_bytes: u64,
     /// Compression of new blocks.

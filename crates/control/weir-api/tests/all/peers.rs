@@ -129,8 +129,8 @@ async fn stranger(server: &Server, last: u8, sent: Option<&str>) -> Option<Box<d
     Some(Box::new(stream))
 }
 
-/// Returns the number of these connections that the server keeps open. Waits until it is at most
-/// `most`, or until the server had time to close the others.
+/// Returns the number of the connections `held` that the server keeps open. Waits until it is at
+/// most `most`, or until the server had time to close the excess connections.
 async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
     let mut count = 0;
     for _ in 0..1000 {

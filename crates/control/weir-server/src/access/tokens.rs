@@ -372,7 +372,7 @@ mod tests {
         fs::remove_file(dir.path().join("tokens.json")).unwrap();
         all.save_uses();
         assert!(!dir.path().join("tokens.json").exists(), "nothing new to save");
-        // Creating or revoking a token saves the uses of the others.
+        // Creating or revoking a token saves the last uses of the other tokens.
         all.revoke(TokenRevoke { name: "b".into() }).unwrap();
         assert!(saved.contains("10.0.0.31") && file().contains("10.0.0.31"));
     }

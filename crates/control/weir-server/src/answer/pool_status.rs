@@ -197,7 +197,7 @@ pub(crate) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
     }
 }
 
-/// Puts the description of unreadable metadata before the other texts.
+/// Puts the description of unreadable metadata before the other status texts.
 fn with_losses(
     pool: &str,
     lost: &[String],

@@ -25,8 +25,8 @@ const CONNECTIONS_BYTES_MAX: u64 = 512 << 20;
 
 /// Default share of the memory for dedupe indexes, in percent.
 const DEDUPE_PERCENT: u64 = 10;
-/// Maximum share of the memory for dedupe indexes, in percent. The indexes use memory of the
-/// caches, which must keep the rest.
+/// Maximum share of the memory for dedupe indexes, in percent. The indexes take memory from the
+/// caches, and the caches must keep enough.
 const DEDUPE_PERCENT_MAX: u64 = 25;
 
 /// Memory of the process in addition to `--memory`: 64 MiB for 1024 connections of 64 KiB, 32 MiB

@@ -180,9 +180,9 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
     }
 }
 
-/// Opens the disks of an existing pool; returns the errors of those that cannot be opened. The
-/// paths come from the server's own state, so no caller's rights apply, and a disk without a label
-/// of the pool is not changed.
+/// Opens the disks of an existing pool. Returns the disks, and the errors of disks that cannot be
+/// opened. The paths come from the server's own state, so no caller's rights apply, and a disk
+/// without a label of the pool is not changed.
 pub(crate) fn open_known(
     paths: &[PathBuf],
     activity: &Activity,

@@ -284,8 +284,8 @@ impl Handle<ExportSet> for Manager {
         self.save(|state| {
             for known in state.exports.iter_mut().filter(|known| known.name == name) {
                 known.allow.clone_from(&new.allow);
-                // Both the saved state and the live export change under the same lock, so that the
-                // later of two calls decides both.
+                // The saved state and the live export change under the same lock, so that the later
+                // of two calls determines the two.
                 self.exports.allow(&name, allowed.clone());
             }
         })?;

@@ -112,8 +112,8 @@ impl Manager {
         Some(open.silent_disks(DISK_UNRESPONSIVE))
     }
 
-    /// Stops I/O to legs that were unresponsive for `limit`, in all vdevs that can spare them;
-    /// returns pool and path of each.
+    /// Stops I/O to legs that were unresponsive for `limit`, in all vdevs that have enough other
+    /// legs. Returns the pool and the path of each leg.
     pub(crate) fn fail_unresponsive_legs(&self, limit: Duration) -> Vec<(String, String)> {
         let mut gone = Vec::new();
         for (name, pool) in self.entries() {

@@ -93,7 +93,7 @@ struct Count {
 #[derive(Clone, Copy)]
 struct Share<'a> {
     owner: &'a str,
-    /// Noun for the counted events, and the event kind for those beyond the separate counts.
+    /// Noun for the counted events, and the event kind for events beyond the separate counts.
     what: &'a str,
     kind: &'a str,
 }

@@ -51,7 +51,7 @@ const CALL_TIMEOUT: Duration = Duration::from_mins(2);
 /// more.
 const RUNS_TO_ONE_MAX: usize = 3;
 
-/// Maximum number of replications of all pools. The server writes all of them at each change.
+/// Maximum number of replications of all pools. The server writes the complete list at each change.
 const REPLICATIONS_MAX: usize = 4096;
 
 pub(super) fn now_ms() -> u64 {

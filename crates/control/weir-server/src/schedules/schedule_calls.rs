@@ -42,7 +42,7 @@ use crate::state::server::{Manager, refuse_above};
 /// snapshot.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of schedules of all pools. The server writes all of them at each change.
+/// Maximum number of schedules of all pools. The server writes the complete list at each change.
 const SCHEDULES_MAX: usize = 10_000;
 
 /// Maximum number of snapshot names in one event.

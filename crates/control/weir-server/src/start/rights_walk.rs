@@ -65,7 +65,8 @@ const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 const HELD: &str = "auto-yearly-2019-01-01-0000";
 const OLD: &str = "auto-yearly-2020-01-01-0000";
 
-/// Received snapshots: the schedule of the volume keeps both, the schedule of the pool keeps one.
+/// Received snapshots. The schedule of the volume keeps both snapshots, the schedule of the pool
+/// keeps one.
 const RECEIVED: [&str; 2] = ["auto-monthly-2020-01-01-0000", "auto-monthly-2020-02-01-0000"];
 const OF_VOLUME: &str = "yearly=2,monthly=3";
 const OF_POOL: &str = "yearly=1,monthly=1";

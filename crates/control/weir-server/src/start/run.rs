@@ -269,8 +269,8 @@ fn serve_data(
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let exports = Arc::new(weir_export::Registry::new(data.named));
     let listens = !data.iscsi.is_empty();
-    // NBD and iSCSI have separate budgets, so that clients of one cannot use the memory of the
-    // other.
+    // NBD and iSCSI have separate budgets, so that clients of one protocol cannot use the memory of
+    // the other protocol.
     let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
     // The rest of the memory is for large receive buffers, which no budget covers.
     let shared_bytes = part_bytes / 4 * 3;
@@ -303,7 +303,8 @@ fn serve_data(
 /// sockets.
 fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
     let group = match &clients.group {
-        // If the server cannot assign sockets to the default group, only its own user can use them.
+        // If the server cannot assign sockets to the default group, only the user of the server can
+        // use the sockets.
         None => socket_group(GROUP),
         Some(name) => Some(socket_group(name).ok_or_else(|| {
             let message = format!("--nbd-group {name}: this server cannot assign sockets to it");

@@ -26,7 +26,7 @@ pub(crate) struct Activity {
     /// Guid of the snapshot that the last replication run could not read.
     pub(crate) unreadable: Option<String>,
     /// Guids of snapshots that were not sent because another snapshot of the other server has the
-    /// same name. Each is reported once.
+    /// same name. Each snapshot is reported once.
     pub(crate) left_out: BTreeSet<String>,
     pub(crate) failures: u32,
     pub(crate) retry_at: Option<Instant>,

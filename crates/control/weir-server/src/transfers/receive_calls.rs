@@ -61,7 +61,7 @@ impl Handle<ReceiveStart> for Manager {
         let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
         let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
         // A schedule counts the snapshots that it may destroy, so snapshots received from an
-        // operator could displace the others.
+        // operator could displace snapshots that others created.
         let may_destroy = caller::current().has(Role::Admin);
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {

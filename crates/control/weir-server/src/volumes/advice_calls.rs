@@ -273,7 +273,8 @@ impl Handle<VolumeAdvise> for Manager {
 }
 
 impl Handle<DedupeEstimate> for Manager {
-    /// Estimates the savings of dedupe for volumes, in a job like that of `volume_advise`.
+    /// Estimates the savings of dedupe for volumes. The estimate runs in a job, as `volume_advise`
+    /// does.
     async fn handle(&self, request: DedupeEstimate) -> Result<DedupeForecast, ApiError> {
         let DedupeEstimate { names, job } = request;
         let about = names.join(" ");

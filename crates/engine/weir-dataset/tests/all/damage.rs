@@ -1,6 +1,7 @@
 //! The damage list: data and metadata without a good copy on any disk, and when entries disappear.
 //!
-//! The tests of its printed form are in bin/weir, those under load and crashes in the simulator.
+//! The tests of its printed form are in bin/weir. The tests of damage under load and of crashes are
+//! in the simulator.
 
 use std::sync::Arc;
 
@@ -95,8 +96,8 @@ impl Pool {
         }
     }
 
-    /// Returns the volume, the first block, the number of blocks and the versions that share them,
-    /// for each entry of the damage list.
+    /// Returns, for each entry of the damage list, the volume, the first block, the number of
+    /// blocks, and the versions that share the blocks.
     fn listed(&self) -> Vec<String> {
         let text = |data: DamagedData| {
             let DamagedData { volume, offset_bytes, len_bytes, in_volume, snapshots, .. } = data;

@@ -221,8 +221,8 @@ impl Bench {
         unreadable
     }
 
-    /// Returns the number of unreadable blocks of the snapshot of `b`. Compares the others with the
-    /// content that was saved when the snapshot was created.
+    /// Returns the number of unreadable blocks of the snapshot of `b`. Compares the readable blocks
+    /// with the content that was saved when the snapshot was created.
     pub(crate) fn unreadable_in_snapshot(&self) -> usize {
         let id = SnapshotId { volume: "b".to_owned(), name: "s".to_owned() };
         let view = self.engine.open_snapshot(&id).unwrap();

@@ -26,7 +26,8 @@ struct Pool {
     engine: Arc<Engine>,
 }
 
-/// Returns words in an order that no other block has; each zstd level compresses them differently.
+/// Returns words in an order that no other block has. Each zstd level compresses the words
+/// differently.
 fn content(number: u64) -> Vec<u8> {
     let mut state = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = std::iter::repeat_with(|| {

@@ -63,8 +63,8 @@ fn initiators_that_take_no_responses_share_the_budget() {
     let longest = (0..10).map(|_| works(&mut good)).max().expect("rounds");
     assert!(longest < Duration::from_secs(1), "held up for {longest:?}");
     assert!(budget.used_bytes() <= LIMIT, "{} bytes", budget.used_bytes());
-    // The reads of 1 MiB that have run are those whose data is in the socket buffers (several MiB
-    // each), and those whose data is in the server's memory.
+    // The server has run the reads of 1 MiB whose data is in the socket buffers (several MiB each),
+    // and the reads whose data is in its own memory.
     let (done, shared) = (&setup.disk().done, &setup.disk().shared);
     let run = done.load(Ordering::Relaxed) + shared.load(Ordering::Relaxed) - 1000;
     assert!((6..100).contains(&run), "{run} reads were run for initiators that take none");

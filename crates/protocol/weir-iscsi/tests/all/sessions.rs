@@ -666,8 +666,8 @@ fn unread_responses_hold_little_memory() {
     }
     std::thread::sleep(Duration::from_millis(300));
     let run = targets.disk.done.load(Ordering::Relaxed) - before;
-    // The reads of 4 MiB that have run are those whose data is in the socket buffers, plus at most
-    // `REPLY_BYTES_MAX`.
+    // The server has run the reads of 4 MiB whose data is in the socket buffers, and reads of at
+    // most `REPLY_BYTES_MAX` more.
     assert!((1..=16).contains(&run), "{run} reads were run for an initiator that takes none");
     for _ in 0..100 {
         initiator.take_read(8192 * BLOCK);

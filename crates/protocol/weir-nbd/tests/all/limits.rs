@@ -46,8 +46,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Sends reads to an export that blocks them, and asserts that the server starts exactly `most` of
-/// them.
+/// Sends reads to an export on which requests wait. Asserts that the server starts exactly `most`
+/// of the reads.
 fn assert_begun(setup: &Setup, client: &mut Client, (count, len): (u64, u32), most: usize) {
     let volume = setup.exports.volume("fast");
     let held = Held::new(&volume);

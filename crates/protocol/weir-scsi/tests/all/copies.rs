@@ -105,8 +105,8 @@ fn merged_segments_copy_and_count_like_single_ones() {
         let chain = [segment((0, 0), 0, 8, 0, 8), segment((0, 0), 0, 8, 8, 16)];
         copy(&*nexus, &list(1, 0, &[unit_descriptor(1, 512)], &chain)).good();
         assert!(medium.bytes()[..expected.len()] == expected);
-        // Between two units, copy three contiguous segments, one that is not contiguous with them,
-        // and one that fails.
+        // Between two units, copy three contiguous segments, a segment that is not contiguous with
+        // these, and a segment that fails.
         let other = Arc::new(MemoryMedium::new(SIZE));
         other.clones.store(clones, Ordering::SeqCst);
         assert!(target.add_lun(1, unit_of(&other, 2, 512)));
