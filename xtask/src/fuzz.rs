@@ -80,7 +80,7 @@ fn fuzz(targets: &[String], seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// A running target.
+/// A fuzz target that is running.
 struct Run<'a> {
     target: &'a str,
     child: Child,

@@ -44,7 +44,7 @@ pub(super) struct Primitive {
     /// Bytes of the logical unit that the primitive covered.
     pub(super) covered_bytes: u64,
     pub(super) seconds: f64,
-    /// Bytes sent and received, including the protocol.
+    /// Bytes sent and received, including protocol headers.
     pub(super) wire_bytes: u64,
     /// Time of ordinary commands with the same effect, scaled from `plain_measured_bytes`.
     pub(super) plain_seconds: f64,

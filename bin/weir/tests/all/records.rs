@@ -37,7 +37,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The expected content of a volume; makes random changes to it and to the volume.
+/// The expected content of a volume. Its methods change the model and the volume in the same way.
 struct Model {
     content: Vec<u8>,
     rng: Rng,

@@ -216,8 +216,8 @@ impl Manager {
         let activity = Activity::current();
         let open = move || async move {
             let (disks, errors) = open_disks::open_known(&paths, &activity);
-            // The owner of a busy disk may have the pool open; importing it without that disk would
-            // split the pool.
+            // The process that uses a busy disk may have the pool open. Importing the pool without
+            // that disk would split it.
             if let Some(busy) = errors.iter().find(|error| error.kind() == ErrorKind::Busy) {
                 return Err(open_disks::device_error(busy));
             }

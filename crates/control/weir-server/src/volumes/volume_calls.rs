@@ -139,7 +139,8 @@ impl Handle<ListVolumes> for Manager {
         if let Some(pool) = &pool {
             self.pool(pool)?;
         }
-        // Collected once for all volumes: a server may have thousands of volumes and exports.
+        // The exports are collected once for all volumes, because a server may have thousands of
+        // volumes and exports.
         let mut exports: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for export in &self.state.lock().state.exports {
             exports.entry(export.volume.clone()).or_default().push(export.name.clone());

@@ -320,7 +320,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-// Regression test: a guesser at the address of an initiator locked it out.
+// Regression test: a peer that guessed secrets from the address of an initiator locked the
+// initiator out.
 #[test]
 fn known_initiator_logs_in_during_guesses_from_its_address() {
     let setup = setup(Disk::new(SIZE));

@@ -666,8 +666,8 @@ fn unread_responses_hold_little_memory() {
     }
     std::thread::sleep(Duration::from_millis(300));
     let run = targets.disk.done.load(Ordering::Relaxed) - before;
-    // The server has run the reads of 4 MiB whose data is in the socket buffers, and reads of at
-    // most `REPLY_BYTES_MAX` more.
+    // The server has run the reads of 4 MiB whose data is in the socket buffers, and further reads
+    // with at most `REPLY_BYTES_MAX` of data.
     assert!((1..=16).contains(&run), "{run} reads were run for an initiator that takes none");
     for _ in 0..100 {
         initiator.take_read(8192 * BLOCK);
