@@ -57,7 +57,7 @@ pub struct ScanStatus {
     pub examined_bytes: u64,
     /// Bytes of bad or missing copies that the scan rewrote.
     pub repaired_bytes: u64,
-    /// Blocks without an intact copy, and copies that could not be written.
+    /// Number of blocks without an intact copy, and of copies that could not be written.
     pub errors: u64,
     /// Estimated time to the end at the average speed so far; absent unless the scan runs.
     pub left_ms: Option<u64>,

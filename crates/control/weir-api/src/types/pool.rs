@@ -365,11 +365,11 @@ impl Health {
 /// Errors since the pool was imported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorCounts {
-    /// Reads that failed.
+    /// Number of reads that failed.
     pub read: u64,
-    /// Writes that failed.
+    /// Number of writes that failed.
     pub write: u64,
-    /// Reads that returned data other than what was written.
+    /// Number of reads that returned data other than what was written.
     pub checksum: u64,
 }
 
@@ -399,7 +399,7 @@ pub struct DiskStatus {
 pub struct Evacuation {
     /// Bytes of data still on the vdev.
     pub live_bytes: u64,
-    /// Segments that cannot be moved, because a block in the segment has no intact copy.
+    /// Number of segments that cannot be moved, because a block in them has no intact copy.
     pub stuck_segments: u64,
 }
 
@@ -443,7 +443,7 @@ pub struct PoolStatus {
     pub size_bytes: u64,
     /// Space in use.
     pub allocated_bytes: u64,
-    /// Free space.
+    /// Free space for data.
     pub free_bytes: u64,
     /// Used space, by kind of owner.
     #[serde(default)]

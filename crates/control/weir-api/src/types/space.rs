@@ -38,19 +38,19 @@ pub struct CleanerStatus {
     pub working: bool,
     /// Length of the recent period; at most ten seconds.
     pub lately_ms: u64,
-    /// Segments cleaned in the recent period.
+    /// Number of segments cleaned in the recent period.
     pub lately_segments: u64,
     /// Bytes of the blocks that the cleaner moved in the recent period, one copy.
     pub lately_moved_bytes: u64,
-    /// Segments cleaned since the pool was opened.
+    /// Number of segments cleaned since the pool was opened.
     pub cleaned_segments: u64,
     /// Bytes of the blocks that the cleaner moved since the pool was opened, one copy.
     pub moved_bytes: u64,
-    /// Segments that can be written now.
+    /// Number of segments that can be written now.
     pub free_segments: u64,
-    /// Dead and cleaned segments that become free within a few transaction groups.
+    /// Number of dead and cleaned segments that become free within a few transaction groups.
     pub pending_segments: u64,
-    /// All segments.
+    /// Number of all segments of the pool.
     pub segments: u64,
     /// Number of free and pending segments below which the cleaner cleans mostly dead segments.
     pub clean_below_segments: u64,

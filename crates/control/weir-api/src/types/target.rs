@@ -261,9 +261,9 @@ impl Request for LunRemove {
 /// Counters of a logical unit, since the server started to export it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LunCounters {
-    /// READ commands.
+    /// Number of READ commands.
     pub reads: u64,
-    /// WRITE commands.
+    /// Number of WRITE commands.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
