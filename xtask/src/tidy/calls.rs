@@ -49,8 +49,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the rows of the table: lines such as `PoolScan = "pool_scan", POST "/v1/import/scan",
-/// ...`.
+/// Returns the rows of the table, which are lines such as
+/// `PoolScan = "pool_scan", POST "/v1/import/scan", ...`.
 fn rows(text: &str) -> Vec<Row> {
     let row = |(index, line): (usize, &str)| {
         let (request, rest) = line.trim().split_once(" = \"")?;
