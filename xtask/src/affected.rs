@@ -12,7 +12,8 @@ use weir_command::command;
 
 use crate::workspace::{self, Package};
 
-/// Files outside packages that belong to one, or that its tests compare with the code.
+/// Files outside packages, each with the package to which it belongs or whose tests compare it with
+/// the code.
 const READERS: &[(&str, &str)] = &[
     ("docs/errors.md", "weir-api"),
     ("docs/openapi.json", "weir-api"),
@@ -23,13 +24,14 @@ const READERS: &[(&str, &str)] = &[
 /// Packages to test, each with the reason; empty if only documentation changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Affected {
-    /// All packages, because of this file.
+    /// All packages are affected, because this file changed.
     Everything(String),
-    /// These packages, by name, with the reason.
+    /// The named packages are affected, each with the reason.
     Packages(BTreeMap<String, String>),
 }
 
-/// Packages affected since a revision, by commits, uncommitted changes and untracked files.
+/// Returns the packages affected since a revision, by commits, uncommitted changes and untracked
+/// files.
 pub(crate) fn since(revision: &str) -> Result<Affected> {
     // `--no-renames` lists a moved file under its old path too. `rev-parse` refuses an invalid
     // revision, so that `git diff` cannot take it for a file name.
@@ -62,12 +64,14 @@ fn affected<'a>(
     }
     // A changed package affects every package that links it, transitively.
     while add_dependents(packages, &mut found, |kind_is_dev| !kind_is_dev) {}
-    // A dev-dependency affects only the tests of its package; packages above stay unaffected.
+    // A dev-dependency affects only the tests of its package. Packages that link this package stay
+    // unaffected.
     add_dependents(packages, &mut found, |kind_is_dev| kind_is_dev);
     Affected::Packages(found)
 }
 
-/// Adds the packages with such a dependency on a found one; returns true if it added any.
+/// Adds the packages that have a dependency of the selected kind on a package in `found`. Returns
+/// true if it added any.
 fn add_dependents(
     packages: &[Package],
     found: &mut BTreeMap<String, String>,

@@ -49,9 +49,10 @@ fn tell(packages: &BTreeMap<String, String>, revision: &str) {
     }
 }
 
-/// Stages for these packages, or for all. cargo always builds all unit tests: it unifies features
-/// over the packages of one call, so a call with fewer packages would compile their dependencies
-/// again. Clippy also runs on the whole workspace and checks only changed crates again.
+/// Stages for these packages, or for all. The unit tests of all packages are built in any case:
+/// cargo unifies the features of the packages in one call, so a call with fewer packages would
+/// compile their dependencies again with other features. Clippy also covers the workspace; cargo
+/// checks only changed crates again.
 fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
     let has = |name: &str| packages.is_none_or(|packages| packages.contains(name));
     let mut stages = vec![test::fmt(), test::tidy()];

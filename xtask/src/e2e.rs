@@ -23,13 +23,13 @@ pub(crate) struct Args {
     repeat: u32,
 }
 
-/// All end-to-end tests.
+/// Returns the suite of all end-to-end tests.
 pub(crate) fn suite() -> Suite {
     Suite::new("e2e", "--profile ci --package weir --package weir-export", E2E_LANES)
 }
 
-/// Builds the examples of the crates, which the tests run. weir-nbd and weir-iscsi are missing:
-/// each has a server `memory`, and cargo puts all examples into one folder.
+/// Builds the examples of the crates, which the tests run. weir-nbd and weir-iscsi are excluded,
+/// because each has an example `memory`, and cargo puts all examples into one folder.
 pub(crate) fn examples() -> Stage {
     let line = "build --profile ci --workspace --examples --exclude weir --exclude weir-command \
                 --exclude weir-peers --exclude xtask --exclude weir-nbd --exclude weir-iscsi";
@@ -38,7 +38,7 @@ pub(crate) fn examples() -> Stage {
 
 /// Runs `cargo xtask e2e`.
 pub(crate) fn main(args: Args) -> Result<()> {
-    // Tests of another area do not wait for the examples.
+    // Tests that the filter selects from other areas do not wait for the examples.
     let needs_examples = args.filter.as_ref().is_none_or(|filter| filter.contains("example"));
     let suite = Suite { filter: args.filter, repeat: args.repeat, ..suite() };
     let mut stages = vec![Stage { name: "setup", step: Step::Task(setup::for_clients) }];

@@ -16,7 +16,7 @@ use weir_command::command;
 
 use crate::setup;
 
-/// Concurrent targets: CI has two cores.
+/// Number of targets that run concurrently; CI has two cores.
 const AT_ONCE: usize = 2;
 
 /// Default time of each target in seconds. `make test` runs the same targets for 5 s without
@@ -80,7 +80,7 @@ fn fuzz(targets: &[String], seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// A running target.
+/// A fuzz target that is running.
 struct Run<'a> {
     target: &'a str,
     child: Child,
@@ -88,7 +88,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Starts the target's program directly: a kill of `cargo fuzz` would leave the program
+    /// Starts the target's program directly, because a kill of `cargo fuzz` would leave the program
     /// running.
     fn start(target: &'a str, seconds: u32, fuzz: &Path, programs: &Path) -> Result<Self> {
         let artifacts = fuzz.join("artifacts").join(target);
@@ -124,13 +124,13 @@ impl<'a> Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        // The kill fails if the program has already exited, the usual case.
+        // The kill usually fails, because the program has already exited.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The growing corpus first (libFuzzer writes to the first folder), then the committed one.
+/// Returns the growing corpus, then the committed one: libFuzzer writes to the first folder.
 fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
     let grown = fuzz.join("corpus").join(target);
     fs::create_dir_all(&grown)?;
@@ -138,14 +138,14 @@ fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
     Ok([grown, seeds].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 
-/// Target triple of this machine, for which cargo-fuzz builds.
+/// Returns the target triple of this machine, for which cargo-fuzz builds.
 fn host() -> Result<String> {
     let version = command::output(command::command("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-/// Value of one of libFuzzer's final statistics, if it is above zero.
+/// Returns the value of one of libFuzzer's final statistics, if it is above zero.
 fn stat(log: &str, name: &str) -> Option<u64> {
     let line = log.lines().find(|line| line.contains(&format!("stat::{name}:")))?;
     line.rsplit(' ').next()?.parse().ok().filter(|count| *count > 0)

@@ -77,7 +77,7 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
-/// A package that is linked or built on some platform.
+/// A package that some platform links or builds.
 #[derive(Deserialize)]
 struct Package {
     name: String,
@@ -127,7 +127,7 @@ fn parse(text: &str) -> Result<Rules> {
     Ok(rules)
 }
 
-/// Packages of the lock file that any platform uses, without duplicates.
+/// Returns the packages of the lock file that any platform uses, without duplicates.
 fn packages(graph: &Graph) -> Result<Vec<Package>> {
     let mut packages = BTreeMap::new();
     for target in &graph.targets {

@@ -27,10 +27,10 @@ pub(crate) struct Args {
     base: String,
 }
 
-/// An item: its name, and its text as tokens.
+/// Kind and name of an item, and its text as tokens.
 type Item = (String, String);
 
-/// Items, each with its files.
+/// Items, each with the files that contain it.
 type Items = BTreeMap<Item, Vec<String>>;
 
 /// Runs the task.
@@ -71,7 +71,7 @@ fn items(paths: &[String], text: impl Fn(&str) -> Result<String>) -> Result<Item
     Ok(found)
 }
 
-/// One line for each item that occurs more often in one version than in the other.
+/// Returns one line for each item that occurs more often in one version than in the other.
 fn differences(before: &Items, after: &Items) -> Vec<String> {
     let mut lines = Vec::new();
     let mut compare = |sign: char, these: &Items, others: &Items| {
@@ -98,7 +98,7 @@ fn items_of(items: &[syn::Item]) -> Vec<Item> {
                 found.extend(inner.unwrap_or_default());
             }
             syn::Item::Impl(block) => {
-                // Two blocks with the same header count as one.
+                // Two `impl` blocks with the same header count as one.
                 let mut header = block.clone();
                 header.items.clear();
                 let header = plain(header.to_token_stream());
@@ -121,14 +121,15 @@ fn items_of(items: &[syn::Item]) -> Vec<Item> {
     found
 }
 
-/// Kind and name of an item, as in the source.
+/// Returns the kind and the name of an item, as in the source.
 fn name_of(item: &syn::Item) -> String {
     let words = plain(item.to_token_stream());
     let end = words.find(['{', '(', '=', ':', ';', '<']).unwrap_or(words.len());
     words[..end].trim().chars().take(80).collect()
 }
 
-/// Tokens as text, without visibility, documentation, `use` and all but the last segment of paths.
+/// Returns tokens as text, without visibility, documentation, `use` and all but the last segment of
+/// paths.
 fn plain(tokens: TokenStream) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut tokens = tokens.into_iter().peekable();

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     binary: Option<PathBuf>,
 }
 
-/// The task.
+/// Runs `cargo xtask pictures`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let folder = command::root().join(FOLDER);
     fs::create_dir_all(&folder).context(FOLDER)?;

@@ -33,13 +33,15 @@ use report::{Ran, Verdict};
 use times::Times;
 use weir_command::command;
 
-/// Concurrent unit tests: twice the cores of CI, because a third of the tests wait for clocks.
+/// Number of concurrent unit tests: twice the cores of CI, because a third of the tests wait for
+/// clocks.
 pub(crate) const UNIT_LANES: usize = 4;
-/// Concurrent end-to-end tests: four times the cores of CI, because these tests mostly wait.
+/// Number of concurrent end-to-end tests: four times the cores of CI, because these tests mostly
+/// wait.
 pub(crate) const E2E_LANES: usize = 8;
 /// Maximum number of concurrent runs of one suite.
 const RUNS_MAX: usize = 9;
-/// Lines of a failed test's log that the runner prints; the log file is complete.
+/// Maximum number of log lines that the runner prints for a failed test. The log file is complete.
 const LOG_LINES: usize = 60;
 
 /// Tests that one call of cargo builds.
@@ -52,21 +54,21 @@ pub(crate) struct Suite {
     pub(crate) lanes: usize,
     /// Packages whose tests run; `None` runs the tests of all packages that cargo built.
     pub(crate) packages: Option<BTreeSet<String>>,
-    /// Name of the one test to run, or a part of the names of several tests.
+    /// Name of the test to run, or text that the names of the tests to run contain.
     pub(crate) filter: Option<String>,
     /// Number of runs of each test.
     pub(crate) repeat: u32,
 }
 
 impl Suite {
-    /// A suite that runs all its tests once.
+    /// Creates a suite that runs all its tests once.
     pub(crate) fn new(name: &'static str, arguments: &str, lanes: usize) -> Self {
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
         Self { name, arguments, lanes, packages: None, filter: None, repeat: 1 }
     }
 }
 
-/// Folder of the logs and of `times.json`.
+/// Returns the folder of the logs and of `times.json`.
 fn logs() -> PathBuf {
     command::target().join("test-logs")
 }
@@ -95,8 +97,8 @@ pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     Ok(ran)
 }
 
-/// Returns an empty log folder for a suite, and the lock that other runs respect. A run that finds
-/// the folder locked takes the next number, up to [`RUNS_MAX`].
+/// Returns an empty log folder for a suite, and a lock that reserves the folder. A run of the suite
+/// that finds the folder locked takes the next number, up to [`RUNS_MAX`].
 fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
     fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
     let others = (2..=RUNS_MAX).map(|run| format!("{suite}-{run}"));
@@ -206,8 +208,8 @@ fn run_case(case: &Case, folder: &Path) -> Ran {
     ran
 }
 
-/// Prints a test's line, and the end of its log if it failed. One call prints both, so that lines
-/// of other tests cannot come between them.
+/// Prints a test's line, and the end of its log if the test failed. One call prints the line and
+/// the log, so that lines of other tests cannot come between them.
 fn tell(ran: &Ran) {
     let mut text = ran.line();
     if let Verdict::Failed(why) = &ran.verdict {

@@ -58,7 +58,7 @@ const FOR_TEST: &[Need] = &[
     need("mke2fs", "e2fsprogs"),
     need("setpriv", "util-linux"),
     need("eu-stack", "elfutils"), // stacks of a hung test
-    // A Linux guest with a kernel of its own, and its tools.
+    // These tools boot a Linux guest with its own kernel.
     need("linux.uml", "user-mode-linux"),
     need("ip", "iproute2"),
     need("modprobe", "kmod"),
@@ -70,9 +70,10 @@ const FOR_TEST: &[Need] = &[
 
 /// Cargo tools with pinned versions, so that all machines run the same checks.
 const CARGO_TOOLS: &[(&str, &str)] = &[(DENY, "0.20.2"), (FUZZ, "0.13.2")];
-/// Checks licences, names and sources of dependencies more thoroughly than licences.rs.
+/// The cargo tool that checks licences, names and sources of dependencies more thoroughly than
+/// licences.rs.
 pub(crate) const DENY: &str = "cargo-deny";
-/// Builds fuzz targets.
+/// The cargo tool that builds fuzz targets.
 pub(crate) const FUZZ: &str = "cargo-fuzz";
 
 /// Runs `cargo xtask setup`.
@@ -85,8 +86,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
 }
 
-/// Prepares for `make run`. The server needs no tools; they serve the commands that the demo
-/// prints.
+/// Installs tools for `make run`. The server needs no tools; the commands that the demo prints need
+/// them.
 pub(crate) fn for_run() {
     if let Err(error) = packages(FOR_RUN) {
         eprintln!("{error}; the server runs without it");
@@ -108,7 +109,7 @@ pub(crate) fn cargo_tool(tool: &str) -> Result<()> {
     let (_, version) = known.expect("only tools of the list are asked for");
     eprintln!("setup: installing {tool} {version}, once; this takes minutes");
     let start = Instant::now();
-    // A debug build: the tools run for seconds, an optimised build takes minutes.
+    // Build in debug mode: the tools run for seconds, while an optimised build takes minutes.
     command::cargo(&["install", "--locked", "--debug", "--version", version, tool])?;
     eprintln!("setup: {tool} installed in {:.0} s", start.elapsed().as_secs_f64());
     if command::find(tool).is_none() {
@@ -127,7 +128,7 @@ fn packages(needs: &[Need]) -> Result<()> {
         bail!("missing packages: {list} (as root: apt-get install {list})");
     };
     eprintln!("setup: installing {list}");
-    // A fresh machine has no package lists: update them and try again.
+    // A fresh machine has no package lists, so update the lists and try again.
     let install = || install(as_root, &wanted);
     if !(install() || apt_get(as_root, &["update"]) && install()) {
         bail!("cannot install packages: {list}");
@@ -148,7 +149,7 @@ fn is_installed(tool: &str) -> bool {
     folders.map(|folder| folder.path().join(tool)).any(|library| library.exists())
 }
 
-/// Packages of missing tools, in order and without duplicates.
+/// Returns the packages of missing tools, in order and without duplicates.
 fn missing(needs: &[Need], is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut packages = Vec::new();
     for need in needs {
@@ -159,7 +160,7 @@ fn missing(needs: &[Need], is_there: impl Fn(&str) -> bool) -> Vec<&'static str>
     packages
 }
 
-/// Prefix of a command that runs as root, or `None`.
+/// Returns the prefix of a command that runs as root; `None` if this user cannot become root.
 fn as_root() -> Option<&'static [&'static str]> {
     command::find("apt-get")?;
     if rustix::process::geteuid().is_root() {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 use weir_command::command;
 
-/// Features that tests alone request: package, features, reason.
+/// Features that only tests request: package, features, reason.
 const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
     ("tokio", &["rt-multi-thread", "test-util"], "runtimes and clock of tests"),
     ("rand", &["sys_rng"], "proptest requests it"),
@@ -29,7 +29,7 @@ const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
 const TESTS: [&str; 7] =
     ["--workspace", "--exclude", "weir-command", "--exclude", "weir-peers", "--exclude", "xtask"];
 
-/// Of those, the package that the stage `unit` leaves to others.
+/// Options of cargo that exclude the package whose tests the stage `unit` leaves to other stages.
 const NOT_UNIT: [&str; 2] = ["--exclude", "weir"];
 
 /// Packages of the stage `e2e`, as options of cargo.
@@ -41,7 +41,7 @@ const ALL_EDGES: [&str; 2] = ["--edges", "normal,build,dev"];
 /// Features by package and version.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
-/// Runs the comparison; fails if it finds an unlisted feature.
+/// Runs the comparison. Fails if it finds a feature that is not in [`TESTS_ONLY`].
 pub(crate) fn main() -> Result<()> {
     let shipped = features(&["--package", "weir", "--edges", "normal,build"])?;
     let tests = features(&[&TESTS[..], &ALL_EDGES].concat())?;
@@ -69,7 +69,7 @@ pub(crate) fn main() -> Result<()> {
     Ok(())
 }
 
-/// Packages of both builds that have different features in them.
+/// Returns the packages that both builds contain with different features.
 fn different(one: &Features, other: &Features) -> Vec<String> {
     let differs = |(package, features): &(&String, &BTreeSet<String>)| {
         other.get(*package).is_some_and(|others| others != *features)
@@ -97,7 +97,7 @@ fn parse(text: &str) -> Features {
     all
 }
 
-/// Features in the build of the tests that the shipped program does not request, except
+/// Returns the features in the build of the tests that the shipped program does not request, except
 /// [`TESTS_ONLY`].
 fn extra(shipped: &Features, tests: &Features) -> Vec<(String, String)> {
     let mut found = Vec::new();

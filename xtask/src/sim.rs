@@ -14,8 +14,8 @@ use crate::test::UNIT_PACKAGES;
 /// Arguments with which cargo builds only the simulator.
 const BUILD: &str = "build --profile ci --package weir-sim";
 
-/// Crash recoveries that `make test` checks. The bound is a count instead of a time, so that a slow
-/// machine checks as many as a fast one.
+/// Number of crash recoveries that `make test` checks. The bound is a count instead of a time, so
+/// that a slow machine checks as many as a fast one.
 const SHORT_RECOVERIES: u64 = 20_000;
 
 /// Options of the simulator.
@@ -38,9 +38,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
 }
 
-/// The short run of `make test`. It uses the cargo call of the unit tests, which `make test` has
-/// already run: those tests request more features of dependencies, so [`BUILD`] would compile the
-/// engine again.
+/// Runs the short check of `make test`. It uses the cargo call of the unit tests, which `make test`
+/// has already run: those tests request more features of dependencies, so [`BUILD`] would compile
+/// the engine again.
 pub(crate) fn short() -> Result<()> {
     let build = format!("test --no-run {UNIT_PACKAGES}");
     simulate(&build, &["--recoveries", &SHORT_RECOVERIES.to_string()])

@@ -28,10 +28,10 @@ use weir_command::command;
 use crate::runner::process::{self, Job};
 use crate::{fuzz, setup};
 
-/// Lines of a failed piece's log that its result contains.
+/// Maximum number of log lines that the result of a failed piece of the soak contains.
 const DETAIL_LINES: usize = 3;
 
-/// Duration of the soak, or its report.
+/// Options of the task: duration of the soak, or its report.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Start a piece only if it ends within this many minutes; without it, run all remaining pieces
@@ -63,7 +63,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs pieces without a result until the time is over.
+/// Runs pieces of the soak that have no result, until the time is over.
 fn run_pieces(
     plan: &[Piece],
     tree: &Tree,
@@ -80,7 +80,7 @@ fn run_pieces(
         let outcomes = results::read(path)?;
         let is_done = results::of_tree(&outcomes, tree).iter().any(|one| one.piece == piece.name());
         let needs = usual_time(piece.kind(), &outcomes);
-        // The build counts towards the time: check again after it.
+        // The time of the build counts, so check again after it.
         if is_done || !fits(needs, end) {
             continue;
         }
@@ -99,7 +99,8 @@ fn run_pieces(
     Ok(())
 }
 
-/// Time of a piece: the longest recorded time of its kind, or its default without a record.
+/// Returns the expected time of a piece: the longest recorded time of its kind, or the default of
+/// the kind if none was recorded.
 fn usual_time(kind: Kind, outcomes: &[Outcome]) -> Duration {
     let seconds = outcomes.iter().filter(|one| one.kind == kind).map(|one| one.seconds);
     Duration::from_secs_f64(seconds.reduce(f64::max).unwrap_or(kind.usual_seconds()))
@@ -138,7 +139,7 @@ impl Programs {
     }
 }
 
-/// Runs one piece.
+/// Runs one piece of the soak.
 fn run(
     piece: &Piece,
     tree: &Tree,

@@ -21,20 +21,20 @@ use crate::runner::{self, Suite};
 pub(crate) enum Step {
     /// A cargo call.
     Cargo(Vec<String>),
-    /// A suite of tests; all run even if some fail.
+    /// A suite of tests. All of its tests run even if some fail.
     Tests(Suite),
     /// A function of this crate.
     Task(fn() -> Result<()>),
 }
 
 impl Step {
-    /// A cargo call with these arguments, separated by blanks.
+    /// Returns a cargo call with these arguments, separated by blanks.
     pub(crate) fn cargo(line: &str) -> Self {
         Self::Cargo(line.split_whitespace().map(str::to_owned).collect())
     }
 }
 
-/// A stage, one line of the table.
+/// A stage, which is one line of the table that the run prints.
 pub(crate) struct Stage {
     /// Name in the table.
     pub(crate) name: &'static str,
@@ -42,12 +42,12 @@ pub(crate) struct Stage {
     pub(crate) step: Step,
 }
 
-/// Dependencies between the stages of a run.
+/// Dependencies between the stages that run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// No stage needs another.
+    /// No stage needs another stage.
     Nothing,
-    /// All stages need the first one, which installs their tools.
+    /// All stages need the first stage, which installs their tools.
     First,
 }
 

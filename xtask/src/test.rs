@@ -12,8 +12,8 @@ use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
 use crate::{e2e, licences, setup, shipped, sim, tidy};
 
-/// Packages of the project's tasks. Their unit tests have a cargo call of their own: their features
-/// would make cargo compile most dependencies of the other packages again.
+/// Packages of the project's tasks. Their unit tests are built in a separate cargo call, because
+/// their features would make cargo compile most dependencies of the other packages again.
 pub(crate) const TASK_PACKAGES: [&str; 3] = ["weir-command", "weir-peers", "xtask"];
 
 /// Arguments with which cargo builds the unit tests: all packages except weir and
@@ -21,41 +21,42 @@ pub(crate) const TASK_PACKAGES: [&str; 3] = ["weir-command", "weir-peers", "xtas
 pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir \
     --exclude weir-command --exclude weir-peers --exclude xtask --lib --bins --tests";
 
-/// Formatting of every crate of the workspace.
+/// Returns the stage that checks the formatting of every crate of the workspace.
 pub(crate) fn fmt() -> Stage {
     Stage { name: "fmt", step: Step::cargo("fmt --all --check") }
 }
 
-/// Lints, warnings denied.
+/// Returns the stage that runs Clippy and denies warnings.
 pub(crate) fn clippy() -> Stage {
     let line = "clippy --profile ci --workspace --all-targets -- --deny warnings";
     Stage { name: "clippy", step: Step::cargo(line) }
 }
 
-/// Compares features of dependencies. Tests request more features; a program that needs one of them
-/// compiles in the other stages, but not as shipped.
+/// Returns the stage that compares features of dependencies. Tests request more features. A program
+/// that needs one of those features compiles in the other stages, but not as shipped.
 pub(crate) fn shipped() -> Stage {
     Stage { name: "shipped", step: Step::Task(shipped::main) }
 }
 
-/// Formatting of the fuzz targets, which are a separate workspace.
+/// Returns the stage that checks the formatting of the fuzz targets, which are a separate
+/// workspace.
 pub(crate) fn fmt_fuzz() -> Stage {
     Stage { name: "fmt-fuzz", step: Step::cargo("fmt --manifest-path fuzz/Cargo.toml --check") }
 }
 
-/// Project rules that no compiler checks.
+/// Returns the stage that checks the project rules that no compiler checks.
 pub(crate) fn tidy() -> Stage {
     Stage { name: "tidy", step: Step::Task(tidy::stage) }
 }
 
-/// Unit, property and snapshot tests of these packages, or of all. The stage has the profile and
-/// features of the other stages, so that they share one build.
+/// Returns the stage with the unit, property and snapshot tests of these packages, or of all. It
+/// has the profile and features of the other stages, so that they share one build.
 pub(crate) fn unit(packages: Option<BTreeSet<String>>) -> Stage {
     let suite = Suite { packages, ..Suite::new("unit", UNIT_PACKAGES, UNIT_LANES) };
     Stage { name: "unit", step: Step::Tests(suite) }
 }
 
-/// Unit tests of [`TASK_PACKAGES`].
+/// Returns the stage with the unit tests of [`TASK_PACKAGES`].
 pub(crate) fn unit_xtask() -> Stage {
     let packages = TASK_PACKAGES.join(" --package ");
     let arguments = format!("--profile ci --package {packages}");

@@ -54,12 +54,12 @@ pub(crate) struct Args {
     prose: Option<String>,
 }
 
-/// The stage of `make check` and `make test`.
+/// Returns the stage of `make check` and `make test` that runs tidy.
 pub(crate) fn stage() -> Result<()> {
     main(&Args { cycles: false, draw: false, prose: None })
 }
 
-/// Runs the task.
+/// Runs `cargo xtask tidy`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let root = command::root();
     let read = |path: &str| fs::read_to_string(root.join(path)).with_context(|| path.to_owned());
@@ -133,7 +133,7 @@ fn list_prose<'a>(folder: &str, sources: impl Iterator<Item = &'a Source>) {
     }
 }
 
-/// All tracked files that match the patterns, sorted by path.
+/// Returns all tracked files that match the patterns, sorted by path.
 fn sources(root: &Path, patterns: &[&str]) -> Result<Vec<Source>> {
     let read = |path: String| {
         let text = fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;

@@ -19,7 +19,7 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// Folder, relative to the workspace root.
+    /// Returns the folder of the package, relative to the workspace root.
     pub(crate) fn folder(&self, root: &Path) -> PathBuf {
         let folder = self.manifest_path.parent().unwrap_or(Path::new(""));
         folder.strip_prefix(root).unwrap_or(folder).to_owned()
@@ -45,18 +45,19 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
-/// All packages of the workspace.
+/// Returns all packages of the workspace.
 pub(crate) fn packages() -> Result<Vec<Package>> {
     let args = ["metadata", "--no-deps", "--format-version", "1"];
     let json = command::output(command::command("cargo").args(args))?;
     Ok(serde_json::from_str::<Metadata>(&json)?.packages)
 }
 
-/// Paths from the workspace root of the files that git tracks or would add. `patterns`: of git.
+/// Returns the paths from the workspace root of the files that git tracks or would add. `patterns`
+/// are git patterns.
 pub(crate) fn files(patterns: &[&str]) -> Result<Vec<String>> {
     let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"];
     let listed = command::git(&[&list[..], patterns].concat())?;
-    // A deleted file is listed until the commit.
+    // git lists a deleted file until the deletion is committed.
     let exists = |path: &&str| !path.is_empty() && command::root().join(path).is_file();
     let mut files: Vec<String> = listed.split('\0').filter(exists).map(str::to_owned).collect();
     files.sort();

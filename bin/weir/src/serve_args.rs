@@ -232,7 +232,7 @@ fn allow_list(entries: &[String]) -> Result<AllowList, ApiError> {
 fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiError> {
     let mut seen = HashSet::new();
     for address in all {
-        // Port 0 picks a free port each time.
+        // With port 0, the system selects a free port each time.
         let picks = matches!(address, Address::Tcp { port: 0, .. });
         if !picks && !seen.insert(address) {
             let message = format!("the address {address} is given twice");
@@ -309,7 +309,7 @@ fn part_of_memory(option: &str, text: &str, machine_bytes: u64) -> Result<u64, A
     Ok(bytes)
 }
 
-/// Memory of this machine, or of the control group of this process.
+/// Returns the memory of this machine, or of the control group of this process.
 fn machine_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     // The fields are C longs, whose width differs between machines.
@@ -320,9 +320,9 @@ fn machine_bytes() -> u64 {
     limits.filter_map(|text| text.trim().parse::<u64>().ok()).fold(total, u64::min)
 }
 
-/// Files with the memory limits of the groups in a `/proc/PID/cgroup` and of their ancestors:
-/// `memory.max` of version 2, `memory.limit_in_bytes` of version 1. In a container, the innermost
-/// group may be the root of the visible hierarchy.
+/// Returns the files with the memory limits of the groups in a `/proc/PID/cgroup` and of their
+/// ancestors: `memory.max` of version 2, `memory.limit_in_bytes` of version 1. In a container, the
+/// innermost group may be the root of the visible hierarchy.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(options.state_dir, here.join("weir-demo"));
         assert_eq!(options.nbd[0], Address::Unix(here.join("n")));
         assert_eq!(options.nbd[1].to_string(), "0.0.0.0:10809");
-        // A TCP address is added to the socket.
+        // A TCP address is added to the unix socket.
         assert_eq!(options.api.len(), 2);
         assert_eq!(options.api[0].to_string(), "[::1]:1");
     }
@@ -437,7 +437,8 @@ mod tests {
         assert!(with(Some("814MiB"), machine).is_ok());
     }
 
-    // A default of 5 % of the machine's memory ignored --memory: 1.1 GiB of index for 64 MiB.
+    // Regression: a default of 5 % of the machine's memory ignored --memory, so the index took 1.1
+    // GiB with 64 MiB.
     #[test]
     fn dedupe_memory_is_part_of_the_server_memory() {
         let mib = 1 << 20;

@@ -6,7 +6,8 @@
 
 use super::svg::Svg;
 
-/// A band: its name and its boxes. A box: its share of the width, its name, a line about it.
+/// A band of the picture: its name and its boxes. A box has a share of the width, a name and a line
+/// of text.
 struct Band {
     name: &'static str,
     boxes: &'static [(u32, &'static str, &'static str)],
@@ -66,7 +67,7 @@ const BAND_HEIGHT: u32 = 66;
 const GAP: u32 = 18;
 const MARGIN: u32 = 10;
 
-/// The picture.
+/// Draws the picture.
 pub(super) fn draw() -> String {
     let mut svg = Svg::new();
     let mut y = MARGIN;

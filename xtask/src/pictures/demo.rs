@@ -49,7 +49,7 @@ pub(super) fn record(binary: Option<&Path>) -> Result<Vec<Line>> {
 fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
     let mut server = Server::start(folder, binaries)?;
     let here = folder.display().to_string();
-    // A reader runs the demo in a folder of their own.
+    // Show paths as for a reader, who runs the demo in a folder of their own.
     let shown = |text: &str| text.replace(&format!("{here}/"), "").trim_end().to_owned();
     let mut lines = vec![Line::Typed("weir serve --demo".into())];
     lines.extend(server.greeting()?.iter().map(|line| Line::Printed(shown(line))));
@@ -71,7 +71,7 @@ fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// The running demo; ends with SIGTERM.
+/// The running demo, which is stopped by SIGTERM on drop.
 struct Server {
     child: Child,
 }
@@ -84,7 +84,7 @@ impl Server {
         Ok(Self { child })
     }
 
-    /// Lines of the text that the demo prints.
+    /// Returns the lines of the text that the demo prints.
     fn greeting(&mut self) -> Result<Vec<String>> {
         let stdout = self.child.stdout.take().context("the greeting was read before")?;
         let mut lines = Vec::new();

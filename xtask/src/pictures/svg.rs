@@ -20,17 +20,17 @@ const STYLE: &str = "\
 
 /// A picture under construction.
 pub(super) struct Svg {
-    /// Elements, each a line.
+    /// Elements of the picture, each on a line.
     elements: Vec<String>,
 }
 
 impl Svg {
-    /// An empty picture.
+    /// Creates an empty picture.
     pub(super) fn new() -> Self {
         Self { elements: Vec::new() }
     }
 
-    /// Adds a rectangle with round corners. `class`: of the style sheet.
+    /// Adds a rectangle with round corners. `class` is a class of the style sheet.
     pub(super) fn rectangle(&mut self, [x, y, width, height]: [u32; 4], class: &str) {
         self.elements.push(format!(
             "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"6\" \
@@ -55,7 +55,7 @@ impl Svg {
         ));
     }
 
-    /// The whole file. `title` is read out by screen readers.
+    /// Returns the complete file. Screen readers read `title` out.
     pub(super) fn finish(self, [width, height]: [u32; 2], title: &str) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \

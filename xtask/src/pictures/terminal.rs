@@ -18,10 +18,10 @@ const WIDTH: u32 = 980;
 const LINE_HEIGHT: u32 = 18;
 const MARGIN: u32 = 16;
 
-/// Columns of the terminal; longer lines are wrapped.
+/// Number of columns of the terminal; longer lines are wrapped.
 pub(super) const COLUMNS: usize = 120;
 
-/// The picture.
+/// Draws the picture of a recording.
 pub(super) fn draw(lines: &[Line]) -> String {
     let mut svg = Svg::new();
     let wrapped: Vec<(&str, String)> = lines.iter().flat_map(rows).collect();
@@ -34,7 +34,7 @@ pub(super) fn draw(lines: &[Line]) -> String {
     svg.finish([WIDTH, height], "A terminal: Weir serves a mirrored volume and clients use it")
 }
 
-/// Class and text of each row that a line fills.
+/// Returns the style-sheet class and the text of each row of the terminal that a line fills.
 fn rows(line: &Line) -> Vec<(&'static str, String)> {
     let (class, text) = match line {
         Line::Typed(text) => ("typed", format!("$ {text}")),

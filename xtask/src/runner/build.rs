@@ -17,11 +17,11 @@ use super::Suite;
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) package: String,
-    /// Name and kind of the cargo target; both form the option that selects it.
+    /// Name and kind of the cargo target, which together form the option that selects it.
     pub(super) target: Target,
     /// Path of the executable.
     path: PathBuf,
-    /// Folder of the package; cargo runs tests in it.
+    /// Folder of the package, in which cargo runs its tests.
     folder: PathBuf,
     /// The `--profile` option for the command that repeats a test.
     profile: String,
@@ -38,7 +38,7 @@ pub(super) struct Target {
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) program: Arc<Program>,
-    /// Name within the program.
+    /// Name of the test within the program.
     pub(super) name: String,
     pub(super) is_ignored: bool,
     /// Number of this run under `--repeat`, from 1.
@@ -46,7 +46,8 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Unique name: package, target (unless it is the library or the binary) and test name.
+    /// Returns the unique name: package, target (unless it is the library or the binary) and test
+    /// name.
     pub(super) fn id(&self) -> String {
         let Program { package, target, .. } = &*self.program;
         match target.kind.as_str() {
@@ -59,7 +60,7 @@ impl Case {
         Self { round, ..self.clone() }
     }
 
-    /// Path of the log file below the suite's folder.
+    /// Returns the path of the log file below the suite's folder.
     pub(super) fn log(&self, folder: &Path) -> PathBuf {
         let target =
             if self.program.target.kind == "test" { &*self.program.target.name } else { "" };
@@ -68,7 +69,7 @@ impl Case {
         folder.join(&self.program.package).join(target).join(file)
     }
 
-    /// Command that runs only this test, in the environment that cargo sets.
+    /// Returns the command that runs only this test, in the environment that cargo sets.
     pub(super) fn command(&self) -> Command {
         let Program { package, path, folder, .. } = &*self.program;
         let mut command = Command::new(path);
@@ -80,7 +81,7 @@ impl Case {
         command
     }
 
-    /// Command line with which a developer runs only this test.
+    /// Returns the command line with which a developer runs only this test.
     pub(super) fn typed(&self) -> String {
         let Program { package, target, profile, .. } = &*self.program;
         let option = match target.kind.as_str() {
@@ -95,7 +96,7 @@ impl Case {
 
 #[cfg(test)]
 impl Case {
-    /// A test of a program that does not exist.
+    /// Creates a test of a program that does not exist.
     pub(super) fn planted(package: &str, kind: &str, path: PathBuf, name: &str) -> Self {
         let folder = path.parent().expect("the program lies in a folder").to_owned();
         let target = Target { name: "all".to_owned(), kind: kind.to_owned() };
@@ -194,7 +195,7 @@ fn listed(program: &Arc<Program>) -> Result<Vec<Case>> {
     Ok(names(&list(&[])?).map(case).collect())
 }
 
-/// Test names in libtest's terse list, which also contains benchmarks.
+/// Returns the test names in libtest's terse list, which also contains benchmarks.
 pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter_map(|line| line.strip_suffix(": test"))
 }

@@ -6,7 +6,7 @@
 
 use std::fs;
 
-/// A machine with a smaller share of idle time is busy.
+/// Minimum idle time in percent; a machine with less is busy.
 const IDLE_PCT_MIN: u64 = 10;
 
 /// Time of all cores since the machine started, in ticks (proc(5), `/proc/stat`).
@@ -17,7 +17,7 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    /// Reads the current figures.
+    /// Reads the current times of the cores.
     pub(super) fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
@@ -27,7 +27,7 @@ impl Cores {
         let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
         // Time waiting for disks and time taken by the hypervisor do not count as idle.
         let [_user, _nice, _system, idle, ..] = ticks[..] else { return None };
-        // The last two columns are parts of the first two.
+        // The last two columns are included in the first two.
         Some(Self { idle, total: ticks.iter().take(8).sum() })
     }
 

@@ -7,7 +7,7 @@
 /// Seconds until the runner treats a test as hung.
 const LIMIT: u64 = 120;
 
-/// Tests of a package whose names have this prefix.
+/// Selects the tests of a package whose names have this prefix.
 struct Tests {
     package: &'static str,
     prefix: &'static str,
@@ -40,18 +40,18 @@ const LONGER: &[(Tests, u64, &str)] = &[
     (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
 ];
 
-/// Tests with assertions on measured time, each with the assertion. They run one at a time after
-/// all other tests of their stage, and once more if they fail.
+/// Tests with assertions on measured time, each with the assertion. The tests run one at a time
+/// after all other tests of their stage. A test that fails runs once more.
 const ALONE: &[(Tests, &str)] = &[
     (tests("weir", "selftest::"), "holds measured rates and latencies against known ones"),
     (tests("weir", "steady::"), "an honest disk must be measured steadily enough to be valid"),
     (tests("weir-device", "flush_probe::tests::"), "32 samples must fit into 300 ms"),
 ];
 
-/// Maximum length of [`ALONE`]. Lower it with the list; never raise it.
+/// Maximum length of [`ALONE`]. If the list gets shorter, lower this number; never raise it.
 const ALONE_MAX: usize = 3;
 
-/// Limit of a test in seconds.
+/// Returns the time limit of a test in seconds.
 pub(super) fn limit(package: &str, name: &str) -> u64 {
     let longer = LONGER.iter().find(|(tests, ..)| tests.have(package, name));
     longer.map_or(LIMIT, |(_, seconds, _)| *seconds)

@@ -28,12 +28,12 @@ use super::stacks;
 
 /// Environment variable that marks all processes of a test.
 const MARK: &str = "WEIR_TEST_RUN";
-/// Time after a test's end in which processes that it killed or stopped may still exit.
+/// Time after a test's end in which processes that the test killed or stopped may still exit.
 const GRACE: Duration = Duration::from_secs(1);
 /// Time in which the test's own process must exit after SIGKILL.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Factor of the limit if the cores had no idle time: two runs of all end-to-end tests at once take
-/// twice as long.
+/// Factor by which the limit grows if the cores had no idle time: two concurrent runs of all
+/// end-to-end tests take twice as long.
 const BUSY_FACTOR: u32 = 3;
 /// Exit code of libtest after a failed test.
 const TEST_FAILED: i32 = 101;
@@ -68,7 +68,7 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
     let mut child =
         command.spawn().with_context(|| format!("cannot start `{}`", command::show(&command)))?;
     let family = Family { root: Pid::from_child(&child), mark: format!("{MARK}={run}") };
-    // The process keeps its id until `wait` below, so the kernel cannot reuse the id before.
+    // The process is reaped only by `wait` below, so the kernel cannot reuse its id before that.
     let mut has_ended = ends_within(family.root, limit)?;
     if !has_ended && before.zip(Cores::now()).is_some_and(|(before, now)| now.were_busy(before)) {
         has_ended = ends_within(family.root, limit * (BUSY_FACTOR - 1))?;

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// Time in which killed processes must exit. A process stuck in the kernel exceeds it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Interval between two reads of /proc.
+/// Interval between two reads of `/proc`.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// State of a process at the time of the read.
@@ -29,7 +29,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Command line, or the name if the command line is empty.
+    /// Returns the command line, or the name of the process if the command line is empty.
     pub(super) fn command_line(&self) -> String {
         let pid = self.pid.as_raw_nonzero();
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -52,12 +52,12 @@ impl Process {
 pub(super) struct Family {
     /// The test's own process, leader of its process group.
     pub(super) root: Pid,
-    /// The `NAME=VALUE` that only this test has in its environment.
+    /// Environment variable `NAME=VALUE` that only the processes of this test have.
     pub(super) mark: String,
 }
 
 impl Family {
-    /// All running processes of the test, its own process included.
+    /// Returns all running processes of the test, including its own process.
     pub(super) fn alive(&self) -> Vec<Process> {
         let own = rustix::process::getpid();
         let all = all();
@@ -91,7 +91,8 @@ impl Family {
         }
     }
 
-    /// Kills all processes of the test; returns those still alive after [`KILL_LIMIT`].
+    /// Kills all processes of the test. Returns the processes that are still alive after
+    /// [`KILL_LIMIT`].
     pub(super) fn kill(&self) -> Vec<Process> {
         kill_until_gone(|| self.alive())
     }
@@ -137,7 +138,7 @@ fn reap(pid: Pid) {
     waitpid(Some(pid), WaitOptions::NOHANG).ok();
 }
 
-/// The processes for which `is_meant` is true, and all their descendants.
+/// Returns the processes for which `is_meant` is true, and all their descendants.
 fn below(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
     let mut members = BTreeSet::new();
     loop {

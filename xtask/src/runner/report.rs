@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::build::Case;
 
-/// Length of the list of slowest tests.
+/// Number of tests in the list of slowest tests.
 const SLOWEST: usize = 25;
 
 /// Result of a test.
@@ -26,7 +26,7 @@ pub(crate) enum Verdict {
 /// A finished or ignored test.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
-    /// Package, target and name.
+    /// Package, target and name of the test.
     pub(crate) id: String,
     pub(crate) verdict: Verdict,
     pub(crate) time: Duration,
@@ -46,14 +46,14 @@ impl Ran {
         matches!(self.verdict, Verdict::Failed(_))
     }
 
-    /// The line that the runner prints when the test ends.
+    /// Returns the line that the runner prints when the test ends.
     pub(super) fn line(&self) -> String {
         let word = if self.has_failed() { "FAILED" } else { "ok" };
         format!("test {} ... {word} ({:.1} s)", self.id, self.time.as_secs_f64())
     }
 }
 
-/// Summary line in libtest's form.
+/// Returns the summary line in libtest's form.
 pub(super) fn closing_line(ran: &[Ran], time: Duration) -> String {
     let count = |is: fn(&Ran) -> bool| ran.iter().filter(|ran| is(ran)).count();
     let failed = count(Ran::has_failed);
@@ -81,7 +81,7 @@ pub(crate) fn slowest(ran: &[Ran]) -> Vec<String> {
     std::iter::once(head).chain(lines).collect()
 }
 
-/// One line for each test that passed only in its second run.
+/// Returns one line for each test that passed only in its second run.
 pub(crate) fn unsteady(ran: &[Ran]) -> Vec<String> {
     let unsteady = ran.iter().filter(|ran| ran.verdict == Verdict::Unsteady);
     let line = |ran: &Ran| {
@@ -91,7 +91,7 @@ pub(crate) fn unsteady(ran: &[Ran]) -> Vec<String> {
     unsteady.map(line).collect()
 }
 
-/// For each failed test, the command that repeats it and the path of its log.
+/// Returns, for each failed test, the command that repeats it and the path of its log.
 pub(crate) fn remedies(ran: &[Ran]) -> Vec<String> {
     let mut lines = Vec::new();
     for ran in ran {

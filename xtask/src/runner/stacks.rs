@@ -13,9 +13,9 @@ use weir_command::command;
 use super::processes::Process;
 use super::tail;
 
-/// Lines of a process's log that the text contains.
+/// Maximum number of log lines of a process in the text.
 const LOG_LINES: usize = 100;
-/// Time limit in seconds for the stacks of one process.
+/// Time limit in seconds for reading the stacks of one process.
 const STACK_SECONDS: &str = "10";
 
 /// Returns command lines, threads, stacks and logs of these processes.
@@ -44,7 +44,7 @@ fn add(text: &mut String, part: &str) {
     text.push('\n');
 }
 
-/// Name of each thread, and the kernel function in which it waits.
+/// Returns the name of each thread, and the kernel function in which it waits.
 fn threads(process: &Path) -> String {
     let mut text = String::new();
     let tasks = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
@@ -63,7 +63,7 @@ fn threads(process: &Path) -> String {
     text.trim_end().to_owned()
 }
 
-/// User-space stacks of all threads.
+/// Returns the user-space stacks of all threads.
 fn user_stacks(pid: i32) -> String {
     if command::find("eu-stack").is_none() {
         return "  no stacks of the program: eu-stack (package elfutils) is missing".to_owned();

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use super::report::{Ran, Verdict};
 
-/// Seconds by test name.
+/// Seconds that each test took in its last run, by test name.
 pub(super) struct Times(BTreeMap<String, f64>);
 
 impl Times {
@@ -21,7 +21,8 @@ impl Times {
         Self(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Seconds of a test; infinity without a recorded run, so that new tests start first.
+    /// Returns the seconds of a test; infinity if no run was recorded, so that new tests start
+    /// first.
     pub(super) fn of(&self, id: &str) -> f64 {
         self.0.get(id).copied().unwrap_or(f64::INFINITY)
     }

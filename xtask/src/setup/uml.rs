@@ -33,8 +33,8 @@ fn compile(source: &str, options: &[&str], out: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Linux refuses to set a part of the XSAVE area (EFAULT). User-Mode Linux 6.1 therefore
-    /// panicked at its first process on CPUs with an area larger than its own.
+    /// Regression: Linux refuses to set a part of the XSAVE area (EFAULT). User-Mode Linux 6.1
+    /// therefore panicked at its first process on CPUs with an XSAVE area larger than its own.
     #[test]
     fn only_the_library_can_set_a_part_of_the_xsave_area() {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -29,23 +29,24 @@ use weir_command::process::{guarded, own_rss_bytes};
 
 /// Memory limit of the server (`--memory`).
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Resident memory allowed above 1.1 times that limit: program, stacks, connections, iSCSI.
+/// Maximum resident memory above 1.1 times [`MEMORY_BYTES`]: program, stacks, connections, iSCSI.
 const MEMORY_BESIDE_BYTES: u64 = 128 << 20;
 /// Seconds of the load alone and of the load with hostile clients, in each pair of runs. The runs
 /// alternate because other work on the machine changes from minute to minute.
 const PAIR_SECONDS: (u64, u64) = (30, 90);
-/// Pairs of runs: twelve minutes in all.
+/// Number of pairs of runs, which take twelve minutes in all.
 const PAIRS: u64 = 6;
 /// Maximum ratio of the load's p99 with hostile clients to its p99 alone.
 const P99_RATIO_MAX: f64 = 5.0;
-/// The bound is broken if `P99_PAIRS_BROKEN` of the last `P99_PAIRS` pairs exceed the ratio. One or
-/// two pairs exceed it when other work loads the machine.
+/// Number of last pairs of runs that are checked. The p99 bound is broken if `P99_PAIRS_BROKEN` of
+/// them exceed the ratio. One or two pairs exceed it when other work loads the machine.
 const P99_PAIRS: usize = 5;
 const P99_PAIRS_BROKEN: usize = 3;
-/// Maximum ratio of this program's resident memory at the end to that after the first pair. A leak
-/// here would exceed the memory limit of a long soak.
+/// Maximum ratio of this program's resident memory after the last pair to that after the first. A
+/// leak here would exceed the memory limit of a long soak.
 const OWN_MEMORY_RATIO_MAX: f64 = 1.2;
-/// Growth that the ratio ignores: the allocator's pools of the hostile clients' threads.
+/// Growth of this program's memory that the ratio ignores: the allocator's pools of the hostile
+/// clients' threads.
 const OWN_MEMORY_SLACK_BYTES: u64 = 8 << 20;
 /// Maximum time of a management call.
 const CALL_MAX: Duration = Duration::from_secs(5);
@@ -71,15 +72,16 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         fs::remove_dir_all(data)?;
     }
     fs::create_dir_all(data)?;
-    // Mode 0700: the server refuses a state folder that other users can enter.
+    // The server refuses a state folder that other users can enter, so set mode 0700.
     fs::set_permissions(data, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     let server = Arc::new(Server::start(program, data, MEMORY_BYTES)?);
     let memory_max = MEMORY_BYTES / 10 * 11 + MEMORY_BESIDE_BYTES;
     load(&server, data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
-    // Hostile clients hold streams of this data open.
+    // Hostile clients hold streams of this snapshot open.
     server.weir(&["snapshot", "create", "soak/v@stream"])?;
     let watch = Watch::start(&server)?;
-    // The bound needs only the last ratios, so memory stays constant in a long soak.
+    // The p99 bound needs only the last ratios, so the memory for them stays constant in a long
+    // soak.
     let (mut ratios, mut connections, mut own_bytes) = (VecDeque::new(), 0, None);
     for pair in 1..=*pairs {
         let alone = random_load(&server, data, PAIR_SECONDS.0).context("the load alone")?;
@@ -144,7 +146,7 @@ impl fmt::Display for OwnMemory {
     }
 }
 
-/// Returns true if the last pairs of runs exceed the p99 ratio too often.
+/// Returns true if the last pairs of runs exceed the p99 ratio more often than allowed.
 fn is_p99_broken(ratios: &VecDeque<f64>) -> bool {
     let last = ratios.iter().rev().take(P99_PAIRS);
     // Count NaN, a failed measurement, as exceeded.

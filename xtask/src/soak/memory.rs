@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Memory limit for all processes of one piece together: a quarter of a small CI machine's memory,
-/// and several times the need of any piece.
+/// Memory limit for all processes of one piece of the soak together: a quarter of a small CI
+/// machine's memory, and several times the need of any piece.
 const GROUP_BYTES: u64 = 4 << 30;
 /// Address space limit of each process on machines without a usable control group. Allocators
 /// reserve much more address space than they use.
@@ -17,16 +17,17 @@ const ADDRESS_SPACE_KIB: u64 = 16 << 20;
 /// Mount point of the control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// The memory limit in force.
+/// The memory limit that is in force.
 pub(super) enum Limit {
-    /// A control group (cgroup v2) with this folder; the drop removes it.
+    /// A control group (cgroup v2) with this folder, which a drop removes.
     Group(PathBuf),
-    /// `ulimit -v` for each process.
+    /// The limit `ulimit -v` for each process.
     AddressSpace,
 }
 
 impl Limit {
-    /// Chooses the control group if this machine and user allow it, else the address space limit.
+    /// Chooses the control group if this machine and user allow it. Otherwise chooses the address
+    /// space limit.
     pub(super) fn new() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = group(Path::new(CGROUPS), &own);
@@ -42,7 +43,8 @@ impl Limit {
         }
     }
 
-    /// Command that starts a program under the limit. The limit covers its child processes too.
+    /// Returns the command that starts a program under the limit. The limit also covers the
+    /// program's child processes.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         match self {
@@ -62,7 +64,7 @@ impl Limit {
 impl Drop for Limit {
     fn drop(&mut self) {
         if let Self::Group(folder) = self {
-            // An unkillable process blocks the removal; an empty group uses no resources.
+            // A process that cannot be killed blocks the removal. An empty group uses no resources.
             fs::remove_dir(folder).ok();
         }
     }

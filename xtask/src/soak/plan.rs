@@ -7,9 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Crash recoveries of all pieces together.
+/// Number of crash recoveries of all pieces together.
 pub(super) const RECOVERIES: u64 = 500_000;
-/// Crash recoveries of one piece: a few minutes.
+/// Number of crash recoveries of one piece, which take a few minutes.
 const PIECE_RECOVERIES: u64 = 25_000;
 /// Distance between the first seeds of two pieces. A scenario runs dozens of recoveries, so a piece
 /// uses far fewer seeds.
@@ -19,7 +19,8 @@ const LOADS: u64 = 5;
 /// Seconds for each fuzz target.
 pub(super) const FUZZ_SECONDS: u64 = 60;
 
-/// Minutes of load in `pieces` pieces; load.rs runs six pairs of two minutes.
+/// Returns the minutes that `pieces` load pieces take; load.rs runs six pairs of two minutes in
+/// each.
 pub(super) const fn load_minutes(pieces: u64) -> u64 {
     12 * pieces
 }
@@ -35,7 +36,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Expected seconds of a piece on a machine that has no record of its kind.
+    /// Returns the expected seconds of a piece of this kind, for a machine that has no record of
+    /// such a piece.
     pub(super) fn usual_seconds(self) -> f64 {
         match self {
             Self::Recoveries => 300.0,
@@ -45,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// Seconds until a piece counts as hung.
+    /// Returns the seconds after which a piece of this kind counts as hung.
     pub(super) fn limit_seconds(self) -> u64 {
         match self {
             Self::Recoveries | Self::Load => 15 * 60,
@@ -54,7 +56,7 @@ impl Kind {
     }
 }
 
-/// One piece of a soak.
+/// One piece of a soak, which runs on its own and has its own result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     /// Crash recoveries that start with this seed.
@@ -77,7 +79,7 @@ impl Piece {
         }
     }
 
-    /// Name in results and files.
+    /// Returns the name of the piece in results and files.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Recoveries { number, .. } => format!("recoveries-{number:02}"),
@@ -88,7 +90,7 @@ impl Piece {
     }
 }
 
-/// All pieces for these fuzz targets. Short pieces run first and find obvious faults early.
+/// Returns all pieces for these fuzz targets. Short pieces run first and find obvious faults early.
 pub(super) fn pieces(targets: &[String]) -> Vec<Piece> {
     let fuzz = targets.iter().map(|target| Piece::Fuzz { target: target.clone() });
     let recoveries = (0..RECOVERIES.div_ceil(PIECE_RECOVERIES)).map(|index| Piece::Recoveries {
@@ -119,7 +121,8 @@ mod tests {
             }
         }
         assert_eq!((sum, seeds[0]), (RECOVERIES, 1));
-        // The distance exceeds the scenarios of a piece, even with one recovery in each scenario.
+        // The distance between first seeds exceeds the number of scenarios of a piece, even with
+        // one recovery in each scenario.
         assert!(seeds.windows(2).all(|pair| pair[1] - pair[0] > PIECE_RECOVERIES));
         let loads = pieces.iter().filter(|piece| piece.kind() == Kind::Load).count() as u64;
         assert_eq!(load_minutes(loads), 60);

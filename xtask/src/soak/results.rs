@@ -24,14 +24,14 @@ pub(super) struct Tree {
     pub(super) dirty: bool,
 }
 
-/// Result of a piece.
+/// Result of one piece of the soak.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Outcome {
     #[serde(flatten)]
     pub(super) tree: Tree,
     pub(super) piece: String,
     pub(super) kind: Kind,
-    /// First and last seed of its scenarios.
+    /// First and last seed of the scenarios that the piece ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) seeds: Option<(u64, u64)>,
     /// Number of recoveries checked.
@@ -39,7 +39,7 @@ pub(super) struct Outcome {
     pub(super) recoveries: u64,
     pub(super) seconds: f64,
     pub(super) verdict: Verdict,
-    /// Cause and last log lines of a failed piece; the memory limit.
+    /// For a failed piece, the cause and the last log lines; for any piece, the memory limit.
     pub(super) detail: String,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn append(path: &Path, outcome: &Outcome) -> Result<()> {
     file.write_all(line.as_bytes()).with_context(|| path.display().to_string())
 }
 
-/// Results of this tree, the last one for each piece.
+/// Returns the results of this tree, only the last one for each piece.
 pub(super) fn of_tree<'a>(outcomes: &'a [Outcome], tree: &Tree) -> Vec<&'a Outcome> {
     let mut last: Vec<&Outcome> = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.tree == *tree) {
@@ -81,7 +81,7 @@ pub(super) fn of_tree<'a>(outcomes: &'a [Outcome], tree: &Tree) -> Vec<&'a Outco
     last
 }
 
-/// Report of the passed, failed and remaining pieces of the plan.
+/// Returns a report of the passed, failed and remaining pieces of the plan.
 pub(super) fn report(plan: &[Piece], tree: &Tree, results: &[&Outcome]) -> String {
     let mut text = String::new();
     let mut line = |words: String| {

@@ -6,20 +6,20 @@
 
 use super::finding::{Finding, Rule, Source};
 
-/// The table of calls.
+/// File with the table of management calls.
 const TABLE: &str = "crates/control/weir-api/src/calls/table.rs";
 
-/// Folder of the verbs.
+/// Folder of the verbs of the command line.
 const VERBS: &str = "bin/weir/src/";
 
-/// A row: its line, request and operation.
+/// A row of the table of calls: its line number, request and operation.
 struct Row {
     line: usize,
     request: String,
     operation: String,
 }
 
-/// Findings of the table.
+/// Returns the findings about the table of calls.
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     let Some(table) = sources.iter().find(|source| source.path == TABLE) else {
         return Vec::new();
@@ -49,7 +49,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// The rows of the table: lines such as `PoolScan = "pool_scan", POST "/v1/import/scan", ...`.
+/// Returns the rows of the table, which are lines such as
+/// `PoolScan = "pool_scan", POST "/v1/import/scan", ...`.
 fn rows(text: &str) -> Vec<Row> {
     let row = |(index, line): (usize, &str)| {
         let (request, rest) = line.trim().split_once(" = \"")?;

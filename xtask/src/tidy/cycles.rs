@@ -10,17 +10,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::imports::{Edges, Graph};
 use crate::tidy::finding::{Finding, Rule};
 
-/// Cycles of a crate.
+/// Import cycles of a crate.
 pub(super) struct Cycles {
     /// Folder of the crate.
     pub(super) folder: String,
     modules: usize,
     imports: usize,
-    /// Files of each component, the largest component first.
+    /// Files of each strongly connected component, the largest component first.
     components: Vec<Vec<String>>,
     /// A shortest cycle, with its first file again at the end.
     shortest: Vec<String>,
-    /// Files of the largest component if method calls count too.
+    /// Number of files in the largest component if method calls count as imports too.
     with_calls: usize,
 }
 
@@ -46,12 +46,12 @@ impl Cycles {
         }
     }
 
-    /// Number of files in cycles.
+    /// Returns the number of files in cycles.
     fn files(&self) -> usize {
         self.components.iter().map(Vec::len).sum()
     }
 
-    /// The finding that an exception may excuse.
+    /// Returns the finding about the crate, which an exception may allow.
     pub(super) fn finding(&self) -> Option<Finding> {
         let count = self.files();
         let sizes = self.sizes();
@@ -67,7 +67,7 @@ impl Cycles {
     }
 }
 
-/// Prints a line for each crate, and the sums.
+/// Prints a line for each crate, and the totals.
 pub(super) fn print(all: &[Cycles]) {
     println!("| crate | modules | imports | files in cycles | with calls of methods |");
     println!("| --- | --- | --- | --- | --- |");
@@ -83,7 +83,7 @@ pub(super) fn print(all: &[Cycles]) {
     );
 }
 
-/// Strongly connected components of two files or more, the largest first (Kosaraju).
+/// Returns the strongly connected components of two files or more, the largest first (Kosaraju).
 fn components(count: usize, edges: &Edges) -> Vec<Vec<usize>> {
     let reversed: Edges = edges.iter().map(|(from, to)| (*to, *from)).collect();
     let mut order = Vec::new();
@@ -116,7 +116,7 @@ fn visit(file: usize, edges: &Edges, seen: &mut [bool], order: &mut Vec<usize>) 
     order.push(file);
 }
 
-/// A shortest cycle within a component, with its first file again at the end.
+/// Returns a shortest cycle within a component, with its first file again at the end.
 fn shortest(component: &[usize], edges: &Edges) -> Option<Vec<usize>> {
     let inside: BTreeSet<usize> = component.iter().copied().collect();
     component.iter().filter_map(|start| cycle_through(*start, &inside, edges)).min_by_key(Vec::len)

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use super::finding::{Finding, Rule, Source};
 
-/// The document.
+/// Path of the document whose paths are checked.
 pub(super) const PATH: &str = "ARCHITECTURE.md";
 
-/// Findings of the document. `sources` are all tracked Rust files.
+/// Returns the findings of the document. `sources` are all tracked Rust files.
 pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
     let is_there = |named: &str| {
         let Some((package, path)) = named.split_once('/') else { return false };
@@ -20,7 +20,7 @@ pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        // Every second part is between backquotes.
+        // Every second element is the text between backquotes.
         let words = line.split('`').skip(1).step_by(2);
         for named in words.filter(|word| is_path(word)).filter(|word| !is_there(word)) {
             let what = format!("there is no file {named}");

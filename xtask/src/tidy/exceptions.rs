@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::tidy::finding::{Finding, Rule};
 
-/// Path of the list.
+/// Path of the list of exceptions.
 pub(super) const PATH: &str = "xtask/tidy-exceptions.txt";
 
 /// Allowed count by rule and file.
@@ -35,7 +35,8 @@ pub(super) fn parse(text: &str) -> Result<Exceptions> {
     Ok(exceptions)
 }
 
-/// The remaining lines to report.
+/// Returns the lines to report: findings that no exception allows, and exceptions that allow more
+/// than is found.
 pub(super) fn apply(findings: &[Finding], exceptions: &Exceptions) -> Vec<String> {
     let mut counts = Exceptions::new();
     for finding in findings {

@@ -79,7 +79,8 @@ pub(super) struct Finding {
     pub(super) rule: Rule,
     pub(super) path: String,
     pub(super) line: usize,
-    /// Amount that an exception allows: the number of findings, or of lines for a file's length.
+    /// Amount that is compared with an exception: the number of findings, or the number of lines
+    /// for a file that is too long.
     pub(super) count: usize,
     pub(super) what: String,
 }

@@ -7,7 +7,7 @@
 
 use anyhow::{Result, bail};
 
-/// Refused words, each with its replacement.
+/// Words that tidy refuses, each with its replacement.
 pub(super) struct Glossary {
     entries: Vec<Entry>,
 }
@@ -18,7 +18,7 @@ struct Entry {
 }
 
 impl Glossary {
-    /// The refused word in a name, and its replacement.
+    /// Returns the refused word that a name contains, and its replacement.
     pub(super) fn refuses(&self, name: &str) -> Option<(String, &str)> {
         let words = words(name);
         let same = |(word, refused): (&String, &String)| {
@@ -52,7 +52,8 @@ pub(super) fn parse(markdown: &str) -> Result<Glossary> {
     Ok(Glossary { entries })
 }
 
-/// `read_page`, `ReadPage`, `READ_PAGE` and `IOPage` contain the word `page`; `pager` does not.
+/// Splits a name into words: `read_page`, `ReadPage`, `READ_PAGE` and `IOPage` contain the word
+/// `page`; `pager` does not.
 fn words(name: &str) -> Vec<String> {
     let chars: Vec<char> = name.chars().collect();
     let mut words = vec![String::new()];

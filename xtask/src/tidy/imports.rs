@@ -19,26 +19,28 @@ use syn::visit::{self, Visit};
 use super::attributes::is_test;
 use crate::tidy::finding::Source;
 
-/// Maximum number of re-exports on the way to an item: two can name each other.
+/// Maximum number of re-exports that are followed to an item, because two re-exports can name each
+/// other.
 const STEPS_MAX: usize = 32;
 
 /// Segments of a path.
 type Segments = Vec<String>;
 
-/// Edges between files, by their index.
+/// Edges between files. A file is represented by its index.
 pub(super) type Edges = BTreeSet<(usize, usize)>;
 
-/// The graph of a crate.
+/// Import graph of a crate.
 pub(super) struct Graph {
     /// Paths of the files, from the workspace root.
     pub(super) files: Vec<String>,
-    /// Edges to the file of an item that the first file names.
+    /// Edges from a file to the file that defines an item that the first file names.
     pub(super) imports: Edges,
-    /// Edges to the only other file that defines an inherent method of the called name.
+    /// Edges from a file that calls a method to the file that defines it, if only one other file
+    /// defines an inherent method of this name.
     pub(super) calls: Edges,
 }
 
-/// A module: a file, or a part of one.
+/// A module, which is a file or an inline module in one.
 #[derive(Default)]
 struct Scope {
     file: usize,
@@ -55,7 +57,7 @@ struct Reader<'a> {
     sources: BTreeMap<&'a str, &'a str>,
     files: Vec<String>,
     scopes: BTreeMap<Segments, Scope>,
-    /// Files that define an inherent method, by its name.
+    /// Files that define an inherent method, by the name of the method.
     methods: BTreeMap<String, BTreeSet<usize>>,
     calls: BTreeSet<(usize, String)>,
 }
@@ -72,7 +74,7 @@ pub(super) fn all(sources: &[Source]) -> Result<Vec<(String, Graph)>> {
     roots.map(|root| Ok(((*root).to_owned(), read(root, &texts)?))).collect()
 }
 
-/// Folder of a crate, from the path of its `lib.rs` or `main.rs`.
+/// Returns the folder of a crate, from the path of its `lib.rs` or `main.rs`.
 pub(super) fn folder_of(root: &str) -> &str {
     root.rsplit_once("/src/").map_or(root, |(folder, _)| folder)
 }
@@ -101,7 +103,7 @@ pub(super) fn read(root: &str, sources: &BTreeMap<&str, &str>) -> Result<Graph> 
     Ok(Graph { files, imports, calls })
 }
 
-/// The file that defines the item of a path, as seen from the module `place`.
+/// Returns the file that defines the item of a path, as seen from the module `place`.
 fn resolve(
     scopes: &BTreeMap<Segments, Scope>,
     place: &[String],
@@ -235,7 +237,7 @@ impl Mentions {
                 group.items.iter().for_each(|tree| self.tree(tree, path));
             }
             syn::UseTree::Glob(_) => self.globs.push(path.clone()),
-            // `{self, ..}` means the name before it.
+            // `{self, ..}` imports the name before the brace.
             syn::UseTree::Name(name) if name.ident == "self" => {
                 let last = path.last().cloned().unwrap_or_default();
                 self.imported(last, path.clone());
@@ -337,7 +339,7 @@ impl<'ast> Visit<'ast> for Mentions {
     }
 }
 
-/// The file in `#[path = ".."]`.
+/// Returns the file in `#[path = ".."]`.
 fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
     attributes.iter().find_map(|attribute| {
         let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
@@ -365,7 +367,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// The name that an item adds to its module.
+/// Returns the name that an item adds to its module.
 fn name_of(item: &syn::Item) -> Option<String> {
     let ident = match item {
         syn::Item::Const(item) => &item.ident,

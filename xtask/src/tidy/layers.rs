@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::tidy::finding::{Finding, Rule};
 use crate::workspace::Package;
 
-/// A folder, and the folders that its crates may import.
+/// A layer: its folder, and the folders that its crates may import.
 struct Layer {
     folder: &'static str,
     imports: &'static [&'static str],
@@ -22,7 +22,8 @@ const PROTOCOL: &str = "crates/protocol";
 const CONTROL: &str = "crates/control";
 const TOOLS: &str = "crates/tools";
 
-/// Lowest layer first. Engine and protocol do not import each other; control joins them.
+/// All layers, the lowest first. Engine and protocol do not import each other; control imports
+/// both.
 const LAYERS: [Layer; 7] = [
     Layer { folder: BASE, imports: &[BASE] },
     Layer { folder: ENGINE, imports: &[BASE, ENGINE] },
@@ -33,16 +34,17 @@ const LAYERS: [Layer; 7] = [
     Layer { folder: "xtask", imports: &[BASE] },
 ];
 
-/// Tools that another layer may import: the binary ships two, xtask starts programs with the third.
+/// Tools that another layer may import: bin/weir uses two of them, and xtask starts programs with
+/// the third.
 const LENT_TOOLS: [(&str, &str); 3] =
     [("bin", "weir-bench"), ("bin", "weir-initiator"), ("xtask", "weir-command")];
 
-/// Folders of the layers, the lowest first.
+/// Returns the folders of the layers, the lowest first.
 pub(super) fn folders() -> impl DoubleEndedIterator<Item = &'static str> {
     LAYERS.iter().map(|layer| layer.folder)
 }
 
-/// Findings of the whole workspace in `root`.
+/// Returns the findings of the workspace in `root`.
 pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Finding> {
     let layer_of = |name: &str| {
         let package = packages.iter().find(|package| package.name == name)?;

@@ -18,7 +18,7 @@ use super::finding::{Finding, Rule};
 use super::layers;
 use crate::workspace::Package;
 
-/// Markers before and after the picture.
+/// Markers before and after the picture in the document.
 const BEGIN: &str = "<!-- crates: drawn by `cargo xtask tidy --draw` -->\n```\n";
 const END: &str = "```\n<!-- end -->";
 
@@ -48,7 +48,7 @@ pub(super) fn draw(root: &Path, packages: &[Package]) -> String {
     picture
 }
 
-/// Imports of a crate that none of its other imports has, directly or indirectly.
+/// Returns the imports of a crate that none of its other imports has, directly or indirectly.
 fn reduced<'a>(graph: &'a Imports, name: &str) -> BTreeSet<&'a str> {
     let direct = &graph[name];
     let has = |from: &String, to: &String| from != to && all_imports(graph, from).contains(to);
@@ -74,7 +74,7 @@ pub(super) fn placed(document: &str, picture: &str) -> Result<String> {
     Ok(format!("{before}{BEGIN}{picture}{END}{after}"))
 }
 
-/// A finding if the document shows another picture.
+/// Returns a finding if the document contains another picture.
 pub(super) fn check(document: &str, picture: &str) -> Option<Finding> {
     if placed(document, picture).is_ok_and(|placed| placed == document) {
         return None;

@@ -36,13 +36,13 @@ static PATTERNS: LazyLock<[(&str, Regex); 7]> = LazyLock::new(|| {
     patterns.map(|(name, pattern)| (name, Regex::new(&pattern).expect("a constant pattern")))
 });
 
-/// Words that follow "what" or "who" in a clause.
+/// Verbs that follow "what" or "who" in a clause.
 const CLAUSE_VERBS: &str = "is|was|are|were|has|had|have|lives?|comes?|came|goes|went|it|they|the|\
     a|an|that|this|these|others?|leads?|stands?|holds?|begins|ends|makes?|made|takes?|took|asks?|\
     says?|said|fits|remains|waits?|reads?|writes?|needs?|knows?|shares?|follows?|changed?|cannot|\
     can|may|must|will|would|should";
 
-/// Everyday verbs that the field has a term for.
+/// Everyday verbs for which the field has a term.
 const EVERYDAY_VERBS: &str = "lets? go of|lets? .{1,20} go|goes on|go on|went on|anew|tells? of|\
     is told|are told|leads? to|stands? (?:in|at|for|there)|is so already|comes? back|gone with|\
     goes with|is there|are there|has it|have it";
@@ -51,7 +51,7 @@ const EVERYDAY_VERBS: &str = "lets? go of|lets? .{1,20} go|goes on|go on|went on
 const PRONOUNS: &str = "that of|those of|those that|one that|ones that|of which|all that|\
     as it (?:was|is)|as they (?:were|are)";
 
-/// An expression for whole words, followed by one of `next` if there are any.
+/// Returns an expression for whole words, each followed by one of `next` if there are any.
 fn words(words: &str, next: &str) -> String {
     if next.is_empty() {
         format!(r"\b(?:{words})\b")
@@ -63,14 +63,14 @@ fn words(words: &str, next: &str) -> String {
 const OPENING: &str = "opens with a clause";
 const CONTRAST: &str = "contrast by 'and not'";
 
-/// Test names that state no behaviour.
+/// Test names that do not state a behaviour.
 static RIDDLE: LazyLock<Regex> = LazyLock::new(|| {
     let opening = "what|who|whoever|those|one|nobody|all|it|they|a|an|the|some|any";
     let inside = "who|what|nobody|whoever|those|is_there|goes_on|lets_go";
     Regex::new(&format!("^(?:{opening})_|_(?:{inside})(?:_|$)")).expect("a constant pattern")
 });
 
-/// A finding for each folder with too many suspicious lines.
+/// Returns a finding for each folder with too many suspicious lines.
 pub(super) fn check<'a>(sources: impl IntoIterator<Item = &'a Source>) -> Vec<Finding> {
     let mut folders: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for source in sources {
@@ -89,7 +89,7 @@ pub(super) fn check<'a>(sources: impl IntoIterator<Item = &'a Source>) -> Vec<Fi
     folders.into_iter().filter_map(finding).collect()
 }
 
-/// Suspicious lines of a file, in order.
+/// Returns the suspicious lines of a file, in order.
 pub(super) fn suspicions(source: &Source) -> Vec<Suspicion<'_>> {
     lines(source).into_iter().filter_map(suspicion).collect()
 }
@@ -103,7 +103,7 @@ fn suspicion(line: Line<'_>) -> Option<Suspicion<'_>> {
     }
 }
 
-/// The pattern that a line matches.
+/// Returns the name of the pattern that a line matches.
 fn why(text: &str) -> Option<&'static str> {
     let matches = |(name, pattern): &(&'static str, Regex)| {
         let captures = pattern.captures(text)?;
@@ -122,7 +122,8 @@ enum Line<'a> {
     Test(usize, &'a str),
 }
 
-/// Lines of prose: of a document all outside code blocks, of a Rust file comments and test names.
+/// Returns the lines of prose: of a document all lines outside code blocks, of a Rust file comments
+/// and test names.
 fn lines(source: &Source) -> Vec<Line<'_>> {
     let mut found = Vec::new();
     let is_document =
@@ -153,13 +154,14 @@ fn lines(source: &Source) -> Vec<Line<'_>> {
     found
 }
 
-/// The name in `fn name(` or `async fn name(`.
+/// Returns the name in `fn name(` or `async fn name(`.
 fn function(line: &str) -> Option<&str> {
     let signature = line.trim_start_matches("pub ").trim_start_matches("async ");
     Some(signature.strip_prefix("fn ")?.split_once('(')?.0)
 }
 
-/// The folder that counts a file: a crate, or the first one or two folders of other files.
+/// Returns the folder to which a file counts: a crate, or the first one or two folders of other
+/// files.
 pub(super) fn folder(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     let deepest = if parts[0] == "crates" { 3 } else { 2 };

@@ -4,15 +4,16 @@
 //!
 //! Files in the folder of `lib.rs` are below all rooms. `lib.rs` itself re-exports from every room.
 //!
-//! Invariant: a crate is checked if and only if its `lib.rs` has a list of rooms.
+//! Invariant: a crate is checked if and only if its `lib.rs` has a list of rooms; the crates in
+//! [`LISTED`] must have one.
 
 use super::imports::{Graph, folder_of};
 use crate::tidy::finding::{Finding, Rule, Source};
 
-/// Start of the comment above the list.
-const LIST: &str = "// Rooms, lowest first";
+/// Start of the comment above the list of rooms, which are the modules of a crate that are folders.
+const LIST: &str = "// Modules, lowest layer first";
 
-/// Findings of all crates.
+/// Returns the findings of all crates.
 pub(super) fn check(sources: &[Source], graphs: &[(String, Graph)]) -> Vec<Finding> {
     let lib = |root: &str| sources.iter().find(|source| source.path == *root);
     let findings = graphs.iter().map(|(root, graph)| {
@@ -22,13 +23,13 @@ pub(super) fn check(sources: &[Source], graphs: &[(String, Graph)]) -> Vec<Findi
     findings.flatten().collect()
 }
 
-/// Names of the rooms, lowest first.
+/// Returns the names of the rooms, lowest first.
 fn rooms(lib: &str) -> Vec<&str> {
     let list = lib.lines().skip_while(|line| !line.starts_with(LIST)).skip(1);
     list.map_while(module).collect()
 }
 
-/// The name in a `mod` line.
+/// Returns the name in a `mod` line.
 fn module(line: &str) -> Option<&str> {
     line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';')
 }
@@ -38,7 +39,7 @@ fn of_crate(folder: &str, rooms: &[&str], graph: &Graph) -> Vec<Finding> {
         let path = graph.files[file].as_str();
         path.strip_prefix(folder).and_then(|path| path.strip_prefix("/src/")).unwrap_or(path)
     };
-    // 0 is a file in the folder of `lib.rs`; `lib.rs` has no rank.
+    // Rank 0 is for files in the folder of `lib.rs`; `lib.rs` itself has no rank.
     let rank = |file: usize| match inside(file).split_once('/') {
         Some((room, _)) => rooms.iter().position(|known| *known == room).map(|at| at + 1),
         None => (inside(file) != "lib.rs").then_some(0),
@@ -60,7 +61,7 @@ fn of_crate(folder: &str, rooms: &[&str], graph: &Graph) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    const LIB: &str = "mod error;\n\n// Rooms, lowest first.\nmod state;\nmod calls;\n\n\
+    const LIB: &str = "mod error;\n\n// Modules, lowest layer first.\nmod state;\nmod calls;\n\n\
                        pub use calls::run::run;\n";
 
     fn findings(state: &str, error: &str) -> Vec<String> {
@@ -83,6 +84,14 @@ mod tests {
     #[test]
     fn room_may_import_the_rooms_before_it() {
         assert!(findings("pub struct Table(crate::error::E);\n", "pub struct E;\n").is_empty());
+    }
+
+    #[test]
+    fn missing_list_of_a_listed_crate_is_a_finding() {
+        let path = format!("{}/src/lib.rs", LISTED[0]);
+        let sources = [Source { path, text: "mod error;\n".to_owned() }];
+        let graphs = super::super::imports::all(&sources).expect("the sources parse");
+        assert_eq!(check(&sources, &graphs).len(), 1);
     }
 
     #[test]

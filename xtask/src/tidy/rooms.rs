@@ -13,7 +13,7 @@ use crate::tidy::finding::{Finding, Rule, Source};
 /// Maximum number of files in a folder.
 const FILES_MAX: usize = 24;
 
-/// Findings of the whole workspace.
+/// Returns the findings of the workspace.
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
@@ -39,7 +39,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// A finding for each definition in a `mod.rs`, which only lists the files of the room.
+/// Returns a finding for each definition in a `mod.rs`, which must only list the files of its
+/// folder.
 fn definitions(source: &Source) -> Vec<Finding> {
     // syntax.rs reports files that do not parse.
     let Ok(file) = syn::parse_file(&source.text) else { return Vec::new() };

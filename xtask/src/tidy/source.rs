@@ -16,7 +16,7 @@ const LINE_CHARS_MAX: usize = 100;
 const PROMISES: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("HA", "CK")];
 
-/// Findings of one file.
+/// Returns the findings of one file.
 pub(super) fn check(source: &Source) -> Vec<Finding> {
     let mut findings: Vec<Finding> = header(source).into_iter().collect();
     let mut lines = 0;
@@ -47,7 +47,7 @@ fn header(source: &Source) -> Option<Finding> {
     if header.is_empty() {
         return Some(source.finding(Rule::Header, 1, "the first line is not a //! header"));
     }
-    // A mod.rs only lists the files of a room (rooms.rs).
+    // A mod.rs only lists the files of its folder, which rooms.rs checks.
     let is_sign = source.path.ends_with("/mod.rs");
     let engine = source.path.starts_with("crates/") && !source.is_test() && !is_sign;
     if engine && !header.iter().any(|line| line.contains("Invariant")) {

@@ -22,10 +22,11 @@ const UNSAFE_HOMES: [&str; 4] = [
     "crates/tools/weir-bench/src/target/uring.rs",
 ];
 
-/// Glob imports by common convention, in addition to `super::*` in tests.
+/// Glob imports that are common convention and therefore allowed, in addition to `super::*` in
+/// tests.
 const GLOBS: [&str; 1] = ["proptest::prelude"];
 
-/// Findings of one file.
+/// Returns the findings of one file.
 pub(super) fn check(source: &Source, glossary: &Glossary) -> Vec<Finding> {
     let parsed = source
         .text
@@ -57,7 +58,7 @@ struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
-    /// Checks tokens, because a macro call has no other syntax inside.
+    /// Checks the tokens of a macro call, because they are not parsed as code.
     fn unsafe_code(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {

@@ -23,7 +23,7 @@ use crate::bench::plan::told;
 use crate::bench::progress;
 use crate::cli::base::output;
 
-/// Clients that measure together with this process.
+/// Options that name agents, which run load together with this process.
 #[derive(Debug, Args)]
 pub(super) struct AgentsArgs {
     /// Host that runs `weir bench agent`, for cells with several clients; repeat it for each host
@@ -34,7 +34,7 @@ pub(super) struct AgentsArgs {
     secret_file: Option<PathBuf>,
 }
 
-/// `weir bench agent`.
+/// Arguments of `weir bench agent`.
 #[derive(Debug, Args)]
 pub(super) struct AgentArgs {
     /// Listen address and port; addresses other than loopback require a secret

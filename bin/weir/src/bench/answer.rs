@@ -7,12 +7,12 @@
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 
-/// Result of a verb, for the exit code.
+/// Result of a verb, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The verb completed, with a positive result.
+    /// The verb completed and the result is positive.
     Yes,
-    /// The verb completed, with a negative or missing result: FAIL, not reproduced, traps found,
+    /// The verb completed and the result is negative or missing: FAIL, not reproduced, traps found,
     /// corrupt data read back, comparison refused.
     No,
 }

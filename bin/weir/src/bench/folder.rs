@@ -52,12 +52,13 @@ impl Folder {
         &self.path
     }
 
-    /// Replaces the previous result with this one and its figures and verdicts.
+    /// Replaces the previous result file by this result with its figures and verdicts.
     pub(super) fn keep(&self, result: &RunResult) -> io::Result<()> {
         write(&self.path, &WithVerdicts::of(&JudgedRun::of(result.clone())))
     }
 
-    /// Writes the final result, if necessary to another directory. Returns the path of the result.
+    /// Writes the final result, if necessary to another directory. Returns the path of the result
+    /// file.
     pub(super) fn keep_somewhere(&self, judged: &JudgedRun) -> Result<PathBuf, ApiError> {
         let (result, whole) = (judged.result(), WithVerdicts::of(judged));
         let Err(error) = write(&self.path, &whole) else { return Ok(self.path.join(RESULT)) };
@@ -98,7 +99,7 @@ fn write(directory: &Path, result: &impl Serialize) -> io::Result<()> {
     let (new, place) = (directory.join(".result.json.new"), directory.join(RESULT));
     let written = write_new(&new, result).and_then(|()| fs::rename(&new, &place));
     if written.is_err() {
-        // A partial result only takes space; the caller reports the error.
+        // A partial result file only takes space. The caller reports the error.
         drop(fs::remove_file(&new));
     }
     written
@@ -119,7 +120,7 @@ pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
         let message = format!("{} is not a result of weir bench: {why}", file.display());
         ApiError::new(ErrorKind::Invalid, message)
     };
-    // Check the schema first: results of other versions have other fields.
+    // Check the schema first, because results of other versions have other fields.
     let Head { schema } = serde_json::from_str(&text).map_err(|error| bad(&error))?;
     if schema != SCHEMA {
         return Err(bad(&format!("its schema is {schema}, this program supports {SCHEMA}")));
@@ -127,7 +128,7 @@ pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
     serde_json::from_str(&text).map_err(|error| bad(&error))
 }
 
-/// The field that all versions have.
+/// The field of a result that all versions have.
 #[derive(Deserialize)]
 struct Head {
     schema: u32,
@@ -143,7 +144,7 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
     ApiError::new(kind, format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// Default directory of a run: the profile and the time.
+/// Returns the default directory of a run, named by the profile and the time.
 pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
     let time: String = date(unix_ms)
         .chars()
@@ -173,7 +174,7 @@ mod tests {
         assert!(!name(&"x".repeat(1000)).contains('/') && name(&"x".repeat(1000)).len() < 128);
     }
 
-    /// The error from reading this text as a result.
+    /// Returns the error from reading this text as a result.
     fn refused(text: &str) -> String {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(RESULT), text).unwrap();

@@ -69,7 +69,7 @@ impl FailOn {
     }
 }
 
-/// `Yes` if the verdicts allow exit code 0.
+/// Returns `Yes` if the verdicts allow exit code 0.
 fn answer(judged: &JudgedRun, fail_on: &[FailOn]) -> Answer {
     if fail_on.contains(&FailOn::None) {
         return Answer::Yes;
@@ -81,7 +81,7 @@ fn answer(judged: &JudgedRun, fail_on: &[FailOn]) -> Answer {
     if is_bad { Answer::No } else { Answer::Yes }
 }
 
-/// `weir bench run`.
+/// Arguments of `weir bench run`.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -98,7 +98,7 @@ pub(super) struct RunArgs {
     resume: Option<PathBuf>,
 }
 
-/// `weir bench validate`.
+/// Arguments of `weir bench validate`.
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
     #[command(flatten)]
@@ -118,7 +118,7 @@ pub(super) struct ValidateArgs {
     usable_gb: Option<f64>,
 }
 
-/// `weir bench rerun`.
+/// Arguments of `weir bench rerun`.
 #[derive(Debug, Args)]
 pub(super) struct RerunArgs {
     /// Result file, or its directory
@@ -135,7 +135,7 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // An error has nowhere to be reported; the name of the file explains its origin.
+        // No caller can receive an error here. The name of the file explains its origin.
         drop(std::fs::remove_file(&self.0));
     }
 }
@@ -159,7 +159,7 @@ pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
     Ok(answer(&judged, &default))
 }
 
-/// Runs a profile, from the start or from the point where it stopped.
+/// Runs a profile from the start, or resumes a stopped run.
 pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     let (spec, target, before, folder) = match (&arguments.resume, &arguments.target) {
         (Some(path), _) => resumed(path, &arguments.with.destroy)?,
@@ -176,7 +176,7 @@ pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     Ok(answer(&judged, &arguments.with.fail_on))
 }
 
-/// The remaining part of a stopped run.
+/// State from which a stopped run resumes.
 type Resumed = (RunSpec, Box<dyn Target>, Before, Folder);
 
 fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
@@ -237,7 +237,7 @@ impl MeasureArgs {
     }
 }
 
-/// Measures, saves the result, then makes the report.
+/// Runs a measurement, saves the result, then writes the report.
 fn reported(
     spec: &RunSpec,
     target: &dyn Target,

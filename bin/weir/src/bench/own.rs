@@ -20,7 +20,7 @@ use crate::cli::base::session::Session;
 /// Time limit for each response of the server, in seconds.
 const PATIENCE_S: u64 = 2;
 
-/// Adds the properties of the target that Weir's API reports, where the user stated none.
+/// Adds the properties of the target that the user has not stated and that Weir's API reports.
 pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
     if !matches!(address, Address::Nbd(_) | Address::Iscsi(_)) {
         return;
@@ -41,7 +41,7 @@ pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
     }
 }
 
-/// The volume at an address, if this server serves it.
+/// Returns the volume at an address, if this server serves it.
 fn volume_at(
     session: &Session,
     address: &Address,
@@ -70,7 +70,7 @@ fn look(session: &Session, volume: &str) -> Result<(u64, PoolStatus, Volume), Ap
     Ok((cache_bytes, pool, volume))
 }
 
-/// Redundancy of the data vdevs: `mirror of 2`, each kind once.
+/// Returns the redundancy of the data vdevs, such as `mirror of 2`, with each kind once.
 fn protection(pool: &PoolStatus) -> String {
     let data = pool.vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
     let mut kinds: Vec<String> = data

@@ -99,7 +99,7 @@ enum ScaleName {
     Seed,
 }
 
-/// The target.
+/// The target to measure.
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
     /// Target to measure: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
@@ -133,14 +133,15 @@ pub(super) struct Known {
 /// A profile, resolved for a target.
 pub(super) struct Loaded {
     pub(super) spec: RunSpec,
-    /// Differences from the file of another generator.
+    /// Differences between Weir's behaviour and that of the generator for which the file was
+    /// written.
     pub(super) traps: Vec<Trap>,
-    /// Settings of such a file without an effect.
+    /// Settings of the file of another generator that have no effect.
     pub(super) skipped: Vec<Skipped>,
 }
 
 impl ProfileArgs {
-    /// Arguments of the one-minute benchmark.
+    /// Returns the arguments of the one-minute benchmark.
     pub(super) fn quick() -> Self {
         let (scale, variant, seed, size, runs) = (None, None, None, None, None);
         let profile = "quick".to_owned();
@@ -159,7 +160,7 @@ impl ProfileArgs {
         }
     }
 
-    /// Scale and target of the profile.
+    /// Returns the options that the profile needs: scale, and known properties of the target.
     fn options(&self, known: &Known) -> Options {
         let scale = self.scale.map(|scale| match scale {
             ScaleName::Smoke => Scale::Smoke,
@@ -212,7 +213,7 @@ impl ProfileArgs {
     }
 }
 
-/// Sets another dataset size, in whole operations of every size.
+/// Sets another dataset size, rounded down to a multiple of the largest operation size.
 fn resize(spec: &mut RunSpec, bytes: u64) -> Result<(), ApiError> {
     let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|stream| &stream.blocks);
     let largest = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]).max();
@@ -229,7 +230,7 @@ fn resize(spec: &mut RunSpec, bytes: u64) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Opens a target for a profile, if it may be written.
+/// Opens a target for a profile, if the user allows writes to it.
 pub(super) fn plan(
     profile: &ProfileArgs,
     target: &str,
@@ -249,7 +250,7 @@ pub(super) fn plan(
     Ok(Plan { spec, target: opened })
 }
 
-/// Opens a target for a run, if it may be written.
+/// Opens a target for a run, if the user allows writes to it.
 pub(super) fn open(
     address: &Address,
     spec: &RunSpec,
@@ -285,7 +286,7 @@ fn protocol(address: &Address) -> Protocol {
     }
 }
 
-/// Size of an existing file or device; `None` if the size is known only after opening.
+/// Returns the size of an existing file or device; `None` if the size is known only after opening.
 fn size_of(address: &Address) -> Option<u64> {
     let Address::File(path) = address else { return None };
     let found = std::fs::metadata(path).ok()?;
@@ -322,7 +323,7 @@ pub(super) fn told(error: &TargetError) -> ApiError {
 }
 
 impl DestroyArgs {
-    /// No permission; for a target that this program created.
+    /// Returns no permission, for a target that this program created itself.
     pub(super) fn nothing() -> Self {
         Self { destroy: None }
     }

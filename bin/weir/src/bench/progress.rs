@@ -20,17 +20,17 @@ use weir_bench::run::Observer;
 use crate::bench::folder::Folder;
 use crate::cli::base::output;
 
-/// Steps of the bar.
+/// Number of steps of the progress bar.
 const STEPS: u64 = 1000;
 /// Exit code of a process that was ended by Ctrl-C, as in shells.
 const INTERRUPTED: i32 = 130;
 
-/// Supervises a run.
+/// Shows the progress of a run, saves its results and stops it on Ctrl-C.
 pub(super) struct Watch<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     folder: Option<&'a Folder>,
-    /// True after a message that the newest state could not be saved.
+    /// True after the user was told that the newest result could not be saved.
     told_unkept: bool,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Watch<'a> {
         Ok(Self { bar, stop, folder, told_unkept: false })
     }
 
-    /// Removes the bar.
+    /// Removes the progress bar.
     pub(super) fn end(&self) {
         self.bar.finish_and_clear();
     }
@@ -82,7 +82,7 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// A bar with the time left, shown on a terminal only.
+/// Returns a progress bar with the time left, shown on a terminal only.
 pub(super) fn bar() -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
@@ -95,7 +95,7 @@ pub(super) fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(Some(STEPS), target).with_style(style)
 }
 
-/// The time left. The bar measures time, so an estimate is possible from 1 % on.
+/// Writes the time left. The bar measures time, so an estimate is possible from 1 % on.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     let part = f64::from(state.fraction());
     if part >= 0.01 {
@@ -105,13 +105,13 @@ fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     }
 }
 
-/// Converts a fraction into steps of the bar.
+/// Converts a fraction into steps of the progress bar.
 #[expect(clippy::cast_sign_loss, reason = "a share from 0 to 1")]
 pub(super) fn steps(part: f64) -> u64 {
     (part.clamp(0.0, 1.0) * STEPS as f64) as u64
 }
 
-/// Sets `stop` and prints `what` at the first Ctrl-C; ends the process at the second.
+/// Sets `stop` and prints `what` at the first Ctrl-C. Ends the process at the second Ctrl-C.
 pub(super) fn catch_interrupts(stop: &Arc<AtomicBool>, what: &'static str) -> Result<(), ApiError> {
     let cannot = |error: std::io::Error| {
         ApiError::new(ErrorKind::Internal, format!("cannot wait for Ctrl-C: {error}"))

@@ -83,7 +83,7 @@ enum BenchVerb {
     },
 }
 
-/// Runs a verb; `json` is the flag before the noun.
+/// Runs a verb; `json` is the `--json` flag before the noun.
 pub(crate) fn run(arguments: &BenchArgs, json: bool) -> Result<Answer, ApiError> {
     let json = json || arguments.json;
     match &arguments.verb {

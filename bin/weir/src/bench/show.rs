@@ -29,7 +29,7 @@ struct Run<'a> {
     complete: bool,
     /// Whether the size of the target's cache is known, and whether it can hold the dataset.
     cache: Standing,
-    /// Rows whose verdict is `valid`.
+    /// Number of rows whose verdict is `valid`.
     quotable: usize,
     cells: Vec<Cell<'a>>,
     warnings: &'a [String],
@@ -49,7 +49,7 @@ struct Cell<'a> {
     verdict: &'static str,
     #[serde(flatten)]
     judged: &'a JudgedCell,
-    /// For a search: the highest rate within the bounds.
+    /// For a search: the highest rate that stayed within the bounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_iops: Option<f64>,
 }
@@ -78,7 +78,7 @@ fn of<'a>(judged: &'a JudgedRun, folder: Option<&Folder>) -> Run<'a> {
     }
 }
 
-/// Figures at the highest rate that a search reached within its bounds.
+/// Returns the figures at the highest rate that a search reached within its bounds.
 fn limit(cell: &CellResult) -> Option<CellSummary> {
     cell.best_met().map(|run| CellSummary::of_runs(std::slice::from_ref(run)))
 }

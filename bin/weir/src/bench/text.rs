@@ -2,7 +2,7 @@
 //!
 //! Not here: tables.
 
-/// A figure.
+/// Formats a figure.
 pub(super) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 || v == 0.0 => 0,

@@ -16,7 +16,7 @@ use crate::bench::plan::told;
 use crate::bench::progress;
 use crate::cli::base::output;
 
-/// `weir bench selftest`.
+/// Arguments of `weir bench selftest`.
 #[derive(Debug, Args)]
 pub(super) struct SelftestArgs {
     /// Run for a few minutes instead of half a minute, for a quiet machine
@@ -24,7 +24,7 @@ pub(super) struct SelftestArgs {
     full: bool,
 }
 
-/// `weir bench calibrate`.
+/// Arguments of `weir bench calibrate`.
 #[derive(Debug, Args)]
 pub(super) struct CalibrateArgs {
     /// Directory for a file to measure with both programs

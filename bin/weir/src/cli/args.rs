@@ -204,7 +204,7 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// True if the output, errors included, is JSON.
+    /// True if the output is JSON, including errors.
     pub(crate) fn json(&self) -> bool {
         let near = match &self.command {
             Command::Status { remote }
@@ -247,7 +247,7 @@ pub(crate) fn refuse(message: &str) -> ! {
 mod tests {
     use super::*;
 
-    /// Commands that the server names in errors of replications.
+    /// Commands that the server names in the actions of replication errors.
     const ADVISED: &str =
         include_str!("../../../../crates/control/weir-server/src/replication/commands.txt");
 
@@ -265,7 +265,7 @@ mod tests {
         assert!(ADVISED.lines().count() > 10);
         for command in ADVISED.lines() {
             let Err(error) = Cli::try_parse_from(command.split_whitespace()) else { continue };
-            // A command without its required arguments exists too.
+            // An error for missing required arguments also proves that the command exists.
             let named = [ErrorKind::MissingRequiredArgument, ErrorKind::InvalidValue];
             assert!(named.contains(&error.kind()), "{command}: {error}");
         }

@@ -41,7 +41,7 @@ pub(crate) enum BookmarkVerb {
     },
 }
 
-/// Full name of a bookmark; `#monday` belongs to the snapshot's volume.
+/// Returns the full name of a bookmark. `#monday` is a bookmark of the snapshot's volume.
 fn full_name(snapshot: &str, name: String) -> String {
     match (name.strip_prefix('#'), snapshot.split_once('@')) {
         (Some(own), Some((volume, _))) => format!("{volume}#{own}"),

@@ -7,7 +7,8 @@
 use weir_api::types::CleanerStatus;
 use weir_base::size::Human;
 
-/// Recent work of the cleaner and its thresholds; `None` for a pool that is not imported.
+/// Describes the recent work of the cleaner and its thresholds; `None` for a pool that is not
+/// imported.
 pub(crate) fn line(cleaner: Option<&CleanerStatus>) -> Option<String> {
     let cleaner = cleaner?;
     let lately = if cleaner.working {

@@ -14,7 +14,7 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Counts of damaged ranges and structures; `None` if there are none.
+/// Counts the damaged ranges and metadata in one phrase; `None` if there is no damage.
 pub(crate) fn summary(damage: &Damage) -> Option<String> {
     let mut parts = Vec::new();
     if !damage.ranges.is_empty() {
@@ -32,7 +32,7 @@ pub(crate) fn summary(damage: &Damage) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-/// The `errors:` line.
+/// Returns the `errors:` line of a pool.
 pub(crate) fn line(pool: &PoolStatus, verbose: bool) -> String {
     let Some(summary) = summary(&pool.damage) else {
         let is_open = pool.state != Health::Unavailable;
@@ -56,7 +56,7 @@ fn shared_by(range: &DamagedRange) -> String {
     words.join(" ")
 }
 
-/// The list of damage after an empty line; empty if there is none.
+/// Returns the list of permanent errors after an empty line; empty if there are none.
 pub(crate) fn list(damage: &Damage) -> String {
     let range = |range: &DamagedRange| {
         [

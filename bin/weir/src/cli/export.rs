@@ -23,7 +23,8 @@ pub(crate) enum ExportVerb {
         protocol: String,
         /// Full name, such as tank/vm1, or tank/vm1@monday, which is always read-only
         volume: String,
-        /// Name under which clients open the export [default: that full name]
+        /// Name under which clients open the export [default: the full name of the volume or
+        /// snapshot]
         #[arg(long)]
         name: Option<String>,
         /// Refuse writes
@@ -114,7 +115,7 @@ fn protocol(word: &str, volume: &str) -> Result<Protocol, ApiError> {
     Err(ApiError::new(ErrorKind::Invalid, message).with_action(action))
 }
 
-/// Checks the list from the command line before the call; `any` gives an empty list.
+/// Checks the list of addresses from the command line before the call. `any` gives an empty list.
 fn addresses(typed: &[String]) -> Result<Vec<String>, ApiError> {
     if typed == ["any"] {
         return Ok(Vec::new());
@@ -130,7 +131,7 @@ fn lines(texts: &[String]) -> String {
     texts.iter().map(|text| output::clean(text) + "\n").collect()
 }
 
-/// Columns of `list` without -v.
+/// Columns that `list` shows without -v.
 const SHORT: Set = ("default", &["name", "protocol", "volume", "mode", "clients", "uri"]);
 
 fn list(session: &Session, list: &ListArgs, verbose: bool) -> Result<(), ApiError> {

@@ -45,7 +45,7 @@ struct DiskReport {
     rates: Rates,
 }
 
-/// Rates per second, and mean latency of the operations that ended in the interval.
+/// Operations and bytes per second, and mean latency of the operations that ended in the interval.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Rates {
     reads_per_s: f64,
@@ -69,7 +69,7 @@ struct ClientRates {
     written_bytes_per_s: f64,
 }
 
-/// Difference of one kind of operation between two polls.
+/// Difference between two polls in the counters of one kind of operation.
 #[derive(Clone, Copy, Default)]
 struct OpDelta {
     count: u64,
@@ -146,9 +146,9 @@ impl Delta {
     }
 }
 
-/// Compares two polls of a pool; without `before`, covers the time since the import.
+/// Compares two polls of a pool. Without `before`, the report covers the time since the import.
 fn report(before: Option<&PoolStatus>, now: &PoolStatus) -> Report {
-    // Smaller counters come from another import.
+    // If the counters are smaller than before, the pool was imported again in between.
     let before = before.filter(|old| old.guid == now.guid && old.counted_ms <= now.counted_ms);
     let interval_ms = now.counted_ms - before.map_or(0, |old| old.counted_ms);
     let seconds = interval_ms.max(1) as f64 / 1000.0;
@@ -195,7 +195,7 @@ fn client_rates(before: &ClientIo, now: &ClientIo, seconds: f64) -> ClientRates 
     }
 }
 
-/// Prints a report now and, with an interval, more of them until `count` are printed.
+/// Prints a report now and, if an interval is given, further reports until `count` are printed.
 pub(crate) fn run(
     session: &Session,
     pool: &str,

@@ -24,8 +24,8 @@ use crate::cli::base::session::Session;
 /// Poll interval of `--wait`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
-/// Polls of a scan that does not run after which `--wait` gives up: longer than the server's own
-/// retries take.
+/// Number of polls without a running scan after which `--wait` gives up: longer than the server's
+/// own retries take.
 const STILL_LOOKS_MAX: u32 = 40;
 
 #[derive(Debug, Subcommand)]
@@ -116,7 +116,7 @@ pub(crate) enum CareVerb {
 }
 
 /// Brings a disk online. If the pool has no disk of this name, sends the path, and the server reads
-/// the label there.
+/// the label of the disk there.
 fn online(session: &Session, request: &PoolOnline) -> Result<PoolChange, ApiError> {
     let answer = session.call(request.clone());
     let is_unknown = |error: &ApiError| error.kind == ErrorKind::NotFound && request.at.is_none();
@@ -206,7 +206,7 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             bar.set_position(scan.examined_bytes);
             bar.set_message(kind_name(kind));
         }
-        // A resilver that finished before the new one was requested does not count.
+        // A resilver that finished before the new resilver was requested does not count.
         let mut disks = pool.vdevs.iter().flat_map(|vdev| &vdev.disks);
         let behind = kind == ScanKind::Resilver && disks.any(|disk| disk.state == Health::Degraded);
         match scan.map(|scan| scan.state) {
@@ -233,7 +233,7 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             {
                 return session.print(&pool, |_| String::new());
             }
-            // The scan is about to start, or to retry after a failure.
+            // The scan is about to start or to be retried after a failure.
             _ if still < STILL_LOOKS_MAX => still += 1,
             _ => {
                 bar.finish_and_clear();

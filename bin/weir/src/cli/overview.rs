@@ -22,7 +22,7 @@ use crate::cli::pool;
 /// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Prints all pools, those with problems first; one line if no pool has a problem.
+/// Prints all pools, pools with problems first. If no pool has a problem, prints one line.
 pub(crate) fn status(session: &Session) -> Result<(), ApiError> {
     let mut answer = session.call(ListPools {})?;
     answer.pools.sort_by_key(|pool| (is_well(pool), pool.name.clone()));
@@ -115,11 +115,11 @@ fn counted(count: u32, what: &str) -> String {
 #[derive(Serialize)]
 struct Versions {
     command: &'static str,
-    /// `None` if no server responds.
+    /// Version of the server; `None` if no server responds.
     server: Option<String>,
 }
 
-/// Prints the version of this command and, if a server responds, of the server.
+/// Prints the version of this command and, if a server responds, the version of the server.
 pub(crate) fn version(session: &Session) -> Result<(), ApiError> {
     let server = match session.call(ShowServer {}) {
         Ok(ServerInfo { version, .. }) => Some(version),

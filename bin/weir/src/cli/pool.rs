@@ -179,7 +179,7 @@ pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     })
 }
 
-/// As [`changed`], and prints the flush tests of the disks as data.
+/// As [`changed`], and includes the flush tests of the disks in the JSON output.
 fn created(session: &Session, made: &PoolCreated) -> Result<(), ApiError> {
     warn_and_say(session, &made.change);
     session.print(made, |made| flush_checks(&made.flush_checks))
@@ -292,7 +292,7 @@ pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
     format!("{head}config:\n\n{tree}\n{errors}{list}")
 }
 
-/// Space in use by purpose; `None` for a pool that is not imported.
+/// Describes the used space by purpose; `None` for a pool that is not imported.
 fn allocated(pool: &PoolStatus) -> Option<String> {
     let Allocated { volumes_bytes, snapshots_bytes, freeing_bytes, pool_bytes, saved_bytes } =
         pool.allocated;
@@ -312,7 +312,7 @@ fn allocated(pool: &PoolStatus) -> Option<String> {
     })
 }
 
-/// Progress of a vdev's removal.
+/// Describes the progress of a vdev's removal.
 fn removal(vdev: &VdevStatus) -> Option<String> {
     let Evacuation { live_bytes, stuck_segments } = vdev.leaving?;
     let stuck = match stuck_segments {
@@ -338,7 +338,7 @@ fn importable(pool: &ImportablePool) -> String {
     format!("{}config:\n\n{tree}", labelled(&lines))
 }
 
-/// As [`output::labelled`], aligned with the `config:` and `errors:` that follow.
+/// As [`output::labelled`], with labels aligned to the `config:` and `errors:` lines that follow.
 fn labelled(lines: &[(&str, &str)]) -> String {
     let widened: Vec<(String, &str)> =
         lines.iter().map(|(label, text)| (format!("{label:>6}"), *text)).collect();
@@ -369,7 +369,7 @@ fn leaf(depth: usize, disk: &DiskStatus) -> [String; 6] {
 }
 
 fn rows(top: [String; 6], vdevs: &[VdevStatus]) -> Vec<[String; 6]> {
-    // As in zpool: data vdevs first, then logs and spares under their own headings.
+    // The order is that of zpool: data vdevs first, then logs and spares under their own headings.
     let of = |role: VdevRole, header: Option<&'static str>| {
         let vdevs = vdevs.iter().filter(move |vdev| vdev.role == role).enumerate();
         vdevs.map(move |(n, vdev)| (header.filter(|_| n == 0), vdev))

@@ -24,7 +24,7 @@ use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::cli::pool::split_property;
 
-/// Parses one or more property names; shell completion offers the known ones.
+/// Parser of one or more property names; shell completion offers the known names.
 #[derive(Clone)]
 struct PropertyNames;
 
@@ -46,14 +46,14 @@ impl TypedValueParser for PropertyNames {
     }
 }
 
-/// The table of properties, for help.
+/// Returns the table of properties for the help text.
 fn table() -> String {
     let lines = PROPERTIES.iter().map(|spec| format!("  {}\n", spec.help()));
     let own = "  module:name: your own, for pools, volumes and snapshots\n";
     format!("Properties:\n{}{own}", lines.collect::<String>())
 }
 
-/// Columns of `-o`.
+/// Columns that `-o` selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Field {
     Name,
@@ -62,7 +62,7 @@ enum Field {
     Source,
 }
 
-/// Sources of `-s`.
+/// Sources that `-s` selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum From {
     Local,
@@ -127,7 +127,7 @@ pub(crate) struct InheritArgs {
     names: Vec<String>,
 }
 
-/// A value in units for people.
+/// Formats a value with units, for users.
 fn human(property: &Property) -> String {
     let spec = PROPERTIES.iter().find(|spec| spec.name == property.property);
     let number = property.value.parse::<u64>().ok();
@@ -190,7 +190,8 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
 }
 
 pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError> {
-    // The order is free: no name of a pool, volume or snapshot has a `=`.
+    // Names and properties may be mixed, because no name of a pool, volume or snapshot contains
+    // `=`.
     let words = arguments.words.iter().cloned();
     let (given, names): (Vec<String>, Vec<String>) = words.partition(|word| word.contains('='));
     if names.is_empty() {
@@ -221,7 +222,7 @@ struct Changes {
     changes: Vec<PropertyChange>,
 }
 
-/// Makes one call for each name, and prints the responses as one document.
+/// Makes one call for each name, and prints all responses as one document.
 fn changed<C: Call<Answer = PropertyChange>>(
     session: &Session,
     names: &[String],

@@ -139,17 +139,17 @@ fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError
     session.print(change, |_| String::new())
 }
 
-/// The list shows a pending response of the other server after this long: longer than a busy server
-/// takes.
+/// Time after which the list shows that a response of the other server is pending: longer than a
+/// busy server takes.
 const LONG_WAIT_MS: u64 = 2_000;
 
-/// A duration for people, at most two units of it.
+/// Formats a duration for users, with at most two units.
 fn time(ms: u64) -> String {
     let text = humantime::format_duration(Duration::from_secs(ms / 1000)).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// The pending response of the other server, if the wait is noticeably long.
+/// Returns the pending response of the other server, if the wait is longer than [`LONG_WAIT_MS`].
 fn long_wait(replication: &Replication) -> Option<&ReplicationWait> {
     replication.waits_for.as_ref().filter(|wait| wait.waited_ms >= LONG_WAIT_MS)
 }
@@ -180,13 +180,13 @@ fn verified(replication: &Replication) -> String {
     }
 }
 
-/// Age of the newest snapshot on the other server, or the reason why there is none.
+/// Returns the age of the newest snapshot on the other server, or the reason why it is unknown.
 fn age(replication: &Replication) -> Result<u64, &'static str> {
     let none = if replication.snapshot.is_some() { "unknown" } else { "-" };
     replication.lag_ms.ok_or(none)
 }
 
-/// An error of a volume's replication, with the next command to type.
+/// Formats an error of a volume's replication, with the next command for the user.
 fn problem(volume: &str, error: &str, action: Option<&str>) -> String {
     let next = action.map(|action| format!("\n  try: {}", output::clean(action)));
     format!("{volume}: {}{}", output::clean(error), next.unwrap_or_default())

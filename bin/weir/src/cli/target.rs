@@ -53,7 +53,7 @@ pub(crate) enum TargetVerb {
         #[command(flatten)]
         leave: LeaveArgs,
     },
-    /// Allow an initiator to log in, or change its conditions
+    /// Allow an initiator to log in, or change its CHAP settings
     Allow(AllowArgs),
     /// Remove an initiator from the allow list and end its sessions
     Deny {
@@ -76,14 +76,14 @@ pub(crate) struct AllowArgs {
     /// User name with which the initiator authenticates by CHAP
     #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
     chap_user: Option<String>,
-    /// File with the secret of that name, at least 12 bytes, readable only by you
+    /// File with the CHAP secret of --chap-user, at least 12 bytes, readable only by you
     #[arg(long, value_name = "FILE", requires = "chap_user")]
     chap_secret_file: Option<PathBuf>,
     /// User name with which the target authenticates to the initiator (mutual CHAP); the initiator
     /// must then request it
     #[arg(long, value_name = "NAME", requires_all = ["mutual_secret_file", "chap_user"])]
     mutual_user: Option<String>,
-    /// File with the secret of that name; must differ from the initiator's secret
+    /// File with the CHAP secret of --mutual-user; must differ from the initiator's secret
     #[arg(long, value_name = "FILE", requires = "mutual_user")]
     mutual_secret_file: Option<PathBuf>,
 }

@@ -92,7 +92,7 @@ pub(crate) fn run(verb: TokenVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Expiry of a token with the lifetime `text`.
+/// Returns the expiry time of a token with the lifetime `text`.
 fn end(text: &str, now_ms: u64) -> Result<Option<u64>, ApiError> {
     if text == "never" {
         return Ok(None);
@@ -107,7 +107,7 @@ fn end(text: &str, now_ms: u64) -> Result<Option<u64>, ApiError> {
 }
 
 fn create(session: &Session, request: TokenCreate, out: Option<&Path>) -> Result<(), ApiError> {
-    // Before the call: a token that cannot be saved would be lost.
+    // Create the file before the call, because a token that cannot be saved would be lost.
     let file = out.map(|path| {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         made.map_err(|error| unwritten(path, &error))

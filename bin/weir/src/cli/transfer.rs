@@ -24,14 +24,14 @@ use weir_base::{ErrorKind, names};
 use crate::cli::base::remote::Remote;
 use crate::cli::base::session::Session;
 
-/// Bytes sent to the server in one call, the most that a call takes.
+/// Number of bytes sent to the server in one call, the maximum that a call accepts.
 const PART_BYTES: usize = weir_api::limits::REQUEST_BYTES_MAX;
 
-/// Parts read ahead of the server.
+/// Number of parts of the stream that are read before the server has accepted the current one.
 const PARTS_AHEAD: usize = 2;
 
-/// Interval of keep-alives: the server gets a part, if necessary an empty one, at least this often,
-/// and so knows that the sender is alive.
+/// Maximum interval between two parts, the second of which may be empty. The parts show the server
+/// that the sender is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -103,7 +103,8 @@ fn unavailable(what: &str, error: &io::Error) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, format!("{what}: {error}"))
 }
 
-/// Full name of the older snapshot or bookmark; `@monday` and `#monday` belong to the same volume.
+/// Returns the full name of the older snapshot or bookmark. `@monday` and `#monday` belong to the
+/// volume of the sent snapshot.
 fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     if !from.starts_with(['@', '#']) {
         return Ok(from.to_owned());
@@ -114,7 +115,7 @@ fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     Ok(format!("{volume}{from}"))
 }
 
-/// Text on the result of a receive or of its dry run.
+/// Describes the result of a receive or of its dry run.
 fn told(done: &ReceiveDone) -> String {
     let ReceiveDone { snapshot, received_bytes, data_bytes, hole_bytes, .. } = done;
     if !done.dry_run {
@@ -218,16 +219,16 @@ pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), A
     session.print(&done, |_| String::new())
 }
 
-/// Reason why a stream was not sent in full.
+/// Reason why a stream was not sent completely.
 enum Given {
     Server(ApiError),
     Input(io::Error),
 }
 
-/// Sends standard input to a session, to its end.
+/// Sends standard input to a session until its end.
 fn give(session: &Session, to: &str) -> Result<(), Given> {
     let (read, parts) = mpsc::sync_channel(PARTS_AHEAD);
-    // Standard input may be idle for long; a separate thread waits for it.
+    // Standard input may be idle for long, so a separate thread waits for it.
     std::thread::spawn(move || {
         let mut input = io::stdin().lock();
         loop {

@@ -18,7 +18,7 @@ use crate::cli::base::{confirm, layout};
 
 /// Poll interval of `--wait`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
-/// Polls without progress after which `--wait` reports damage that prevents the removal.
+/// Number of polls without progress after which `--wait` reports that damage prevents the removal.
 const STUCK_LOOKS_MAX: u32 = 20;
 
 #[derive(Debug, Subcommand)]
@@ -84,8 +84,8 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Text on the outcome of a removal: in progress, done or cancelled. A repeated request retries the
-/// segments that could not be moved.
+/// Describes the outcome of a removal: in progress, done or cancelled. A repeated request retries
+/// the segments that could not be moved.
 fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>, is_retry: bool) -> String {
     let Some(found) = found else { return format!("{vdev} was removed from pool {pool}") };
     let name = &found.name;

@@ -109,7 +109,7 @@ pub(crate) enum VolumeVerb {
     },
 }
 
-/// Use of record sizes.
+/// Help text on the use of record sizes.
 const RECORDS_HELP: &str = "\
 A record is a power of two from 4KiB to 1MiB. Large ones suit data that is written and read in long
 runs: they compress better, and the map of the volume is smaller. Small random writes get slower:
@@ -117,7 +117,7 @@ each of them reads a record and stores a new copy of it. 4KiB to 16KiB suit data
 of virtual machines, 128KiB to 1MiB backups and media. 'weir volume advise' measures other record
 sizes on a volume that has data.";
 
-/// Columns of `list`.
+/// Titles of the columns of `list`.
 const TITLES: [&str; 17] = [
     "NAME",
     ">SIZE",
@@ -212,7 +212,7 @@ fn whole_records(text: &str, record_bytes: u64) -> Result<u64, ApiError> {
     Ok(rounded.filter(|_| size::is_rounded(text)).unwrap_or(bytes))
 }
 
-/// New size of a volume: a size, or `+` and the growth.
+/// Returns the new size of a volume. `text` is a size, or `+` and the growth.
 fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> {
     let (growth, text) = text.strip_prefix('+').map_or((false, text), |text| (true, text));
     if !growth && !size::is_rounded(text) {
@@ -223,7 +223,7 @@ fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> 
     Ok(if growth { volume.size_bytes.saturating_add(bytes) } else { bytes })
 }
 
-/// Prints the outcome for a volume, with its size in both forms.
+/// Prints the outcome for a volume, with its size in a unit and in bytes.
 fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
     let size = size::both_forms(change.volume.size_bytes);
     let outcome = output::outcome("volume", &change.volume.name, change.outcome);
@@ -252,7 +252,7 @@ fn list(session: &Session, pool: Option<String>, list: &ListArgs) -> Result<(), 
 }
 
 fn row(volume: &Volume, style: Style) -> [Cell; 17] {
-    // Scripts rely on the columns.
+    // Scripts rely on the columns, so the mark is printed for users only.
     let mark = match &volume.receiving {
         Some(snapshot) if style == Style::People => format!(" (part of @{snapshot})"),
         _ => String::new(),
@@ -287,7 +287,8 @@ fn row(volume: &Volume, style: Style) -> [Cell; 17] {
     ]
 }
 
-/// Note on a volume that holds a part of a stream, with the commands to resume or abort it.
+/// Returns a note for a volume that holds part of a stream, with the commands to resume or abort
+/// the stream.
 fn received_part(volume: &Volume) -> Option<String> {
     let (name, snapshot) = (&volume.name, volume.receiving.as_ref()?);
     Some(format!(
@@ -297,7 +298,7 @@ fn received_part(volume: &Volume) -> Option<String> {
     ))
 }
 
-/// Dedupe ratio; without shared blocks, whether dedupe is on.
+/// Returns the dedupe ratio; if no blocks are shared, whether dedupe is on.
 fn dedupe_column(volume: &Volume) -> String {
     match volume.shared_bytes {
         0 if !volume.dedupe => "off".to_owned(),

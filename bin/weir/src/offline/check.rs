@@ -53,20 +53,21 @@ pub(super) struct Report {
     lost: Vec<String>,
     /// Blocks without an intact copy.
     damaged_blocks: u64,
-    /// The names of those blocks' volumes and ranges, as far as they are known.
+    /// Names of the volumes and ranges that these blocks belong to, as far as they are known.
     damage: Damage,
-    /// The txg that first found an unreadable tree node, if the space below that node is still
-    /// counted.
+    /// Number of the txg that first found an unreadable tree node, if the space below that node
+    /// still counts as used.
     damaged_since_txg: Option<u64>,
-    /// Bad copies of blocks that have an intact copy; on raidz, bad strips.
+    /// Number of bad copies of blocks that have an intact copy; on raidz, of bad strips.
     bad_copies: u64,
     /// Segments whose counter of live bytes is wrong.
     wrong_counters: Vec<Counter>,
-    /// Shared blocks with a wrong reference count.
+    /// Shared blocks whose reference count is wrong.
     wrong_references: Vec<References>,
-    /// Volumes and snapshots whose space account is wrong.
+    /// Volumes and snapshots whose space accounting is wrong.
     wrong_accounts: Vec<Account>,
-    /// Two blocks with one physical address, or a block pointer without an address.
+    /// Description of two blocks with the same physical address, or of a block pointer without an
+    /// address.
     misplaced: Option<String>,
     disks: Vec<Disk>,
 }
@@ -78,8 +79,8 @@ struct Counter {
     found_bytes: u64,
 }
 
-/// A reference count: of one block, or, without segment and offset, of the bytes saved by all of
-/// them.
+/// A reference count: of one block or, if segment and offset are absent, of all bytes that sharing
+/// saves.
 #[derive(Serialize)]
 struct References {
     segment: Option<u64>,
@@ -189,14 +190,14 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
     report.wrong_accounts = accounts.into_iter().map(account).collect();
     let places = unless_lost(engine.check_places().await, lost)?;
     report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
-    // At the end: by now all tables were read.
+    // Add unreadable metadata last, when all tables have been read.
     report.lost = metadata_loss::words(engine);
     let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
     report.disks = legs.map(Disk::of).collect();
     Ok(report)
 }
 
-/// Returns the result of a check; counts an unreadable input as one more damaged block.
+/// Returns the result of a check. If its input is unreadable, counts one more damaged block.
 fn unless_lost<T: Default>(found: Result<T, DatasetError>, lost: &mut u64) -> Result<T, ApiError> {
     match found {
         Err(error) if error.kind() == ErrorKind::Data => {

@@ -28,12 +28,12 @@ use crate::cli::base::output;
 /// Memory for caches and for the dirty data of a replayed log.
 const MEMORY_BYTES: u64 = 512 << 20;
 
-/// Time limit for disks in use by another process, and the number of polls in it. The kernel keeps
-/// the lock of a killed server until its last operation is done.
+/// Maximum wait for disks that another process uses. The kernel keeps the lock of a killed server
+/// until the last operation of the server is done.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 const IN_USE_LOOKS: u32 = 20;
 
-/// Scans for pools, and scans again while disks are in use.
+/// Scans for pools, and repeats the scan while another process uses disks.
 async fn scan(search: &[String]) -> Scan {
     let mut scan = open_disks::scan(search, &Activity::default()).await;
     for _ in 0..IN_USE_LOOKS {
@@ -54,7 +54,8 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Re
     runtime.block_on(work)
 }
 
-/// Imports a pool by name or guid in memory, without changing its disks. Also returns the overlays.
+/// Imports a pool by name or guid in memory, without changing its disks. Returns the pool and the
+/// overlays.
 pub(crate) async fn open(
     wanted: &str,
     search: &[String],
@@ -118,7 +119,7 @@ async fn open_over(
     Ok((opened.map_err(|error| api_error(&error))?, overlays))
 }
 
-/// A progress bar; hidden if standard error is no terminal.
+/// Returns a progress bar; it is hidden if standard error is no terminal.
 pub(crate) fn progress(bytes: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -28,17 +28,17 @@ use crate::cli::base::output::Style;
 use crate::cli::damage;
 use crate::offline::disks::{block_on, open, progress};
 
-/// Size of a read; after a failed read, the records of the piece are read one by one.
+/// Size of a read. After a failed read, the records in its range are read one by one.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Extents in one request.
+/// Maximum number of extents in one request.
 const EXTENTS: usize = 1024;
 
-/// Damaged ranges to report; further ones are only counted.
+/// Maximum number of damaged ranges that are reported by name. Further ranges are only counted.
 const DAMAGE_NAMED_MAX: usize = 64;
 
-/// Limit of ranges below unreadable nodes that are known in advance; beyond it, each record is
-/// read.
+/// Maximum number of ranges below unreadable nodes that are collected before the copy. Beyond it,
+/// each record is read.
 const UNREADABLE_MAX: usize = 65_536;
 
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub(crate) struct RescueArgs {
 struct Listing {
     pool: String,
     volumes: Vec<Found>,
-    /// Data known to have no intact copy.
+    /// Data without an intact copy that the pool already knows of.
     damage: types::Damage,
 }
 
@@ -84,7 +84,7 @@ struct Rescued {
     size_bytes: u64,
     copied_bytes: u64,
     damaged_bytes: u64,
-    /// The first damaged ranges, at most [`DAMAGE_NAMED_MAX`].
+    /// First damaged ranges, at most [`DAMAGE_NAMED_MAX`].
     damaged: Vec<Damage>,
 }
 
@@ -220,7 +220,8 @@ impl Copier<'_> {
             let extents = match found {
                 Ok(extents) => extents,
                 Err(error) if error.kind() == ErrorKind::Data => {
-                    // A node of the map is unreadable: read its range piece by piece.
+                    // A node that maps this range is unreadable, so copy the range in reads of
+                    // [`PIECE_BYTES`].
                     let len = PIECE_BYTES.min(size - at);
                     self.copy_range(at, len).await?;
                     at += len;
@@ -266,7 +267,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Copies the readable records of a piece after a failed read.
+    /// Copies the readable records in the range of a failed read.
     async fn copy_records(
         &mut self,
         start: u64,
@@ -276,7 +277,7 @@ impl Copier<'_> {
         if error.kind() != ErrorKind::Data {
             return Err(api_error(&error));
         }
-        // Extents and pieces start at record boundaries, so each record is complete here.
+        // Extents and reads start at record boundaries, so each record is complete here.
         let record = self.volume.record_size().bytes();
         for (at, bytes) in (start..).step_by(record).zip(piece.chunks_mut(record)) {
             match self.volume.read(at, bytes).await {

@@ -15,27 +15,28 @@ use serde::Serialize;
 use weir_initiator::cdb::{self, CopySegment, WriteSame};
 use weir_initiator::{InitiatorError, LoginOptions, Session, Url, naa_in};
 
-/// Block size of the scratch units; equal blocks are stored once in this size.
+/// Block size of the scratch units; dedupe compares blocks of this size.
 pub(super) const BLOCK_BYTES: u32 = 4096;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Size of ordinary reads and writes.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Ordinary commands run on at most this many bytes, and their time is scaled.
+/// Maximum number of bytes that ordinary commands process; the test scales their time to the whole
+/// unit.
 const PLAIN_BYTES_MAX: u64 = 256 << 20;
-/// Blocks of one WRITE SAME and of one segment of a copy.
+/// Number of blocks of one WRITE SAME command, and of one segment of a copy.
 const RUN_BLOCKS: u64 = 65_535;
-/// Segments of one EXTENDED COPY.
+/// Number of segments of one EXTENDED COPY command.
 const SEGMENTS: usize = 32;
-/// Blocks to read back, spread over the unit.
+/// Number of blocks to read back, spread over the unit.
 const SAMPLES: u64 = 64;
-/// Increments by each side of a race.
+/// Number of increments by each of the two initiators in a race.
 const RACE_ROUNDS: u64 = 500;
-/// Time limit of a command: a copy of 8 GiB is one command.
+/// Time limit of a command. A copy of 8 GiB is one command.
 const COMMAND_LIMIT: Duration = Duration::from_mins(5);
 /// SCSI sense key for a failed comparison.
 const MISCOMPARE: u8 = 0x0E;
 
-/// One primitive, compared with ordinary commands.
+/// Measurement of one primitive, compared with ordinary commands.
 #[derive(Debug, Serialize)]
 pub(super) struct Primitive {
     pub(super) name: &'static str,
@@ -43,14 +44,15 @@ pub(super) struct Primitive {
     /// Bytes of the logical unit that the primitive covered.
     pub(super) covered_bytes: u64,
     pub(super) seconds: f64,
-    /// Bytes sent and received, including the protocol.
+    /// Bytes sent and received, including protocol headers.
     pub(super) wire_bytes: u64,
     /// Time of ordinary commands with the same effect, scaled from `plain_measured_bytes`.
     pub(super) plain_seconds: f64,
     pub(super) plain_wire_bytes: u64,
     pub(super) plain_measured_bytes: u64,
     pub(super) saved_seconds: f64,
-    /// Below 0 if the primitive sends more.
+    /// Bytes on the wire that the primitive saves; below 0 if it sends more than the ordinary
+    /// commands.
     pub(super) saved_wire_bytes: i64,
     /// Description of the data read back.
     pub(super) proof: String,
@@ -65,7 +67,7 @@ pub(super) enum Unproved {
     Wrong { primitive: &'static str, what: String },
 }
 
-/// Time and bytes of a run of commands.
+/// Time and bytes of a series of commands.
 #[derive(Clone, Copy)]
 struct Cost {
     seconds: f64,
@@ -101,7 +103,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// WRITE SAME: writes zeros over a unit full of data.
+    /// Tests WRITE SAME: writes zeros over a unit full of data.
     pub(super) fn write_same(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "write-same";
         let pattern = self.pattern.clone();
@@ -131,7 +133,7 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// EXTENDED COPY: copies one whole unit to the other.
+    /// Tests EXTENDED COPY: copies the complete source unit to the destination unit.
     pub(super) fn copy(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "copy";
         let pattern = self.pattern.clone();
@@ -187,7 +189,7 @@ impl Bench {
         Ok(cost)
     }
 
-    /// UNMAP: unmaps all blocks.
+    /// Tests UNMAP: unmaps all blocks of a unit.
     pub(super) fn unmap(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "unmap";
         let (pattern, size_bytes) = (self.pattern.clone(), self.size_bytes);
@@ -227,7 +229,7 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// COMPARE AND WRITE: two initiators increment one number.
+    /// Tests COMPARE AND WRITE: two initiators increment the same number.
     pub(super) fn compare_and_write(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "compare-and-write";
         let zero = vec![0; BLOCK as usize];
@@ -260,7 +262,7 @@ impl Bench {
         ))
     }
 
-    /// Blocks to read back, including the first and the last.
+    /// Returns the blocks to read back, including the first and the last block of the unit.
     fn samples(&self) -> impl Iterator<Item = u64> + use<> {
         let last = self.size_bytes / BLOCK - 1;
         (0..SAMPLES).map(move |number| last * number / (SAMPLES - 1))
@@ -287,7 +289,7 @@ impl Bench {
         primitive(name, title, costs, (self.size_bytes, self.plain_bytes()), proof)
     }
 
-    /// Ends the sessions.
+    /// Ends the sessions of the test.
     pub(super) fn close(self) -> Result<(), Unproved> {
         self.source.logout()?;
         self.destination.logout()?;
@@ -348,7 +350,7 @@ fn timed(
     Ok(Cost { seconds: start.elapsed().as_secs_f64(), wire_bytes })
 }
 
-/// First block and number of blocks of each command that covers a unit.
+/// Returns the first block and the number of blocks of each command that covers a unit.
 fn runs(bytes: u64) -> impl Iterator<Item = (u64, u32)> {
     let blocks = bytes / BLOCK;
     (0..blocks).step_by(RUN_BLOCKS as usize).map(move |lba| {
@@ -372,7 +374,7 @@ fn write_piece(at: u64) -> cdb::Cdb {
     cdb::write16(at / BLOCK, (PIECE_BYTES / BLOCK) as u32, false)
 }
 
-/// A block that starts with a number.
+/// Returns a block that starts with a number.
 fn marked(pattern: &[u8], number: usize) -> Vec<u8> {
     let number = (number as u64).to_be_bytes();
     [&number, &pattern[number.len()..]].concat()
@@ -391,14 +393,14 @@ fn expect(
     Ok(())
 }
 
-/// A big-endian number from some of the bytes; 0 if they are missing.
+/// Returns a big-endian number from some of the bytes; 0 if the bytes are missing.
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     let bytes = bytes.get(at..at + len).unwrap_or_default();
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// Two sessions increment the number in block 0, `RACE_ROUNDS` times each. Returns the time, and
-/// the bytes of both.
+/// the bytes that both sessions transferred.
 fn raced(url: &Url, count: fn(&mut Session) -> Result<bool, Unproved>) -> Result<Cost, Unproved> {
     let mut sessions = [log_in(url)?, log_in(url)?];
     let before: u64 = sessions.iter().map(wire_bytes).sum();
@@ -425,7 +427,7 @@ fn incremented(block: &[u8]) -> Vec<u8> {
     [&next.to_be_bytes()[..], block.get(8..).unwrap_or_default()].concat()
 }
 
-/// One attempt with COMPARE AND WRITE; false if the other side was first.
+/// Makes one attempt with COMPARE AND WRITE. Returns false if the other session was first.
 fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
     let old = session.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
     let both = [&old[..], &incremented(&old)].concat();
@@ -439,8 +441,8 @@ fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
     }
 }
 
-/// One attempt with RESERVE (6) and RELEASE (6), the locks of hypervisors without COMPARE AND
-/// WRITE; false if the other side holds the reservation.
+/// Makes one attempt with RESERVE (6) and RELEASE (6), the locks of hypervisors without COMPARE AND
+/// WRITE. Returns false if the other session holds the reservation.
 fn count_by_reserve(session: &mut Session) -> Result<bool, Unproved> {
     let [mut reserve, mut release] = [cdb::Cdb::default(); 2];
     (reserve[0], release[0]) = (0x16, 0x17);

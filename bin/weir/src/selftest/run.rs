@@ -25,11 +25,11 @@ use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::selftest::primitives::{BLOCK_BYTES, Bench, Primitive, Unproved};
 
-/// Default size, large enough for measurable times of the ordinary commands.
+/// Default size of each scratch volume, large enough for measurable times of the ordinary commands.
 const SIZE_DEFAULT: &str = "1GiB";
-/// Minimum size: smaller units have too few blocks for the samples.
+/// Minimum size of each scratch volume. Smaller volumes have too few blocks for the samples.
 const SIZE_MIN_BYTES: u64 = 16 << 20;
-/// Sizes are multiples of this, the size of an ordinary write.
+/// Unit of the volume size, which is the size of an ordinary write.
 const SIZE_UNIT_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ fn only_pool(session: &Session) -> Result<String, ApiError> {
     }
 }
 
-/// The first portal of a target, with an address that is reachable from this machine.
+/// Returns the first portal of a target, with an address that is reachable from this machine.
 fn first_portal(target: &Target) -> Result<String, ApiError> {
     let portal = target.portals.first().and_then(|portal| portal.split(',').next());
     let Some(portal) = portal else {
@@ -182,7 +182,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// An object that was not created is not an error.
+/// Accepts the error for an object that does not exist, because the test may not have created it.
 fn removed(answer: Result<Removed, ApiError>) -> Result<(), ApiError> {
     match answer {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -17,10 +17,10 @@ use crate::common::{
 };
 use rustix::process::Signal;
 
-/// A user without any files.
+/// UID and GID of a user that owns no files.
 const NOBODY: &str = "65534";
 
-/// Starts a server that also listens on TCP; returns it with the address.
+/// Starts a server that also listens on TCP. Returns the server and its TCP address.
 fn serve(dirs: &Dirs, more: &[&str]) -> (Server, String) {
     let address = free_address();
     let mut command = dirs.serve();
@@ -28,7 +28,7 @@ fn serve(dirs: &Dirs, more: &[&str]) -> (Server, String) {
     (Server::start(dirs, "", command), address)
 }
 
-/// Creates a token; returns its file.
+/// Creates a token. Returns the path of its file.
 fn token(server: &Server, dirs: &Dirs, name: &str, more: &str) -> String {
     let file = dirs.file(&format!("{name}.token")).display().to_string();
     server.weir(&format!("token create {name} {more} --out {file}")).ok();
@@ -79,7 +79,7 @@ fn tcp_callers_are_limited_to_the_role_and_scope_of_their_token() {
     by_token(&server, &at, &viewer, "volume create tank/x --size 8MiB")
         .fails(code::PERMISSION, &["operator", "viewer"]);
 
-    // History names the token and the user, without a port.
+    // The history names the token and the user, without a port.
     let history = server.weir("pool history tank").ok().out;
     assert!(history.contains("token driver from 127.0.0.1 "), "{history}");
     assert!(history.contains(&format!("uid {}", rustix::process::geteuid().as_raw())), "{history}");
@@ -92,7 +92,7 @@ fn tcp_callers_are_limited_to_the_role_and_scope_of_their_token() {
     assert_eq!(refused["refused"], 1);
     assert!(server.weir("events").ok().out.contains("invalid token from 127.0.0.1"));
 
-    // Only the caller's file holds the secret.
+    // Only the token file of the caller contains the secret.
     let secret = fs::read_to_string(&viewer).unwrap();
     let secret = secret.trim();
     let kept = fs::read_to_string(dirs.short("state").join("tokens.json")).unwrap();
@@ -120,7 +120,7 @@ fn other_user_of_the_machine_is_refused_with_a_remedy() {
     let server = dirs.start();
     server.weir("pool create tank a").ok();
     mode(&dirs.short(""), 0o755);
-    // The other user can execute the program there.
+    // The other user can execute the program in this directory.
     let program = dirs.short("weir");
     fs::copy(WEIR, &program).unwrap();
     let socket = dirs.short("api");
@@ -132,7 +132,8 @@ fn other_user_of_the_machine_is_refused_with_a_remedy() {
         Ran::of(line, &command.output().unwrap())
     };
     as_nobody("pool list").fails(code::PERMISSION, &["usermod -aG weir"]);
-    // Also with an opened socket mode: the server checks the peer credentials from the kernel.
+    // The server checks the peer credentials from the kernel, even if the mode of the socket admits
+    // every user.
     mode(&socket, 0o666);
     as_nobody("pool destroy --yes tank").fails(code::PERMISSION, &["uid 65534", "usermod"]);
     assert!(server.weir("pool list").ok().out.contains("tank"));
@@ -141,8 +142,8 @@ fn other_user_of_the_machine_is_refused_with_a_remedy() {
 
 #[test]
 fn caller_may_use_only_files_in_allowed_directories() {
-    // Through a server that runs as root, any caller could overwrite a 0600 file in a 0700
-    // directory.
+    // Regression: through a server that runs as root, any caller could overwrite a 0600 file in a
+    // 0700 directory.
     let dirs = Dirs::new();
     let private = dirs.file("private");
     fs::create_dir(&private).unwrap();
@@ -198,8 +199,9 @@ fn caller_may_use_only_files_in_allowed_directories() {
     server.stop_clean();
 }
 
-// An operator could make the server send its own secret to a port of the operator's choice. Neither
-// a certificate in the call nor a certificate file that the caller may name must allow that.
+// Regression: an operator could make the server send its own secret to a port of the operator's
+// choice. Neither a certificate in the call nor a certificate file that the caller may name must
+// allow that.
 #[test]
 fn only_the_owner_may_name_the_secret_file_of_the_server() {
     let dirs = Dirs::new();
@@ -285,7 +287,7 @@ fn files_readable_by_other_users_are_refused_at_start() {
     let mut command = dirs.serve();
     command.args(peer);
     Server::start(&dirs, "", command).stop_clean();
-    // Plain TCP beyond this machine is refused, and the error names the option that protects it.
+    // Plain TCP beyond this machine is refused. The error names the option that enables TLS.
     let mut open = dirs.serve();
     let output = open.args(["--api", "0.0.0.0:0"]).stdin(Stdio::null()).output().unwrap();
     Ran::of("serve", &output).fails(code::INVALID, &["--tls-cert", "--api-open"]);

@@ -32,7 +32,7 @@ fn serve_with(dirs: &Dirs, options: &[&str]) -> Server {
     server
 }
 
-/// A well-behaved client of the volume.
+/// A client of the volume that follows the protocol.
 struct Good {
     client: Client,
     round: u8,
@@ -43,7 +43,7 @@ impl Good {
         Self { client: server.client("tank/v"), round: 0 }
     }
 
-    /// Asserts that the client works without delay.
+    /// Asserts that the server serves this client without delay.
     fn works(&mut self) {
         self.round += 1;
         let data = vec![self.round; 4096];
@@ -103,7 +103,8 @@ fn invalid_requests_get_an_error_and_change_nothing() {
         let body = if kind == WRITE { &data[..len as usize] } else { &[] };
         assert_eq!(client.call(kind, 0, offset, len, body).err(), Some(errno), "{what}");
     }
-    // Longer than any request may be, but short enough for the server to read and discard.
+    // The write is longer than any request may be, but short enough for the server to read and
+    // discard.
     let long = vec![2; 33 * MIB as usize];
     assert_eq!(client.write(0, &long).err(), Some(EINVAL), "a write of 33 MiB");
     assert!(client.read(0, 33 * MIB as u32).is_err(), "a read of 33 MiB");
@@ -116,7 +117,7 @@ fn invalid_requests_get_an_error_and_change_nothing() {
     }
     assert_eq!(reader.write(0, &data).err(), Some(EPERM));
     assert_eq!(reader.read(0, 4096).unwrap(), pattern);
-    // So long that the server closes the connection; other connections stay open.
+    // The write is so long that the server closes the connection. Other connections stay open.
     client.send(WRITE, 0, 0, u32::MAX - 511, &[]).unwrap();
     assert!(client.receive().is_err(), "a write of 4 GiB is no request");
     assert_eq!(reader.read(0, 4096).unwrap(), pattern);
@@ -127,7 +128,7 @@ fn invalid_requests_get_an_error_and_change_nothing() {
 fn send_nonsense(stream: &mut UnixStream, bytes: &[u8]) {
     stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-    // The server may close before everything is sent.
+    // The server may close the connection before all bytes are sent.
     drop(stream.write_all(bytes));
     let mut answer = [0; 4096];
     while let Ok(1..) = stream.read(&mut answer) {}
@@ -176,7 +177,7 @@ fn idle_handshakes_time_out_and_delay_no_other_client() {
     let mut half = greeted(server.nbd()).unwrap();
     half.write_all(&3_u32.to_be_bytes()).unwrap();
     half.write_all(b"IHAVEOPT\0\0").unwrap();
-    // A third client sends half a request: it has a session, so it may wait.
+    // A third client sends half a request. It has a session, so the server waits for it.
     let mut session = server.client("tank/v");
     session.send(WRITE, 0, 0, 64 * KIB as u32, &[9; 100]).unwrap();
     good.works();
@@ -185,7 +186,7 @@ fn idle_handshakes_time_out_and_delay_no_other_client() {
     for mut stream in silent.into_iter().chain([half]) {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut rest = Vec::new();
-        // A reset counts as an end.
+        // A connection reset counts as the end of the connection.
         drop(stream.read_to_end(&mut rest));
         last = start.elapsed();
     }
@@ -236,11 +237,11 @@ fn initiators_that_stop_receiving_delay_no_other_session() {
     let mut greedy: Vec<Initiator> = (1..=16).map(log_in).collect();
     for hog in &mut greedy {
         for at in 0..64 {
-            // Reads of 1 MiB each, of which the initiator receives nothing.
+            // The initiator requests reads of 1 MiB each and receives nothing.
             hog.send_command(0, &wide(0x88, 0, at * 2048 % 65536, 2048), &[], MIB as u32).unwrap();
         }
     }
-    // Time for the server to accept as many requests as it ever will.
+    // Wait until the server has accepted as many requests as it accepts from this initiator.
     std::thread::sleep(Duration::from_secs(1));
     let longest = (1..200).map(&mut works).max().unwrap();
     assert!(longest < Duration::from_secs(5), "held up for {longest:?}");

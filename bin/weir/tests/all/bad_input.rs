@@ -22,8 +22,8 @@ use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, tool};
 
 const DISK: u64 = 128 * MIB;
 
-/// A hash of a file's content and length, without the owner slots of both labels: a server that has
-/// imported the pool writes there every few seconds.
+/// Returns a hash and the length of a file's content, without the owner slots of both labels: a
+/// server that has imported the pool writes to the slots every few seconds.
 fn sum(path: &Path) -> (u64, u64) {
     let file = fs::File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len();
@@ -31,7 +31,7 @@ fn sum(path: &Path) -> (u64, u64) {
     let mut hasher = DefaultHasher::new();
     let mut part = vec![0; SLOT_BYTES];
     let mut at = 0;
-    // A hole and zeros have the same hash, so the holes of these sparse files are skipped.
+    // A hole and zeros have the same hash, so the test skips the holes of these sparse files.
     while let Ok(data) = seek(&file, SeekFrom::Data(at)) {
         let hole = seek(&file, SeekFrom::Hole(data)).unwrap();
         at = data - data % SLOT_BYTES as u64;
@@ -47,9 +47,10 @@ fn sum(path: &Path) -> (u64, u64) {
     (bytes, hasher.finish())
 }
 
-/// A server, and disks that must not change.
+/// A server, and disks that the test must not change.
 struct Watched {
-    // Declared first, so that the server ends before its directories are removed.
+    // Declared first, so that it is dropped first: the server ends before its directories are
+    // removed.
     server: Server,
     dirs: Dirs,
     disks: Vec<PathBuf>,
@@ -63,7 +64,7 @@ impl Watched {
         Self { server, dirs, disks }
     }
 
-    /// Runs a line that must fail with this error and change nothing.
+    /// Runs a command line that must fail with this error and change no disk.
     #[track_caller]
     fn refuses(&self, line: &str, code: i32, parts: &[&str]) {
         let before: Vec<_> = self.disks.iter().map(|disk| sum(disk)).collect();
@@ -76,10 +77,10 @@ impl Watched {
     }
 }
 
-/// Runs a server that must not start.
+/// Runs a server whose start must fail.
 fn no_start(words: &[&str]) -> Ran {
     let mut command = Command::new("timeout");
-    // `timeout` ends a server that does start, and its exit code shows that.
+    // If the server starts, `timeout` ends it, and the exit code shows that.
     command.args(["20", WEIR]).args(words).env_remove("WEIR_API");
     Ran::of(&words.join(" "), &command.output().unwrap())
 }
@@ -98,7 +99,7 @@ fn disks_with_data_need_force() {
         all.refuses(&format!("pool create new {disk}"), code::EXISTS, &parts);
         all.refuses(&format!("pool create new mirror {free} {disk}"), code::EXISTS, &parts);
     }
-    // The server closes refused disks.
+    // The server closes the disks that it refuses.
     all.server.weir(&format!("pool create first {free}")).ok();
     for (disk, name) in [(&pool, "p"), (&ext4, "e"), (&swap, "s")] {
         all.server.weir(&format!("pool create --force {name} {disk}")).ok();
@@ -160,7 +161,7 @@ fn unequal_mirror_legs_use_the_smaller_size() {
     all.server.weir("pool destroy tank --yes").ok();
     let json = all.server.weir("pool create tank mirror a big --json").json();
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1), "{json:#}");
-    // The long disk's second label is at the end of the short one's size.
+    // The long disk has its second label at the address where the short disk ends.
     all.server.kill();
     all.server = all.dirs.start();
     assert_eq!(all.server.status("tank")["state"], "online");
@@ -237,7 +238,7 @@ fn ports_in_use_prevent_the_start() {
 #[test]
 fn disk_without_permission_is_refused() {
     let dirs = Dirs::new();
-    // Only the permissions of the disk itself are in the way.
+    // Only the permissions of the disk itself prevent access.
     fs::set_permissions(dirs.short(""), Permissions::from_mode(0o755)).unwrap();
     let mut command = dirs.serve();
     if rustix::process::geteuid().is_root() {
@@ -311,7 +312,7 @@ fn volume_never_shrinks_below_its_data() {
     let data = vec![7; 4096];
     let mut client = all.server.client("tank/v");
     client.write(9 * MIB, &data).unwrap();
-    // Acknowledged writes count, even without a flush.
+    // Acknowledged writes count as data, even without a flush.
     let parts = ["tank/v", "holds data up to", "TRIM"];
     all.server.weir("volume resize tank/v --size 9MiB").fails(code::INVALID, &parts);
     assert_eq!(client.read(9 * MIB, 4096).unwrap(), data);
@@ -325,7 +326,7 @@ fn volume_never_shrinks_below_its_data() {
     all.server.assert_alive();
 }
 
-/// Changes the version in every copy of a disk's config, which has no checksum for it.
+/// Changes the version in every copy of a disk's config. No checksum covers the version.
 fn set_version(path: &Path, version: u8) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let end = file.metadata().unwrap().len();
@@ -341,7 +342,7 @@ fn pool_of_a_newer_format_is_refused() {
     labels_of_another_format(99, &["version 99 is newer", "use a newer weir"]);
 }
 
-/// Pools of the first pre-release were once reported as damaged pools of this version.
+/// Regression: pools of the first pre-release were reported as damaged pools of this version.
 #[test]
 fn pool_of_an_older_format_is_refused() {
     let parts = ["version 1 is older", "older pre-release", "copy the data to a new pool"];

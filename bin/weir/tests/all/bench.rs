@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::common::{Dirs, MIB, Ran, WEIR, code, eventually, text};
 
-/// Two cells of two short runs each.
+/// Profile with two cells of two short runs each.
 const TINY: &str = r#"
 schema = 1
 name = "tiny"
@@ -49,7 +49,7 @@ const NO: i32 = 1;
 /// Exit code as in docs/errors.md.
 const NO_SPACE: i32 = 7;
 
-/// A test like bonnie++ with many short runs.
+/// Profile with many short runs, like bonnie++.
 const FILE_TEST: &str = r#"
 [[test]]
 name = "bonnie"
@@ -135,7 +135,7 @@ fn run_writes_a_result_and_a_report_with_verdicts() {
         .iter()
         .map(|cell| cell["verdict"].as_str().unwrap())
         .collect();
-    // Half a second of two runs is too short for a valid verdict.
+    // Two runs in half a second are too short for a valid verdict.
     assert_eq!(verdicts.len(), 2);
     assert!(verdicts.iter().all(|verdict| *verdict != "valid" && *verdict != "corrupt"));
     let result = bench.result("out");
@@ -148,7 +148,7 @@ fn run_writes_a_result_and_a_report_with_verdicts() {
     let csv = fs::read_to_string(bench.path("out/cells.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + 4, "a head and a line per run:\n{csv}");
     assert!(bench.path("out/report.md").exists());
-    // The report is made again from the result alone.
+    // The report is written again from the result file alone.
     fs::remove_file(bench.path("out/report.html")).unwrap();
     bench.weir(&["report", "out"]).ok();
     assert_eq!(fs::read_to_string(bench.path("out/report.html")).unwrap(), html);
@@ -168,7 +168,7 @@ fn target_with_data_is_overwritten_only_with_destroy() {
     assert_eq!(fs::read(bench.path("mine.dat")).unwrap(), mine, "neither changed nor longer");
     let named = [&run[..], &["--destroy", "mine.dat"]].concat();
     bench.weir(&named).ok();
-    // Data of an earlier run may be overwritten.
+    // A run may overwrite the data of an earlier run.
     let again = ["run", "-p", "./tiny.toml", "-t", "mine.dat", "-o", "again"];
     bench.weir(&again).ok();
 }
@@ -211,7 +211,7 @@ fn killed_run_resumes_at_the_next_cell() {
     child.wait().unwrap();
     let before = bench.result("out");
     assert_eq!(before["complete"], false);
-    // The start time identifies the measured run in the resumed result.
+    // The start time in the resumed result shows that the measured run was kept.
     let kept = before["cells"][0]["runs"][0]["started_unix_ms"].clone();
     bench.weir(&["run", "--resume", "out"]).ok();
     let after = bench.result("out");
@@ -296,7 +296,8 @@ fn full_report_disk_loses_no_result() {
     let result = bench.result(&place.display().to_string());
     assert_eq!((result["complete"].clone(), runs(&result)), (Value::Bool(true), vec![2, 2]));
     assert!(!out.join(".result.json.new").exists(), "half a result would take room");
-    // The result from before the disk filled up is intact, and the saved one makes a report.
+    // The result that was saved before the disk filled up is intact, and a report can be written
+    // from it.
     assert_eq!(bench.result("small/out")["complete"], false);
     bench.weir(&["report", &kept]).ok();
     assert!(place.join("report.html").exists());
@@ -335,7 +336,7 @@ fn results_with_different_content_are_not_ranked() {
     assert!(refused.iter().any(|why| why.as_str().unwrap().contains("content")), "{compared}");
     let output = bench.output(&["rerun", "one", "-o", "three", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // Two short runs show no difference; the answer says so and is negative.
+    // Two short runs show no difference. The output says so, and the exit code is negative.
     assert_eq!(told["answer"], "cannot tell", "{told}");
     assert_eq!(output.status.code(), Some(NO));
     assert_eq!(bench.result("one")["spec_hash"], bench.result("three")["spec_hash"]);
@@ -360,7 +361,7 @@ fn lint_names_traps_and_export_writes_valid_fio_jobs() {
     assert_eq!(listed["profiles"].as_array().unwrap().len(), 10);
 }
 
-/// A user's job file: 200 GiB for an hour.
+/// A job file of a user: 200 GiB for an hour.
 const LONG_JOB: &str = "[global]
 ioengine=libaio
 direct=1 # around the page cache
@@ -452,8 +453,8 @@ fn invalid_imported_files_are_refused_with_the_line() {
     }
 }
 
-/// Rows with features of imports only: a sequential scan, a range of sizes, rates for each
-/// direction.
+/// The rows use features that only imported profiles have: a sequential scan, a range of sizes, and
+/// a rate for each direction.
 #[test]
 fn job_file_is_measured_and_its_writes_are_verified() {
     let bench = Bench::new();
@@ -519,7 +520,8 @@ fn weir_is_measured_over_nbd() {
     server.stop_clean();
 }
 
-/// A network namespace with an agent, and a veth pair to this one; both end on drop.
+/// A network namespace with an agent, and a veth pair between it and this namespace. A drop ends
+/// the agent and removes the pair.
 struct Host {
     name: String,
     address: String,
@@ -527,7 +529,7 @@ struct Host {
 }
 
 impl Host {
-    /// `number`: 1 or 2.
+    /// Starts host `number`, which is 1 or 2.
     fn start(bench: &Bench, number: u32) -> Self {
         let pid = std::process::id();
         let name = format!("weir-{pid}-{number}");
@@ -561,7 +563,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // `ip` executed the agent in its own process; the veth pair ends with either end.
+        // `ip` executed the agent in its own process. The veth pair disappears with either of its
+        // ends.
         drop(self.agent.kill());
         drop(self.agent.wait());
         crate::common::run("ip", &["netns", "del", &self.name]);
@@ -579,7 +582,7 @@ fn agents_in_two_networks_measure_together() {
     words.extend(["--secret-file", "secret"]);
     hosts.iter().for_each(|host| words.extend(["--agent", &host.address]));
     // On a busy machine one client may start more than 10 ms after the other. The result is then
-    // invalid, and without this option the exit code is 1.
+    // invalid, and without `--fail-on none` the exit code is 1.
     words.extend(["--fail-on", "none"]);
     bench.weir(&words).ok();
     let result = bench.result("out");

@@ -33,7 +33,7 @@ workers = 2
 qd = [16]
 "#;
 
-/// A row with an operation of the target, such as WRITE SAME.
+/// Returns a row with an operation of the target, such as WRITE SAME.
 fn own(op: &str, bytes: &str) -> String {
     let row = format!("name = {op:?}\nop = {op:?}\npattern = \"random\"\nblock = {bytes:?}");
     format!("\n[[test]]\n{row}\nqd = [4]\n")
@@ -47,8 +47,8 @@ fn bench(dirs: &Dirs, profile: &str, words: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &output)
 }
 
-/// The result of a complete run, after asserting that every operation succeeded and every block was
-/// intact.
+/// Returns the result of a complete run, after asserting that every operation succeeded and every
+/// block was intact.
 fn result(dirs: &Dirs, out: &str) -> Value {
     let text = fs::read_to_string(dirs.file(out).join("result.json")).unwrap();
     let result: Value = serde_json::from_str(&text).unwrap();
@@ -67,7 +67,7 @@ fn result(dirs: &Dirs, out: &str) -> Value {
     result
 }
 
-/// The kinds of operations in a result, each with its bytes.
+/// Returns the kinds of operations in a result, each with its bytes.
 fn kinds(result: &Value) -> Vec<(String, u64)> {
     let cells = result["cells"].as_array().unwrap().iter();
     let runs = cells.flat_map(|cell| cell["runs"].as_array().unwrap());
@@ -84,7 +84,7 @@ fn kinds(result: &Value) -> Vec<(String, u64)> {
     kinds
 }
 
-/// A server with a target for one initiator, with mutual CHAP.
+/// Starts a server with a target for one initiator, with mutual CHAP.
 fn served(dirs: &Dirs) -> (Server, String) {
     dirs.disk("a", 4 * GIB);
     let mut command = dirs.serve();
@@ -138,28 +138,29 @@ fn weir_target_is_measured_with_all_its_operations() {
         let text = fs::read_to_string(dirs.file("out").join(name)).unwrap();
         assert!(!text.contains("the initiator's secret") && !text.contains("secret of the target"));
     }
-    // Blocks of an earlier run are recognized and may be overwritten; digests are used if
-    // requested.
+    // The run recognizes and overwrites blocks of an earlier run. It uses digests if the URL
+    // requests them.
     let with_digests = format!("{url}&header-digest=crc32c&data-digest=crc32c");
     let profile = PROFILE.replace("DURABILITY", "none");
     bench(&dirs, &profile, &["-t", &with_digests, "-o", "digests"]).ok();
     let found = result(&dirs, "digests");
     assert_eq!(found["target"]["facts"]["digests"], "header and data");
-    // A wrong secret is reported as such, before any write.
+    // A wrong secret is reported as a failed authentication, before any write.
     fs::write(dirs.file("ours"), "something else entirely").unwrap();
     let refused = bench(&dirs, &profile, &["-t", &url, "-o", "refused"]);
     assert!(refused.talk.contains("authentication failed"), "{}", refused.talk);
     server.assert_alive();
 }
 
-/// tgt, another target implementation; ended on drop.
+/// The target implementation tgt; a drop ends it.
 struct Tgt {
     child: Child,
     control: String,
     portal: String,
 }
 
-/// Debian installs both programs in a directory that only root's PATH has.
+/// Returns the command of one of tgt's programs. Debian installs these programs in a directory that
+/// only root's PATH has.
 fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
@@ -233,7 +234,7 @@ fn tgt_is_measured_and_missing_operations_are_refused() {
     let refused = bench(&dirs, &lacking, &["-t", &url, "-o", "lacking"]);
     assert!(refused.talk.contains("no compare_and_write"), "{}", refused.talk);
     assert!(!dirs.file("lacking").join("result.json").exists(), "nothing was run");
-    // Data of other programs is overwritten only with --destroy.
+    // The run overwrites data of other programs only with --destroy.
     let image = dirs.file("tgt.img");
     tool("mke2fs", &["-q", "-F", image.to_str().unwrap()]);
     let profile = PROFILE.replace("DURABILITY", "none");

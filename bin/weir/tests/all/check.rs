@@ -17,7 +17,8 @@ fn check(dirs: &Dirs, arguments: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, &words))
 }
 
-/// A pool with 24 MiB of data, flushed, on a killed server: a part of the data is only in the log.
+/// Creates a pool with 24 MiB of flushed data and kills its server, so that part of the data is
+/// only in the log.
 fn killed(dirs: &Dirs, layout: &str, disks: &[&str]) -> Vec<u8> {
     for name in disks {
         dirs.disk(name, DISK);
@@ -71,7 +72,7 @@ fn bad_copies_and_lost_blocks_are_distinguished() {
     for (layout, disks) in [("mirror", &["a", "b"][..]), ("raidz1", &["a", "b", "c"])] {
         let dirs = Dirs::new();
         let content = killed(&dirs, layout, disks);
-        // Moves the data from the log into segments.
+        // The restart moves the data from the log into segments.
         dirs.start().stop_clean();
         let block = &content[8 * MIB as usize..][..4096];
         let before = all(&dirs, disks);
@@ -87,7 +88,8 @@ fn bad_copies_and_lost_blocks_are_distinguished() {
         assert!(!said.talk.contains("without a good copy"), "{}", said.talk);
         said.fails(DATA_LOST, &["1 bad copies", "weir pool scrub"]);
         assert!(all(&dirs, disks) == before, "a disk was mended");
-        // Then the other copy; on raidz a strip from which the block could be reconstructed.
+        // Then damage the other copy; on raidz, a strip from which the block could be
+        // reconstructed.
         spoil(&dirs, disks[(disk + 1) % disks.len()], at as u64);
         let report = check(&dirs, &["--json"]);
         report.fails(DATA_LOST, &["without a good copy", "backup"]);
@@ -106,8 +108,8 @@ fn disks_in_use_are_refused() {
     absent.ok();
 }
 
-/// One flipped bit in the header of the last log batch after a kill was taken for a torn write:
-/// `check` and `rescue` exited with 0, and the flushed write was lost.
+/// Regression: one flipped bit in the header of the last log batch after a kill was treated as a
+/// torn write. `check` and `rescue` exited with 0, and the flushed write was lost.
 #[test]
 fn damaged_log_batch_after_a_kill_is_no_torn_write() {
     let dirs = Dirs::new();

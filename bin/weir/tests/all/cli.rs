@@ -60,7 +60,7 @@ impl Server {
         Ran::of(line, &command.output().unwrap())
     }
 
-    /// A server with pool tank, volume tank/vm1 and its export.
+    /// Starts a server with pool tank, volume tank/vm1 and an export of this volume.
     fn with_export() -> Self {
         let server = Self::start();
         server.weir("pool create tank mirror /a /b").ok();
@@ -92,7 +92,7 @@ fn alone(line: &str) -> Ran {
     Ran::of(line, &weir(line).output().unwrap())
 }
 
-/// Result of one run.
+/// Result of one run of `weir`.
 struct Ran {
     line: String,
     code: Option<i32>,
@@ -385,7 +385,7 @@ fn exit_code_gives_the_error_kind() {
     server.weir("pool export tank --force").ok();
 }
 
-/// Refused without a server: the whole line is checked before the first call.
+/// No server runs: the command line is checked completely before the first call.
 #[test]
 fn invalid_values_are_refused_before_any_call() {
     for (line, part) in [
@@ -545,7 +545,7 @@ fn is_noun(verb: &str) -> bool {
 fn closed_pipe_causes_no_panic() {
     let server = Server::start();
     for index in 0..200 {
-        // Enough output to fill more than one pipe buffer.
+        // The names are long enough for the output to fill more than one pipe buffer.
         let name = format!("p{index}{}", "x".repeat(180));
         server.weir(&format!("pool create {name} /disk{index}")).ok();
     }

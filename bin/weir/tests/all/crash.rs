@@ -21,8 +21,8 @@ use crate::common::{Dirs, GIB, MIB, Server, fio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Time limit from the start to the first response after SIGKILL under load; a slower server is
-/// hung, on any machine. The benchmark measures the actual time.
+/// Time limit from the start to the first response after SIGKILL under load. On any machine, a
+/// slower server counts as hung. The benchmark measures the actual time.
 const IMPORT_LIMIT: Duration = Duration::from_secs(30);
 
 fn mirror(dirs: &Dirs, bytes: u64) -> Server {
@@ -128,8 +128,8 @@ fn clean_stop_keeps_all_data() {
     server.assert_alive();
 }
 
-/// A stop during a commit once lost changes that were acknowledged after that txg's freeze. Here
-/// every acknowledged change counts, flushed or not, and commits run all the time.
+/// Regression: a stop during a commit lost changes that were acknowledged after that txg's freeze.
+/// Here every acknowledged change counts, flushed or not, and commits run all the time.
 #[test]
 fn clean_stop_under_load_keeps_acknowledged_changes() {
     let mut rng = Rng::from_env("WEIR_STOP_SEED");
@@ -177,7 +177,8 @@ fn clean_stop_under_load_keeps_acknowledged_changes() {
     }
 }
 
-/// A stopped pool with the data of a load, all of it flushed.
+/// Creates a stopped pool with the data of a load, all of which is flushed. Returns the model of
+/// the data.
 fn loaded(dirs: &Dirs) -> Model {
     let server = mirror(dirs, GIB);
     server.volume("tank/v1", "32MiB");
@@ -201,7 +202,7 @@ fn garbage(path: &Path, range: std::ops::Range<u64>) {
     for offset in range.step_by(MIB as usize) {
         file.write_all_at(&bytes, offset).unwrap();
     }
-    // Write back the page cache, because the server bypasses it.
+    // The server bypasses the page cache, so write the cache back.
     file.sync_all().unwrap();
 }
 
@@ -221,7 +222,7 @@ fn garbage_in_the_data_of_one_leg_is_healed_and_counted() {
         for _ in 0..2 {
             let mut server = dirs.start();
             model.verify(&mut server.client("tank/v1"), name);
-            // A read uses one leg, or another one if that is slow; a scrub reads all legs.
+            // A read uses one leg, or the other leg if the first is slow. A scrub reads all legs.
             server.weir("pool scrub --wait tank").ok();
             let status = server.status("tank");
             assert_eq!(status["state"], "online", "{status:#}");

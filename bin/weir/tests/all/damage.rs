@@ -19,20 +19,20 @@ fn block(seed: u64) -> Vec<u8> {
 }
 
 fn status(server: &Server) -> String {
-    // Lines are wrapped, so the words are compared.
+    // Lines are wrapped, so compare the text without line breaks.
     let text = server.weir("pool status -v tank").ok().out;
     one_line(&text)
 }
 
-/// The text without its line breaks.
+/// Returns the text without its line breaks.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn status_lists_lost_data_until_it_is_overwritten() {
-    // The status said "Applications are unaffected" while clients got EIO, and "No known data
-    // errors" after a restart.
+    // Regression: the status said "Applications are unaffected" while clients got EIO, and "No
+    // known data errors" after a restart.
     let dirs = Dirs::new();
     let disks = ["a", "b"].map(|name| dirs.disk(name, DISK));
     let server = dirs.start();
@@ -42,7 +42,7 @@ fn status_lists_lost_data_until_it_is_overwritten() {
     for number in 0..4 {
         client.write(number * BLOCK as u64, &block(number)).unwrap();
     }
-    // No flush: the block must be in a segment, not in the intent log.
+    // Do not flush: the block must be in a segment, not in the intent log.
     server.weir("snapshot create tank/vm1@monday").ok();
     drop(client);
     server.stop_clean();

@@ -15,11 +15,11 @@ use crate::common::nbd::{EIO, ENOSPC};
 use crate::common::room::Room;
 use crate::common::{Dirs, GIB, MIB, Ran, Server, code, eventually};
 
-/// Time limit for every call.
+/// Guaranteed maximum time of every call.
 const BOUND: Duration = Duration::from_secs(5);
 const BLOCKS: u64 = 4096;
 
-/// Runs one line, which must end within [`BOUND`].
+/// Runs one command line, which must end within [`BOUND`].
 fn timely(server: &Server, line: &str) -> Ran {
     let start = Instant::now();
     let ran = server.weir(line);
@@ -84,7 +84,7 @@ fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     let list = timely(&server, "pool list").ok().out;
     assert!(list.contains("other") && !list.contains("tank"), "{list}");
 
-    // The other pool's load continued all the time, and still does.
+    // The load on the other pool ran all the time, and still runs.
     let now = || other.lock().unwrap().flushes;
     assert!(now() > flushes + 10, "the other pool stood still");
     let after = now();
@@ -100,7 +100,7 @@ fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     server.assert_alive();
 }
 
-/// All verbs that name the pool or an object in it, and those that list it.
+/// Command lines with all verbs that name the pool or an object in it, or that list them.
 const VERBS: &[&str] = &[
     "pool status tank",
     "pool status",

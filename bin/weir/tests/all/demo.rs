@@ -40,7 +40,7 @@ impl Demo {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The lines under "Try in another terminal".
+    /// Returns the commands under "Try in another terminal".
     fn commands(&self) -> Vec<String> {
         let talk = self.talk();
         let (_, after) = talk.split_once("Try in another terminal:\n").unwrap();
@@ -68,7 +68,7 @@ impl Drop for Demo {
     }
 }
 
-/// Runs a line in a shell.
+/// Runs a command line in a shell.
 fn paste(line: &str) -> String {
     let folder = std::path::Path::new(WEIR).parent().unwrap().display();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap());

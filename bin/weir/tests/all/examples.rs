@@ -11,7 +11,7 @@ use std::process::Command;
 
 use crate::common::{Dirs, GIB, Ran, Server, WEIR};
 
-/// Examples that need no server, each with a part of its output.
+/// Examples that need no server, each with text that its output contains.
 const ALONE: &[(&str, &str)] = &[
     ("crash_and_reopen", "flushed block: bytes of 1; unflushed block: bytes of 0"),
     ("durable_write", "a durable write takes"),
@@ -26,7 +26,7 @@ const ALONE: &[(&str, &str)] = &[
     ("two_budgets", "the node is cached: true"),
 ];
 
-/// A command of an example.
+/// Returns the command of an example.
 fn example(name: &str) -> Command {
     let programs = Path::new(WEIR).parent().unwrap().join("examples");
     assert!(programs.join(name).exists(), "`cargo xtask e2e examples` builds {name}");

@@ -28,8 +28,8 @@ fn server_without_io_uring_reports_it_and_works() {
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
     dirs.disk("b", GIB);
-    // The filter applies to one thread and the processes that it starts: the server, not the other
-    // tests.
+    // The filter applies to one thread and the processes that it starts. It applies to the server,
+    // but not to other tests.
     let mut server = std::thread::scope(|scope| {
         let filtered = scope.spawn(|| {
             let arch = std::env::consts::ARCH.try_into().unwrap();
@@ -60,7 +60,7 @@ fn leg<'a>(status: &'a Value, name: &str) -> &'a Value {
     legs.iter().find(ends).unwrap()
 }
 
-/// Another pool of the same server, which must not be affected.
+/// Creates another pool on the same server, which the failures must not affect.
 fn bystander(dirs: &Dirs, server: &Server) {
     dirs.disk("other", 256 * MIB);
     server.weir(&format!("pool create other {}", dirs.file("other").display())).ok();
@@ -93,7 +93,7 @@ fn full_file_system_under_all_legs_suspends_the_pool() {
     let end = worker.join().unwrap();
     eprintln!("the load ended with {end:?}");
     assert!(matches!(end, End::Refused(_, EIO | ENOSPC)), "{end:?}");
-    // Whatever ended the load, no flush succeeds afterwards.
+    // Whatever error ended the load, no flush succeeds afterwards.
     let mut client = server.client("tank/v");
     client.write(0, &vec![1; 1 << 20]).ok();
     let flushed = client.flush();
@@ -158,7 +158,8 @@ fn truncate(path: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// Random blocks, which take as much space on the disk as in the volume.
+/// Returns random blocks. They do not compress, so they take as much space on the disk as in the
+/// volume.
 fn pattern(offset: u64) -> Vec<u8> {
     let mut data = vec![0; MIB as usize];
     Rng::new(offset).fill(&mut data);

@@ -46,7 +46,7 @@ fn advice_matches_the_known_ratios_of_the_content() {
     server.volume("tank/half", "256MiB");
     server.weir("volume set compression=off tank/half").ok();
     let spec = ContentSpec { compress: 2.0, dedupe_pct: 0.0, ..spec() };
-    // Writes count at once, even before they reach the disk.
+    // Writes count in the forecast at once, even before they reach the disk.
     fill(&server, "tank/half", 64, &spec);
     let start = Instant::now();
     let advice = server.weir("volume advise tank/half --json").json();
@@ -76,7 +76,7 @@ fn advice_matches_the_known_ratios_of_the_content() {
     let records = advice["records"].as_array().unwrap();
     assert_eq!(records.len(), 10);
     assert_eq!(advice["recommended"], "lz4", "{}", advice["why"]);
-    // The recommended setting gives the forecast ratio.
+    // The recommended setting yields the forecast ratio.
     server.weir("set compression=lz4 tank/half").ok();
     fill(&server, "tank/half", 64, &spec);
     crate::common::eventually("it is stored so", Duration::from_secs(20), || {

@@ -19,14 +19,16 @@ use serde_json::Value;
 
 const BLOCK: usize = 4096;
 const BLOCKS_PER_MIB: usize = MIB as usize / BLOCK;
-/// Blocks of a long write.
+/// Number of blocks of a long write.
 const LONG: usize = 16;
-/// Writes in flight.
+/// Maximum number of writes in flight.
 const DEPTH: usize = 16;
 const CYCLES: usize = 24;
-/// Large enough for segments of 64 rows; the cleaner requires a gain of at least four rows.
+/// Size of each disk: large enough for segments of 64 rows. The cleaner requires a gain of at least
+/// four rows.
 const DISK: u64 = 520 * MIB;
-/// A commit runs every five seconds, and space is reclaimed three txgs after its last block died.
+/// Time limit for the reclamation of space. A commit runs every five seconds, and space is
+/// reclaimed three txgs after its last block died.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A volume of the server and its expected content.
@@ -34,14 +36,14 @@ struct Volume {
     client: Client,
     /// For each block, the sequence of the last acknowledged write; 0 means zeros.
     sequences: Vec<u64>,
-    /// Refused writes, which may be stored in part, as on any disk.
+    /// Number of refused writes by block. They may be stored in part, as on any disk.
     refused: HashMap<usize, u64>,
     under_way: HashMap<u64, (Range<usize>, u64)>,
     next: u64,
     rng: Rng,
 }
 
-/// Random bytes derived from a block's number and the sequence of the write.
+/// Fills a block with random bytes derived from its number and the sequence of the write.
 fn content(number: usize, sequence: u64, block: &mut [u8]) {
     if sequence == 0 {
         return block.fill(0);
@@ -123,7 +125,7 @@ impl Volume {
         done.and(self.drain())
     }
 
-    /// Overwrites `count` single blocks at random.
+    /// Overwrites `count` random single blocks.
     fn overwrite(&mut self, blocks: Range<usize>, count: usize) -> Result<(), u32> {
         for _ in 0..count {
             let number = blocks.start + self.rng.below(blocks.len() as u64) as usize;
@@ -142,7 +144,7 @@ impl Volume {
         }
     }
 
-    /// Reads all blocks and compares them.
+    /// Reads all blocks and compares them with the expected content.
     fn verify(&mut self, what: &str) {
         let mut wanted = [0; BLOCK];
         for first in (0..self.blocks()).step_by(BLOCKS_PER_MIB) {
@@ -184,7 +186,7 @@ fn assert_healthy(server: &Server, when: &str) -> Value {
     status
 }
 
-/// Fills the pool until it refuses a write, and continues for a while.
+/// Fills the pool until the server refuses a write, and continues to write for a while.
 fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     small.fill(0..small.blocks()).unwrap();
     let end = large.fill(0..large.blocks());
@@ -193,9 +195,9 @@ fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     let status = assert_healthy(server, "full");
     let part = (written + small.blocks()) * BLOCK * 100 / number(&status, "size_bytes") as usize;
     eprintln!("full at {part} % of its size");
-    // The rest is for tree nodes and for the worst case of a commit.
+    // The rest of the space is for tree nodes and for the worst case of a commit.
     assert!(part >= 90, "full at {part} % already: {status:#}");
-    // Beyond that, the only error is "no space". Single writes may still succeed.
+    // When the pool is full, the only error is "no space". Single writes may still succeed.
     for round in 0..64 {
         let first = round * large.blocks() / 64;
         for blocks in [first..first + 1, first..first + LONG] {
@@ -223,7 +225,7 @@ fn empty(server: &Server, small: Volume, large: &mut Volume) {
     drop(client);
     server.weir("export delete tank/small").ok();
     server.weir("volume destroy --yes tank/small").ok();
-    // The middle half of the written range; the first and the last quarter stay.
+    // Trim the middle half of the written range. The first and the last quarter stay.
     let written = large.sequences.iter().rposition(|sequence| *sequence != 0).unwrap() + 1;
     let gone = written / 4..written * 3 / 4;
     large.trim(gone.clone());
@@ -253,12 +255,13 @@ fn assert_cleaner_told(server: &Server, status: &Value) {
     assert!(text.contains(" space: ") && text.contains("segments free"), "{text}");
 }
 
-/// At 90 %: fills the volume again every twelfth cycle, else overwrites a range of it; then
-/// overwrites single blocks anywhere. Some cycles kill the server after a flush.
+/// Works on a pool that is 90 % full. Every twelfth cycle fills the volume again, and each other
+/// cycle overwrites a range of it. Each cycle then overwrites single blocks anywhere. Some cycles
+/// kill the server after a flush.
 fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     const STRETCH: usize = 16 * BLOCKS_PER_MIB;
     let size = number(&assert_healthy(&server, "before the cycles"), "size_bytes");
-    // The trees take 1 %.
+    // The metadata trees take 1 % of the space.
     let mut volume = Volume::new(&server, "tank/cycled", (size * 89 / 100 / MIB) as usize, 5);
     let all = 0..volume.blocks();
     let start = Instant::now();

@@ -20,7 +20,7 @@ use weir_block::IoBuf;
 
 const DISK: u64 = 256 * MIB;
 const BLOCKS: u64 = 8192;
-/// Bytes of a volume that is written only while a leg is offline.
+/// Size of the range that the test writes only while a leg is offline.
 const STILL: u64 = 8 * MIB;
 
 fn mirror(dirs: &Dirs) -> Server {
@@ -59,7 +59,7 @@ fn stopped(model: Arc<Mutex<Model>>) -> Model {
     Arc::into_inner(model).unwrap().into_inner().unwrap()
 }
 
-/// Hides a leg, so that only the other one can serve reads, and compares all data.
+/// Hides a leg, so that only the other leg can serve reads, and compares all data.
 fn verify_without(dirs: &Dirs, name: &str, model: &mut Model) {
     let (there, away) = (dirs.file(name), dirs.file("away"));
     fs::rename(&there, &away).unwrap();
@@ -124,14 +124,15 @@ fn leg_is_resilvered_after_offline() {
     let status = server.status("tank");
     assert_eq!(leg(&status, "b")["state"], "offline", "{status:#}");
     assert_eq!(status["state"], "degraded", "{status:#}");
-    // The load rewrites its blocks faster than a resilver reaches them; these blocks do not change.
+    // The load rewrites its blocks before a resilver reaches them. These blocks do not change after
+    // this write.
     let mut missed = vec![0; STILL as usize];
     Rng::new(9).fill(&mut missed);
     let mut still = server.client("tank/still");
     still.write(0, &missed).unwrap();
     still.flush().unwrap();
     drop(still);
-    // Longer than a txg stays open, so that the disk misses commits as well as log batches.
+    // Wait longer than a txg stays open, so that the disk misses commits as well as log batches.
     wait(6000);
     let status = server.weir("pool online --wait --json tank b").json();
     assert_eq!(status["scan"]["kind"], "resilver", "{status:#}");
@@ -142,7 +143,7 @@ fn leg_is_resilvered_after_offline() {
     server.kill();
     assert_eq!(worker.join().unwrap(), End::Broken);
     let mut model = stopped(model);
-    // The resilvered leg must suffice alone; the other one then returns to an imported pool.
+    // The resilvered leg must suffice alone. The other leg then returns to an imported pool.
     let (there, away) = (dirs.file("a"), dirs.file("away"));
     fs::rename(&there, &away).unwrap();
     let mut server = dirs.start();
@@ -209,7 +210,7 @@ fn invalid_disk_commands_are_refused() {
     server.weir("pool offline tank a").ok();
     assert!(server.weir("pool offline tank a").ok().talk.contains("nothing changed"));
     server.weir("pool offline tank b").fails(code::BUSY, &["only disk", "/b"]);
-    // Another disk at the leg's path.
+    // Another disk has the path of the leg.
     fs::rename(dirs.file("a"), dirs.file("away")).unwrap();
     server.weir("pool online tank a").fails(code::NOT_FOUND, &["/a"]);
     fs::rename(dirs.file("c"), dirs.file("a")).unwrap();

@@ -20,13 +20,13 @@ const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:client";
 const OTHER: &str = "iqn.2026-01.org.example:other";
 
-/// Tests of the suite that may fail, each with the reason.
+/// Tests of the libiscsi suite that may fail, each with the reason.
 const MAY_FAIL: &[(&str, &str)] = &[
     ("GetLBAStatus.UnmapSingle", "asks for block i + 1 and expects block i + 8"),
     ("iSCSIdatasn.iSCSIDataSnInvalid", "the suite itself crashes when the target closes"),
     ("iSCSITMF.LUNResetSimpleAsync", "the suite itself crashes, with other targets too"),
 ];
-/// Tests of the suite that may be skipped, because no volume has the feature.
+/// Tests of the libiscsi suite that may be skipped, because no volume has the feature.
 const MAY_SKIP: &[&str] = &[
     "PreventAllow.",    // no removable medium
     "StartStopUnit.",   // the same
@@ -45,7 +45,7 @@ fn serve(dirs: &Dirs) -> Server {
     Server::start(dirs, "", command)
 }
 
-/// A server with a pool and a target that accepts all initiators.
+/// Starts a server with a pool and a target that accepts all initiators.
 fn served(dirs: &Dirs) -> Server {
     dirs.disk("a", 4 * GIB);
     let server = serve(dirs);
@@ -58,7 +58,7 @@ fn shown(server: &Server) -> Value {
     server.weir("target show vms --json").json()
 }
 
-/// Address and port of a portal.
+/// Returns the address and port of a portal.
 fn portal(server: &Server, number: usize) -> String {
     let portal = shown(server)["portals"][number].as_str().unwrap().to_owned();
     portal.split(',').next().unwrap().to_owned()
@@ -72,7 +72,7 @@ fn session(server: &Server, name: &str, isid: u8) -> Initiator {
     Initiator::log_in(&portal(server, 0), name, isid, TARGET).unwrap().expect("a session")
 }
 
-/// Result of one test of the suite: passed, skipped or failed, and its output.
+/// Runs one test of the suite. Returns its result (passed, skipped or failed) and its output.
 fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     let mut command = Command::new("timeout");
     command.args(["60", "iscsi-test-cu", "-d", "-n", "-t", name]).args(urls);
@@ -81,10 +81,10 @@ fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     let words = said.lines().find(|line| line.trim_start().starts_with("tests "));
     let counts: Vec<u64> =
         words.iter().flat_map(|line| line.split_whitespace()).flat_map(str::parse).collect();
-    // Every test first tries REPORT SUPPORTED OPCODES; a skip of that does not count.
+    // Every test first tries REPORT SUPPORTED OPCODES. A skip of that command does not count.
     let mut skips = said.lines().filter(|line| line.contains("[SKIPPED]"));
     let skipped = skips.any(|line| !line.contains("REPORT_SUPPORTED_OPCODES"));
-    // Total, run, passed, failed.
+    // The counts are total, run, passed and failed.
     let is_good = matches!(counts[..], [total, _, _, 0, ..] if total > 0);
     let result = if !is_good {
         "fail"
@@ -154,7 +154,7 @@ fn qemu_reads_its_writes_after_a_kill() {
     server.stop_clean();
 }
 
-/// Acknowledged writes survive a SIGKILL, and so do reservations.
+/// Acknowledged writes and reservations survive a SIGKILL.
 #[test]
 fn writes_and_reservations_survive_a_kill() {
     let dirs = Dirs::new();
@@ -197,7 +197,7 @@ fn writes_and_reservations_survive_a_kill() {
     server.assert_alive();
 }
 
-/// PERSISTENT RESERVE OUT.
+/// Returns the CDB of a PERSISTENT RESERVE OUT.
 fn reserve_out(action: u8, kind: u8) -> [u8; 10] {
     [0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0]
 }
@@ -209,7 +209,7 @@ fn reserve_data(key: u64, new_key: u64, aptpl: bool) -> Vec<u8> {
     data
 }
 
-/// Two initiators race for one block, each through its own portal: one wins each round.
+/// Two initiators race for one block, each through its own portal. One of them wins each round.
 #[test]
 fn racing_compare_and_writes_have_one_winner() {
     const ROUNDS: u64 = 100_000;
@@ -253,7 +253,7 @@ fn racing_compare_and_writes_have_one_winner() {
     server.assert_alive();
 }
 
-/// Zeroing and copying transfer no data over the wire and write none in the pool.
+/// Zeroing and copying transfer no data over the wire and write no data in the pool.
 #[test]
 fn offloads_move_no_data() {
     const BLOCKS: u64 = GIB / 4096;
@@ -309,7 +309,7 @@ fn offloads_move_no_data() {
     assert!(one.wire_bytes - wire < 64 << 10);
     let read = one.run(1, &wide(0x88, 0, 4096, 16), &[], 16 * 4096).unwrap().good();
     assert!(read.iter().all(|byte| *byte == 0));
-    // A limit for a hang only; the actual time is measured elsewhere.
+    // The limit only detects a hang. Benchmarks measure the actual time.
     assert!(copied + zeroed < Duration::from_secs(20), "{copied:?} and {zeroed:?}");
     let counters = &shown(&server)["luns"][1]["counters"];
     assert_eq!(counters["cloned_bytes"], GIB);
@@ -317,7 +317,8 @@ fn offloads_move_no_data() {
     server.stop_clean();
 }
 
-/// The parameter list of an EXTENDED COPY (LID1): all of one logical unit to another.
+/// Returns the parameter list of an EXTENDED COPY (LID1) that copies all blocks of one logical unit
+/// to another.
 fn copy_list(from: [u8; 16], to: [u8; 16], blocks: u64) -> Vec<u8> {
     const SEGMENT_BLOCKS: u64 = 32768;
     let mut list = vec![0; 16];
@@ -391,7 +392,7 @@ fn only_allowed_initiators_with_the_secret_log_in() {
     }
     assert!(!inquire("joe%correct-horse-1", Some("battery-staple-3")).0, "the target is no liar");
 
-    // The secret is persistent, in its own file.
+    // The secret is persistent, in a file of its own.
     server.kill();
     let server = serve(&dirs);
     let state = fs::read_to_string(dirs.short("state").join("state.json")).unwrap();
@@ -402,14 +403,16 @@ fn only_allowed_initiators_with_the_secret_log_in() {
     let mut here = Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().expect("a session");
     here.ready(0);
     server.weir(&format!("target deny vms {CLIENT}")).ok();
-    // `deny` returns after it requested the end of the session; a busy machine ends it later.
+    // `deny` returns after it requested the end of the session. On a busy machine the session ends
+    // later.
     eventually("its session is ended", Duration::from_secs(20), || {
         here.run(0, &[0; 6], &[], 0).is_err()
     });
     server.stop_clean();
 }
 
-// Once, discovery by name alone listed targets with CHAP, and wrong secrets were not reported.
+// Regression: discovery by name alone listed targets with CHAP, and wrong secrets were not
+// reported.
 #[test]
 fn discovery_lists_chap_targets_only_after_chap() {
     let dirs = Dirs::new();
@@ -473,7 +476,7 @@ fn logical_units_are_added_and_removed_during_sessions() {
     server.weir("lun remove vms 5").fails(code::NOT_FOUND, &["LUN"]);
     assert_eq!(one.run(5, &[0; 6], &[], 0).unwrap().sense, [5, 0x25, 0]);
 
-    // A mapped volume cannot be destroyed, and only one protocol uses it.
+    // A mapped volume cannot be destroyed, and only one protocol may use it.
     server.weir("volume destroy tank/vm1 --yes").fails(code::BUSY, &["LUN 0", "weir lun remove"]);
     server.weir("export create nbd tank/vm1").fails(code::BUSY, &["LUN 0", "--shared"]);
     server.weir("export create nbd tank/vm2").ok();

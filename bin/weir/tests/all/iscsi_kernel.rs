@@ -18,9 +18,9 @@ use serde_json::Value;
 
 const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:linux";
-/// Another initiator name of the same guest, for sessions that must be independent.
+/// Second initiator name of the same guest, for sessions that must be independent.
 const OTHER: &str = "iqn.2026-01.org.example:other";
-/// Time limit: a longer wait means a hang.
+/// Time limit of a wait; a longer wait means a hang.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Shell functions of the guest for iSCSI.
@@ -53,7 +53,7 @@ fn serve(dirs: &Dirs, network: &Network) -> Server {
     Server::start(dirs, "", network.inside(&command))
 }
 
-/// A server with volumes of these sizes as logical units, in order.
+/// Starts a server with volumes of these sizes as logical units, in this order.
 fn served(dirs: &Dirs, network: &Network, sizes: &[&str]) -> Server {
     dirs.disk("a", 4 * GIB);
     let server = serve(dirs, network);
@@ -81,8 +81,8 @@ fn used(server: &Server, volume: &str) -> u64 {
     volume["used_bytes"].as_u64().unwrap()
 }
 
-/// A guest with a running initiator that has discovered the target at both portals. `settings` are
-/// for iscsid.
+/// Boots a guest with a running initiator that has discovered the target at both portals.
+/// `settings` are for iscsid.
 fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
     let mut guest = Guest::boot(network);
     guest.run(&format!("cat >>/run/functions <<'END'\n{FUNCTIONS}\nEND"));
@@ -113,7 +113,8 @@ fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
     guest
 }
 
-/// Logs in through a portal under one of the two names, and waits for the disk of each LUN.
+/// Logs in through a portal under the initiator name of `interface`, and waits for the disk of each
+/// LUN.
 #[track_caller]
 fn log_in(guest: &mut Guest, interface: &str, subnet: usize, luns: usize) {
     let portal = SUBNETS[subnet].here;
@@ -124,7 +125,8 @@ fn log_in(guest: &mut Guest, interface: &str, subnet: usize, luns: usize) {
     ));
 }
 
-/// Defines names for later steps: NAME=DISK of a LUN through the first portal.
+/// Defines shell variables for later steps: NAME=DISK, where DISK is a LUN through the first
+/// portal.
 fn names(guest: &mut Guest, names: &[(&str, &str, usize)]) {
     let portal = SUBNETS[0].here;
     let line = |(name, interface, lun): &(&str, &str, usize)| {
@@ -147,7 +149,7 @@ fn kernel_uses_logical_units_as_disks() {
     blocks_are_compared_and_unmapped(&mut guest);
     units_are_copied(&server, &mut guest);
 
-    // Another initiator, with digests.
+    // The second initiator uses digests.
     guest.run(&format!(
         "for kind in HeaderDigest DataDigest; do
             iscsiadm -m node -T {TARGET} -p {} -I other -o update \
@@ -198,7 +200,7 @@ fn a_file_system_gives_space_back(server: &Server, guest: &mut Guest) {
         "verify --directory=/run/files --size=32M --rw=randwrite --bs=8k --iodepth=8 --randseed=1",
     );
     guest.run("sync");
-    // The pool reports the state of its newest txg.
+    // Wait, because the pool reports the state of its newest txg.
     eventually("the file takes space", LIMIT, || used(server, "tank/vm0") > 32 * MIB);
     guest.run("rm /run/files/load* && sync && fstrim -v /run/files");
     eventually("fstrim gives space back", LIMIT, || used(server, "tank/vm0") < 16 * MIB);
@@ -213,7 +215,7 @@ fn blocks_are_compared_and_unmapped(guest: &mut Guest) {
     );
     let same = "dd if=$TWO bs=512 skip=8 count=1 iflag=direct status=none | cmp - /run/random";
     guest.run(&format!("sg_compare_and_write --in=/run/swap --lba=8 $TWO && {same}"));
-    // The block no longer holds zeros: MISCOMPARE, and the command writes nothing.
+    // The block no longer contains zeros, so the command returns MISCOMPARE and writes nothing.
     guest.fails(14, "sg_compare_and_write --in=/run/swap --lba=8 $TWO");
     guest.run(same);
 
@@ -236,7 +238,7 @@ fn blocks_are_compared_and_unmapped(guest: &mut Guest) {
 }
 
 fn units_are_copied(server: &Server, guest: &mut Guest) {
-    // The remains of mkfs, followed by content of this test.
+    // The volume contains remains of mkfs, followed by data of this test.
     guest.run(
         "verify --filename=$ONE --offset=16M --size=16M --rw=write --bs=256k --iodepth=4 \
             --randseed=2
@@ -284,7 +286,7 @@ fn units_change_under_a_session(server: &Server, guest: &mut Guest) {
         until_true rescan",
     );
     server.weir("lun remove vms 1 --force").ok();
-    // The read must fail quickly: the time limit would end it with another status.
+    // The read must fail quickly. If the time limit ended it, its exit status would be another.
     let gone = guest.fails(1, "dd if=$TWO of=/dev/null bs=4096 count=1 iflag=direct");
     assert!(gone.contains("error reading"), "{gone}");
     guest.run("verify --filename=$ONE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=4");
@@ -308,7 +310,7 @@ fn start_load(guest: &mut Guest, disk: &str) {
     load_goes_on(guest);
 }
 
-/// Waits until two rounds end; the second of them started after this call.
+/// Waits until two rounds of the load end. The second round started after this call.
 #[track_caller]
 fn load_goes_on(guest: &mut Guest) {
     guest.run(
@@ -397,7 +399,7 @@ fn killed_and_restarted_server_loses_no_write() {
         sg_persist --out --reserve --param-rk=0xabc --prout-type=5 $ONE",
     );
     for round in 1..=2 {
-        // Kill during some 700 writes; all of them are read back afterwards.
+        // The kill happens during some 700 writes. The guest reads all of these back afterwards.
         let load = format!("load-{round}");
         let before = counter(&server, 0, "writes");
         guest.start(
@@ -418,7 +420,7 @@ fn killed_and_restarted_server_loses_no_write() {
         guest.join(&load, LIMIT);
     }
     guest.run("! dmesg | grep 'I/O error'");
-    // The reservation survived both kills, and still excludes others.
+    // The reservation survived the two kills, and still excludes other initiators.
     assert_eq!(shown(&server)["luns"][0]["registrations"], 1);
     log_in(&mut guest, "other", 0, 1);
     names(&mut guest, &[("OTHER", "other", 0)]);

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const CLIENT: &str = "iqn.2026-01.org.example:client";
 const STRANGER: &str = "iqn.2026-01.org.example:stranger";
-/// Logical block size of all volumes here, in bytes.
+/// Logical block size of all volumes in this test, in bytes.
 const BLOCK: u64 = 4096;
 
 fn serve(dirs: &Dirs) -> Server {
@@ -23,7 +23,7 @@ fn serve(dirs: &Dirs) -> Server {
     Server::start(dirs, "", command)
 }
 
-/// A server with a pool and a target for the client.
+/// Starts a server with a pool and a target for the client.
 fn served(dirs: &Dirs) -> Server {
     dirs.disk("a", 4 * GIB);
     let server = serve(dirs);
@@ -45,7 +45,8 @@ fn log_in(server: &Server, name: &str, target: &str) -> Initiator {
     Initiator::log_in(address, name, 1, &target).unwrap().expect("a session")
 }
 
-/// A parameter list of POPULATE TOKEN or WRITE USING TOKEN with one range, after its header.
+/// Returns a parameter list of POPULATE TOKEN or WRITE USING TOKEN with one range, after its
+/// header.
 fn list(mut head: Vec<u8>, lba: u64, blocks: u32) -> Vec<u8> {
     head.extend([0, 16]);
     head.extend(lba.to_be_bytes());
@@ -67,13 +68,13 @@ fn populate(one: &mut Initiator, lun: u8, lba: u64, blocks: u32) -> Answer {
     send(one, lun, 0x10, &list(vec![0; 14], lba, blocks))
 }
 
-/// RECEIVE ROD TOKEN INFORMATION.
+/// Runs RECEIVE ROD TOKEN INFORMATION. Returns its data.
 fn information(one: &mut Initiator, lun: u8) -> Vec<u8> {
     let cdb = [0x84, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0];
     one.run(lun, &cdb, &[], 1024).unwrap().good()
 }
 
-/// Creates a token.
+/// Creates a ROD token.
 fn token(one: &mut Initiator, lun: u8, lba: u64, blocks: u32) -> Vec<u8> {
     populate(one, lun, lba, blocks).good();
     let told = information(one, lun);
@@ -148,7 +149,8 @@ fn gigabyte_is_copied_by_token() {
     let shown = server.weir("target show vms --json").json();
     assert_eq!(shown["luns"][1]["counters"]["cloned_bytes"], GIB);
 
-    // Not aligned to records: only a part can be shared, and all data must be correct.
+    // The range is not aligned to records, so only part of it can be shared. All data must be
+    // correct.
     let odd = token(&mut one, 0, 64, 1000);
     write_using(&mut one, 1, &odd, 100_003, 1000).good();
     for at in (0..1000).step_by(50) {
@@ -180,7 +182,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     write_using(&mut one, 1, &held, 0, 8).good();
     assert!(read(&mut one, 1, 0, 8).iter().all(|byte| *byte == 2));
 
-    // Rollback, for which the unit must be removed from the target.
+    // Roll the volume back, for which the unit must be removed from the target.
     server.weir("lun remove vms 0 --force").ok();
     hear(&mut one, &[1, 2]);
     assert_refused(&write_using(&mut one, 1, &held, 8, 8), &[2]);
@@ -199,7 +201,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     write_using(&mut one, 1, &still, 16, 8).good();
     assert!(read(&mut one, 1, 16, 8).iter().all(|byte| *byte == 1));
 
-    // Deletion.
+    // Delete the volume.
     fill(&mut one, 2, 0, 4);
     let gone = token(&mut one, 2, 0, 8);
     server.weir("lun remove vms 2 --force").ok();
@@ -207,7 +209,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     hear(&mut one, &[0, 1, 7]);
     assert_refused(&write_using(&mut one, 1, &gone, 8, 8), &[2]);
 
-    // Sharing with NBD, whose writes the target cannot see.
+    // Share the volume with NBD clients, whose writes the target cannot see.
     let held = token(&mut one, 0, 0, 8);
     server.weir("lun remove vms 0 --force").ok();
     server.weir(&format!("lun add vms tank/vm1 --block-size {BLOCK} --lun 0 --shared")).ok();
@@ -217,7 +219,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     assert_refused(&populate(&mut one, 0, 0, 8), &[0]);
     assert!(read(&mut one, 1, 8, 8).iter().all(|byte| *byte == 0));
 
-    // Resize.
+    // Resize the volume.
     let held = token(&mut one, 1, 0, 8);
     server.weir("volume resize tank/vm2 --size 128MiB").ok();
     one.ready(1);
@@ -245,7 +247,7 @@ fn tokens_end_with_the_server_and_belong_to_one_initiator() {
     stranger.ready(0);
     assert_refused(&write_using(&mut stranger, 0, &held, 8, 8), &[2]);
 
-    // The copy was durable at its response, because the write cache is off.
+    // The copy was durable when the target responded, because the write cache is off.
     server.kill();
     let server = serve(&dirs);
     let mut one = log_in(&server, CLIENT, "vms");

@@ -39,8 +39,8 @@ read_pct = READS
 LOAD
 "#;
 
-/// A search for the limit with short steps, for `validate`. Each step decides only whether its rate
-/// meets the requirement, and at most 30 steps run.
+/// Profile for `validate` that searches for the limit with short steps. Each step decides only
+/// whether its rate meets the requirement, and at most 30 steps run.
 pub(crate) const KNEE: &str = r#"
 [require]
 iops = 1000
@@ -78,8 +78,8 @@ impl Bench {
         self.0.file(name)
     }
 
-    /// The `weir bench` command. The liar's NBD export has no page cache, so the command states
-    /// that unless the words state another cache.
+    /// Returns the `weir bench` command. The liar's NBD export has no page cache, so the command
+    /// states that the cache is `none` unless `words` state another cache.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.arg("bench").args(words).current_dir(self.path("."));
@@ -94,7 +94,7 @@ impl Bench {
         Ran::of(&words.join(" "), &self.command(words).output().unwrap())
     }
 
-    /// Measures a target; returns the exit code, and the verdict and details of the row.
+    /// Measures a target. Returns the exit code, and the verdict and details of the row.
     pub(crate) fn verdict(&self, target: &str, more: &[&str]) -> (Option<i32>, String, String) {
         let out = format!("out{}", fs::read_dir(self.path(".")).unwrap().count());
         let words = ["run", "-p", "./liars.toml", "-t", target, "-o", &out, "--json"];
@@ -109,7 +109,7 @@ impl Bench {
     }
 }
 
-/// An open-loop load of this many operations per second.
+/// Returns an open-loop load of this many operations per second.
 pub(crate) fn open(rate: u32) -> String {
     format!("mode = \"open\"\nrate = {rate}\nworkers = 2")
 }
@@ -124,7 +124,7 @@ fn requirement_above_the_speed_of_the_disk_fails() {
     assert!(ran.out.contains("\nFAIL") && !ran.out.contains("PASS"), "{}", ran.out);
 }
 
-/// Later writes replace corrupt blocks; at the end about one block in 50 is corrupt, 40 of 2,048.
+/// Later writes replace corrupt blocks. At the end about one block in 50 is corrupt: 40 of 2,048.
 #[test]
 fn bit_flips_are_corrupt_and_exit_code_1() {
     let bench = Bench::new(0, "qd = [4]");
@@ -197,7 +197,7 @@ fn local_server_is_cache_resident_unless_stated() {
     assert!(!details.contains("runs on this machine"), "{details}");
 }
 
-/// A background run; the drop kills it.
+/// A `weir bench` process in the background; the drop kills it.
 struct Going(Child);
 
 impl Drop for Going {
@@ -207,7 +207,8 @@ impl Drop for Going {
     }
 }
 
-// Two runs on one file once overwrote each other's blocks; both reported corrupt storage.
+// Regression: two runs on one file overwrote each other's blocks, and both reported corrupt
+// storage.
 #[test]
 fn target_in_use_is_refused() {
     let bench = Bench::new(100, "qd = [4]");

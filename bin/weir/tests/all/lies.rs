@@ -14,13 +14,13 @@ use crate::common::liar::{Act, BYTES, EIO, ENOSPC, Kind, Liar, Mount, Op};
 use crate::common::{code, text};
 use crate::liars::{Bench, MS, NO};
 
-/// A change of the profile: the text and its replacement.
+/// A change of the profile: the text to replace, and its replacement.
 pub(crate) type Change = (&'static str, &'static str);
 const SHORT: Change = ("duration = \"3s\"", "duration = \"500ms\"");
 pub(crate) const NO_VERIFICATION: Change = ("sample_pct = 100", "sample_pct = 0");
 const LARGE_BLOCKS: Change = ("block = \"4KiB\"\nread_pct", "block = \"64KiB\"\nread_pct");
 pub(crate) const FLUSHES: Change = ("writes = \"none\"", "writes = \"flush\", every_writes = 4");
-/// A load that the generator can sustain on a busy machine.
+/// A load that the generator can sustain even on a busy machine.
 const LIGHT: &str = "qd = [2]";
 
 /// A lying disk with the expected verdict.
@@ -30,7 +30,7 @@ pub(crate) struct Lie {
     pub(crate) act: fn(&Op) -> Act,
     pub(crate) latency: Duration,
     pub(crate) rate: f64,
-    /// Reads in percent and the load of the row.
+    /// Percentage of reads of the row, and its load.
     pub(crate) reads: u32,
     pub(crate) load: &'static str,
     pub(crate) changes: &'static [Change],
@@ -39,9 +39,10 @@ pub(crate) struct Lie {
     /// Verdict of the row, or [`REFUSED`].
     pub(crate) verdict: &'static str,
     pub(crate) status: i32,
-    /// Expected text of the details over NBD ...
+    /// Text that the details must contain if the disk is measured over NBD.
     pub(crate) words: &'static str,
-    /// ... and as a file; `None` skips the file.
+    /// Text that the details must contain if the disk is measured as a file; `None` skips that
+    /// measurement.
     pub(crate) file_words: Option<&'static str>,
 }
 
@@ -49,7 +50,8 @@ pub(crate) struct Lie {
 const REFUSED: &str = "refused";
 
 impl Lie {
-    /// A disk with 1 ms latency; a load with 50 % reads gets this verdict and exit code 1.
+    /// Creates a disk with 1 ms latency. A load with 50 % reads must get this verdict and exit code
+    /// 1.
     pub(crate) const fn new(
         name: &'static str,
         verdict: &'static str,
@@ -72,7 +74,8 @@ impl Lie {
         }
     }
 
-    /// Measures the disk over NBD and as a file; returns the differences from the expectation.
+    /// Measures the disk over NBD and as a file. Returns the differences from the expected verdict
+    /// and texts.
     pub(crate) fn differences(&self) -> Vec<String> {
         std::thread::scope(|scope| {
             let nbd = scope.spawn(|| {
@@ -132,13 +135,13 @@ fn check(table: &[Lie]) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Performs `act` on each `every`-th operation of this kind after the fill.
+/// Applies the fault `act` to every `every`-th operation of this kind after the fill.
 fn some(op: &Op, kind: Kind, every: u64, act: Act) -> Act {
     let is_one = op.kind == kind && op.number > 0 && op.number.is_multiple_of(every);
     if is_one { act } else { Act::Right }
 }
 
-/// Performs `act` on all operations of this kind after the fill.
+/// Applies the fault `act` to every operation of this kind after the fill.
 fn all(op: &Op, kind: Kind, act: Act) -> Act {
     some(op, kind, 1, act)
 }
@@ -219,7 +222,7 @@ const REFUSING: &[Lie] = &[
     Lie {
         changes: &[SHORT, FLUSHES],
         ..Lie::new("flushes fail", "invalid", "flush failed", |op| {
-            // The first flushes belong to the fill and the probe.
+            // The first 20 flushes belong to the fill and the probe.
             let is_one = op.kind == Kind::Flush && op.number > 20;
             if is_one { Act::Fail(EIO) } else { Act::Right }
         })
@@ -244,7 +247,8 @@ const REFUSING: &[Lie] = &[
     },
 ];
 
-/// Servers that break the protocol or the connection. A file has no protocol: its operations fail.
+/// Servers that break the protocol or the connection. If such a disk is measured as a file, its
+/// operations fail.
 const BROKEN: &[Lie] = &[
     Lie {
         file_words: Some("failed"),
@@ -278,7 +282,8 @@ const BROKEN: &[Lie] = &[
     },
 ];
 
-/// Disks that answer from a cache. Exit code 0: the figures are correct, but only for the cache.
+/// Disks that answer from a cache. The exit code is 0, because the figures are correct for the
+/// cache.
 const CACHED: &[Lie] = &[
     Lie {
         load: LIGHT,
@@ -326,7 +331,8 @@ fn figures_of_a_cache_are_cache_resident() {
     check(CACHED);
 }
 
-// An unresponsive file blocked the program forever, because only servers had a time limit.
+// Regression: an unresponsive file blocked the program forever, because only servers had a time
+// limit.
 #[test]
 fn unresponsive_disk_is_invalid_after_30_seconds() {
     check(&[Lie {

@@ -19,7 +19,7 @@ fn names(list: &Value, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A core file would hold secrets; each client needs file descriptors.
+/// A core file would hold secrets, and each client needs file descriptors.
 #[test]
 fn server_disables_core_files_and_raises_its_descriptor_limit() {
     let dirs = Dirs::new();
@@ -121,10 +121,10 @@ fn restart_keeps_pools_volumes_and_exports() {
     server.assert_alive();
 }
 
-/// CPU time of a process in clock ticks of 10 ms.
+/// Returns the CPU time of a process in clock ticks of 10 ms.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name in parentheses may contain any character; the fields are counted after it.
+    // The name in parentheses may contain any character, so the fields after it are counted.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
@@ -150,7 +150,7 @@ fn idle_server_uses_no_cpu() {
     server.assert_alive();
 }
 
-/// A file in which every other MiB is random and the rest is zeros.
+/// Creates a file whose MiB are alternately random data and zeros.
 fn image(path: &Path, mebibytes: u64) {
     let mut rng = Rng::new(42);
     let mut data = vec![0; (mebibytes * MIB) as usize];
@@ -205,7 +205,7 @@ fn standard_tools_copy_compare_and_map() {
     tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &other, to]);
     tool("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", from, to]);
     tool("qemu-io", &["-f", "raw", "-c", "discard 4M 1M", "-c", "flush", &other]);
-    // The zeros before and after the discarded range form one hole with it.
+    // The discarded range and the zeros before and after it form one hole.
     assert_eq!(holes(&map(&other)), 31, "a discarded range is no hole:\n{}", map(&other));
     let differ = run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &uri, &other]);
     assert_eq!(differ.status.code(), Some(1), "{}", text(&differ));

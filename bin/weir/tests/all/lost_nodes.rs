@@ -18,7 +18,7 @@ use weir_device::{Device, FileDevice, OpenMode, Overlay};
 use weir_pool::{DiskAddress, ImportOptions, MetadataTree, OwnPlace, PlantedBug};
 
 const SIZE: u64 = 4 * MIB;
-/// Bytes of a volume below one leaf.
+/// Number of bytes of a volume that one leaf covers.
 const LEAF: u64 = 512 * KIB;
 const DATA_LOST: i32 = 10;
 /// Number of restarts within which a recount of this pool must end.
@@ -29,7 +29,8 @@ fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     let runtime = weir_device::new_runtime().unwrap();
     runtime.block_on(async {
         let mut file = None;
-        // The kernel keeps the lock of an ended server until its last operation is done.
+        // The kernel keeps the lock of a server that ended until the last operation of the server
+        // is done.
         eventually("the disk is free", Duration::from_secs(20), || {
             file = FileDevice::open(disk, OpenMode::ReadOnly, 0).ok();
             file.is_some()
@@ -44,14 +45,14 @@ fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     })
 }
 
-/// Address of a leaf of a volume.
+/// Returns the address of a leaf of a volume.
 fn leaf_of(disk: &Path, volume: &str, index: u64) -> DiskAddress {
     look(disk, async |engine| {
         engine.volume(volume).unwrap().disk_address(1, index).await.unwrap().unwrap()
     })
 }
 
-/// Addresses of all copies of the selected blocks of the metadata trees.
+/// Returns the addresses of all copies of the selected blocks of the metadata trees.
 fn own_blocks(disk: &Path, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<DiskAddress> {
     let places = look(disk, async |engine| engine.pool().own_places().await.unwrap());
     let copies = |place: OwnPlace| {
@@ -74,9 +75,9 @@ fn offline(words: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, words))
 }
 
-/// One unreadable leaf of one volume closed the whole pool permanently: the first write below it
-/// suspended the pool, every import replayed that write, and `destroy`, `rescue` and `check` failed
-/// too.
+/// Regression: one unreadable leaf of one volume closed the whole pool permanently. The first write
+/// below the leaf suspended the pool, every import replayed that write, and `destroy`, `rescue` and
+/// `check` failed too.
 #[test]
 fn unreadable_leaf_affects_only_its_range() {
     let dirs = Dirs::new();
@@ -135,7 +136,7 @@ fn unreadable_leaf_affects_only_its_range() {
     server.weir("volume destroy tank/v --yes").ok();
     server.stop_clean();
     for _ in 0..RESTARTS_MAX {
-        // The check finds no error now; unreferenced space is reclaimed step by step.
+        // The check finds no error now. Unreferenced space is reclaimed step by step.
         let ran = offline(&["check", "tank", "-d", &place, "--json"]);
         let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
         ran.ok();
@@ -149,8 +150,8 @@ fn unreadable_leaf_affects_only_its_range() {
     panic!("the recount did not end");
 }
 
-/// One bad sector in the directory closed the whole pool permanently, and no volume could be
-/// rescued.
+/// Regression: one bad sector in the directory closed the whole pool permanently, and no volume
+/// could be rescued.
 #[test]
 fn unreadable_directory_record_affects_only_its_volume() {
     let dirs = Dirs::new();
@@ -164,7 +165,7 @@ fn unreadable_directory_record_affects_only_its_volume() {
         server.client(name).write(0, &content).unwrap();
     }
     server.stop_clean();
-    // The first volume of the pool has the first number.
+    // The first volume of the pool has the lowest dataset number.
     let record = |place: &OwnPlace| {
         place.tree == MetadataTree::Datasets && (place.level, place.index) == (0, 1)
     };
@@ -202,7 +203,8 @@ fn unreadable_directory_record_affects_only_its_volume() {
     server.stop_clean();
 }
 
-/// An unreadable node above the tables of the pool suspended the pool at the first commit.
+/// Regression: an unreadable node above the tables of the pool suspended the pool at the first
+/// commit.
 #[test]
 fn unreadable_pool_nodes_do_not_affect_a_running_server() {
     let dirs = Dirs::new();

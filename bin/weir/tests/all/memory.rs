@@ -14,7 +14,7 @@ use crate::common::nbd::{Client, READ, WRITE};
 use crate::common::rng::Rng;
 use crate::common::{Dirs, KIB, MIB, Server, code, fio, path, run, spawn, text, tool};
 
-/// A server with this `--memory`, and a pool of one disk.
+/// Starts a server with this `--memory`, and creates a pool of one disk.
 fn serve(dirs: &Dirs, memory: &str, disk_bytes: u64) -> Server {
     serve_with(dirs, memory, disk_bytes, &[])
 }
@@ -45,7 +45,7 @@ fn random(rng: &mut Rng, len: u64) -> Vec<u8> {
     data
 }
 
-// 100 connections that received no replies held 6.3 GiB with --memory 256MiB.
+// Regression: 100 connections that received no replies held 6.3 GiB with --memory 256MiB.
 #[test]
 fn stalled_clients_keep_the_process_within_its_memory() {
     let dirs = Dirs::new();
@@ -84,7 +84,7 @@ fn stalled_clients_keep_the_process_within_its_memory() {
     server.assert_alive();
 }
 
-/// A server with the smallest `--memory`, an export and a LUN.
+/// Starts a server with the smallest `--memory`, an export and a LUN.
 fn serve_both(dirs: &Dirs) -> (Server, String) {
     let server = serve_with(dirs, "64MiB", 2 << 30, &["--iscsi", "127.0.0.1:0"]);
     server.volume("tank/v", "256MiB");
@@ -113,8 +113,8 @@ fn read_for_a_second(arguments: &str) {
     panic!("iscsi-perf {arguments} began no read in 25 s");
 }
 
-// With 64 MiB, reads and writes of 1 MiB at depth 16 hung, and so did the fifth read of 1 MiB in an
-// iSCSI session.
+// Regression: with 64 MiB, reads and writes of 1 MiB at depth 16 hung, and so did the fifth read of
+// 1 MiB in an iSCSI session.
 #[test]
 fn requests_of_all_sizes_complete_with_the_smallest_memory() {
     let dirs = Dirs::new();
@@ -145,7 +145,7 @@ fn requests_of_all_sizes_complete_with_the_smallest_memory() {
     server.stop_clean();
 }
 
-// SIGTERM did not end a server whose clients waited for memory.
+// Regression: SIGTERM did not end a server whose clients waited for memory.
 #[test]
 fn server_ends_while_its_clients_wait_for_memory() {
     let dirs = Dirs::new();
@@ -162,7 +162,7 @@ fn server_ends_while_its_clients_wait_for_memory() {
         start("fio", &mixed, "fio.log"),
         start("iscsi-perf", &format!("-r -t 90 -m 16 -b 2048 {lun}"), "iscsi-perf.log"),
     ];
-    // Long enough to use up the budgets.
+    // The wait is long enough for the clients to use up the budgets.
     std::thread::sleep(Duration::from_secs(3));
     for client in &mut clients {
         assert_eq!(client.try_wait().unwrap(), None, "a client ended before the server");
@@ -174,8 +174,8 @@ fn server_ends_while_its_clients_wait_for_memory() {
     }
 }
 
-// The dedupe index took 1.1 GiB with --memory 64M, because its default was a percentage of the
-// machine's memory.
+// Regression: the dedupe index took 1.1 GiB with --memory 64M, because its default was a percentage
+// of the machine's memory.
 #[test]
 fn dedupe_index_stays_within_a_small_memory() {
     let dirs = Dirs::new();
@@ -196,7 +196,7 @@ fn dedupe_index_stays_within_a_small_memory() {
     said.fails(code::INVALID, &["--dedupe-memory", "comes out of --memory"]);
 }
 
-// 1,023 idle clients could lock out all other clients indefinitely.
+// Regression: 1,023 idle clients could lock out all other clients indefinitely.
 #[test]
 fn idle_clients_are_evicted_for_new_ones() {
     let dirs = Dirs::new();

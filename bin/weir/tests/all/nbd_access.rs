@@ -19,7 +19,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// A server that exports `tank/v`, with these options and an additional NBD port on loopback.
+/// Starts a server that exports `tank/v`, with these options and an additional NBD port on
+/// loopback.
 fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {
     dirs.disk("a", 256 * MIB);
     let address = free_address();
@@ -31,14 +32,14 @@ fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {
     (server, address)
 }
 
-/// The server's greeting; empty if the server closes the connection.
+/// Returns the server's greeting; empty if the server closes the connection.
 fn greeting(address: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut greeting = [0; 18];
     match stream.read(&mut greeting) {
         Ok(count) => greeting[..count].to_vec(),
-        // A reset counts as an end.
+        // A connection reset counts as the end of the connection.
         Err(_) => Vec::new(),
     }
 }
@@ -49,7 +50,7 @@ fn refused(dirs: &Dirs, options: &[&str], code: i32, parts: &[&str]) {
     Ran::of(&options.join(" "), &output).fails(code, parts);
 }
 
-// Every local user could read and write every volume over loopback.
+// Regression: every local user could read and write every volume over loopback.
 #[test]
 fn tcp_accepts_only_allowed_addresses() {
     let dirs = Dirs::new();
@@ -66,7 +67,7 @@ fn tcp_accepts_only_allowed_addresses() {
     }
     let line = "address not allowed";
     eventually("the log tells of it", Duration::from_secs(20), || server.talk().contains(line));
-    // The log allows one line in ten seconds; the attempts here take less than 30 s.
+    // The log allows one line in ten seconds, and the connection attempts here take less than 30 s.
     assert!(server.talk().matches(line).count() <= 3, "{}", server.talk());
     assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
     server.assert_alive();
@@ -86,7 +87,7 @@ fn nbd_listens_only_on_the_unix_socket_by_default() {
     assert_eq!(listens[0], format!("unix:{state}/nbd.sock").as_str());
 }
 
-/// The number of a group of this machine.
+/// Returns the GID of a group of this machine.
 fn group_number(name: &str) -> Option<u32> {
     let groups = fs::read_to_string("/etc/group").unwrap_or_default();
     let mut fields = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
@@ -116,7 +117,8 @@ fn unix_socket_is_open_to_the_server_user_and_one_group() {
     }
 }
 
-// Another user could replace the server's socket with one of their own, and received the writes.
+// Regression: another user could replace the server's socket with one of their own, and received
+// the writes.
 #[test]
 fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
     let dirs = Dirs::new();
@@ -130,8 +132,9 @@ fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
     }
 }
 
-/// A CA of this name, with certificates for a server and a client, in the layout of standard
-/// clients: the directory NAME holds `ca-cert.pem`, `client-cert.pem` and `client-key.pem`.
+/// Creates a CA of this name, with certificates for a server and a client, in the layout of
+/// standard clients: the directory NAME holds `ca-cert.pem`, `client-cert.pem` and
+/// `client-key.pem`.
 fn certificates(dirs: &Dirs, name: &str) {
     let dir = dirs.file(name);
     fs::create_dir(&dir).unwrap();
@@ -183,7 +186,7 @@ fn standard_clients_use_starttls_and_others_are_refused() {
     let shown = server.weir("export list --json").ok().out;
     assert!(shown.contains(&format!("nbds://{address}/tank/v")), "{shown}");
 
-    // Long writes and reads in both directions at once.
+    // The client writes and reads long ranges at the same time.
     let image: Vec<u8> = (0..16 * MIB).map(|at| (at / 4096 * 31 + at % 251) as u8).collect();
     fs::write(dirs.file("image"), &image).unwrap();
     tool("nbdcopy", &["--flush", &path("image"), &uri("ours")]);
@@ -206,7 +209,7 @@ fn standard_clients_use_starttls_and_others_are_refused() {
     let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
     injected.write_all(&[&starttls[..], list].concat()).unwrap();
     let mut answer = Vec::new();
-    // A reset counts as an end.
+    // A connection reset counts as the end of the connection.
     drop(injected.read_to_end(&mut answer));
     assert!(answer.is_empty(), "{answer:?}");
     // The unix socket needs no TLS.
@@ -228,7 +231,7 @@ fn clients_with_a_certificate_need_no_address() {
     assert!(tool("nbdinfo", &[&uri("ours")]).contains("with TLS"));
     let output = qemu_img(&dirs, "ours", &address);
     assert!(output.status.success(), "{}", crate::common::text(&output));
-    // These clients trust the server's CA, and have a certificate of another CA, or none.
+    // These clients trust the server's CA. They have a certificate of another CA, or none.
     fs::copy(&ca, dirs.file("strangers/ca-cert.pem")).unwrap();
     assert!(!run("nbdinfo", &[&uri("strangers")]).status.success());
     for end in ["cert", "key"] {
@@ -239,7 +242,7 @@ fn clients_with_a_certificate_need_no_address() {
     server.assert_alive();
 }
 
-/// A TLS client that trusts the CA in the directory `ours`.
+/// Returns a TLS client that trusts the CA in the directory `ours`.
 fn tls_client(dirs: &Dirs) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_file(dirs.file("ours/ca-cert.pem")).unwrap();
@@ -259,7 +262,7 @@ fn connect_from(from: [u8; 4], address: &str) -> TcpStream {
     stream
 }
 
-/// As [`connect_from`], up to the acknowledgement of STARTTLS.
+/// As [`connect_from`], and negotiates up to the acknowledgement of STARTTLS.
 fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
     let mut stream = connect_from(from, address);
     stream.read_exact(&mut [0; 18]).unwrap();
@@ -268,7 +271,7 @@ fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
     stream
 }
 
-/// Encrypts bytes as the first TLS records.
+/// Returns the first TLS records of the client, with encrypted `bytes`.
 fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
     let mut records = Vec::new();
     tls.writer().write_all(bytes).unwrap();
@@ -293,7 +296,7 @@ fn clients_stalled_in_tls_delay_no_other_client() {
     let mut stopped = Vec::new();
     for n in 0..200 {
         let mut stream = started_tls([127, 0, 0, 2], &address);
-        // Half a message, an invalid record, and nothing at all.
+        // The clients send half a message, an invalid record, or nothing at all.
         match n % 3 {
             0 => stream.write_all(&hello[..hello.len() / 2]).unwrap(),
             1 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap(),
@@ -303,7 +306,8 @@ fn clients_stalled_in_tls_delay_no_other_client() {
     }
     assert!(tool("nbdinfo", &["--size", &uri]).contains("16777216"));
 
-    // Half a record in the middle of a session: the server can end the connection.
+    // The client sends half a record in the middle of a session. The server can still end the
+    // connection.
     let mut stream = started_tls([127, 0, 0, 3], &address);
     let mut tls = tls_client(&dirs);
     tls.complete_io(&mut stream).unwrap();
@@ -316,7 +320,7 @@ fn clients_stalled_in_tls_delay_no_other_client() {
     let record = records(&mut tls, &[0; 28]);
     stream.write_all(&record[..record.len() / 2]).unwrap();
     server.weir("export delete tank/v --force").ok();
-    // A reset counts as an end.
+    // A connection reset counts as the end of the connection.
     drop(stream.read_to_end(&mut Vec::new()));
     server.assert_alive();
     drop(stopped);

@@ -10,13 +10,13 @@ use std::fs;
 use crate::common::nbd::Client;
 use crate::common::{Dirs, MIB, code, tool};
 
-// The server once imported a leg that had missed a day of writes without any question after the
-// other leg had died, and exported the old data to its clients.
+// Regression: the server imported a leg that had missed a day of writes, after the other leg had
+// died. It asked no question, and exported the old data to its clients.
 #[test]
 fn old_leg_alone_is_imported_only_by_force() {
     let dirs = Dirs::new();
     let path = |name: &str| dirs.file(name).display().to_string();
-    // Import reads every file of a directory.
+    // An import reads every file of the directory.
     fs::create_dir(path("away")).unwrap();
     dirs.disk("a", 256 * MIB);
     dirs.disk("b", 256 * MIB);
@@ -47,7 +47,7 @@ fn old_leg_alone_is_imported_only_by_force() {
     let import = format!("pool import -d {dir} tank");
     server.weir(&import).fails(code::EXISTS, &["could not be opened", "pool export --force tank"]);
 
-    // With the newer leg, or with both, the import needs no force.
+    // If the newer leg is present, alone or with the old one, the import needs no force.
     server.stop_clean();
     fs::rename(dirs.file("away/b"), dirs.file("b")).unwrap();
     let server = dirs.start();

@@ -22,7 +22,7 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// Value and source of a property.
+/// Returns the value and the source of a property.
 fn get(server: &Server, property: &str, name: &str) -> (String, String) {
     let line = server.weir(&format!("get -H -o value,source {property} {name}")).ok().out;
     let (value, source) = line.trim_end_matches('\n').split_once('\t').unwrap();
@@ -33,7 +33,7 @@ fn exact(server: &Server, property: &str, name: &str) -> u64 {
     server.weir(&format!("get -Hp -o value {property} {name}")).ok().out.trim().parse().unwrap()
 }
 
-/// Writes random data with fio; returns true if the volume ran out of space.
+/// Writes random data with fio. Returns true if the volume ran out of space.
 fn fill(server: &Server, export: &str, mib: u64) -> bool {
     let size = format!("--size={mib}M");
     let words =

@@ -20,8 +20,8 @@ use serde_json::Value;
 const DISK_BYTES: u64 = 256 * MIB;
 const LABEL_BYTES: u64 = MIB;
 const BLOCKS: u64 = 4096;
-/// The last flush covers every block: a flush after each 64 writes leaves the last 64 unflushed,
-/// and a kill may lose them.
+/// Options of fio with which the last flush covers every block. A flush after each 64 writes alone
+/// would leave the last 64 unflushed, and a kill may lose them.
 const VERIFIED: [&str; 8] = [
     "--rw=randwrite",
     "--bs=16k",
@@ -33,8 +33,8 @@ const VERIFIED: [&str; 8] = [
     "--verify_fatal=1",
 ];
 
-/// A pool on these disks, with the data of a verified load and of a load that ended with a killed
-/// server.
+/// Creates a pool on these disks, with the data of a verified load and of a load that ended when
+/// the server was killed.
 fn loaded(dirs: &Dirs, kind: &str, disks: &[&str]) -> Model {
     for disk in disks {
         dirs.disk(disk, DISK_BYTES);
@@ -68,7 +68,7 @@ fn garbage(path: &Path) {
         Rng::new(offset).fill(&mut part);
         file.write_all_at(&part, offset).unwrap();
     }
-    // Write back the page cache, because the server bypasses it.
+    // The server bypasses the page cache, so write the cache back.
     file.sync_all().unwrap();
 }
 
@@ -101,7 +101,7 @@ fn raidz2_of_six_disks_survives_the_loss_of_any_two() {
     assert!(scan["errors"] == 0 && scan["repaired_bytes"].as_u64().unwrap() > 0, "{scan}");
     server.stop_clean();
 
-    // Two other disks are removed, so the two repaired ones must provide the data.
+    // The other two disks are removed, so the two repaired disks must provide the data.
     for name in ["a", "d"] {
         fs::rename(dirs.file(name), dirs.file(&format!("{name}-away"))).unwrap();
     }
@@ -116,7 +116,7 @@ fn raidz2_of_six_disks_survives_the_loss_of_any_two() {
     server.assert_alive();
     server.stop_clean();
 
-    // The returning disks are resilvered automatically.
+    // The disks that return are resilvered automatically.
     for name in ["a", "d"] {
         fs::rename(dirs.file(&format!("{name}-away")), dirs.file(name)).unwrap();
     }

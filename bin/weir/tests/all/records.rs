@@ -27,7 +27,7 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// As `server.volume`, with this record size.
+/// Creates a volume like `server.volume`, with this record size.
 fn volume(server: &Server, name: &str, record: &str) {
     server.weir(&format!("volume create {name} --size 64MiB -b {record}")).ok();
     server.weir(&format!("export create nbd {name}")).ok();
@@ -37,7 +37,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The expected content of a volume; makes random changes to it and to the volume.
+/// The expected content of a volume. Its methods change the model and the volume in the same way.
 struct Model {
     content: Vec<u8>,
     rng: Rng,
@@ -48,7 +48,7 @@ impl Model {
         Self { content: vec![0; SIZE as usize], rng: Rng::new(seed) }
     }
 
-    /// Half random data, a quarter compressible data, and holes.
+    /// Fills the volume: half random data, a quarter compressible data, and holes.
     fn fill(&mut self) {
         for (at, record) in self.content.chunks_mut(RECORD as usize).enumerate() {
             match at % 8 {
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Writes, zeroes and trims at random: sectors, blocks, and ranges over several records.
+    /// Writes, zeroes and trims random ranges: sectors, blocks, and ranges over several records.
     fn change(&mut self, client: &mut Client, count: u64) {
         for _ in 0..count {
             let unit = [512, 4096][self.rng.below(2) as usize];
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// Asserts that standard clients read this content.
+    /// Asserts that standard clients read the content of the model.
     #[track_caller]
     fn is_in(&self, dirs: &Dirs, server: &Server, export: &str) {
         let (expected, found) = (dirs.file("expected"), dirs.file("found"));
@@ -235,7 +235,7 @@ fn partial_record_changes_survive_a_kill_and_a_rescue() {
     client.flush().unwrap();
     server.kill();
 
-    // The log is replayed only in memory: the disks do not change.
+    // `weir rescue` replays the log only in memory, so the disks do not change.
     let rescued = dirs.file("rescued");
     rescue(&dirs.file("b"), &rescued).ok();
     assert!(fs::read(&rescued).unwrap() == model.content, "what was rescued is something else");
@@ -268,7 +268,7 @@ fn damaged_record_fails_only_requests_that_need_it() {
     }
     drop(client);
     server.stop_clean();
-    // In the middle of an incompressible record, which is stored raw.
+    // The block is in the middle of an incompressible record, which is stored raw.
     let bad = 8 * RECORD;
     let record = bad as usize..(bad + RECORD) as usize;
     spoil(&disk, &model.content[bad as usize + 32 * KIB as usize..][..4096]);
@@ -294,7 +294,7 @@ fn damaged_record_fails_only_requests_that_need_it() {
     client.flush().unwrap();
     server.weir("snapshot create tank/v@s").ok();
     server.assert_alive();
-    // A write of the whole record needs no old data and replaces the damage.
+    // A write of the complete record needs no old data and replaces the damage.
     model.content[record.clone()].fill(3);
     client.write(bad, &model.content[record]).unwrap();
     client.flush().unwrap();

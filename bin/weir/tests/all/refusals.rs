@@ -14,7 +14,7 @@ use crate::bench::SmallDisk;
 use crate::common::{Dirs, GIB, code, eventually, path, text};
 use crate::liars::{Bench, NO};
 
-/// nbdkit with a memory disk and the error filter; the drop kills it.
+/// The server nbdkit with a memory disk and the error filter; the drop kills it.
 struct Nbdkit {
     child: Child,
     socket: PathBuf,
@@ -54,8 +54,8 @@ fn assert_no_fill(bench: &Bench, target: &str, words: &[&str]) {
     assert!(!said.contains("corrupt"), "{said}");
 }
 
-// Blocks whose writes the target had refused were reported as "corrupt: do not trust this storage
-// with data", with exit code 0.
+// Regression: blocks whose writes the target had refused were reported as "corrupt: do not trust
+// this storage with data", with exit code 0.
 #[test]
 fn refused_writes_end_the_fill() {
     let bench = Bench::new(50, "qd = [4]");
@@ -70,7 +70,7 @@ fn refused_writes_end_the_fill() {
 fn errors_during_a_measurement_are_reported() {
     for (reads, kind) in [(0, "write"), (100, "read")] {
         let bench = Bench::new(reads, "qd = [4]");
-        // Errors start after the fill.
+        // Errors start only after the fill.
         let errors = bench.path("errors");
         let (file, rate) =
             (format!("error-file={}", errors.display()), format!("error-p{kind}-rate=2%"));
@@ -122,7 +122,8 @@ fn removed_export_is_an_error_not_corruption() {
     assert!(said.contains("invalid") && !said.contains("corrupt"), "{said}");
 }
 
-/// Measures reads of a file and changes it after the first run. Returns exit code and output.
+/// Measures reads of a file and changes the file after the first run. Returns the exit code and the
+/// output.
 fn changed_file(change: fn(&Path)) -> (Option<i32>, String) {
     let bench = Bench::new(100, "qd = [4]");
     let file = bench.path("disk.dat");
@@ -158,7 +159,7 @@ fn grown_or_removed_file_changes_no_verdict() {
 }
 
 impl Bench {
-    /// A path for a socket.
+    /// Returns a path for a socket.
     fn socket(&self, name: &str) -> PathBuf {
         let socket = self.short(name);
         drop(fs::remove_file(&socket));

@@ -72,7 +72,7 @@ fn mirror_moves_to_other_disks_under_load() {
     assert_eq!(worker.join().unwrap(), End::Broken);
     let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
 
-    // The pool no longer reads the old disks, and another pool may use them.
+    // The pool no longer reads the old disks, so another pool may use them.
     fs::remove_file(dirs.file("a")).unwrap();
     verify(&dirs, &mut model, "on the new disks");
     let server = dirs.start();
@@ -99,7 +99,7 @@ fn two_dead_disks_of_raidz2_are_replaced_under_load() {
     let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 5);
     std::thread::sleep(Duration::from_secs(1));
     dirs.disk("new", DISK);
-    // One replacement has the old path, the other has a new one.
+    // One replacement has the path of the old disk, the other has a new path.
     dirs.disk("d", DISK);
     server.weir("pool replace tank b new").ok();
     server.weir("pool replace --wait tank d").ok();
@@ -127,7 +127,7 @@ fn two_dead_disks_of_raidz2_are_replaced_under_load() {
     verify(&dirs, &mut model, "on the new disks and one old one");
 }
 
-/// The disks of a pool with one vdev: last part of the path, guid and state.
+/// Returns the disks of a pool with one vdev: last component of the path, guid and state.
 fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     let status = server.status("tank");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -136,8 +136,8 @@ fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     disks.iter().map(|d| (name(&text(&d["path"])), text(&d["guid"]), text(&d["state"]))).collect()
 }
 
-// The status advised `pool online`, but the pool had "no disk" of the new path, and by guid the
-// server opened the old path.
+// Regression: the status advised `pool online`, but the pool had "no disk" of the new path, and by
+// guid the server opened the old path.
 #[test]
 fn online_accepts_and_records_a_new_path() {
     let dirs = Dirs::new();
@@ -175,7 +175,7 @@ fn online_accepts_and_records_a_new_path() {
     let server = dirs.start();
     assert!(is_well(&server, "moved"), "{:?}", disks_of(&server));
 
-    // By its guid, with its current path.
+    // Name the disk by its guid, with its current path.
     let guid = disks_of(&server)[1].1.clone();
     server.weir(&format!("pool offline tank {guid}")).ok();
     fs::rename(dirs.file("moved"), dirs.file("third")).unwrap();
@@ -196,14 +196,14 @@ fn online_accepts_and_records_a_new_path() {
     assert!(is_well(&server, "fourth"), "{:?}", disks_of(&server));
     server.weir("pool scrub --wait tank").ok();
     assert_eq!(server.status("tank")["errors"]["checksum"], 0);
-    // The other disk alone records its last path.
+    // The last path of this disk is recorded only on the other disk of the pool.
     server.stop_clean();
     fs::rename(dirs.file("fourth"), dirs.file("away")).unwrap();
     let server = dirs.start();
     assert_eq!(disks_of(&server)[1].0, "fourth");
 }
 
-// The error said that only the third disk of a raidz2 held everything.
+// Regression: the error said that only the third disk of a raidz2 held everything.
 #[test]
 fn offline_of_a_third_raidz2_disk_fails_with_the_reason() {
     let dirs = Dirs::new();

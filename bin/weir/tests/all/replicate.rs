@@ -22,7 +22,7 @@ use serde_json::Value;
 use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
 const DISK: u64 = 512 * MIB;
-/// Time limit for actions of seconds, on a busy machine.
+/// Time limit on a busy machine for actions that usually take seconds.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(crate) struct Pair {
@@ -87,14 +87,14 @@ impl Pair {
 
     /// Waits until the current content of the volume is replicated.
     pub(crate) fn caught_up(&self, volume: &str) {
-        // Snapshot names contain the second: a second run in the same second would take no
-        // snapshot.
+        // Snapshot names contain the time in seconds: a second run within the same second would
+        // take no snapshot.
         std::thread::sleep(Duration::from_millis(1100));
         self.source().weir(&format!("replicate run {volume}")).ok();
         eventually("a run ends", TIMEOUT, || self.shown(volume)["state"] == "waiting");
     }
 
-    /// Compares both sides; returns the result.
+    /// Compares the volume on both servers. Returns the result.
     pub(crate) fn compared(&self, volume: &str) -> Value {
         let before = self.shown(volume)["verified"]["unix_ms"].clone();
         self.source().weir(&format!("replicate verify {volume}")).ok();
@@ -137,7 +137,7 @@ pub(crate) fn names(server: &Server, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The source has lost the newest common snapshot and has only a bookmark of it.
+/// Tests a source that has lost the newest common snapshot and has only a bookmark of it.
 fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng, here: &str, there: &str) {
     pair.caught_up(here);
     let last = pair.shown(here)["snapshot"].as_str().unwrap().to_owned();
@@ -160,7 +160,7 @@ fn replica_follows_through_kills_renames_and_clones() {
     pair.create("tank/v", "back/v", "--every 5s").ok();
     pair.create("tank/v", "back/v", "--every 5s").ok();
     pair.create("tank/v", "back/other", "--every 5s").fails(code::EXISTS, &["delete that first"]);
-    // The first two runs start automatically.
+    // The first two replication runs start automatically.
     eventually("the first run", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     let first = pair.shown("tank/v")["snapshot"].clone();
     write(pair.source(), "tank/v", &mut rng, 2);
@@ -168,22 +168,22 @@ fn replica_follows_through_kills_renames_and_clones() {
     pair.source().weir("replicate pause tank/v").ok();
     pair.source().weir("replicate run tank/v").fails(code::BUSY, &["paused"]);
     pair.same("tank/v@monday", "back/v@monday");
-    // No scheduled run interferes with the comparisons from here on.
+    // From here on, no scheduled run interferes with the comparisons.
     pair.create("tank/v", "back/v", "--every 1h").ok();
     pair.source().weir("replicate resume tank/v").ok();
     pair.caught_up("tank/v");
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
-    // Both sides hold the last snapshot; those of earlier runs are destroyed.
+    // Both servers hold the last snapshot. The snapshots of earlier runs are destroyed.
     let held = format!("back/v@{last}");
     pair.back().weir(&format!("snapshot destroy {held} --yes")).fails(code::BUSY, &["held"]);
-    // The run destroys them after it reported its snapshot.
+    // The run destroys the older snapshots after it has reported its own.
     eventually("what earlier runs took is gone", TIMEOUT, || {
         names(pair.source(), "tank/v") == ["tank/v@monday", &format!("tank/v@{last}")]
             && names(pair.back(), "back/v") == ["back/v@monday", &held]
     });
 
-    // Kills of either side during a slow stream.
+    // Kill either server during a slow stream.
     pair.create("tank/v", "back/v", "--every 1h --bandwidth 1MiB").ok();
     write(pair.source(), "tank/v", &mut rng, 24);
     for source in [true, false, true, false] {
@@ -207,7 +207,7 @@ fn replica_follows_through_kills_renames_and_clones() {
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
 
-    // A renamed volume, and a clone of a replicated snapshot.
+    // Replicate a renamed volume, and a clone of a replicated snapshot.
     pair.source().weir("volume rename tank/v tank/w").ok();
     write(pair.source(), "tank/w", &mut rng, 1);
     pair.caught_up("tank/w");
@@ -232,8 +232,8 @@ fn replica_follows_through_kills_renames_and_clones() {
     }
 }
 
-// A run was interrupted between the release of an older snapshot and its destruction. No later run
-// destroyed that snapshot.
+// Regression: a run was interrupted between the release of an older snapshot and its destruction,
+// and no later run destroyed that snapshot.
 #[test]
 fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     let mut pair = Pair::new();
@@ -255,7 +255,7 @@ fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     pair.back().weir(&format!("export delete {there}")).ok();
     pair.source().weir(&format!("snapshot release replication {here}")).ok();
     pair.back().weir(&format!("snapshot release replica {there}")).ok();
-    // The state that such an interrupted run leaves.
+    // Create the state that an interrupted replication run leaves.
     pair.source.take().unwrap().stop_clean();
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -331,7 +331,8 @@ fn piped(pair: &Pair, api: &str, line: &str) -> Command {
     command
 }
 
-/// A call to the port for peers, as a server with this secret; returns status and response.
+/// Makes a call to the port for peers, as a server with this secret. Returns the status and the
+/// response.
 fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) -> (String, String) {
     let mut command = Command::new("curl");
     command.args(["-s", "--max-time", "60", "--cacert"]).arg(pair.dirs.file("peer.pem"));
@@ -347,8 +348,8 @@ fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) ->
     (status.to_owned(), answer.to_owned())
 }
 
-// 32 unauthenticated clients on the port for peers blocked replication: they held all slots before
-// TLS, and after each 401.
+// Regression: 32 unauthenticated clients on the port for peers blocked replication, because they
+// held all slots before TLS and after each 401.
 #[test]
 fn unauthenticated_clients_delay_no_replication() {
     let pair = Pair::new();
@@ -360,7 +361,7 @@ fn unauthenticated_clients_delay_no_replication() {
     pair.create("tank/v", "back/v", "--every 1h").ok();
     eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     drop(silent);
-    // A wrong secret ends the connection, so each of the two calls needs its own.
+    // A wrong secret ends the connection, so each of the two calls needs its own connection.
     let mut command = Command::new("curl");
     command.args(["-s", "--cacert"]).arg(pair.dirs.file("peer.pem"));
     command.args(["-H", "authorization: Bearer another-secret-altogether"]);
@@ -370,7 +371,8 @@ fn unauthenticated_clients_delay_no_replication() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "401 1\n401 1\n");
 }
 
-/// `tank/p@repl-own` was half received into `back/half`.
+/// Asserts that the commands show `back/half` as a volume that has received part of
+/// `tank/p@repl-own`, and that its token resumes the stream.
 fn half_received_volume_is_marked(source: &Server, back: &Server) {
     let list = back.weir("volume list").ok();
     assert!(list.out.contains("back/half (part of @repl-own)"), "{}", list.out);
@@ -389,7 +391,8 @@ fn half_received_volume_is_marked(source: &Server, back: &Server) {
     assert!(rest > 0 && rest < all * 3 / 4, "{rest} of {all}");
 }
 
-// A server with the secret could read the size and the properties of every volume by its name.
+// Regression: a server with the secret could read the size and the properties of every volume by
+// its name.
 #[test]
 fn peer_sees_only_its_own_volumes() {
     let pair = Pair::new();
@@ -423,8 +426,8 @@ fn peer_sees_only_its_own_volumes() {
     assert_eq!(status, "403", "{answer}");
 }
 
-// A server with the secret could delete a user's half-received volume, hold and destroy users'
-// snapshots, and use up all slots for streams.
+// Regression: a server with the secret could delete a user's half-received volume, hold and destroy
+// users' snapshots, and use up all slots for streams.
 #[test]
 fn peer_changes_only_its_own_objects() {
     let pair = Pair::new();
@@ -472,7 +475,8 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot list back/p@repl-own").ok();
     assert!(!back.weir("volume show back/half --json").json()["receiving"].is_null());
 
-    // A peer may change the volumes that it sent, but not the users' objects in them.
+    // A peer may change the volumes that it sent, but not the objects that users created in these
+    // volumes.
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
@@ -481,12 +485,12 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot create back/v@repl-people").ok();
     let (status, _) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
     assert_eq!(status, "403");
-    // A user's property allows it.
+    // A user property that an administrator sets gives the peer the right.
     back.weir("set weir:received-from=127.0.0.1 back/v@repl-people").ok();
     let (status, answer) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
     assert_eq!(status, "200", "{answer}");
 
-    // A session that started before a user created the volume changes nothing of it.
+    // A session that started before a user created the volume changes nothing in that volume.
     let (status, begun) = call("POST", "receives", r#"{"volume":"back/late"}"#);
     assert_eq!(status, "201", "{begun}");
     let begun: Value = serde_json::from_str(&begun).unwrap();
@@ -494,7 +498,7 @@ fn peer_changes_only_its_own_objects() {
     back.weir("volume create back/late --size 8MiB").ok();
     fs::write(&path, &stream[..64 << 10]).unwrap();
     let part = format!("@{}", path.display());
-    // The next call reports the result of a part.
+    // The next call reports the result of the previous part.
     assert_eq!(call("POST", &format!("{session}/parts"), &part).0, "200");
     let (status, answer) = call("POST", &format!("{session}/finish"), "{}");
     assert_eq!(status, "403", "{answer}");
@@ -505,7 +509,7 @@ fn peer_changes_only_its_own_objects() {
     Ran::of("receive", &receive("back/all", &stream)).ok();
 }
 
-/// The stream with one byte of one block changed, and with valid checksums.
+/// Returns the stream with one byte of one block changed, and with valid checksums.
 fn forged(bytes: &[u8]) -> Vec<u8> {
     let mut reader = StreamReader::default();
     let (mut writer, mut out, mut changed) = (None, Vec::new(), false);
@@ -556,7 +560,7 @@ fn verify_finds_equal_volumes_and_one_changed_byte() {
     let found = verify();
     assert_eq!((&found["is_same"], &found["compared_bytes"]), (&true.into(), &(32 * MIB).into()));
 
-    // A replica with the same guid and different content.
+    // The replica has the same guid and different content.
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     let path: PathBuf = pair.dirs.file("stream");
     let mut command = Command::new(WEIR);
@@ -597,7 +601,7 @@ fn large_records_are_replicated_and_compare_equal() {
     pair.source.take().unwrap().kill();
     pair.back.take().unwrap().kill();
     pair.start();
-    // Half a record each.
+    // Each write covers half a record.
     write(pair.source(), "tank/v", &mut rng, 4);
     pair.caught_up("tank/v");
     let found = pair.compared("tank/v");
@@ -608,15 +612,15 @@ fn large_records_are_replicated_and_compare_equal() {
     assert_eq!(shown["record_bytes"], 128 << 10);
 }
 
-/// The tags that hold each snapshot of a volume.
+/// Returns the tags that hold each snapshot of a volume.
 fn holds(server: &Server, of: &str) -> Vec<Value> {
     let list = server.weir(&format!("snapshot list {of} --json")).json();
     let all = list["snapshots"].as_array().unwrap();
     all.iter().flat_map(|one| one["holds"].as_array().unwrap().clone()).collect()
 }
 
-// A run released the snapshot of an earlier run but could not destroy it while it was exported. No
-// later run found that snapshot, so it stayed forever.
+// Regression: a run released the snapshot of an earlier run but could not destroy it while it was
+// exported. No later run found that snapshot, so it stayed forever.
 #[test]
 fn older_snapshot_in_use_is_destroyed_by_a_later_run() {
     let pair = Pair::new();
@@ -640,7 +644,8 @@ fn older_snapshot_in_use_is_destroyed_by_a_later_run() {
     }
 }
 
-// `replicate delete` left its holds on both servers, and their snapshots could not be destroyed.
+// Regression: `replicate delete` left the holds of the replication on both servers, and the held
+// snapshots could not be destroyed.
 #[test]
 fn deleted_replication_releases_its_holds_on_both_servers() {
     let mut pair = Pair::new();
@@ -659,7 +664,7 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/v").is_empty());
     assert_eq!(names(pair.back(), "back/v"), [format!("back/v@{last}")], "the snapshot stays");
 
-    // Without the other server, the deletion succeeds too and reports the remaining hold.
+    // If the other server does not run, the deletion succeeds too and reports the remaining hold.
     pair.back.take().unwrap().stop_clean();
     let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
     let gone = pair.source().weir("replicate delete tank/w").ok();
@@ -671,8 +676,8 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/w").is_empty());
 }
 
-// A receiver accepts 3 streams of one server at once; further runs failed, and were retried with
-// growing delays.
+// Regression: a receiver accepts 3 streams of one server at once. Further runs failed, and were
+// retried with growing delays.
 #[test]
 fn replications_beyond_the_stream_limit_wait() {
     let pair = Pair::new();
@@ -694,14 +699,15 @@ fn replications_beyond_the_stream_limit_wait() {
     assert!(!events.contains("not replicated"), "{events}");
 }
 
-// A replication to a server that accepted the connection and never responded showed "sending 0B".
+// Regression: a replication to a server that accepted the connection and never responded showed
+// "sending 0B".
 #[test]
 fn replication_to_a_hung_server_shows_the_pending_call() {
     let dirs = Dirs::new();
     dirs.disk("a", DISK);
     certificate(&dirs, "peer");
     write_secret(&dirs.file("secret"), "a-secret-of-both-of-them\n");
-    // The kernel accepts connections for the listener; no program reads them.
+    // The kernel accepts connections for the listener, but no program reads their data.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let server = dirs.start();

@@ -13,7 +13,7 @@ use crate::common::rng::Rng;
 use crate::common::{MIB, eventually, spoil};
 use crate::replicate::{Pair, TIMEOUT, names, write};
 
-/// A pair of servers; `tank/v` has one replicated snapshot.
+/// Starts two servers that replicate `tank/v`, with one replicated snapshot.
 fn replicated() -> (Pair, Rng) {
     let pair = Pair::new();
     let mut rng = Rng::new(32);
@@ -36,13 +36,14 @@ fn lose(pair: &mut Pair, block: &[u8]) {
     pair.start();
 }
 
-/// Guids of the snapshots of a volume.
+/// Returns the guids of the snapshots of a volume.
 fn guids(server: &crate::common::Server, of: &str) -> Vec<Value> {
     let list = server.weir(&format!("snapshot list {of} --json")).json();
     list["snapshots"].as_array().unwrap().iter().map(|one| one["guid"].clone()).collect()
 }
 
-/// Waits until a run has failed, and returns the messages of the list.
+/// Waits until a replication run has failed with an error that contains `part`. Returns the
+/// messages of `replicate list`.
 fn failing(pair: &Pair, part: &str) -> String {
     eventually("a run fails", TIMEOUT, || {
         let now = pair.shown("tank/v");
@@ -51,8 +52,8 @@ fn failing(pair: &Pair, part: &str) -> String {
     pair.source().weir("replicate list").ok().talk
 }
 
-// A snapshot of a user or a schedule at the receiver that had the name of a later snapshot of the
-// source stopped the replication permanently.
+// Regression: a user's or a schedule's snapshot at the receiver with the name of a later snapshot
+// of the source stopped the replication permanently.
 #[test]
 fn snapshot_with_a_taken_name_is_skipped_with_one_event() {
     let (pair, mut rng) = replicated();
@@ -73,8 +74,8 @@ fn snapshot_with_a_taken_name_is_skipped_with_one_event() {
     assert_ne!(daily, guids(pair.source(), "tank/v@daily"), "the receiver's own stays");
 }
 
-// The clash can also arise while a stream is interrupted: each run resumed the stream and failed at
-// its end.
+// Regression: if the name was taken while a stream was interrupted, each run resumed the stream and
+// failed at its end.
 #[test]
 fn interrupted_stream_with_a_taken_name_is_aborted() {
     let (pair, mut rng) = replicated();
@@ -109,7 +110,7 @@ fn schedules_on_both_servers_do_not_conflict() {
         all.iter().filter(|name| name.contains(sort)).count()
     };
     eventually("they are taken", TIMEOUT, || taken(pair.source(), "tank/v", "auto-") == 2);
-    // A local volume in the same pool: the scheduler plans both together.
+    // The same pool has a local volume; the scheduler plans both volumes together.
     pair.back().weir("volume create back/own --size 16MiB").ok();
     pair.back().weir("schedule set back hourly=24 daily=7").ok();
     eventually("the other one is", TIMEOUT, || taken(pair.back(), "back/own", "auto-") == 2);
@@ -117,7 +118,7 @@ fn schedules_on_both_servers_do_not_conflict() {
     write(pair.source(), "tank/v", &mut rng, 1);
     pair.caught_up("tank/v");
     assert_eq!(guids(pair.back(), "back/v"), guids(pair.source(), "tank/v"));
-    // The usual way to prune a replica.
+    // This is the usual schedule with which users prune a replica.
     pair.back().weir("schedule set back/v hourly=0 daily=7 --prune-only").ok();
     let list = pair.back().weir("schedule list").ok().out;
     assert!(list.contains("hourly=0,daily=7") && list.contains("prunes only"), "{list}");
@@ -158,8 +159,8 @@ fn run_destroys_only_snapshots_that_runs_took() {
     assert!(!events.contains("not replicated"), "{events}");
 }
 
-// The replication stayed `failing` forever: its own snapshot held the lost block, even after the
-// block was written again.
+// Regression: the replication stayed `failing` forever, because its own snapshot held the lost
+// block, even after the block was written again.
 #[test]
 fn run_after_repair_of_lost_data_takes_another_snapshot() {
     let (mut pair, mut rng) = replicated();
@@ -169,7 +170,7 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
     let mut client = pair.source().client("tank/v");
     client.write(0, &lost).unwrap();
     drop(client);
-    // No flush: `spoil` has to find the block in a segment, because the log has another copy.
+    // Do not flush: `spoil` has to find the block in a segment, because the log has another copy.
     pair.source().weir("snapshot create tank/v@any").ok();
     pair.source().weir("snapshot destroy tank/v@any --yes").ok();
     lose(&mut pair, &lost);
@@ -201,7 +202,7 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
     );
 }
 
-// Only the user can destroy a user's snapshot with lost data; the list names the command.
+// Only a user can destroy a user's snapshot with lost data. `replicate list` names the command.
 #[test]
 fn user_snapshot_with_lost_data_is_named_with_a_remedy() {
     let (mut pair, mut rng) = replicated();
@@ -224,7 +225,7 @@ fn user_snapshot_with_lost_data_is_named_with_a_remedy() {
     pair.caught_up("tank/v");
 }
 
-// The list advised "receive with -F", which replications do not use.
+// Regression: `replicate list` advised "receive with -F", which replications do not use.
 #[test]
 fn changed_replica_resumes_after_the_advised_rollback() {
     let (pair, mut rng) = replicated();
@@ -241,8 +242,8 @@ fn changed_replica_resumes_after_the_advised_rollback() {
     pair.caught_up("tank/v");
 }
 
-// A failed comparison was shown only until the next run. The age of the newest snapshot was 0 s if
-// the clock was behind.
+// Regression: a failed comparison was shown only until the next run, and the age of the newest
+// snapshot was 0 s if the clock was behind.
 #[test]
 fn failed_comparison_and_unknown_age_stay_visible() {
     let (mut pair, _) = replicated();

@@ -19,7 +19,8 @@ fn rescue(arguments: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, &words))
 }
 
-/// A mirror of `a` and `b` with a volume that was written, flushed and killed; returns its content.
+/// Creates a mirror of `a` and `b` with a volume, writes and flushes it, and kills the server.
+/// Returns the content.
 fn killed(dirs: &Dirs) -> Vec<u8> {
     dirs.disk("a", GIB);
     dirs.disk("b", GIB);
@@ -34,7 +35,7 @@ fn killed(dirs: &Dirs) -> Vec<u8> {
         client.write(at, &content[at as usize..(at + MIB) as usize]).unwrap();
     }
     client.flush().unwrap();
-    // Only in the log, because logging this flush is cheaper than a commit.
+    // This block is only in the log, because logging this flush is cheaper than a commit.
     content[..4096].fill(9);
     client.write(0, &content[..4096]).unwrap();
     client.flush().unwrap();
@@ -86,7 +87,7 @@ fn unreadable_ranges_are_reported_and_left_out() {
     assert!(fs::read(&file).unwrap() == expected);
 }
 
-/// Offset of these bytes on a disk.
+/// Returns the offset of these bytes on a disk.
 fn place_of(disk: &fs::File, wanted: &[u8]) -> u64 {
     let mut window = vec![0; MIB as usize + wanted.len()];
     for start in (0..GIB - 2 * MIB).step_by(MIB as usize) {

@@ -10,10 +10,10 @@ use crate::common::rng::Rng;
 use crate::common::{Dirs, MIB, Server, eventually};
 
 const DISK: u64 = 512 * MIB;
-/// Time limit for actions of seconds, on a busy machine.
+/// Time limit on a busy machine for actions that usually take seconds.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A server with 96 MiB of data in pool `tank`.
+/// Starts a server with 96 MiB of data in pool `tank`.
 fn filled(dirs: &Dirs) -> Server {
     dirs.disk("a", DISK);
     dirs.disk("b", DISK);
@@ -41,7 +41,8 @@ fn line(server: &Server) -> String {
     status.lines().find(|line| line.trim_start().starts_with("scan:")).unwrap_or("").to_owned()
 }
 
-// `scan:` was empty after each restart: users could not see the time of the last scrub.
+// Regression: `scan:` was empty after each restart, so users could not see the time of the last
+// scrub.
 #[test]
 fn finished_scrub_is_shown_after_a_restart() {
     let dirs = Dirs::new();
@@ -68,7 +69,7 @@ fn finished_scrub_is_shown_after_a_restart() {
 fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     let dirs = Dirs::new();
     let server = filled(&dirs);
-    // The scrub may finish before the pause.
+    // The scrub may finish before the pause takes effect.
     eventually("it is paused", TIMEOUT, || {
         server.weir("pool scrub tank").ok();
         server.weir("pool scrub --pause tank").code == Some(0)

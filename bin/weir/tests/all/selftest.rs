@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Names of the failed checks, and the full report.
+/// Returns the names of the failed checks, and the complete report.
 fn failed() -> (BTreeSet<String>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["bench", "selftest", "--json"]).output().unwrap();

@@ -73,7 +73,7 @@ impl Pair {
         command
     }
 
-    /// Sends to a file.
+    /// Sends a stream to the file `to`. Returns its bytes.
     fn send(&self, line: &str, to: &str) -> Vec<u8> {
         let path = self.dirs.file(to);
         let mut command = self.command(true, &format!("send {line}"));
@@ -82,7 +82,7 @@ impl Pair {
         fs::read(path).unwrap()
     }
 
-    /// Receives from bytes.
+    /// Receives a stream from these bytes.
     fn receive(&self, line: &str, bytes: &[u8]) -> Ran {
         let path = self.dirs.file("stream");
         fs::write(&path, bytes).unwrap();
@@ -91,7 +91,8 @@ impl Pair {
         Ran::of(line, &command.output().unwrap())
     }
 
-    /// Asserts that a standard client reads the same data from both.
+    /// Asserts that a standard client reads the same data from `here` on the source as from `there`
+    /// on the receiver.
     fn same(&self, here: &str, there: &str) {
         for (server, name) in [(self.source(), here), (self.back(), there)] {
             server.weir(&format!("export create nbd {name}")).ok();
@@ -117,7 +118,7 @@ impl Pair {
     }
 }
 
-/// Writes and trims at random through NBD.
+/// Writes and trims random ranges through NBD.
 fn change(server: &Server, rng: &mut Rng, writes: u64) {
     server.weir("export create nbd tank/v").ok();
     let mut client = server.client("tank/v");
@@ -152,7 +153,7 @@ fn talk(child: Child) -> (bool, String) {
 }
 
 /// Copies a stream from the sender to the receiver and kills one server after this many bytes.
-/// Returns whether the stream arrived, and the bytes from the sender.
+/// Returns whether the stream arrived completely, and the bytes from the sender.
 fn pump(pair: &mut Pair, line: &str, kill: Option<(bool, u64)>) -> (bool, u64) {
     let mut sender = pair.command(true, line).stdout(Stdio::piped()).spawn().unwrap();
     let mut receiver = pair.command(false, "receive back/w").stdin(Stdio::piped()).spawn().unwrap();
@@ -206,7 +207,7 @@ fn streams_survive_fifty_kills_of_either_side() {
                 break;
             }
             if names(pair.back(), "").contains(&format!("back/w@s{round}")) {
-                // The kill came between the commit and the response.
+                // The server was killed between the commit and the response.
                 break;
             }
             let token = pair.back().weir("receive --token back/w");
@@ -302,7 +303,8 @@ fn invalid_streams_are_refused_and_leave_nothing_behind() {
     pair.receive("back/w", &whole).ok();
     pair.receive("back/w", &whole).fails(code::EXISTS, &["back/w@a", "exists"]);
     pair.same("tank/v@a", "back/w@a");
-    // Changed since the base snapshot: refused, or rolled back.
+    // The volume has changed since the base snapshot, so the stream is refused unless the volume is
+    // rolled back.
     pair.back().weir("export create nbd back/w").ok();
     pair.receive("back/w", &more).fails(code::BUSY, &["exported"]);
     pair.back().client("back/w").write(0, &[1; 4096]).unwrap();
@@ -316,7 +318,7 @@ fn invalid_streams_are_refused_and_leave_nothing_behind() {
         server.weir(&format!("snapshot list {name} --json")).json()["snapshots"][0]["guid"].clone()
     };
     assert_eq!(guid(pair.source(), "tank/v@b"), guid(pair.back(), "back/w@b"));
-    // Another snapshot has the name.
+    // Another snapshot of the receiver has the name.
     pair.source().weir("snapshot create tank/v@c").ok();
     pair.back().weir("snapshot create back/w@c").ok();
     let next = pair.send("-i @b tank/v@c", "next");

@@ -14,13 +14,13 @@ use crate::common::rng::Rng;
 use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, code, eventually};
 use rustix::process::Signal;
 
-/// Exit code of `Data`.
+/// Exit code of the error kind `Data`.
 const DATA_LOST: i32 = 10;
 
-/// Much more than the buffers between a sender and its reader hold.
+/// Size of the volume, much more than the buffers between a sender and its reader hold.
 const SIZE: u64 = 96 * MIB;
 
-/// A server with a snapshot of random data.
+/// Starts a server with a snapshot of random data. Returns the data.
 fn server(dirs: &Dirs) -> (Server, Vec<u8>) {
     dirs.disk("a", GIB);
     let server = dirs.start();
@@ -39,7 +39,7 @@ fn server(dirs: &Dirs) -> (Server, Vec<u8>) {
     (server, noise)
 }
 
-/// A sender after the first MiB was read.
+/// Starts a sender and reads the first MiB of its stream.
 fn begun(dirs: &Dirs) -> (Child, ChildStdout) {
     let mut command = Command::new(WEIR);
     let api = format!("unix:{}", dirs.short("api").display());
@@ -51,7 +51,7 @@ fn begun(dirs: &Dirs) -> (Child, ChildStdout) {
     (sender, stream)
 }
 
-/// Reads the rest; returns the length of the stream and the sender's result.
+/// Reads the rest of the stream. Returns its length and the sender's result.
 fn ended((sender, mut stream): (Child, ChildStdout)) -> (u64, Ran) {
     let rest = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
     drop(stream);
@@ -62,7 +62,7 @@ fn ended((sender, mut stream): (Child, ChildStdout)) -> (u64, Ran) {
 fn killed_senders_free_their_sessions() {
     let dirs = Dirs::new();
     let (mut server, _) = server(&dirs);
-    // Three times the number of sessions that may run at once.
+    // The loop makes three times as many sends as sessions may run at once.
     for at in 0..24 {
         let (mut sender, stream) = begun(&dirs);
         sender.kill().unwrap();
@@ -105,7 +105,7 @@ fn killed_or_stopped_server_fails_its_streams() {
     assert!(status.success(), "{status}");
     assert!(took < Duration::from_secs(8), "a stream held the server up: {took:?}");
     let (bytes, ran) = reader.join().unwrap();
-    // The stream may have been complete by then.
+    // The stream may have been complete before the server ended.
     assert!(ran.code != Some(0) || bytes > SIZE, "{bytes}: {}", ran.talk);
 }
 
@@ -116,7 +116,7 @@ fn damaged_block_fails_the_stream_with_its_cause() {
     server.stop_clean();
     crate::common::spoil(&dirs.file("a"), &noise[SIZE as usize / 2..][..4096]);
     let mut server = dirs.start();
-    // More runs than there are sessions, so each failed send must free its session.
+    // The loop makes more sends than there are sessions, so each failed send must free its session.
     for _ in 0..10 {
         let (bytes, ran) = ended(begun(&dirs));
         assert!(bytes < SIZE, "{bytes}");

@@ -108,7 +108,7 @@ fn removal_resumes_after_a_kill_and_frees_its_disks() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(vdevs(&server), ["b"]);
-    // A second later the server no longer searches for the disk.
+    // After a second, the server no longer searches for the disk.
     std::thread::sleep(Duration::from_millis(2500));
     server.weir("pool create other a").ok();
     server.assert_alive();
@@ -183,7 +183,8 @@ fn diverged_halves_are_refused_with_a_remedy() {
     server.stop_clean();
     for (alone, hidden, seed) in [("a", "b", 8), ("b", "a", 9)] {
         fs::rename(dirs.file(hidden), dirs.file("hidden")).unwrap();
-        // Each half has its own server, which has not seen the writes of the other half.
+        // Each half of the mirror has its own server, which has not seen the writes to the other
+        // half.
         fs::remove_file(dirs.short("state/seen.json")).unwrap();
         let server = dirs.start();
         let model = Arc::new(Mutex::new(Model::new(BLOCKS)));

@@ -27,7 +27,7 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// Runs qemu-io commands on an export; a wrong pattern fails.
+/// Runs qemu-io commands on an export. A wrong pattern in the data fails the test.
 #[track_caller]
 fn io(server: &Server, export: &str, commands: &[&str]) {
     let uri = server.uri(export);
@@ -57,7 +57,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-/// Asserts that the space of all volumes adds up to the space in use of the pool.
+/// Asserts that the space of all volumes adds up to the used space of the pool.
 fn sums_agree(server: &Server) {
     eventually("all space is accounted for", Duration::from_secs(40), || {
         let status = server.status("tank");
@@ -276,7 +276,7 @@ fn schedules_take_snapshots_immediately_and_persist() {
         let taken = all.into_iter().filter(|one| one["taken_by"] == "schedule");
         taken.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    // With a count of 0 the schedule destroys its own snapshots, except a held one.
+    // With a count of 0 the schedule destroys its own snapshots, except a held snapshot.
     let held = of_schedule(&server, "tank/v").into_iter().find(|n| n.contains("hourly")).unwrap();
     server.weir(&format!("snapshot hold keep {held}")).ok();
     server.weir("schedule set tank hourly=0,daily=7").ok();
@@ -310,7 +310,7 @@ fn schedules_take_snapshots_immediately_and_persist() {
     }
     std::thread::sleep(Duration::from_secs(3));
     let after = names(&server, "tank");
-    // If an hour ends in between, one snapshot is added and one destroyed.
+    // If an hour ends in between, the schedule adds one snapshot and destroys one.
     assert_eq!(after.len(), before.len(), "{before:?} {after:?}");
     server.weir("schedule clear tank").ok();
     server.weir("schedule clear tank/web").ok();

@@ -15,10 +15,11 @@ use crate::liars::{Bench, KNEE, MS, NO, PROFILE, open};
 use crate::lies::{FLUSHES, Lie, NO_VERIFICATION};
 use serde_json::Value;
 
-/// Maximum attempts; one of them must return the expected verdict.
+/// Maximum number of attempts. One attempt must return the expected verdict.
 const GOES_MAX: usize = 5;
 
-/// A disk that lies about time: the row has one long run, and any finding ends in exit code 1.
+/// A disk that misbehaves for some time. The row has one long run, and any finding ends in exit
+/// code 1.
 const TIME: Lie = Lie {
     changes: &[],
     more: &["--runs", "1", "--fail-on", "any"],
@@ -34,7 +35,8 @@ fn frozen(op: &Op, from_ms: u64, to_ms: u64) -> Act {
     if (from..to).contains(&op.since) { Act::Late(to.saturating_sub(op.since)) } else { Act::Right }
 }
 
-/// Slow for 3.2 s, the length of a run with its warm-up, then fast for 3.2 s.
+/// Delays operations for 3.2 s, the length of a run with its warm-up, then none for 3.2 s, and so
+/// on.
 fn slow_in_turns(op: &Op, more: Duration) -> Act {
     let is_slow = (op.since.as_millis() / 3200).is_multiple_of(2);
     if is_slow { Act::Late(more) } else { Act::Right }
@@ -53,7 +55,7 @@ const FREEZING: [Lie; 4] = [
     Lie { name: "a stall until after the end", act: |op| frozen(op, 2900, 3900), ..TIME },
     Lie {
         name: "a stall in an open loop",
-        // With probes of 20 ms, the run is about 2 to 5 s after the fill.
+        // With probes of 20 ms, the measured run is about 2 to 5 s after the fill.
         act: |op| frozen(op, 3500, 4100),
         latency: Duration::from_millis(20),
         load: OPEN_50,
@@ -104,8 +106,8 @@ const CHANGING: [Lie; 4] = [
 ];
 
 const OVERLOADED: [Lie; 2] = [
-    // A disk of 190 IOPS once passed a requirement of 216 IOPS. The self-test also offers 1.25
-    // times the capacity.
+    // Regression: a disk of 190 IOPS passed a requirement of 216 IOPS. The self-test also offers
+    // 1.25 times the capacity.
     Lie {
         name: "less than is offered",
         verdict: "overload",
@@ -128,11 +130,11 @@ const OVERLOADED: [Lie; 2] = [
     },
 ];
 
-/// An open loop with few operations in flight, so that nbdfuse with its few threads does not limit
-/// it.
+/// Open-loop load with few operations in flight, so that nbdfuse with its few threads does not
+/// limit it.
 const OPEN_50: &str = "mode = \"open\"\nrate = 50\nworkers = 2";
 
-/// An honest disk, judged after three runs.
+/// An honest disk, whose row is judged after three runs.
 const HONEST: Lie = Lie {
     name: "honest",
     verdict: "valid",
@@ -168,7 +170,8 @@ const CONTROLS: [Lie; 4] = [
     Lie { name: "honest, writes and flushes", reads: 0, changes: &[FLUSHES], ..HONEST },
 ];
 
-/// Measures all disks of a table concurrently; returns the differences, by disk.
+/// Measures all disks of a table concurrently. Returns the differences from the expected verdicts,
+/// by disk.
 fn differences(table: &[Lie]) -> Vec<(Lie, String)> {
     std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -188,13 +191,13 @@ fn check(table: &[Lie]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Cores that other programs use now, from /proc/stat.
+/// Returns the number of cores that other programs use now, from /proc/stat.
 fn busy_cores() -> f64 {
     let sample = || -> (f64, f64) {
         let text = fs::read_to_string("/proc/stat").unwrap();
         let all = text.lines().next().unwrap().split_whitespace().skip(1);
         let ticks: Vec<f64> = all.map(|field| field.parse().unwrap()).collect();
-        // user nice system idle iowait ...
+        // The fields are user, nice, system, idle, iowait and so on.
         (ticks[..8].iter().sum(), ticks[3] + ticks[4])
     };
     let (all, idle) = sample();
@@ -204,7 +207,7 @@ fn busy_cores() -> f64 {
     cores * (1.0 - (idle_later - idle) / (all_later - all).max(1.0))
 }
 
-/// One core is busy all the time; the disks share the rest.
+/// One core is busy all the time, and the disks share the other cores.
 #[test]
 fn honest_disks_are_valid_on_a_busy_machine() {
     // If another program is busy, the test itself must not use the second core.
@@ -245,7 +248,8 @@ fn disks_slower_than_the_offered_load_are_overloaded() {
     check(&OVERLOADED);
 }
 
-/// Machine load may delay the generator; the verdict then names the generator instead of the disk.
+/// Load on the machine may delay the generator. The verdict then names the generator instead of the
+/// disk.
 #[test]
 fn disk_slightly_faster_than_the_load_is_not_overloaded() {
     let bench = Bench::new(100, &open(900));
@@ -254,7 +258,7 @@ fn disk_slightly_faster_than_the_load_is_not_overloaded() {
     assert_ne!(verdict, "overload", "{details}");
 }
 
-/// Runs `validate` on a target; returns exit code and outcome.
+/// Runs `validate` on a target. Returns the exit code and the outcome.
 fn validated(bench: &Bench, target: &str, need: &str, out: &str) -> (Option<i32>, String) {
     let words = ["validate", "-p", "./liars.toml", "-o", out, "-t", target, "--need", need];
     let output =
@@ -264,8 +268,8 @@ fn validated(bench: &Bench, target: &str, need: &str, out: &str) -> (Option<i32>
     (output.status.code(), told["assessment"]["outcome"].as_str().unwrap().to_owned())
 }
 
-/// Validates a disk of 20 ms and 6,000 IOPS until the outcome is the expected one, and returns that
-/// report. Under machine load the generator may not get a core in time: the run then has no
+/// Validates a disk of 20 ms and 6,000 IOPS until the outcome is `outcome_wanted`, and returns that
+/// report. Under machine load the generator may not get a core in time. The run then has no
 /// outcome, and each report must state the cause.
 fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<String> {
     let bench = Bench::new(100, "qd = [4]");
@@ -292,7 +296,7 @@ fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<Stri
 
 #[test]
 fn met_requirement_passes_and_missed_one_fails() {
-    // Both validations mostly wait for their disks.
+    // The two validations mostly wait for their disks, so they run concurrently.
     let (passed, failed) = std::thread::scope(|scope| {
         let failing = scope.spawn(|| answered("500iops,p50=1ms", "fail", NO));
         (answered("4000iops,p99=2s", "pass", 0), failing.join().unwrap())

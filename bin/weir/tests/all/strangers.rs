@@ -23,7 +23,7 @@ use crate::common::{Dirs, GIB, MIB, Server, certificate, code, eventually, run, 
 
 const TARGET: &str = "iqn.2026-01.org.weir:vms";
 
-/// A server with a pool that also listens on TCP; returns its TCP address too.
+/// Starts a server with a pool that also listens on TCP. Returns the server and its TCP address.
 fn serve(dirs: &Dirs, memory: &str, more: &[&str]) -> (Server, String) {
     let address = free_address();
     dirs.disk("a", GIB);
@@ -42,14 +42,14 @@ fn command(dirs: &Dirs, memory: &str, address: &str, more: &[&str]) -> std::proc
     command
 }
 
-/// Creates a token; returns its secret.
+/// Creates a token. Returns its secret.
 fn token(server: &Server, dirs: &Dirs, name: &str, more: &str) -> String {
     let file = dirs.file(&format!("{name}.token"));
     server.weir(&format!("token create {name} {more} --out {}", file.display())).ok();
     fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
-/// Makes a call over TCP; returns the status and the body.
+/// Makes a call over TCP. Returns the status and the body.
 fn call(at: &str, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -76,7 +76,7 @@ fn resident_max(server: &Server) -> u64 {
     shown["memory"]["resident_max_bytes"].as_u64().unwrap()
 }
 
-/// A server with 3,000 exports with long names; returns its TCP address too.
+/// Starts a server with 3,000 exports with long names. Returns the server and its TCP address.
 fn with_exports(dirs: &Dirs) -> (Server, String) {
     let (server, at) = serve(dirs, "64MiB", &[]);
     server.weir("export create nbd tank/v --name first").ok();
@@ -93,12 +93,12 @@ fn with_exports(dirs: &Dirs) -> (Server, String) {
     (Server::start(dirs, "", command(dirs, "64MiB", &at, &[])), at)
 }
 
-/// An option of the handshake, without data.
+/// Returns an option of the NBD handshake, without data.
 fn option(number: u32) -> Vec<u8> {
     [&b"IHAVEOPT"[..], &number.to_be_bytes(), &0_u32.to_be_bytes()].concat()
 }
 
-/// Number of names in the reply to LIST.
+/// Returns the number of names in the reply to LIST.
 fn list(socket: &Path) -> usize {
     let mut stream = greeted(socket).unwrap();
     stream.write_all(&[&3_u32.to_be_bytes()[..], &option(3)].concat()).unwrap();
@@ -117,8 +117,8 @@ fn list(socket: &Path) -> usize {
     }
 }
 
-// 600 clients that received no byte of a LIST held 438 MiB with --memory 64MiB, even after they
-// disconnected. 60 connections that received no byte of a list of 12 MB held 819 MiB.
+// Regression: 600 clients that received no byte of a LIST held 438 MiB with --memory 64MiB, even
+// after they disconnected. 60 connections that received no byte of a list of 12 MB held 819 MiB.
 #[test]
 fn unread_lists_hold_little_memory_and_free_it() {
     let dirs = Dirs::new();
@@ -162,7 +162,7 @@ fn unread_lists_hold_little_memory_and_free_it() {
     eventually("the memory is given back", Duration::from_mins(1), || {
         server.resident_bytes() <= before + 48 * MIB
     });
-    // The command line requests the whole list, page after page.
+    // The command line requests all pages of the list, one after the other.
     let listed = server.weir("export list --json").json();
     assert_eq!(listed["exports"].as_array().unwrap().len(), 3000);
     server.assert_alive();
@@ -191,19 +191,19 @@ impl Named {
         self.dir.join(name).display().to_string()
     }
 
-    /// Creates a FIFO, in place of any existing file.
+    /// Creates a FIFO at a path. It replaces an existing file.
     fn make_fifo(&self, path: &str) {
         drop(fs::remove_file(path));
         assert!(run("mkfifo", &[path]).status.success(), "{path} beside {}", self.dir.display());
     }
 
-    /// A replication with these files.
+    /// Returns the request of a replication with these files.
     fn replication(&self, ca: &str, secret: &str) -> Value {
         json!({"volume": "tank/v", "to": "https://localhost:1/back/v", "every_seconds": 3600,
             "ca_file": self.at(ca), "secret_file": self.at(secret)})
     }
 
-    /// Calls that name a FIFO.
+    /// Returns calls that name a FIFO.
     fn calls(&self) -> Vec<(&'static str, Value)> {
         let chap = json!({"target": TARGET, "initiator": "iqn.2026-01.org.example:a",
             "chap": {"user": "u", "secret_file": self.at("secret")}});
@@ -222,7 +222,7 @@ impl Named {
     }
 }
 
-/// Makes a call as root over the unix socket; returns the status and the body.
+/// Makes a call as root over the unix socket. Returns the status and the body.
 fn as_root(dirs: &Dirs, path: &str, body: &Value) -> (u16, Value) {
     let mut stream = UnixStream::connect(dirs.short("api")).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -236,7 +236,8 @@ fn as_root(dirs: &Dirs, path: &str, body: &Value) -> (u16, Value) {
     answer(&mut stream)
 }
 
-// A FIFO instead of a file blocked the management interface, and SIGTERM did not end the server.
+// Regression: a FIFO instead of a file blocked the management interface, and SIGTERM did not end
+// the server.
 #[test]
 fn fifos_delay_no_call_and_no_stop() {
     let dirs = Dirs::new();
@@ -254,7 +255,7 @@ fn fifos_delay_no_call_and_no_stop() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{path}: {:?}", begun.elapsed());
         server.weir("pool list").ok();
     }
-    // The same with a scoped token, whose files the server reads during the call.
+    // Make the calls with a scoped token as well, whose files the server reads during the call.
     let scoped = token(&server, &dirs, "scoped", "--role operator --scope tank/v");
     let body = named.replication("ca", "good-secret").to_string();
     let bearer = format!("authorization: Bearer {scoped}");
@@ -262,8 +263,8 @@ fn fifos_delay_no_call_and_no_stop() {
     let json = "content-type: application/json";
     let said = run("curl", &["-sSk", "-m", "20", "-H", json, "-H", &bearer, "-d", &body, &url]);
     assert!(crate::common::text(&said).contains("not a regular file"), "{said:?}");
-    // A file is replaced by a FIFO before the next run, and the certificate before it is read
-    // again.
+    // A FIFO replaces a file before the next run of the replication, and the certificate before the
+    // server reads it again.
     let good = named.replication("good-ca", "good-secret");
     let (status, made) = as_root(&dirs, "/v1/replications", &good);
     assert_eq!(status, 201, "{made}");
@@ -285,8 +286,8 @@ fn fifos_delay_no_call_and_no_stop() {
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
-// Of 200 concurrent snapshot calls, 104 connections were closed without a response, and six of
-// those snapshots were taken.
+// Regression: of 200 concurrent snapshot calls, 104 connections were closed without a response, and
+// six of those snapshots were taken.
 #[test]
 fn two_hundred_concurrent_snapshot_calls_get_responses() {
     let dirs = Dirs::new();
@@ -307,7 +308,7 @@ fn two_hundred_concurrent_snapshot_calls_get_responses() {
     server.stop_clean();
 }
 
-// One caller could hold all eight streams forever.
+// Regression: one caller could hold all eight streams forever.
 #[test]
 fn streams_are_limited_by_caller_and_end_with_the_token() {
     let dirs = Dirs::new();
@@ -366,7 +367,7 @@ fn entries_of_each_kind_are_limited() {
     server.stop_clean();
     let path = dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    // One entry below the limit, of each kind.
+    // Fill the lists up to one entry below the limit of each kind.
     let more = |entries: &mut Value, count: usize, key: &str, named: &dyn Fn(usize) -> Value| {
         let first = entries[0].clone();
         let entry = |n| {
@@ -378,7 +379,8 @@ fn entries_of_each_kind_are_limited() {
     };
     more(&mut state["exports"], 10_000, "name", &|n| json!(format!("e{n}")));
     more(&mut state["schedules"], 10_000, "name", &|n| json!(format!("tank/v{n}")));
-    // In other pools, because the server deletes a replication of a volume that does not exist.
+    // The entries name other pools, because the server deletes a replication of a volume that does
+    // not exist.
     more(&mut state["replications"], 4096, "pool_guid", &|n| json!(n));
     let target = &mut state["targets"][0];
     let initiator = |n: usize| json!(format!("iqn.2026-01.org.example:{n}"));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, is_root, run, text};
 
-/// A file as a block device; detached on drop.
+/// A loop device over a file; detached on drop.
 struct Loop(String);
 
 impl Loop {
@@ -22,8 +22,8 @@ impl Loop {
         let device = text(&made).trim().to_owned();
         assert!(device.starts_with("/dev/loop"), "losetup made no loop device: {device}");
         // The other server bypasses the page cache when it writes the file. If the loop device used
-        // that cache, the kernel could fail to invalidate it, and the next flush would return EIO.
-        // Not every file system supports direct I/O.
+        // the page cache, the kernel could fail to invalidate it, and the next flush would return
+        // EIO. Not every file system supports direct I/O.
         drop(run("losetup", &["--direct-io=on", &device]));
         Self(device)
     }
@@ -39,7 +39,8 @@ fn second(dirs: &Dirs) -> Server {
     Server::start(dirs, "2", dirs.serve_as("2"))
 }
 
-// flock does not pass through a loop device: `create -f` on one destroyed an imported pool.
+// Regression: flock does not pass through a loop device, so `create -f` on one destroyed an
+// imported pool.
 #[test]
 fn file_behind_a_loop_device_is_locked() {
     let dirs = Dirs::new();
@@ -58,14 +59,14 @@ fn file_behind_a_loop_device_is_locked() {
         assert_ne!(ran.code, Some(0), "weir {line}");
         assert!(ran.talk.contains("in use") || ran.talk.contains("not exist"), "{}", ran.talk);
     }
-    // The same server, by the other path.
+    // The same server reaches the disk by its other path.
     first.weir(&format!("pool create --force other {device}")).fails(code::BUSY, &["open here"]);
     assert_eq!(first.status("tank")["state"], "online");
     first.assert_alive();
 }
 
-// `weir bench --destroy` overwrote a loop device whose file was the disk of an imported pool, and
-// two runs wrote to one directory.
+// Regression: `weir bench --destroy` overwrote a loop device whose file was the disk of an imported
+// pool, and two runs wrote to one directory.
 #[test]
 fn bench_refuses_disks_and_directories_in_use() {
     let dirs = Dirs::new();
@@ -83,7 +84,7 @@ fn bench_refuses_disks_and_directories_in_use() {
     bench(&device.0).fails(code::BUSY, &held);
     bench(&file.display().to_string()).fails(code::BUSY, &held);
     first.stop_clean();
-    // A lock as a run on the file takes it.
+    // A run on the file takes this lock; take it here.
     let taken = File::open(&file).unwrap();
     rustix::fs::flock(&taken, rustix::fs::FlockOperation::LockExclusive).unwrap();
     bench(&device.0).fails(code::BUSY, &held);
@@ -94,8 +95,8 @@ fn bench_refuses_disks_and_directories_in_use() {
     bench(&format!("dir:{}", directory.display())).fails(code::BUSY, &held);
 }
 
-// A second server imported a pool in use without --force; the first suspended it, and reads of a
-// volume returned EIO afterwards.
+// Regression: a second server imported a pool in use without --force. The first server suspended
+// the pool, and reads of a volume returned EIO afterwards.
 #[test]
 fn forced_import_takes_a_pool_over_from_a_live_server() {
     let dirs = Dirs::new();
@@ -148,13 +149,13 @@ fn pool_of_a_killed_server_is_imported_immediately() {
     other.weir("pool import -d a tank").ok();
     assert!(!other.talk().contains("checking the heartbeat"), "{}", other.talk());
     other.stop_clean();
-    // Again after a clean export by the other server.
+    // Repeat this after a clean export by the other server.
     let first = dirs.start();
     assert_eq!(first.status("tank")["state"], "online");
     assert!(!first.talk().contains("checking the heartbeat"), "{}", first.talk());
 }
 
-// A leg that was truncated in use stayed ONLINE.
+// Regression: a leg that was truncated in use stayed ONLINE.
 #[test]
 fn leg_truncated_in_use_is_faulted() {
     let dirs = Dirs::new();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::iscsi::Initiator;
 use crate::common::{Dirs, GIB, Ran, Server, WEIR, code, eventually, run};
 
-/// A server with pool `tank` on disk `a`.
+/// Starts a server with pool `tank` on disk `a`.
 fn started(dirs: &Dirs) -> Server {
     dirs.disk("a", GIB);
     dirs.disk("b", GIB);
@@ -32,7 +32,7 @@ fn decimal_sizes_are_rounded_up_and_shown_in_both_forms() {
     server
         .weir("volume create tank/g --size 1GiB")
         .fails(code::EXISTS, &["volume tank/g exists with size 11GiB, not 1GiB"]);
-    // Sizes as `weir get` prints them.
+    // Accept sizes in the form that `weir get` prints.
     server.weir("set refreservation=201.58MiB tank/t").ok();
     let printed = server.weir("get refreservation tank/t").ok().out;
     assert!(printed.contains("201.58MiB"), "{printed}");
@@ -40,8 +40,8 @@ fn decimal_sizes_are_rounded_up_and_shown_in_both_forms() {
     server.weir("set size=9.33GiB tank/f").ok();
 }
 
-// A connected client read EIO, because the server disconnected it without a warning to the
-// administrator.
+// Regression: a connected client read EIO, because the server disconnected it without a warning to
+// the administrator.
 #[test]
 fn delete_of_an_export_with_clients_needs_force_or_drain() {
     let dirs = Dirs::new();
@@ -115,8 +115,8 @@ fn vdev_removal_needs_confirmation() {
     assert!(is_told || text.contains("b was removed from pool tank"), "{said:?}");
 }
 
-// The log said "pool suspended" and "repair the disks" about a pool that an administrator had
-// destroyed.
+// Regression: the log said "pool suspended" and "repair the disks" about a pool that an
+// administrator had destroyed.
 #[test]
 fn destroy_logs_no_error() {
     let dirs = Dirs::new();
@@ -147,7 +147,8 @@ fn status_list_and_version_give_an_overview() {
     assert!(alone.code == Some(0) && alone.out.contains(number), "{alone:?}");
 }
 
-/// Lines as a new user types them, with the kind of the error, its text, and the next command.
+/// Command lines as a new user types them, with the kind of the error, its text, and the next
+/// command.
 const WALKS: &[(&str, i32, &str, &str)] = &[
     (
         "pool create p mirrors a b",
@@ -206,7 +207,7 @@ fn wrong_word_is_refused_with_the_right_command() {
     for (line, exit, words, next) in WALKS {
         server.weir(line).fails(*exit, &["weir: ", words, next]);
     }
-    // General advice for an invalid request is left out.
+    // The general action for an invalid request is left out.
     let said = server.weir("volume create tank/x --size 1000");
     assert!(!said.talk.contains("correct the request"), "{said:?}");
     server.weir("set tank/v compression=zstd").ok();

@@ -19,20 +19,20 @@ use crate::Error;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Reads, and changes nothing.
+    /// Reads, and cannot change anything.
     Viewer,
-    /// Also creates, takes snapshots, exports, sends, receives, and starts scrubs and replication
+    /// Reads, creates, takes snapshots, exports, sends, receives, and starts scrubs and replication
     /// runs.
     Operator,
-    /// Also destroys, and changes disks, settings and tokens.
+    /// Makes all calls: also destroys, and changes disks, settings and tokens.
     Admin,
 }
 
 impl Role {
-    /// All roles, the lowest first.
+    /// All roles, from the fewest rights to the most.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// Name of the role in JSON and on the command line.
+    /// Returns the name of the role in JSON and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -45,14 +45,14 @@ impl Role {
 /// The resources that a call accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resources {
-    /// No object of a pool.
+    /// The call accesses no object of a pool.
     Any,
-    /// The names in the request.
+    /// The objects that the request names.
     Named,
-    /// The names in the request, and names that only the server can look up, such as the volume of
-    /// an export.
+    /// The objects that the request names, and objects that only the server can look up, such as
+    /// the volume of an export.
     LookedUp,
-    /// The objects that are in the scope, of one pool or of all pools. The server removes all other
+    /// The objects of one pool or of all pools that are in the scope. The server removes all other
     /// objects from the response.
     Filtered,
     /// The whole machine: its disks, all of its pools, its tokens.
@@ -68,7 +68,7 @@ const SCOPE_ENTRIES_MAX: usize = 32;
 /// The names that a caller may access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All objects, including those outside pools.
+    /// All objects, including objects that belong to no pool.
     All,
     /// The objects that these entries cover: `tank` is the pool with all its objects, `tank/vm1` is
     /// one volume with its snapshots, `tank/k8s-*` is every volume whose name has this prefix.
@@ -94,7 +94,7 @@ impl Scope {
             let whole = entry.strip_suffix('*').map(|prefix| format!("{prefix}x"));
             match whole.as_deref().unwrap_or(entry) {
                 name if name.contains('/') => drop(names::volume(name)?),
-                // `ta*` would cover pools that other users create later.
+                // A prefix such as `ta*` would cover pools that other users create later.
                 _ if whole.is_some() => {
                     let why = format!(
                         "has {entry:?}: a prefix names volumes in one pool, such as tank/k8s-*"
@@ -147,8 +147,8 @@ impl Scope {
         any && all
     }
 
-    /// Hides names outside the scope in a message, for pools of which the scope covers a part.
-    /// Messages about such a pool name no other pool.
+    /// Hides names outside the scope in a message about a pool that the scope covers in part.
+    /// Messages about a pool that is covered in part name no other pool.
     pub fn cut_text(&self, text: &str) -> String {
         if self.is_all() {
             return text.to_owned();
@@ -172,7 +172,7 @@ impl Scope {
         cut
     }
 
-    /// The entries; empty for all objects.
+    /// Returns the entries of the scope; empty if it covers all objects.
     pub fn entries(&self) -> &[String] {
         match self {
             Self::All => &[],
@@ -189,7 +189,8 @@ fn is_part_of_name(c: char) -> bool {
 /// The files that the server opens if a caller names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// Any file: the caller is root or the server's own user and could open them itself.
+    /// Any file, because the caller is root or the server's own user and could open the file
+    /// itself.
     Any,
     /// Files below `/dev`, `/etc/weir` and the directories given at the start of the server.
     Named,
@@ -198,16 +199,16 @@ pub enum Files {
 /// Rights of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// The calls that it may make.
+    /// The calls that the caller may make.
     pub role: Role,
-    /// The objects that it may access.
+    /// The objects that the caller may access.
     pub scope: Scope,
-    /// The files that it may name.
+    /// The files that the caller may name.
     pub files: Files,
 }
 
 impl Rights {
-    /// All rights: those of root, and of the server itself.
+    /// Returns all rights, as root and the server itself have them.
     pub const fn everything() -> Self {
         Self { role: Role::Admin, scope: Scope::All, files: Files::Any }
     }

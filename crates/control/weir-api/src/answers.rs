@@ -23,7 +23,7 @@ use crate::caller::Caller;
 use crate::limits::SMALL_ANSWER_BYTES;
 use crate::limits::{ANSWERS_BYTES, ANSWERS_OF_ONE_BYTES, CALL_WAIT, ROOT_ANSWERS_BYTES};
 
-/// All responses of a server that are being sent.
+/// Memory of all responses that a server is sending.
 #[derive(Default)]
 pub(crate) struct Answers {
     held: Mutex<Held>,
@@ -40,14 +40,14 @@ struct Held {
 /// Memory of one response; dropping it releases the memory.
 pub(crate) struct Charge {
     answers: Arc<Answers>,
-    /// Absent for root.
+    /// Account that the memory is charged to; absent for root.
     account: Option<String>,
     bytes: usize,
 }
 
 impl Held {
     /// Whether a response for `account` fits. A response above the limit fits if the account holds
-    /// no other.
+    /// no other response.
     fn fits(&self, account: Option<&str>, bytes: usize) -> bool {
         let fits = |held: usize, most: usize| held == 0 || held + bytes <= most;
         let Some(account) = account else { return fits(self.root_bytes, ROOT_ANSWERS_BYTES) };
@@ -128,7 +128,8 @@ mod tests {
         Caller::new(name, rights)
     }
 
-    // 60 connections of one token, which read nothing of a history, held 819 MiB.
+    // Regression: 60 connections of one token, which requested a history and read nothing, held 819
+    // MiB.
     #[tokio::test(start_paused = true)]
     async fn response_memory_is_limited_by_token_in_total_and_for_root() {
         let answers = Arc::<Answers>::default();

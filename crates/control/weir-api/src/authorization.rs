@@ -60,13 +60,13 @@ pub(crate) fn keep_error(error: &ApiError, scope: &Scope) -> ApiError {
     ApiError { kind: error.kind, message, action }
 }
 
-/// The scope of the caller; it covers nothing for a caller without rights.
+/// Returns the scope of the caller; it covers no object for a caller without rights.
 fn scope() -> Scope {
     let caller = caller::current();
     caller.rights().map_or(Scope::Only(Vec::new()), |rights| rights.scope.clone())
 }
 
-/// The error for a name outside the scope of the current caller.
+/// Returns the error for a name outside the scope of the current caller.
 pub fn outside(name: &str) -> ApiError {
     let caller = caller::current();
     let message = format!("{name:?} is outside the scope of {caller}");

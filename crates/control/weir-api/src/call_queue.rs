@@ -33,7 +33,7 @@ pub(crate) fn give_back_current() {
     TURN.try_with(CallPermit::give_back).ok();
 }
 
-/// Runs a call with its permit.
+/// Runs a call that holds its permit.
 pub(crate) async fn within<T>(call_permit: Option<CallPermit>, call: impl Future<Output = T>) -> T {
     match call_permit {
         Some(call_permit) => TURN.scope(call_permit, call).await,
@@ -41,7 +41,7 @@ pub(crate) async fn within<T>(call_permit: Option<CallPermit>, call: impl Future
     }
 }
 
-/// All permits of a server.
+/// All permits of a server to run calls.
 #[derive(Default)]
 pub(crate) struct CallQueue {
     taken: Mutex<Taken>,
@@ -54,7 +54,7 @@ struct Taken {
     of: HashMap<String, usize>,
 }
 
-/// A permit; dropping it returns it.
+/// A permit to run a call; dropping it releases the permit.
 pub(crate) struct CallPermit {
     call_queue: Arc<CallQueue>,
     account: String,

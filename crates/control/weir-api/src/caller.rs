@@ -19,53 +19,54 @@ tokio::task_local! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     name: String,
-    /// Account for limits, if it differs from the name.
+    /// Account to which limits apply, if it differs from the name.
     account: Option<String>,
     rights: Option<Rights>,
     peer: Option<IpAddr>,
 }
 
 impl Caller {
-    /// An authenticated caller.
+    /// Returns an authenticated caller.
     pub fn new(name: impl Into<String>, rights: Rights) -> Self {
         Self { name: name.into(), account: None, rights: Some(rights), peer: None }
     }
 
-    /// Returns the caller with an account for limits, such as its token, independent of its
+    /// Returns the caller with an account to which limits apply, such as its token, whatever its
     /// address.
     #[must_use]
     pub fn of_account(self, account: impl Into<String>) -> Self {
         Self { account: Some(account.into()), ..self }
     }
 
-    /// An unauthenticated caller.
+    /// Returns an unauthenticated caller.
     pub(crate) fn unauthenticated(name: impl Into<String>) -> Self {
         Self { name: name.into(), account: None, rights: None, peer: None }
     }
 
-    /// Another server that knows the secret of peers; the router limits the paths that it may call.
+    /// Returns the caller for another server that knows the secret of peers. The router limits the
+    /// paths that it may call.
     pub(crate) fn of_peer(peer: &SocketAddr) -> Self {
         let rights = Rights { files: Files::Named, ..Rights::everything() };
         let ip = peer.ip().to_canonical();
         Self { peer: Some(ip), ..Self::new(format!("peer {ip}"), rights) }
     }
 
-    /// The address of a peer: another server that calls over the port for peers.
+    /// Returns the address of a peer, which is another server that calls over the port for peers.
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
 
-    /// Account for limits: the token or the user, without an address.
+    /// Returns the account to which limits apply: the token or the user, without an address.
     pub fn account(&self) -> &str {
         self.account.as_deref().unwrap_or(&self.name)
     }
 
-    /// Rights of the caller; `None` if it is unauthenticated.
+    /// Returns the rights of the caller; `None` if it is unauthenticated.
     pub fn rights(&self) -> Option<&Rights> {
         self.rights.as_ref()
     }
 
-    /// Whether its role is at least this one.
+    /// Whether the caller's role is at least this one.
     pub fn has(&self, role: Role) -> bool {
         self.rights.as_ref().is_some_and(|rights| rights.role >= role)
     }
@@ -82,7 +83,8 @@ impl std::fmt::Display for Caller {
     }
 }
 
-/// The caller whose call the current task runs; the server itself outside of calls.
+/// Returns the caller whose call the current task runs. Outside of calls, this is the server
+/// itself.
 pub fn current() -> Caller {
     CALLER
         .try_with(Clone::clone)

@@ -41,7 +41,8 @@ use crate::{Address, Error};
 
 const JSON: &str = "application/json";
 
-/// Maximum number of attempts to read a list: a page fails if the entry before it was removed.
+/// Maximum number of attempts to read a list. An attempt fails if the last entry of a page is
+/// removed before the next page is read.
 const LISTS_BEGUN_MAX: usize = 4;
 
 /// A client of one server.
@@ -123,8 +124,8 @@ impl Client {
         Ok(self.read(status, &answer)?)
     }
 
-    /// Status and JSON of the response to a call. `entries` is the field with the entries of a
-    /// list.
+    /// Returns the status and the JSON of the response to a call. `entries` is the field with the
+    /// entries of a list.
     fn answer<'a>(
         &'a self,
         operation: &'static Operation,
@@ -139,7 +140,7 @@ impl Client {
         })
     }
 
-    /// Reads all pages of a list and joins them into one response.
+    /// Reads all pages of a list and joins the pages into one response.
     async fn list(
         &self,
         operation: &'static Operation,
@@ -205,13 +206,13 @@ impl Client {
         serde_json::from_slice(answer).map_err(|error| self.unreadable(status, &error))
     }
 
-    /// Status and body of a successful response.
+    /// Returns the status and the body of a successful response.
     async fn succeed(&self, call: Outgoing) -> Result<(StatusCode, Bytes), ApiError> {
         let (status, answer) = self.answered(call).await?;
         if status.is_success() { Ok((status, answer)) } else { Err(self.refusal(status, &answer)) }
     }
 
-    /// Status and body of a response.
+    /// Returns the status and the body of a response.
     async fn answered(&self, call: Outgoing) -> Result<(StatusCode, Bytes), Error> {
         let exchange = async {
             let answer = self.exchange(call).await?;
@@ -231,7 +232,7 @@ impl Client {
         Error::Timeout { address: self.address.to_string(), seconds: self.timeout.as_secs() }
     }
 
-    /// The error in a response.
+    /// Returns the error in a response.
     fn refusal(&self, status: StatusCode, answer: &[u8]) -> ApiError {
         let body: Result<ErrorBody, _> = serde_json::from_slice(answer);
         body.map_or_else(|error| self.unreadable(status, &error).into(), |body| body.error)
@@ -296,7 +297,7 @@ impl Client {
     }
 }
 
-/// The fields of a request.
+/// Returns the fields of a request.
 fn fields(call: &impl Call) -> Map<String, Value> {
     match serde_json::to_value(call) {
         Ok(Value::Object(fields)) => fields,
@@ -341,7 +342,7 @@ fn of_session(operation: &Operation, session: String, body: Bytes) -> Outgoing {
     Outgoing { method: operation.method.clone(), path, body, content: PART_TYPE }
 }
 
-/// The field of a page that the client reads before it knows the type of the list.
+/// The field `next` of a page, which the client reads before it knows the type of the list.
 #[derive(Deserialize)]
 struct Continued {
     #[serde(default)]

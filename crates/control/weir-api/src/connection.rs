@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::limits::{ANSWER_BYTES_MAX, CONNECTION_KEPT};
 
-/// Bytes in both directions.
+/// A connection that transfers bytes in both directions.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -31,7 +31,7 @@ pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
 /// The sending half of a connection.
 type Sender = SendRequest<Full<Bytes>>;
 
-/// The idle connection, and the time since when it is idle.
+/// The idle connection, with the time since which it is idle.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Arc<Mutex<Option<(Sender, Instant)>>>);
 
@@ -68,7 +68,7 @@ impl Kept {
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(Exchange { response, sender, kept: self.clone() }),
                 Err(mut error) => match error.take_message() {
-                    // The server had closed it before any byte of the request was sent.
+                    // The server had closed the connection before any byte of the request was sent.
                     Some(unsent) => request = unsent,
                     None => return Err(broken(error.into_error().into())),
                 },

@@ -33,7 +33,7 @@ pub enum Error {
     Address {
         /// The given address.
         text: String,
-        /// The rule that it breaks.
+        /// The rule that the address breaks.
         why: &'static str,
     },
     /// There is no home directory for the state.
@@ -45,15 +45,15 @@ pub enum Error {
     /// A volume size is invalid.
     #[error("bad volume size {bytes}: {why}")]
     VolumeSize {
-        /// The size in bytes.
+        /// The rejected size in bytes.
         bytes: u64,
-        /// The rule it breaks.
+        /// The rule that the size breaks.
         why: String,
     },
     /// A record size is invalid.
     #[error("bad record size {bytes}: it is a power of two from 4KiB to 1MiB")]
     RecordSize {
-        /// The size in bytes.
+        /// The rejected size in bytes.
         bytes: u64,
     },
     /// The property does not exist.
@@ -61,7 +61,7 @@ pub enum Error {
     Property {
         /// The given name.
         name: String,
-        /// The most similar name, or all names.
+        /// The most similar property name, or all names.
         hint: String,
     },
     /// The property is read-only.
@@ -83,7 +83,7 @@ pub enum Error {
     NotInherited {
         /// The property.
         name: &'static str,
-        /// Whether it can be set.
+        /// Whether the property can be set.
         settable: bool,
     },
     /// A user property is invalid.
@@ -91,10 +91,10 @@ pub enum Error {
     UserProperty {
         /// The property.
         name: String,
-        /// The rule it breaks.
+        /// The rule that the property breaks.
         why: &'static str,
     },
-    /// A change of the size together with other properties.
+    /// A request changes the size together with other properties.
     #[error("size must be set alone: with other properties the change could be incomplete")]
     SizeWithOthers,
     /// The value of a property is invalid.
@@ -112,13 +112,13 @@ pub enum Error {
     Field {
         /// The field.
         field: &'static str,
-        /// The rule it breaks.
+        /// The rule that the value breaks.
         why: String,
     },
-    /// A request without a property to set.
+    /// The request sets no property.
     #[error("no property to set was given")]
     NoProperty,
-    /// A request without a volume.
+    /// The request names no volume.
     #[error("no volume was named")]
     NoVolumes,
     /// A volume is named twice, or the request names too many volumes.
@@ -129,7 +129,7 @@ pub enum Error {
         /// The maximum number of volumes.
         most: usize,
     },
-    /// A request without a snapshot.
+    /// The request names no snapshot.
     #[error("no snapshot was named")]
     NoSnapshots,
     /// A file cannot be used.
@@ -146,16 +146,16 @@ pub enum Error {
         /// The requested interval.
         seconds: u64,
     },
-    /// A bandwidth limit of 0.
+    /// The bandwidth limit is 0.
     #[error("a bandwidth of 0 would send nothing")]
     NoBandwidth,
-    /// A request with both an incremental source and a resume token.
+    /// The request has both an incremental source and a resume token.
     #[error("the resume token already names the base of the stream")]
     FromAndToken,
-    /// A recursive snapshot request that does not name exactly one pool.
+    /// A recursive snapshot request does not name exactly one pool.
     #[error("a recursive snapshot needs exactly one pool")]
     NotOnePool,
-    /// One request for two snapshots of the same volume.
+    /// The request names two snapshots of the same volume.
     #[error("volume {volume} is named twice; a call takes one snapshot of each volume")]
     VolumeTwice {
         /// The volume.
@@ -164,7 +164,7 @@ pub enum Error {
     /// A list in a request has too many entries.
     #[error("a call takes at most {most} {what}")]
     TooMany {
-        /// Description of the entries.
+        /// Noun for the entries.
         what: &'static str,
         /// The limit.
         most: usize,
@@ -172,11 +172,11 @@ pub enum Error {
     /// Two names are not in the same volume or pool.
     #[error("{name} and {to} are not in the same {what}")]
     Elsewhere {
-        /// One name.
+        /// The first name.
         name: String,
-        /// The other.
+        /// The second name.
         to: String,
-        /// The object that they must share: volume or pool.
+        /// Type of the object that the two names must have in common: volume or pool.
         what: &'static str,
     },
     /// A schedule is invalid.
@@ -184,10 +184,10 @@ pub enum Error {
     Schedule {
         /// The invalid part.
         part: String,
-        /// The rule that it breaks.
+        /// The rule that this part breaks.
         why: &'static str,
     },
-    /// A pool without disks.
+    /// The pool has no disks.
     #[error("no disks were given for pool {pool}")]
     NoDisks {
         /// The pool.
@@ -200,7 +200,7 @@ pub enum Error {
         kind: &'static str,
         /// Number of given disks.
         disks: usize,
-        /// The rule.
+        /// The number of disks that the kind requires.
         why: &'static str,
     },
     /// The path of a disk is relative.
@@ -217,7 +217,7 @@ pub enum Error {
         /// Path of the first occurrence, if it differs.
         first: Option<String>,
     },
-    /// Vdevs of different redundancy in one pool.
+    /// The vdevs of a pool have different redundancy.
     #[error("mismatched replication level: the pool would mix {first} and {other}")]
     Mismatched {
         /// The redundancy of one vdev.
@@ -269,7 +269,7 @@ pub enum Error {
         path: PathBuf,
         /// The cause.
         why: String,
-        /// Command that repairs it.
+        /// Command that repairs the permissions of the directory.
         mend: String,
     },
     /// A server cannot be reached.
@@ -288,7 +288,7 @@ pub enum Error {
         /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No response within the timeout.
+    /// The server did not respond within the timeout.
     #[error("no answer from weir at {address} within {seconds} s")]
     Timeout {
         /// Address of the server.
@@ -296,14 +296,14 @@ pub enum Error {
         /// The timeout.
         seconds: u64,
     },
-    /// A response that is not in Weir's format.
+    /// The response is not in Weir's format.
     #[error("cannot read the answer from {address} (status {status}): {why}")]
     Answer {
         /// Address of the server.
         address: String,
         /// HTTP status.
         status: u16,
-        /// The problem.
+        /// The problem with the response.
         why: String,
     },
 }
@@ -317,7 +317,7 @@ fn same(first: Option<&str>) -> String {
 }
 
 impl Error {
-    /// Kind of the error, which determines the remedy.
+    /// Returns the kind of the error, which determines the remedy.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Address { .. }
@@ -368,7 +368,7 @@ impl Error {
         }
     }
 
-    /// The remedy, if it is more specific than the usual advice for the kind.
+    /// Returns the remedy, if it is more specific than the usual advice for the kind.
     fn action(&self) -> Option<Cow<'static, str>> {
         if let Self::Directory { mend, .. } = self {
             return Some(Cow::Owned(format!(

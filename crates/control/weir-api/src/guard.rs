@@ -49,13 +49,13 @@ use crate::wire::{ApiError, ErrorBody, http_status};
 /// The host names that a request may contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostRule {
-    /// Any name: a browser cannot reach a unix socket.
+    /// Any name, because a browser cannot reach a unix socket.
     Any,
     /// Loopback names, and the address and name that the socket is bound to.
     Known {
-        /// The address that it is bound to.
+        /// The address that the socket is bound to.
         bound: IpAddr,
-        /// The configured name to bind to, in lower case.
+        /// The configured name of the address that the socket is bound to, in lower case.
         name: String,
     },
 }
@@ -70,14 +70,15 @@ impl HostRule {
         let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(&host);
         match bare.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            // DNS rebinding needs a name. A socket bound to all addresses accepts all of them.
+            // DNS rebinding needs a name, so any IP address of this socket is safe. A socket bound
+            // to all addresses accepts every IP address.
             Ok(ip) => ip.is_loopback() || ip == bound.to_canonical() || bound.is_unspecified(),
             Err(_) => bare == "localhost" || bare == name,
         }
     }
 }
 
-/// An error with a status that is more specific than its kind.
+/// Returns an error with a status that is more specific than its kind.
 fn refuse(status: StatusCode, message: impl Into<String>, action: &str) -> Response {
     let error = ApiError::new(ErrorKind::Invalid, message).with_action(action);
     (status, Json(ErrorBody { error })).into_response()
@@ -146,7 +147,7 @@ async fn charge(
     answer
 }
 
-/// The response to a call that did not run because of too many running calls.
+/// Returns the response to a call that did not run because too many calls are running.
 fn too_many() -> Response {
     let message = "the server runs its maximum number of calls; nothing was done";
     let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
@@ -156,8 +157,8 @@ fn too_many() -> Response {
     answer
 }
 
-/// The response to an unauthenticated caller. It closes the connection, so that such a caller
-/// cannot keep one by repeated requests.
+/// Returns the response to an unauthenticated caller. It closes the connection, so that the caller
+/// cannot keep a connection by repeated requests.
 fn unproven(error: ApiError) -> Response {
     if error.kind != ErrorKind::Permission {
         return error.into_response();
@@ -193,7 +194,7 @@ async fn read_and_run(
     if is_leaving() {
         return too_many();
     }
-    // Held until the call ends, because the body is in memory as long.
+    // The mark is held until the call ends, because the body stays in memory until then.
     let queues = call_queue.and(slot.as_ref()).map(Slot::queues);
     let permit = tokio::select! {
         biased;
@@ -211,7 +212,7 @@ async fn read_and_run(
     let read = tokio::select! {
         biased;
         read = read_body(body, most) => read,
-        // Another call needs the connection.
+        // Another connection needs the slot of this call.
         () = slots::hurried(slot.as_ref()) => Err(Box::new(too_many())),
     };
     slot.iter().for_each(|slot| slot.receives_body(false));
@@ -226,7 +227,8 @@ async fn read_and_run(
             Admitted::No => return too_many(),
         },
     };
-    // Last chance to refuse: from here on, the call runs and gets its response.
+    // This is the last point at which the call can be refused. From here on, it runs and gets its
+    // response.
     if is_leaving() {
         return too_many();
     }
@@ -317,7 +319,7 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
         (Some(host), None) => host.to_str().unwrap_or_default(),
         _ => "",
     };
-    // The request line may name the host too; both must be allowed.
+    // The request line may name the host in addition to the header. Both names must be allowed.
     let named = request.uri().authority().map(Authority::as_str);
     if hosts.allows(host) && named.is_none_or(|named| hosts.allows(named)) {
         return Ok(());
@@ -357,7 +359,7 @@ fn check_content(request: &Request) -> Result<(), Box<Response>> {
     }
     let content = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = content.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    // A page cannot send either of the two across origins without a preflight request.
+    // A page cannot send either content type across origins without a preflight request.
     let is_part = request.uri().path().starts_with("/v1/receives/");
     if essence.eq_ignore_ascii_case("application/json")
         || (is_part && essence.eq_ignore_ascii_case(PART_TYPE))
@@ -475,7 +477,7 @@ mod tests {
             assert!(of_peer(last).await.is_none(), "it has its share");
         }
         assert!(of_peer(3).await.is_none(), "the peers have as many as they may");
-        // A permit of the second peer.
+        // This releases a permit of the second peer.
         held.pop();
         drop(of_peer(3).await.expect("a permit was given back"));
         assert!(of_peer(2).await.is_some());

@@ -36,7 +36,7 @@ pub(crate) enum Socket {
     Tcp(TcpListener, Option<Tls>),
 }
 
-/// Protection of TCP.
+/// TLS settings of a listener on TCP.
 #[derive(Clone, Debug, Default)]
 pub struct Protection {
     /// The certificate; TCP is unencrypted without one.
@@ -81,7 +81,7 @@ impl Listener {
         Ok(Self { address, socket, hosts: HostRule::Any })
     }
 
-    /// The address, with the selected port.
+    /// Returns the address, with the port that the system selected.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -167,7 +167,7 @@ pub fn prepare_socket_dir(dir: &Path) -> Result<(), Error> {
         other => other.map_err(failed)?,
     };
     if made && rustix::process::geteuid().is_root() {
-        // Members of the group need access to the socket in it.
+        // Members of the group need access to the socket in this directory.
         let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
         rustix::fs::fchmod(&fd, mode).map_err(failed)?;
     }
@@ -220,7 +220,7 @@ mod tests {
     fn stale_socket_is_replaced_and_live_socket_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("api.sock");
-        // std leaves the file, like a process that was killed.
+        // std leaves the socket file on drop, like a process that was killed.
         drop(UnixListener::bind(&path).unwrap());
         let first = Listener::bind(&unix(&dir)).unwrap();
         assert!(matches!(Listener::bind(&unix(&dir)), Err(Error::InUse { .. })));

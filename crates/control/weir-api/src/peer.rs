@@ -29,10 +29,10 @@ pub use serve::{PeerListener, serve_peers};
 /// TCP port for peers.
 pub const PEER_PORT: u16 = 7118;
 
-/// Minimum length of a secret; shorter ones can be guessed.
+/// Minimum length of the secret of peers; shorter secrets can be guessed.
 pub const SECRET_BYTES_MIN: usize = 16;
 
-/// Maximum length of a secret, which is sent in one header.
+/// Maximum length of the secret of peers, which is sent in one header.
 const SECRET_BYTES_MAX: usize = 1024;
 
 /// A volume of another server, such as `https://host:7118/backup/vm1`.
@@ -40,7 +40,7 @@ const SECRET_BYTES_MAX: usize = 1024;
 pub struct PeerAddress {
     /// Host name or IP address, as the certificate names it.
     pub host: String,
-    /// Port.
+    /// TCP port.
     pub port: u16,
     /// Full name of the volume on that server.
     pub volume: String,

@@ -49,7 +49,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Loopback TCP at `port`.
+    /// Returns the loopback address with TCP port `port`.
     pub fn loopback(port: u16) -> Self {
         Self::Tcp { host: "127.0.0.1".to_owned(), port }
     }
@@ -108,7 +108,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
 }
 
 impl Address {
-    /// Whether only this machine can be behind the address.
+    /// Whether only a process of this machine can use the address.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
@@ -163,14 +163,14 @@ pub fn default_api_socket() -> Result<PathBuf, Error> {
     Ok(dir.join(API_SOCKET))
 }
 
-/// Default server of clients: the socket of this user's server if a process listens there,
-/// otherwise the socket of root's server.
+/// Returns the default server of clients: the socket of this user's server if a process listens
+/// there, otherwise the socket of root's server.
 pub fn default_server() -> Address {
     let system = Path::new(SYSTEM_SOCKET_DIR).join(API_SOCKET);
     first_live([default_api_socket().ok(), Some(system)].into_iter().flatten().collect())
 }
 
-/// The first socket on which a process listens; otherwise the first of all.
+/// Returns the first socket on which a process listens; if there is none, the first socket.
 fn first_live(mut sockets: Vec<PathBuf>) -> Address {
     let is_dead = |path: &PathBuf| {
         UnixStream::connect(path).is_err_and(|error| {

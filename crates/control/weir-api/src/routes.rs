@@ -33,7 +33,7 @@ pub(crate) use streams::PART_TYPE;
 
 use endpoint::Endpoint;
 
-/// The HTTP service of the interface.
+/// Returns the HTTP service of the interface.
 pub(crate) fn router<S: Control>(control: &Arc<S>) -> Router {
     // The document is the same for every caller, so it is serialized once.
     let document = Bytes::from(openapi().to_json().unwrap_or_default());
@@ -58,7 +58,7 @@ impl<S: Control> VisitHandlers<S> for All<'_, S> {
         S: Handle<C>,
     {
         let endpoint = if C::OPERATION == ListEvents::OPERATION {
-            // It waits, and returns its permit and yields its connection meanwhile.
+            // The call for events waits. Meanwhile it returns its permit and yields its connection.
             event::endpoint(self.control)
         } else {
             Endpoint::new(self.control, |control, call: C, page| {

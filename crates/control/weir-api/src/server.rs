@@ -115,7 +115,7 @@ enum Accepted {
 }
 
 impl Accepted {
-    /// The stream of requests; `None` if the TLS handshake fails or takes too long.
+    /// Returns the stream of requests; `None` if the TLS handshake fails or takes too long.
     async fn established(self) -> Option<Box<dyn Duplex>> {
         let (stream, acceptor) = match self {
             Self::Ready(stream) => return Some(stream),
@@ -147,7 +147,7 @@ impl Source {
         .map_err(|source| Error::Listen { address, source })
     }
 
-    /// The next connection, its caller, and the owner of its slot.
+    /// Returns the next connection, with its caller and the owner of its slot.
     async fn accept(&self) -> io::Result<(Accepted, Caller, SlotOwner)> {
         match self {
             Self::Unix(listener, _, unix_access) => {
@@ -225,14 +225,15 @@ async fn accept_all(
             }
         }
     }
-    // No connection can enter now; all slots are free once every connection has ended.
+    // The listener is closed, so no further connection arrives. All slots are free once every
+    // connection has ended.
     drop(source);
     if tokio::time::timeout(STOP_TIMEOUT, all.all_free()).await.is_err() {
         tracing::warn!("stopping while management calls are still running");
     }
 }
 
-/// Waits before the next accept: without a free descriptor, other connections must close first.
+/// Waits before the next accept. If no descriptor is free, other connections must close first.
 pub(crate) async fn not_accepted(error: &io::Error) {
     static TOLD: LogLimiter<()> = LogLimiter::new(LINES_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
@@ -289,14 +290,14 @@ pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if answer.body().size_hint().exact().is_some() {
-        // The body is complete; `Watched` reports to the slot when it was sent.
+        // The body is complete. `Watched` reports to the slot when the body has been sent.
         return answer;
     }
     let (parts, body) = answer.into_parts();
     Response::from_parts(parts, Body::new(Holding { body, _call: call }))
 }
 
-/// The body of a streamed response; the call ends when the body was handed over completely.
+/// The body of a streamed response. The call ends when the complete body was passed on.
 struct Holding {
     body: Body,
     _call: Option<Call>,
@@ -322,7 +323,7 @@ impl hyper::body::Body for Holding {
     }
 }
 
-/// Waits until the server stops, or no longer exists.
+/// Waits until the server stops, or until its handle is dropped.
 async fn told(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|stop| *stop).await);
 }

@@ -32,20 +32,21 @@ use crate::limits::{
     SLOT_WAIT, STALL_LIMIT, WAITING_MAX,
 };
 
-/// Minimum interval between log lines about refused connections; the table counts the others.
+/// Minimum interval between log lines about refused connections. The table counts the refusals in
+/// between.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval at which a waiting connection looks for connections that have become evictable.
+/// Interval at which the queue searches for connections that have become evictable.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A connection whose call was cut short must send the response and close within this time.
+/// Time in which a connection whose call was ended early must send the response and close.
 const CUT_SHORT_LIMIT: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
     static SLOT: Arc<Taken>;
 }
 
-/// The slot of the connection that the current task serves, if it has one.
+/// Returns the slot of the connection that the current task serves, if it has one.
 pub(crate) fn current() -> Option<Arc<Slot>> {
     SLOT.try_with(|taken| Arc::clone(&taken.slot)).ok()
 }
@@ -56,7 +57,8 @@ pub(crate) fn move_current_to(slots: &Arc<Slots>) -> bool {
     SLOT.try_with(|taken| taken.move_to(slots)).unwrap_or(true)
 }
 
-/// Returns when a call on this slot must finish now; never for a connection without a slot.
+/// Returns when a call on this slot must finish early. Never returns for a connection without a
+/// slot.
 pub(crate) async fn hurried(slot: Option<&Arc<Slot>>) {
     match slot {
         Some(slot) => slot.hurried().await,
@@ -64,22 +66,24 @@ pub(crate) async fn hurried(slot: Option<&Arc<Slot>>) {
     }
 }
 
-/// Runs `task` with its slot as [`current`] and releases the slot with the task. Ends the task when
-/// the slot is evicted.
+/// Runs `task` with its slot as [`current`] and releases the slot when the task ends. Ends the task
+/// when the slot is evicted.
 pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
     let taken = Arc::new(taken);
     tokio::select! {
-        // Polled first: a request that arrived in the meantime is a call, and is not evicted.
+        // The task is polled first: if a request arrived in the meantime, its call runs and the
+        // connection is not evicted.
         biased;
         () = SLOT.scope(Arc::clone(&taken), task) => {}
         () = taken.slot.left() => tracing::debug!("a silent connection gives way"),
     }
 }
 
-/// Owner of a connection, for the limits.
+/// Owner of a connection, to which limits apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SlotOwner {
-    /// An IP address; of IPv6 the /64 network, because one machine may have all of its addresses.
+    /// An IP address. For IPv6 it is the /64 network, because one machine may have all addresses of
+    /// the network.
     Address(IpAddr),
     /// Root, or the user of the server, on a unix socket.
     Root,
@@ -96,7 +100,7 @@ impl SlotOwner {
     }
 }
 
-/// Phase of a connection, in the order of eviction: the smallest is evicted first.
+/// Phase of a connection, in the order of eviction: the first phase is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     /// Waits for a complete request header.
@@ -115,13 +119,14 @@ enum Phase {
     Leaving,
 }
 
-/// While it receives a body, or its call waits for a permit, a connection can be evicted after this
-/// many times the limit for a header, so that a burst of short calls of one client is not refused.
+/// Factor on the time limit for a header that applies to eviction while a connection receives a
+/// body or its call waits for a permit, so that a burst of short calls of one client is not
+/// refused.
 const LONG_GRACES: u32 = 4;
 
 impl Phase {
-    /// Time before a connection of this phase can be evicted; `None` for never. `grace` is the time
-    /// for a header.
+    /// Returns the time before a connection of this phase can be evicted; `None` for never. `grace`
+    /// is the time limit for a header.
     fn gives_way_after(self, grace: Duration) -> Option<Duration> {
         match self {
             Self::Waits => Some(grace),
@@ -135,7 +140,8 @@ impl Phase {
 
 struct State {
     phase: Phase,
-    /// Start of the phase; while a response is sent, the last time that the client read some of it.
+    /// Start of the phase. While a response is sent, the last time that the client read a part of
+    /// the response.
     since: Instant,
     calls: usize,
     stall_limit: Duration,
@@ -166,13 +172,14 @@ impl Slot {
         }
     }
 
-    /// Starts a call, after a complete header. Until the result is dropped the connection stays.
+    /// Starts a call, after a complete header. The connection cannot be evicted until the result is
+    /// dropped.
     pub(crate) fn call(self: &Arc<Self>) -> Call {
         let mut state = self.state.lock();
         state.calls += 1;
         state.stall_limit = STALL_LIMIT;
         if state.phase == Phase::Leaving {
-            // The request arrived during the eviction: it is answered as the last one.
+            // The request arrived during the eviction. The connection answers it before it closes.
             self.hurry.notify_one();
         } else {
             (state.phase, state.since) = (Phase::Busy, Instant::now());
@@ -180,13 +187,13 @@ impl Slot {
         Call(Arc::clone(self))
     }
 
-    /// Whether the call receives its body; `false` when the body is complete.
+    /// Records whether the call receives its body; `false` when the body is complete.
     pub(crate) fn receives_body(&self, receives: bool) {
         self.enter(if receives { Phase::Body } else { Phase::Busy });
     }
 
-    /// Returns when the call must finish now because another connection needs the slot, while it
-    /// receives its body or waits ([`Slot::polls`], [`Slot::queues`]).
+    /// Returns when the call must finish early because another connection needs the slot. This
+    /// happens only while the call receives its body or waits ([`Slot::polls`], [`Slot::queues`]).
     pub(crate) async fn hurried(&self) {
         self.hurry.notified().await;
     }
@@ -209,12 +216,12 @@ impl Slot {
         self.state.lock().phase == Phase::Leaving
     }
 
-    /// Holds the memory of the running call's response until it was sent.
+    /// Keeps the memory of the running call's response charged until the response has been sent.
     pub(crate) fn hold(&self, charge: Charge) {
         self.state.lock().charges.push(charge);
     }
 
-    /// Time limit for the client to read a part of the response.
+    /// Returns the time limit for the client to read a part of the response.
     pub(crate) fn stall_limit(&self) -> Duration {
         self.state.lock().stall_limit
     }
@@ -246,11 +253,11 @@ impl Slot {
         drop(charges);
     }
 
-    /// Returns when the connection must close for another one.
+    /// Returns when the connection must close because another connection needs its slot.
     async fn left(&self) {
         self.leave.notified().await;
         if self.state.lock().calls > 0 {
-            // Its call finishes early.
+            // The call of this connection finishes early.
             tokio::time::sleep(CUT_SHORT_LIMIT).await;
         }
     }
@@ -265,7 +272,7 @@ impl Slot {
         self.leave.notify_one();
     }
 
-    /// Eviction rank; `None` if the connection cannot be evicted now.
+    /// Returns the eviction rank; `None` if the connection cannot be evicted now.
     fn rank(&self, now: Instant, grace: Duration) -> Option<(Phase, Instant)> {
         let state = self.state.lock();
         let after = state.phase.gives_way_after(grace)?;
@@ -273,7 +280,7 @@ impl Slot {
     }
 }
 
-/// A call, until its response is handed over; see [`Slot::call`].
+/// A call that runs until its response is passed on; see [`Slot::call`].
 pub(crate) struct Call(Arc<Slot>);
 
 impl Drop for Call {
@@ -303,15 +310,15 @@ impl Drop for Yields {
 pub(crate) struct SlotLimits {
     /// Maximum number of connections.
     pub(crate) all: usize,
-    /// ... of one address or user.
+    /// Maximum number of connections of one address or user.
     pub(crate) of_one: usize,
-    /// Additional slots of root.
+    /// Number of additional slots for root.
     pub(crate) of_root: usize,
     /// Maximum number of waiting connections.
     pub(crate) waiting: usize,
-    /// ... of one address or user.
+    /// Maximum number of waiting connections of one address or user.
     pub(crate) waiting_of_one: usize,
-    /// A connection without a complete header for this long can be evicted.
+    /// Time after which a connection without a complete header can be evicted.
     pub(crate) grace: Duration,
 }
 
@@ -326,16 +333,16 @@ pub(crate) struct Slots {
 #[derive(Default)]
 struct Table {
     taken: Vec<Arc<Slot>>,
-    /// In FIFO order.
+    /// Connections that wait for a slot, in FIFO order.
     waiting: Vec<(Arc<Slot>, oneshot::Sender<()>)>,
     /// Time of the last search for connections to evict.
     looked: Option<Instant>,
 }
 
-/// Numbers of connections, without those that are being closed.
+/// Numbers of connections, without the connections that are being closed.
 struct Counts {
     of: HashMap<SlotOwner, usize>,
-    /// Connections outside the slots of root.
+    /// Connections that do not use the slots of root.
     common: usize,
 }
 
@@ -356,7 +363,7 @@ impl Counts {
         self.of.get(&who).copied().unwrap_or_default()
     }
 
-    /// Connections of `who` in common slots.
+    /// Returns the number of connections of `who` in slots that are not reserved for root.
     fn common_of(&self, who: SlotOwner, most: &SlotLimits) -> usize {
         let own = if who == SlotOwner::Root { most.of_root } else { 0 };
         self.of(who).saturating_sub(own)
@@ -378,7 +385,7 @@ pub(crate) struct Taken {
     slot: Arc<Slot>,
 }
 
-/// Result for a new connection.
+/// Result of a request for a slot for a new connection.
 pub(crate) enum Entrance {
     /// The connection has a slot.
     Taken(Taken),
@@ -390,7 +397,7 @@ pub(crate) enum Entrance {
 
 /// A connection that waits for a slot.
 pub(crate) struct Waiting {
-    /// Releases the slot, or the place in the queue, when dropped.
+    /// Releases the slot, or the position in the queue, when dropped.
     taken: Taken,
     entered: oneshot::Receiver<()>,
 }
@@ -418,12 +425,12 @@ impl Slots {
         }
     }
 
-    /// Requests a slot for a new connection, or a place in the queue.
+    /// Requests a slot for a new connection, or a position in the queue.
     pub(crate) fn knock(self: &Arc<Self>, who: SlotOwner) -> Entrance {
         let slot = Slot::new(who);
         let taken = Taken { slots: Mutex::new(Arc::clone(self)), slot: Arc::clone(&slot) };
         let mut table = self.table.lock();
-        // No connection overtakes an earlier one of the same peer.
+        // No connection overtakes an earlier connection of the same peer.
         let of_who = table.waiting.iter().filter(|(slot, _)| slot.who == who).count();
         if of_who == 0 && self.enter(&mut table, &slot) {
             return Entrance::Taken(taken);
@@ -439,8 +446,8 @@ impl Slots {
         Entrance::Waits(Waiting { taken, entered })
     }
 
-    /// Enters a slot into the table and evicts another one if necessary; returns false if all are
-    /// in use.
+    /// Enters a slot into the table and evicts another connection if necessary. Returns false if no
+    /// slot can be freed.
     fn enter(&self, table: &mut Table, slot: &Arc<Slot>) -> bool {
         let (who, counts, now) = (slot.who, table.counts(&self.most), Instant::now());
         if !counts.has_room(who, &self.most) {
@@ -454,8 +461,8 @@ impl Slots {
             gives_way.send_off();
         }
         {
-            // The time in the queue does not count against the client: nothing of its request was
-            // read.
+            // The time in the queue does not count against the client, because the server read
+            // nothing of its request.
             let mut state = slot.state.lock();
             if state.phase == Phase::Waits {
                 state.since = now;
@@ -465,7 +472,7 @@ impl Slots {
         true
     }
 
-    /// Admits waiting connections; peers with the fewest connections first.
+    /// Admits waiting connections. Peers with the fewest connections come first.
     fn settle(&self, table: &mut Table) {
         table.waiting.retain(|(_, enter)| !enter.is_closed());
         let mut tried: Vec<SlotOwner> = Vec::new();
@@ -539,13 +546,13 @@ impl Waiting {
 }
 
 impl Taken {
-    /// The connection's slot.
+    /// Returns the slot of the connection.
     #[cfg(test)]
     pub(crate) fn slot(&self) -> Arc<Slot> {
         Arc::clone(&self.slot)
     }
 
-    /// Moves the slot to another table, if that has a free one.
+    /// Moves the slot to another table, if that table has a free slot.
     fn move_to(&self, other: &Arc<Slots>) -> bool {
         let mut slots = self.slots.lock();
         if Arc::ptr_eq(&slots, other) {

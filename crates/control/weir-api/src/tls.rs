@@ -26,7 +26,7 @@ use weir_base::private::read_secret;
 
 use crate::Error;
 
-/// A served certificate, with its files.
+/// The certificate that a server presents, with its files.
 #[derive(Clone)]
 pub struct Tls {
     certificate: PathBuf,

@@ -35,7 +35,7 @@ use crate::wire::ApiError;
 /// Prefix of every token, by which users and secret scanners recognize it.
 pub const TOKEN_PREFIX: &str = "weir_";
 
-/// Random bytes of a token.
+/// Number of random bytes of a token.
 pub const TOKEN_BYTES: usize = 32;
 
 /// A secret as text; `Debug` does not print it.
@@ -61,7 +61,7 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// A list of tokens.
+/// The tokens of a server, by which callers authenticate.
 pub trait Authority: Send + Sync + 'static {
     /// Returns the caller of a token, if the token is known and has not expired.
     ///
@@ -69,7 +69,8 @@ pub trait Authority: Send + Sync + 'static {
     /// `Permission` without a cause, so that an unauthenticated peer learns nothing.
     fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError>;
 
-    /// Records that a token from `from` was refused, for the `times`-th time in succession.
+    /// Records that a token from `from` was refused. `times` is the number of refusals in
+    /// succession.
     fn refused(&self, from: &str, times: u64);
 
     /// Records that an authenticated caller was refused a call, because its role or scope does not
@@ -77,7 +78,7 @@ pub trait Authority: Send + Sync + 'static {
     fn denied(&self, caller: &Caller, call: &str);
 }
 
-/// An authority without any token.
+/// An [`Authority`] that knows no token.
 #[derive(Debug)]
 pub struct NoTokens;
 
@@ -91,7 +92,7 @@ impl Authority for NoTokens {
     fn denied(&self, _caller: &Caller, _call: &str) {}
 }
 
-/// The error for an unknown token.
+/// Returns the error for an unknown token.
 pub fn unknown_token() -> ApiError {
     ApiError::new(ErrorKind::Permission, "this token is not known, has expired or was revoked")
         .with_action("ask an administrator of the server for another: weir token create")
@@ -174,7 +175,7 @@ fn refuse_in_url(uri: &Uri) -> Result<(), ApiError> {
     ))
 }
 
-/// Wrong tokens by sender.
+/// Wrong tokens by sender, with the delay of the next response.
 struct AuthThrottle {
     seen: Mutex<BTreeMap<String, Seen>>,
     waiting: Semaphore,
@@ -192,7 +193,8 @@ impl Default for AuthThrottle {
 }
 
 impl AuthThrottle {
-    /// Counts a wrong token; returns the number in succession, and the delay for this one.
+    /// Counts a wrong token. Returns the number in succession, and the delay of the response to
+    /// this one.
     fn note(&self, from: &str, now: Instant) -> (u64, Duration) {
         let mut seen = self.seen.lock();
         seen.retain(|_, seen| now.duration_since(seen.last) < GUESS_FORGOTTEN);
@@ -207,8 +209,8 @@ impl AuthThrottle {
         (entry.times, (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX))
     }
 
-    /// Waits for the delay, unless too many callers wait already: then the response is immediate,
-    /// so that connections stay free for other callers.
+    /// Waits for the delay. If too many callers wait already, returns at once, so that connections
+    /// stay free for other callers.
     async fn wait(&self, delay: Duration) {
         if let Ok(_place) = self.waiting.try_acquire() {
             tokio::time::sleep(delay).await;
@@ -216,7 +218,7 @@ impl AuthThrottle {
     }
 }
 
-/// Network of a sender: an IPv6 user has a whole /64 of addresses.
+/// Returns the network of a sender: an IPv6 user has all addresses of a /64 network.
 fn network(from: &str) -> String {
     match from.parse::<IpAddr>() {
         Ok(IpAddr::V6(ip)) => {

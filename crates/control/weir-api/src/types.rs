@@ -71,14 +71,15 @@ pub struct MemoryUse {
     pub resident_bytes: u64,
     /// Upper limit of the resident memory.
     pub resident_max_bytes: u64,
-    /// The parts. `dedupe` is included in `pools`; `process` is in addition to `--memory`.
+    /// Parts of the server's memory. `dedupe` is included in `pools`; `process` is in addition to
+    /// `--memory`.
     pub parts: Vec<MemoryPart>,
 }
 
 /// One part of the server's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryPart {
-    /// `connections`, `pools`, `dedupe` or `process`.
+    /// Name of the part: `connections`, `pools`, `dedupe` or `process`.
     pub name: String,
     /// Upper limit of this part.
     pub limit_bytes: u64,

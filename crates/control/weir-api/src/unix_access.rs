@@ -33,18 +33,19 @@ pub(crate) struct Process {
 }
 
 impl UnixAccess {
-    /// For a server that runs as this process. Only root, or a member that runs the server with the
-    /// group as its own, can give the socket to the group.
+    /// Returns the access for a server that runs as this process. Only root, or a member that runs
+    /// the server with the group as its own, can give the socket to the group.
     pub(crate) fn of_this_process() -> Self {
         Self { owner: rustix::process::geteuid().as_raw(), group: socket_group(GROUP) }
     }
 
-    /// For a server that runs as user `owner` and whose socket belongs to `group`.
+    /// Returns the access for a server that runs as user `owner` and whose socket belongs to
+    /// `group`.
     pub fn new(owner: u32, group: Option<u32>) -> Self {
         Self { owner, group }
     }
 
-    /// Group of the socket.
+    /// Returns the group of the socket.
     pub(crate) fn group(&self) -> Option<u32> {
         self.group
     }
@@ -86,20 +87,20 @@ fn is_member_by(status: &str, uid: u32, group: u32) -> bool {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    // The effective user is the second number. If the process id was reused, the new process must
-    // at least have the same user.
+    // The effective user is the second number of the line. If the process id was reused, the new
+    // process must at least have the same user.
     field("Uid:").get(1) == Some(&uid.to_string()) && field("Groups:").contains(&group.to_string())
 }
 
-/// Number of a group of this machine to which this process can give a socket: any group as root,
-/// otherwise its own group.
+/// Returns the GID of a group of this machine to which this process can give a socket: any group as
+/// root, otherwise its own group.
 pub fn socket_group(name: &str) -> Option<u32> {
     let own_group = rustix::process::getegid().as_raw();
     let is_root = rustix::process::geteuid().is_root();
     group_number(name).filter(|group| is_root || *group == own_group)
 }
 
-/// Number of a group of this machine.
+/// Returns the GID of a group of this machine.
 fn group_number(name: &str) -> Option<u32> {
     entry(&fs::read_to_string("/etc/group").ok()?, 0, name)?.get(2)?.parse().ok()
 }
@@ -107,11 +108,12 @@ fn group_number(name: &str) -> Option<u32> {
 fn user_name(uid: u32) -> Option<String> {
     let users = fs::read_to_string("/etc/passwd").ok()?;
     let name = entry(&users, 2, &uid.to_string())?.first()?.to_string();
-    // The name is printed in logs and on terminals.
+    // Only printable names are accepted, because logs and terminals show the name.
     name.bytes().all(|byte| byte.is_ascii_graphic()).then_some(name)
 }
 
-/// Fields of the first line of a colon-separated table in which one field is `wanted`.
+/// Returns the fields of the first line of a colon-separated table in which field `field` is
+/// `wanted`.
 fn entry<'t>(table: &'t str, field: usize, wanted: &str) -> Option<Vec<&'t str>> {
     let mut lines = table.lines().map(|line| line.split(':').collect::<Vec<_>>());
     lines.find(|fields| fields.get(field) == Some(&wanted))

@@ -19,10 +19,10 @@ use crate::connection::Duplex;
 use crate::limits::STALL_BYTES;
 use crate::slots::Slot;
 
-/// A stream whose writes fail after a time without progress.
+/// A connection whose writes fail after a time without progress.
 pub(crate) struct Watched {
     stream: Box<dyn Duplex>,
-    /// Absent if the connection has no slot, as in tests.
+    /// Slot of the connection; absent if it has none, as in tests.
     slot: Option<Arc<Slot>>,
     /// Deadline for the next [`STALL_BYTES`], while a write waits for the client.
     limit: Option<Pin<Box<Sleep>>>,
@@ -44,7 +44,7 @@ impl Watched {
         }
     }
 
-    /// Called when the client currently reads nothing.
+    /// Starts the time limit when the client currently reads nothing.
     fn waits<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let Some(slot) = &self.slot else { return Poll::Pending };
         let limit = self.limit.get_or_insert_with(|| {
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(begun.elapsed().as_secs(), 120);
     }
 
-    // A client that reads one byte per second kept its connection for ever.
+    // Regression: a client that reads one byte per second kept its connection for ever.
     #[tokio::test(start_paused = true)]
     async fn client_that_reads_one_byte_per_second_is_disconnected() {
         let (ours, mut theirs) = tokio::io::duplex(1024);

@@ -27,7 +27,7 @@ pub struct ApiError {
     pub action: String,
 }
 
-/// Body of every response other than a success.
+/// Body of every error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// The error.
@@ -47,13 +47,13 @@ impl ApiError {
         self
     }
 
-    /// The error's kind.
+    /// Returns the error's kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 }
 
-/// The usual action for an error of this kind.
+/// Returns the usual action for an error of this kind.
 pub const fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Invalid => "correct the request",
@@ -70,7 +70,7 @@ pub const fn advice(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// HTTP status of an error kind.
+/// Returns the HTTP status of an error kind.
 pub const fn http_status(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::Invalid => StatusCode::BAD_REQUEST,
@@ -84,8 +84,8 @@ pub const fn http_status(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Exit code of a process that ends with an error of this kind. 0 is success and 2 is an invalid
-/// command line; 1 and the codes from 101 are reserved for shells and panics.
+/// Returns the exit code of a process that ends with an error of this kind. 0 is success and 2 is
+/// an invalid command line; 1 and the codes from 101 are reserved for shells and panics.
 pub const fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Invalid => 3,
@@ -102,7 +102,7 @@ pub const fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-// Serde requires the reference.
+// Serde requires that the function takes a reference.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
 fn kind_to_name<S: Serializer>(kind: &ErrorKind, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(kind.name())

@@ -23,13 +23,14 @@ struct ActiveExport {
     engine: Arc<Engine>,
     volume: Arc<Volume>,
     read_only: bool,
-    /// Addresses that may open it over TCP; `None` for all clients that the server accepts.
+    /// Addresses that may open the export over TCP; `None` for all clients that the server accepts.
     allowed: Option<AllowList>,
     connections: Arc<AtomicU32>,
 }
 
 impl ActiveExport {
-    /// Whether a client at this address, or on a unix socket (`None`), may open it.
+    /// Whether a client may open the export. `from` is the address of the client, or `None` on a
+    /// unix socket.
     fn is_shown_to(&self, from: Option<IpAddr>, unlisted: bool) -> bool {
         let Some(from) = from else { return true };
         self.allowed.as_ref().map_or(unlisted, |allowed| allowed.contains(from))
@@ -40,8 +41,8 @@ impl ActiveExport {
 #[derive(Default)]
 pub struct Registry {
     offered: RwLock<BTreeMap<String, ActiveExport>>,
-    /// Addresses that may connect over TCP, if the server has no rule of its own: the union of the
-    /// exports' lists. An export without a list is then hidden from all TCP clients.
+    /// Addresses that may connect over TCP, if the server has no allow list of its own: the union
+    /// of the exports' lists. An export without a list is then hidden from all TCP clients.
     named: Option<LiveAllowList>,
 }
 
@@ -66,8 +67,8 @@ impl Registry {
         self.change(|all| drop(all.insert(name.to_owned(), offered)));
     }
 
-    /// Changes the addresses from which TCP clients can open an export; open connections stay until
-    /// they are ended.
+    /// Changes the addresses from which TCP clients can open an export. Open connections stay until
+    /// the caller ends them.
     pub fn allow(&self, name: &str, allowed: Option<AllowList>) {
         self.change(|all| {
             if let Some(offered) = all.get_mut(name) {
@@ -76,7 +77,7 @@ impl Registry {
         });
     }
 
-    /// Removes an export; open connections stay until they are ended.
+    /// Removes an export. Open connections stay until the caller ends them.
     pub fn withdraw(&self, name: &str) {
         self.change(|all| drop(all.remove(name)));
     }
@@ -90,12 +91,12 @@ impl Registry {
         }
     }
 
-    /// Whether TCP clients can see an export with (`has_list`) or without its own list.
+    /// Whether TCP clients can see an export that has its own list (`has_list`) or none.
     pub fn is_over_tcp(&self, has_list: bool) -> bool {
         has_list || self.named.is_none()
     }
 
-    /// Number of connections that have the export open.
+    /// Returns the number of connections that have the export open.
     pub fn connections(&self, name: &str) -> u32 {
         let offered = self.offered.read();
         offered.get(name).map_or(0, |offered| offered.connections.load(Ordering::Relaxed))

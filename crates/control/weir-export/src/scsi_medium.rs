@@ -38,8 +38,8 @@ impl Medium for OpenVolume {
                 self.engine.clone_range(&source.volume, from, &self.volume, to, len_bytes).await;
             match done {
                 Ok(()) => Ok(true),
-                // The source is in another pool, has another record size, or the range is not whole
-                // records.
+                // The source is in another pool or has another record size, or the range is not a
+                // number of complete records.
                 Err(DatasetError::Unfit { .. }) => Ok(false),
                 Err(error) => Err(refused(error)),
             }

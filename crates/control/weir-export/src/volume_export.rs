@@ -21,7 +21,7 @@ pub struct OpenVolume {
 }
 
 impl OpenVolume {
-    /// Opens a volume without a connection to count.
+    /// Opens a volume without counting a connection.
     pub fn new(engine: Arc<Engine>, volume: Arc<Volume>) -> Self {
         Self { engine, volume, read_only: false, _connection: None }
     }

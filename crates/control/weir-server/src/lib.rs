@@ -7,7 +7,7 @@
 
 mod verbs;
 
-// Rooms, lowest first: state comes before operations.
+// Modules, lowest layer first: state comes before operations.
 mod answer;
 mod record;
 mod access;

@@ -13,16 +13,17 @@ use weir_command::process::{Process, guarded};
 use super::hostile::Held;
 use super::server::Doors;
 
-/// Callers of a kind in a round: each one is a process.
+/// Number of callers of most kinds in a round. Each caller is a process.
 pub(super) const FEW: usize = 4;
-/// More of them, for limits of connections: more than the server has for one token.
+/// Number of callers of the kinds that test limits of connections: more than the server allows for
+/// one token.
 pub(super) const MANY: usize = 18;
-/// Addresses of all callers.
+/// Number of addresses that all callers share.
 const ADDRESSES: u64 = 16;
-/// Calls that one caller sends without reading an answer.
+/// Number of calls that one caller sends without reading an answer.
 const CALLS: usize = 100;
 
-/// A call with a token, as text (RFC 9112 §2.1).
+/// Returns a call with a token, as text (RFC 9112 §2.1).
 fn call(token: &str, method: &str, path: &str, body: &str) -> String {
     format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\
@@ -39,8 +40,8 @@ struct Caller {
 }
 
 impl Caller {
-    /// Connects from an address that few callers share: the silent connections of one address fill
-    /// its share of the slots.
+    /// Connects from an address that few callers share, because silent connections of one address
+    /// fill its share of the slots.
     fn connect(doors: &Doors, seed: u64) -> Option<Self> {
         let mut command = guarded("openssl");
         command.args(["s_client", "-quiet", "-connect", &doors.api]);
@@ -72,7 +73,7 @@ fn send(doors: &Doors, seed: u64, text: &str) -> Option<Held> {
     Some(Box::new(caller))
 }
 
-/// Stops in the middle of a header.
+/// Sends half a header and stops.
 pub(super) fn half(doors: &Doors, seed: u64) -> Option<Held> {
     send(doors, seed, "GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sl")
 }

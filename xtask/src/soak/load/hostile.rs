@@ -20,23 +20,23 @@ use rustix::net::{AddressFamily, SocketType, bind, connect as connect_from, sock
 use super::callers;
 use super::server::Doors;
 
-/// Connections that request data and never read it.
+/// Number of connections that request data and never read it.
 const GREEDY: usize = 100;
-/// Requests of each such connection: 32 reads of 1 MiB.
+/// Number of requests of each connection that never reads: 32 reads of 1 MiB.
 const GREEDY_READS: u64 = 32;
-/// Connections that send nothing: more than the server has connection slots.
+/// Number of connections that send nothing: more than the server has connection slots.
 const IDLE: usize = 1100;
-/// Connections that stop in the middle of a message.
+/// Number of connections that stop in the middle of a message.
 const HALF: usize = 64;
-/// Lists of exports that a connection requests and never reads.
+/// Number of export lists that a connection requests and never reads.
 const LISTS: usize = 20;
-/// Connections that mix reads and writes and take every reply.
+/// Number of connections that mix reads and writes and take every reply.
 const MIXED: usize = 2;
-/// Reads, and writes, that such a connection has in flight: 1 MiB each.
+/// Number of reads, and of writes, that a mixed connection has in flight: 1 MiB each.
 const MIXED_DEPTH: u64 = 4;
-/// Discovery sessions of iSCSI without authentication.
+/// Number of iSCSI discovery sessions without authentication.
 const DISCOVERIES: usize = 300;
-/// Guesses of CHAP secrets in a round, each from its own address.
+/// Number of guesses of CHAP secrets in a round, each from its own address.
 const GUESSES: usize = 200;
 /// Time for which a client holds a round of connections.
 const HOLD: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ const HOLD: Duration = Duration::from_secs(20);
 /// share two cores with the server. At 5,000 per second of all kinds the p99 of the verified load
 /// is ten times as long; with each kind alone it does not grow.
 const PACE: Duration = Duration::from_millis(1);
-/// Lowest priority, for the threads of hostile clients.
+/// Nice value of the threads of hostile clients: the lowest priority.
 const NICE: i32 = 19;
 /// Timeout of each call of a hostile client.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -62,7 +62,7 @@ pub(super) type Held = Box<dyn Send>;
 /// One kind of hostile client: opens a connection and returns it in the state to hold.
 type Kind = fn(&Doors, u64) -> Option<Held>;
 
-/// All kinds, with the number of connections in a round.
+/// All kinds of hostile clients, with the number of connections of each in a round.
 const KINDS: &[(Kind, usize)] = &[
     (nbd_greedy, GREEDY),
     (nbd_idle, IDLE),
@@ -98,8 +98,8 @@ impl Hostiles {
             let pace = Arc::clone(&pace);
             let doors = doors.clone();
             std::thread::spawn(move || {
-                // Clients on other machines would not use the server's cores. The child processes
-                // inherit the priority.
+                // The lowest priority simulates clients on other machines, which would not use the
+                // server's cores. The child processes inherit the priority.
                 rustix::process::nice(NICE).ok();
                 rounds((*kind, *count), &doors, &pace, &stop, &connections);
             })
@@ -108,7 +108,7 @@ impl Hostiles {
         Self { stop, threads, connections }
     }
 
-    /// Connections made so far.
+    /// Returns the number of connections made so far.
     pub(super) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
@@ -205,7 +205,7 @@ fn nbd_session(doors: &Doors) -> Option<TcpStream> {
     }
 }
 
-/// Requests the list of exports again and again and reads none.
+/// Requests the list of exports repeatedly and reads no reply.
 fn nbd_lists(doors: &Doors, _: u64) -> Option<Held> {
     const OPT_LIST: u32 = 3;
     let mut stream = connect(&doors.nbd)?;
@@ -275,7 +275,7 @@ fn nbd_half_write(doors: &Doors, _: u64) -> Option<Held> {
     Some(Box::new(stream))
 }
 
-/// Stops in the middle of an option.
+/// Sends half an option of the handshake and stops.
 fn nbd_half_handshake(doors: &Doors, _: u64) -> Option<Held> {
     let mut stream = connect(&doors.nbd)?;
     stream.write_all(b"\0\0\0\x03IHAVE").ok()?;

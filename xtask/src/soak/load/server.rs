@@ -46,7 +46,7 @@ pub(super) struct Doors {
     pub(super) viewer: String,
     /// Token with the right to take and send snapshots of the volume.
     pub(super) operator: String,
-    /// A FIFO that callers may name.
+    /// Path of a FIFO in a folder in which callers may name files.
     pub(super) fifo: PathBuf,
     /// Offset of the half of the volume that fio does not verify.
     pub(super) unused_offset: u64,

@@ -14,7 +14,7 @@ use anyhow::{Result, anyhow};
 
 use super::server::Server;
 
-/// Calls of an administrator, made in turn.
+/// Calls that an administrator makes in turn.
 const CALLS: &[&[&str]] = &[
     &["pool", "list"],
     &["pool", "status", "soak"],
@@ -29,7 +29,7 @@ const CALLS: &[&[&str]] = &[
 /// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Measured peaks.
+/// Peaks that the monitor measured.
 pub(super) struct Seen {
     pub(super) rss_bytes_max: u64,
     pub(super) call_max: Duration,

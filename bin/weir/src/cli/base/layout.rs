@@ -16,14 +16,14 @@ use weir_api::types::{VdevKind, VdevRole, VdevSpec};
 use weir_api::{ApiError, Error};
 use weir_base::ErrorKind;
 
-/// Words of zpool's grammar without a vdev kind in this version.
+/// True for a word of zpool's grammar that has no vdev kind in this version of Weir.
 fn is_unsupported(word: &str) -> bool {
     word.starts_with("raidz")
         || word.starts_with("draid")
         || matches!(word, "cache" | "dedup" | "special")
 }
 
-/// Kind of the vdev that starts with this word; `raidz` means `raidz1`, as in zpool.
+/// Returns the kind of the vdev that starts with this word; `raidz` means `raidz1`, as in zpool.
 fn kind_of(word: &str) -> Option<VdevKind> {
     match word {
         "mirror" => Some(VdevKind::Mirror),
@@ -34,7 +34,7 @@ fn kind_of(word: &str) -> Option<VdevKind> {
     }
 }
 
-/// Role that a word gives to the vdevs after it.
+/// Returns the role that a word gives to the vdevs after it.
 fn role_of(word: &str) -> Option<VdevRole> {
     match word {
         "log" => Some(VdevRole::Log),
@@ -79,7 +79,8 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
     Ok(vdevs)
 }
 
-/// The word of the grammar that a word probably misspells; `None` for a path or an existing file.
+/// Returns the word of the grammar that a word probably misspells; `None` for a path or an existing
+/// file.
 fn meant(word: &str) -> Option<&'static str> {
     const WORDS: [&str; 6] = ["mirror", "raidz1", "raidz2", "raidz3", "log", "spare"];
     let is_bare = !word.contains(['/', '.']) && !Path::new(word).exists();
@@ -98,7 +99,7 @@ fn no_such_vdev(word: &str) -> ApiError {
     ApiError::new(ErrorKind::Invalid, message).with_action(action)
 }
 
-/// Makes a path absolute without resolving links: `/dev/disk/by-id` names stay.
+/// Makes a path absolute without resolving links, so that names below `/dev/disk/by-id` stay.
 pub(crate) fn absolute(path: &str) -> Result<String, ApiError> {
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, format!("cannot use the path {path:?}: {why}"))
@@ -157,7 +158,7 @@ mod tests {
             "mirror(/x /y) log mirror(/l /m) spare disk(/s) spare disk(/t)"
         );
         assert_eq!(printed("/x log /l"), "disk(/x) log disk(/l)");
-        // The request's own check tests the widths.
+        // The request itself checks the number of disks of each vdev.
         assert_eq!(printed("mirror mirror /x"), "mirror() mirror(/x)");
     }
 

@@ -12,10 +12,10 @@ use weir_base::ErrorKind;
 
 use crate::cli::base::session::Session;
 
-/// Pause between two requests of `--drain`; the server itself waits for up to a second.
+/// Pause between two requests of `--drain`. The server itself waits for up to a second in each.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Options for connected clients.
+/// Options that say what happens to connected clients.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LeaveArgs {
     /// Disconnect clients; writes in flight may be lost

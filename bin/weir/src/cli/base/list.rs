@@ -34,11 +34,11 @@ pub(crate) struct ListArgs {
     exact: bool,
 }
 
-/// A named set of columns, by their names.
+/// A named set of columns: its name, and the names of the columns.
 pub(crate) type Set = (&'static str, &'static [&'static str]);
 
 impl ListArgs {
-    /// Output format of the list.
+    /// Returns the output format of the list.
     pub(crate) fn style(&self) -> Style {
         Style::new(self.script)
     }
@@ -91,12 +91,12 @@ fn refuse(message: &str) -> ! {
     clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{message}\n")).exit()
 }
 
-/// The name of a column: its title in lower case, without the mark of its alignment.
+/// Returns the name of a column: its title in lower case, without the mark for its alignment.
 fn name(title: &str) -> String {
     title.trim_start_matches('>').to_lowercase().replace(' ', "_")
 }
 
-/// A value in a list.
+/// Value in a row of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     /// A text, sorted as text.
@@ -108,27 +108,27 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// A number.
+    /// Creates the cell of a number.
     pub(crate) fn number(number: u64) -> Self {
         Self::Keyed(number.to_string(), number as f64)
     }
 
-    /// A ratio, with two decimals.
+    /// Creates the cell of a ratio, with two decimals.
     pub(crate) fn ratio(ratio: f64) -> Self {
         Self::Keyed(format!("{ratio:.2}"), ratio)
     }
 
-    /// A time.
+    /// Creates the cell of a time.
     pub(crate) fn date(unix_ms: u64) -> Self {
         Self::Keyed(output::date(unix_ms), unix_ms as f64)
     }
 
-    /// A time, or a text that sorts before all times.
+    /// Creates the cell of a time, or of a text that sorts before all times.
     pub(crate) fn date_or(unix_ms: Option<u64>, none: &str) -> Self {
         unix_ms.map_or_else(|| Self::Keyed(none.to_owned(), 0.0), Self::date)
     }
 
-    /// A text, or `-`.
+    /// Creates the cell of a text; `-` if there is none.
     pub(crate) fn or_dash(text: Option<&str>) -> Self {
         Self::Text(text.unwrap_or("-").to_owned())
     }
@@ -172,25 +172,25 @@ impl From<&str> for Cell {
     }
 }
 
-/// A list with its columns and order.
+/// A list with its columns and sort order.
 #[derive(Debug)]
 pub(crate) struct List<'a> {
     titles: &'a [&'a str],
     columns: Vec<usize>,
-    /// Column, and whether the largest value comes first.
+    /// Column to sort by, and whether the largest value comes first.
     sort: Option<(usize, bool)>,
     exact: bool,
     style: Style,
 }
 
 impl<'a> List<'a> {
-    /// All columns for users, in the order of the rows.
+    /// Creates a list with all columns in the order of `titles`, for users.
     pub(crate) fn all(titles: &'a [&'a str]) -> Self {
         let columns = (0..titles.len()).collect();
         Self { titles, columns, sort: None, exact: false, style: Style::People }
     }
 
-    /// The table of the rows, each with a cell for each title; empty without rows.
+    /// Formats the rows, each with a cell for each title, as a table; empty if there are no rows.
     pub(crate) fn table<const N: usize>(
         &self,
         rows: impl IntoIterator<Item = [Cell; N]>,

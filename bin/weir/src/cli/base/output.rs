@@ -17,7 +17,7 @@ use weir_base::ErrorKind;
 /// Version of the JSON output; increased when a field is renamed, removed or redefined.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Line width of long sentences.
+/// Line width at which long sentences are wrapped.
 const WIDTH: usize = 80;
 
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ pub(crate) fn json<T: Serialize>(body: &T) -> Result<String, ApiError> {
 pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader closed the pipe.
+        // The reader closed the pipe, which is no error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => {
             let message = format!("cannot write to standard output: {error}");
@@ -49,7 +49,7 @@ pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Writes a message to standard error; a failed write has nowhere to be reported.
+/// Writes a message to standard error. A failed write is ignored, because it cannot be reported.
 pub(crate) fn say(text: &str) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
@@ -68,8 +68,9 @@ pub(crate) fn error(error: &ApiError, as_json: bool) {
     }
 }
 
-/// The next command to type. The general advice of an error kind says less than the message: for a
-/// missing object it becomes a list command, for an invalid request it is left out.
+/// Returns the next command for the user. The general action of an error kind says less than the
+/// message: for a missing object it is replaced by a list command, for an invalid request it is
+/// left out.
 fn exact(error: &ApiError) -> Option<String> {
     if error.action != advice(error.kind) {
         return Some(error.action.clone());
@@ -88,7 +89,7 @@ fn exact(error: &ApiError) -> Option<String> {
     }
 }
 
-/// Message on the outcome of a changing call.
+/// Returns a message that states the outcome of a changing call.
 pub(crate) fn outcome(what: &str, name: &str, outcome: Outcome) -> String {
     match outcome {
         Outcome::Created => format!("{what} {name} created"),
@@ -101,7 +102,7 @@ pub(crate) fn outcome(what: &str, name: &str, outcome: Outcome) -> String {
 /// Format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Aligned columns with a header.
+    /// Aligned columns with a header, for users.
     People,
     /// Tab-separated columns without a header, for scripts.
     Script,
@@ -112,7 +113,7 @@ impl Style {
         if script { Self::Script } else { Self::People }
     }
 
-    /// A size: exact bytes for scripts, a unit for people.
+    /// Formats a size: as exact bytes for scripts, with a unit for users.
     pub(crate) fn size(self, bytes: u64) -> String {
         match self {
             Self::People => weir_base::size::Human(bytes).to_string(),
@@ -131,7 +132,8 @@ pub(crate) fn table<const N: usize>(
     rows(&header, &all, style)
 }
 
-/// As [`table`], for any number of columns; the header and each row have the same number.
+/// As [`table`], for any number of columns. The header and all rows must have the same number of
+/// columns.
 pub(crate) fn rows(header: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let rows = rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect::<Vec<_>>());
     let rows: Vec<Vec<String>> = rows.collect();
@@ -161,7 +163,7 @@ pub(crate) fn rows(header: &[&str], rows: &[Vec<String>], style: Style) -> Strin
     text
 }
 
-/// Lines of `label: text`, labels aligned to the right, long text wrapped.
+/// Formats lines of `label: text`. Labels are aligned to the right, and long text is wrapped.
 pub(crate) fn labelled(lines: &[(&str, &str)]) -> String {
     let mut text = String::new();
     let label_width = lines.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
@@ -188,7 +190,7 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A duration in days, hours, minutes and seconds.
+/// Formats a duration in days, hours, minutes and seconds.
 pub(crate) fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -196,7 +198,7 @@ pub(crate) fn duration(ms: u64) -> String {
     if days > 0 { format!("{days} d {time}") } else { time }
 }
 
-/// Duration of an operation, in a suitable unit.
+/// Formats the duration of an operation in a suitable unit.
 pub(crate) fn micros(us: u64) -> String {
     match us {
         0..1000 => format!("{us}us"),
@@ -205,7 +207,7 @@ pub(crate) fn micros(us: u64) -> String {
     }
 }
 
-/// A time as `YYYY-MM-DD HH:MM:SS UTC`.
+/// Formats a time as `YYYY-MM-DD HH:MM:SS UTC`.
 pub(crate) fn date(unix_ms: u64) -> String {
     let seconds = unix_ms / 1000;
     let (time, mut days) = (seconds % 86_400, seconds / 86_400);

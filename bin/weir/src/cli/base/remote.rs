@@ -26,8 +26,8 @@ pub(crate) struct Remote {
     timeout: Option<u64>,
 }
 
-/// The same flags for a noun with a verb that has its own `--ca`; there the flag goes before the
-/// noun.
+/// The flags of [`Remote`] for a noun with a verb that has its own `--ca`. There the server's
+/// `--ca` goes before the noun.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RemoteWithoutCa {
     /// Address of the server; also from the environment variable WEIR_API
@@ -42,7 +42,8 @@ pub(crate) struct RemoteWithoutCa {
     timeout: Option<u64>,
 }
 
-/// The same flags before the noun. They are not global: `serve` has its own `--api`.
+/// The flags of [`Remote`] before the noun. They are not global, because `serve` has its own
+/// `--api`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RootRemote {
     /// Address of the server; also from the environment variable WEIR_API

@@ -22,17 +22,17 @@ use weir_base::{ErrorKind, private};
 use crate::cli::base::output;
 use crate::cli::base::remote::RootRemote;
 
-/// Variable with the path of the token file. Tokens are never arguments: every user of the machine
-/// sees those.
+/// Variable with the path of the token file. Tokens are never arguments, because every user of the
+/// machine can see the arguments of a process.
 const TOKEN_FILE_VARIABLE: &str = "WEIR_TOKEN_FILE";
 
-/// Variable with the token itself, used if the other one is not set.
+/// Variable with the token itself, used if [`TOKEN_FILE_VARIABLE`] is not set.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// Variable with the path of the CA certificates.
 const CA_VARIABLE: &str = "WEIR_CA";
 
-/// A client of the server at this address.
+/// Creates a client of the server at this address.
 fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiError> {
     if let Some(rest) = text.strip_prefix("https://") {
         let Some(ca) = ca else {
@@ -59,7 +59,7 @@ fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiE
     Ok(Client::new(address))
 }
 
-/// The token to send; `None` for a user of the server's machine.
+/// Returns the token to send; `None` for a user of the server's machine.
 fn token() -> Result<Option<SecretText>, ApiError> {
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, why).with_action("create a new one: weir token create")
@@ -94,7 +94,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Finds the server: `--api`, then `WEIR_API`, then the default addresses.
+    /// Finds the server by `--api`, then by `WEIR_API`, then at the default addresses.
     pub(crate) fn open(root: &RootRemote, near: &RootRemote) -> Result<Self, ApiError> {
         let given = match near.api.as_ref().or(root.api.as_ref()) {
             Some(text) => Some(text.clone()),
@@ -131,7 +131,7 @@ impl Session {
         self.wait(self.client.call(call))
     }
 
-    /// The client, for calls whose body is a stream.
+    /// Returns the client, for calls whose body is a stream.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -146,8 +146,8 @@ impl Session {
         done.expect("the future above stores the answer before it ends")
     }
 
-    /// Runs a future to its end. A separate function, so that the runtime is compiled once and not
-    /// for each type of response.
+    /// Runs a future to its end. This is a separate function, so that the code is compiled once and
+    /// not for each type of response.
     fn drive(&self, work: Pin<&mut dyn Future<Output = ()>>) {
         self.runtime.block_on(work);
     }
@@ -165,7 +165,8 @@ impl Session {
         }
     }
 
-    /// With `--json`, prints to standard error; for verbs whose standard output is a stream.
+    /// Prints a response if `--json` is set, on standard error. Used by verbs whose standard output
+    /// is a stream.
     pub(crate) fn print_aside<T: Serialize>(&self, answer: &T) -> Result<(), ApiError> {
         if self.json {
             output::say(output::json(answer)?.trim_end());

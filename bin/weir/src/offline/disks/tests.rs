@@ -8,7 +8,8 @@ use weir_format::VdevKind;
 use super::{block_on, open_over};
 use crate::offline::{check, rescue};
 
-/// Checks a pool, prints the report, rescues each of its volumes, and returns the number copied.
+/// Checks a pool, prints the report and rescues each of its volumes. Returns the number of rescued
+/// volumes.
 fn look(disks: &Disks, folder: &std::path::Path) -> usize {
     let looked = block_on(async {
         if let Ok((engine, overlays)) = open_over(disks.devices(), false).await {
@@ -48,8 +49,8 @@ fn check_and_rescue_return_on_forged_pools() {
     assert!(copied > 400, "{copied} volumes of 200 pools");
 }
 
-/// `weir rescue` read every record of a terabyte below an unreadable node, or followed a cycle in a
-/// tree forever.
+/// Regression: `weir rescue` read every record of a terabyte below an unreadable node, or followed
+/// a cycle in a tree forever.
 #[test]
 fn rescue_skips_a_tree_that_repeats_one_node() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -59,7 +60,7 @@ fn rescue_skips_a_tree_that_repeats_one_node() {
     assert_eq!(look(&disks, folder.path()), 4);
 }
 
-/// A wrong counter that a rescue does not need made it fail.
+/// Regression: a wrong counter that a rescue does not need made the rescue fail.
 #[test]
 fn rescue_ignores_impossible_counters() {
     const USED_BLOCKS: usize = 68;

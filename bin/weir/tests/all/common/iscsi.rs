@@ -119,7 +119,7 @@ impl Initiator {
             match header[0] & 0x3F {
                 0x25 => {
                     came.extend(data);
-                    // Status with the data.
+                    // The PDU has the status with the data.
                     if header[1] & 1 != 0 {
                         self.exp_stat_sn = number + 1;
                         return Ok(Answer { status: header[3], sense: [0; 3], data: came });
@@ -133,14 +133,14 @@ impl Initiator {
                     return Ok(Answer { status: header[3], sense, data: came });
                 }
                 0x20 => {}
-                // An asynchronous message: the target ends the session.
+                // The PDU is an asynchronous message: the target ends the session.
                 0x32 => return Err(io::ErrorKind::ConnectionAborted.into()),
                 other => panic!("a PDU nobody asked for: {other:#x}"),
             }
         }
     }
 
-    /// Sends a command as [`Initiator::run`] does, and does not wait for the response.
+    /// Sends a command like [`Initiator::run`], without waiting for the response.
     pub(crate) fn send_command(
         &mut self,
         lun: u8,
@@ -175,7 +175,7 @@ impl Initiator {
     }
 }
 
-/// CDB of a READ, WRITE, SYNCHRONIZE CACHE or WRITE SAME with 16 bytes.
+/// Returns the CDB of a READ, WRITE, SYNCHRONIZE CACHE or WRITE SAME with 16 bytes.
 pub(crate) fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (code, flags);

@@ -37,17 +37,18 @@ pub(crate) struct Op {
     pub(crate) kind: Kind,
     pub(crate) start: usize,
     pub(crate) len: usize,
-    /// The client has written as many bytes as the disk has: the fill is over.
+    /// Whether the fill has ended: the client has written as many bytes as the disk has.
     pub(crate) filled: bool,
-    /// Number among the operations of its kind since the fill ended, from 1; 0 during the fill.
+    /// Number of this operation among the operations of its kind since the fill ended, from 1; 0
+    /// during the fill.
     pub(crate) number: u64,
     /// Time since the fill ended.
     pub(crate) since: Duration,
-    /// Operations in flight, without this one.
+    /// Number of operations in flight, without this one.
     pub(crate) in_flight: usize,
 }
 
-/// Action of the disk on an operation.
+/// Fault that the disk applies to an operation, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// Performs the operation.
@@ -97,25 +98,25 @@ pub(crate) struct Liar {
 struct Disk {
     how: Liar,
     data: Vec<u8>,
-    /// Contents before the last write of each byte.
+    /// Contents of the disk before the last write of each byte.
     old: Vec<u8>,
     free_at: Instant,
     /// Times of the pending replies.
     due: Vec<Instant>,
     bytes_written: usize,
     filled_at: Option<Instant>,
-    /// Operations since the fill ended, by kind.
+    /// Number of operations since the fill ended, by kind.
     numbers: [u64; 3],
     is_gone: bool,
 }
 
 impl Liar {
-    /// A disk without lies.
+    /// Returns a disk that applies no fault.
     pub(crate) fn honest(latency: Duration, rate: f64) -> Self {
         Self { latency, rate, lie: |_| Act::Right }
     }
 
-    /// A disk of this latency and any rate that lies.
+    /// Returns a disk with this latency and an unlimited rate that applies the faults of `lie`.
     pub(crate) fn lying(latency: Duration, lie: fn(&Op) -> Act) -> Self {
         Self { lie, ..Self::honest(latency, 1e6) }
     }
@@ -130,7 +131,7 @@ impl Liar {
                     break;
                 }
                 let disk = Arc::clone(&disk);
-                // An error ends this connection only.
+                // An error ends only this connection.
                 std::thread::spawn(move || nbd::serve(stream, &disk).ok());
             }
         });
@@ -154,7 +155,7 @@ impl Disk {
         }
     }
 
-    /// Decides what to do with an operation that arrives now.
+    /// Decides which fault applies to an operation that arrives now.
     fn decide(&mut self, kind: Kind, start: usize, len: usize) -> Act {
         let now = Instant::now();
         self.due.retain(|due| *due > now);
@@ -217,7 +218,7 @@ impl Disk {
         self.old[place.clone()].copy_from_slice(&self.data[place.clone()]);
         self.data[place].copy_from_slice(kept);
         if act == Act::Flip {
-            // In the middle of the data, beyond the stamp in the first bytes.
+            // The bit is in the middle of the data, beyond the stamp in the first bytes.
             self.data[start + kept.len() / 2] ^= 1;
         }
     }

@@ -17,19 +17,19 @@ use super::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
 use super::rng::Rng;
 
 pub(crate) const BLOCK: usize = 4096;
-/// Requests in flight on one connection.
+/// Maximum number of requests in flight on one connection.
 const IN_FLIGHT: usize = 8;
-/// Blocks of the longest write.
+/// Maximum number of blocks of a write.
 const BLOCKS_MAX: u64 = 16;
 
 /// One change of one block.
 #[derive(Clone, Debug)]
 struct Version {
-    /// 0 means zeros.
+    /// Identifies the content; 0 means zeros.
     tag: u64,
     issued: u64,
     acked: Option<u64>,
-    /// Acknowledged with FUA.
+    /// Whether the change was acknowledged with FUA.
     durable: bool,
 }
 
@@ -43,13 +43,13 @@ struct Block {
 pub(crate) struct Model {
     blocks: Vec<Block>,
     now: u64,
-    /// A flush acknowledged everything that was acknowledged before this stamp.
+    /// Stamp before which all acknowledged changes are flushed.
     flushed: u64,
     pub(crate) flushes: u64,
     pub(crate) writes: u64,
 }
 
-/// Content of one block: its tag and number, then bytes derived from them.
+/// Returns the content of one block: its tag and number, then bytes derived from them.
 fn content(tag: u64, lba: u64) -> Vec<u8> {
     if tag == 0 {
         return vec![0; BLOCK];
@@ -63,7 +63,8 @@ fn content(tag: u64, lba: u64) -> Vec<u8> {
     block
 }
 
-/// The tag of a block read back; `None` if the block was never written with this content.
+/// Returns the tag of a block that was read; `None` if the load never wrote this content to the
+/// block.
 fn tag_of(block: &[u8], lba: u64) -> Option<u64> {
     if block.iter().all(|byte| *byte == 0) {
         return Some(0);
@@ -73,7 +74,7 @@ fn tag_of(block: &[u8], lba: u64) -> Option<u64> {
 }
 
 impl Model {
-    /// A new volume of zeros.
+    /// Creates the model of a new volume, which contains zeros.
     pub(crate) fn new(blocks: u64) -> Self {
         let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
         let block = || Block { versions: vec![zero.clone()], in_flight: false };
@@ -91,8 +92,8 @@ impl Model {
         self.now
     }
 
-    /// Compares a volume with its possible contents after a crash, and uses the found contents as
-    /// the new start. Returns the number of blocks with changes that were not flushed.
+    /// Compares a volume with its possible contents after a crash. The model continues with the
+    /// content that was found. Returns the number of blocks with changes that were not flushed.
     pub(crate) fn verify(&mut self, client: &mut Client, what: &str) -> u64 {
         let per_read = 256_u64;
         let mut found = Vec::with_capacity(self.blocks.len());
@@ -108,7 +109,8 @@ impl Model {
                 }));
             }
         }
-        // Prefix rule: if a change survived, everything acknowledged before its issue survived too.
+        // Prefix rule: if a change survived, all changes that were acknowledged before its issue
+        // survived too.
         let newest = self.blocks.iter().zip(&found).flat_map(|(block, tag)| {
             let versions = block.versions.iter();
             versions.filter(move |version| *tag != 0 && version.tag == *tag).map(|v| v.issued)
@@ -136,12 +138,12 @@ impl Model {
         extra
     }
 
-    /// The pool was closed cleanly: everything acknowledged is durable.
+    /// Records that the pool was closed cleanly, so all acknowledged changes are durable.
     pub(crate) fn closed(&mut self) {
         self.flushed = self.tick();
     }
 
-    /// Another client zeroed the first blocks.
+    /// Records that another client zeroed the first blocks.
     pub(crate) fn forget(&mut self, blocks: usize) {
         let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
         for block in &mut self.blocks[..blocks] {
@@ -160,12 +162,12 @@ struct Sent {
     fua: bool,
 }
 
-/// Reason for the end of a connection's load.
+/// Reason why the load on a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The connection broke.
     Broken,
-    /// The server refused a request: its kind and the error number.
+    /// The server refused a request with this type and error number.
     Refused(u16, u32),
 }
 

@@ -68,7 +68,7 @@ impl Dirs {
         }
     }
 
-    /// A path in the directory of the disks.
+    /// Returns a path in the directory of the disks.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.disks.path().join(name)
     }
@@ -80,17 +80,18 @@ impl Dirs {
         path
     }
 
-    /// A path for a socket or a state directory.
+    /// Returns a path for a socket or a state directory.
     pub(crate) fn short(&self, name: &str) -> PathBuf {
         self.sockets.path().join(name)
     }
 
-    /// The command of a server with this test's state and sockets.
+    /// Returns the command of a server with this test's state and sockets.
     pub(crate) fn serve(&self) -> Command {
         self.serve_as("")
     }
 
-    /// The command of a further server: its own state and sockets, distinguished by a suffix.
+    /// Returns the command of a further server with its own state and sockets, distinguished by a
+    /// suffix.
     pub(crate) fn serve_as(&self, suffix: &str) -> Command {
         let unix = |name: &str| format!("unix:{}{suffix}", self.short(name).display());
         let mut command = Command::new(WEIR);
@@ -107,7 +108,7 @@ impl Dirs {
     }
 }
 
-/// Starts a command with its standard error in a file.
+/// Starts a command whose standard error goes to the file `log`.
 pub(crate) fn spawn(mut command: Command, log: &Path) -> Child {
     let talk = File::create(log).unwrap();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(talk).spawn().unwrap()
@@ -120,7 +121,7 @@ pub(crate) struct Server {
     api: PathBuf,
     nbd: PathBuf,
     dir: PathBuf,
-    /// From the start of the process to its first response.
+    /// Time from the start of the process to its first response.
     pub(crate) ready_after: Duration,
 }
 
@@ -133,7 +134,7 @@ impl Server {
         server
     }
 
-    /// Starts `command` without waiting.
+    /// Starts `command` without waiting for a response.
     pub(crate) fn launch(dirs: &Dirs, suffix: &str, command: Command) -> Self {
         let number = dirs.starts.fetch_add(1, Ordering::Relaxed);
         let log = dirs.file(&format!("serve{suffix}-{number}.log"));
@@ -165,14 +166,14 @@ impl Server {
         self.child.id()
     }
 
-    /// Resident memory of the process.
+    /// Returns the resident memory of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * KIB
     }
 
-    /// Peak resident memory of the process.
+    /// Returns the peak resident memory of the process.
     pub(crate) fn high_water_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -183,13 +184,14 @@ impl Server {
         &self.nbd
     }
 
-    /// Standard error of the server so far.
+    /// Returns the standard error of the server so far.
     pub(crate) fn talk(&self) -> String {
         let talk = fs::read(&self.log).unwrap_or_else(|error| error.to_string().into_bytes());
         String::from_utf8_lossy(&talk).into_owned()
     }
 
-    /// Runs `weir` with the words of `line`; relative paths name this test's disks.
+    /// Runs `weir` with the words of `line`. Relative paths are in the directory of this test's
+    /// disks.
     pub(crate) fn weir(&self, line: &str) -> Ran {
         let words: Vec<&str> = line.split_whitespace().collect();
         self.weir_words(&words)
@@ -211,7 +213,7 @@ impl Server {
         self.weir_words(&[&["bench"], words].concat())
     }
 
-    /// A `weir` command for this server, not yet started.
+    /// Returns a `weir` command for this server that is not started yet.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.args(words).current_dir(&self.dir).stdin(Stdio::null());
@@ -220,7 +222,7 @@ impl Server {
         command
     }
 
-    /// The status of a pool as JSON.
+    /// Returns the status of a pool as JSON.
     pub(crate) fn status(&self, pool: &str) -> Value {
         self.weir(&format!("pool status {pool} --json")).json()
     }
@@ -231,7 +233,7 @@ impl Server {
         self.weir(&format!("export create nbd {name}")).ok();
     }
 
-    /// The address of an export for standard clients.
+    /// Returns the address of an export for standard clients.
     pub(crate) fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.nbd.display())
     }
@@ -251,7 +253,7 @@ impl Server {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Sends a signal and waits for the end; returns the exit status and the duration.
+    /// Sends a signal and waits until the process ends. Returns the exit status and the duration.
     pub(crate) fn stop(mut self, signal: Signal) -> (ExitStatus, Duration) {
         let start = Instant::now();
         self.signal(signal);
@@ -279,7 +281,7 @@ impl Server {
         assert!(status.success(), "ended with {status}:\n{talk}");
     }
 
-    /// Asserts that the process runs, responds, and did not panic.
+    /// Asserts that the process runs and responds, and that it did not panic.
     #[track_caller]
     pub(crate) fn assert_alive(&mut self) {
         let ended = self.child.try_wait().unwrap();
@@ -297,7 +299,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both calls are harmless after the process ended.
+        // Both calls have no effect after the process ended.
         drop(self.child.kill());
         drop(self.child.wait());
         if std::thread::panicking() {
@@ -362,12 +364,14 @@ impl Ran {
     }
 }
 
-/// Users other than root need a user namespace, in which they have root's permissions.
+/// True if the tests run as root. Other users need a user namespace, in which they have root's
+/// permissions.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Search path for tools. Debian installs some in directories that only root's PATH has.
+/// Returns the search path for tools. Debian installs some tools in directories that only root's
+/// PATH has.
 pub(crate) fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")
@@ -382,7 +386,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     })
 }
 
-/// Standard output and standard error of a tool.
+/// Returns standard output and standard error of a tool.
 pub(crate) fn text(output: &Output) -> String {
     let parts = [&output.stdout, &output.stderr].map(|part| String::from_utf8_lossy(part));
     parts.concat()
@@ -441,7 +445,7 @@ pub(crate) fn certificate(dirs: &Dirs, name: &str) {
     tool("openssl", &[&made[..], &of, &names, &end].concat());
 }
 
-/// Finds these bytes on a disk and overwrites them.
+/// Finds the bytes `wanted` on a disk and overwrites them.
 pub(crate) fn spoil(disk: &Path, wanted: &[u8]) {
     let file = fs::OpenOptions::new().read(true).write(true).open(disk).unwrap();
     let mut window = vec![0; MIB as usize + wanted.len()];

@@ -32,7 +32,7 @@ pub(crate) const EIO: u32 = 5;
 pub(crate) const EINVAL: u32 = 22;
 pub(crate) const ENOSPC: u32 = 28;
 
-/// Time limit for a reply; a slower server fails the test.
+/// Time limit for a reply. If the server is slower, the test fails.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A connection to one export.
@@ -73,7 +73,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Client {
-    /// Connects to an export; a refusal is an error with the server's text.
+    /// Connects to an export. If the server refuses, returns an error with the server's text.
     pub(crate) fn connect(socket: &Path, export: &str) -> io::Result<Self> {
         let mut stream = greeted(socket)?;
         let mut hello = Vec::new();
@@ -132,7 +132,7 @@ impl Client {
         Ok(self.cookie)
     }
 
-    /// Waits for the next reply, to any request.
+    /// Waits for the next reply to any request.
     pub(crate) fn receive(&mut self) -> io::Result<Answer> {
         let mut head = [0; 16];
         self.stream.read_exact(&mut head)?;

@@ -58,8 +58,8 @@ impl Network {
         network
     }
 
-    /// A command inside the namespace. `nsenter` and `setpriv` execute the program, so the process
-    /// is the program itself, and it ends with this thread.
+    /// Returns a command that runs inside the namespace. `nsenter` and `setpriv` execute the
+    /// program, so the process is the program itself, and it ends with this thread.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.holder.id())).arg("--net");
@@ -67,7 +67,7 @@ impl Network {
         command
     }
 
-    /// The same command, inside the namespace.
+    /// Returns `command`, changed to run inside the namespace.
     pub(crate) fn inside(&self, command: &Command) -> Command {
         let mut inside = self.command(command.get_program().to_str().unwrap());
         inside.args(command.get_args());
@@ -83,7 +83,7 @@ impl Network {
         inside
     }
 
-    /// Removes an address of this side; packets to it are dropped without a reply.
+    /// Removes an address of this side. Packets to the address are dropped without a reply.
     pub(crate) fn cut(&self, subnet: usize) {
         self.address("del", subnet);
     }

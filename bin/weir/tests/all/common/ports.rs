@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const FIRST: u16 = 10_000;
-/// Number of ports. Linux assigns client ports from 32,768 up.
+/// Number of ports to search. Linux assigns client ports from 32,768 up.
 const COUNT: u16 = 20_000;
 
 /// Lock files that this process holds.

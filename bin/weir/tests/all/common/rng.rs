@@ -4,7 +4,7 @@
 //!
 //! Invariant: the same seed gives the same numbers on every machine.
 
-/// splitmix64.
+/// Random number generator splitmix64.
 pub(crate) struct Rng(u64);
 
 impl Rng {
@@ -12,8 +12,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// The seed of this run, from the environment variable or the clock. It is printed, so that the
-    /// run can be repeated.
+    /// Returns a generator with a seed from the environment variable or the clock. The seed is
+    /// printed, so that the run can be repeated.
     pub(crate) fn from_env(variable: &str) -> Self {
         let seed = match std::env::var(variable) {
             Ok(text) => text.parse().expect("the seed is a number"),
@@ -31,7 +31,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -43,7 +43,7 @@ impl Rng {
         }
     }
 
-    /// True with a probability of 1 in `n`.
+    /// Returns true with a probability of 1 in `n`.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -11,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Dirs, Server, is_root};
 
-/// A small file system in RAM that only this test's processes see; it ends with its guard.
+/// A small file system in RAM that only this test's processes see. It is unmounted when this is
+/// dropped.
 pub(crate) struct Room {
     holder: Child,
     path: PathBuf,
@@ -35,7 +36,8 @@ impl Room {
         Self { holder, path }
     }
 
-    /// A file inside, under a path that works outside the namespace.
+    /// Returns the path of a file in the file system; the path also works outside the mount
+    /// namespace.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         root.join(self.path.strip_prefix("/").unwrap()).join(name)
@@ -45,7 +47,7 @@ impl Room {
         File::create(self.file(name)).unwrap().set_len(bytes).unwrap();
     }
 
-    /// Uses up space.
+    /// Uses up `bytes` of free space.
     pub(crate) fn fill(&self, bytes: u64) {
         fs::write(self.file("ballast"), vec![1; bytes as usize]).unwrap();
     }
@@ -54,7 +56,7 @@ impl Room {
         fs::remove_file(self.file("ballast")).unwrap();
     }
 
-    /// Makes every read and every write of these disks fail.
+    /// Makes all reads and writes of these disks fail.
     pub(crate) fn kill_disks(&self, names: &[&str]) {
         for name in names {
             // Truncate to zero, so that reads find no byte; the loop below uses up the freed space.

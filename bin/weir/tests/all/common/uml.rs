@@ -22,16 +22,16 @@ use super::network::{Network, SUBNETS, TAP};
 /// Paths of the kernel and its modules in Debian's package user-mode-linux.
 const KERNEL: &str = "/usr/bin/linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
-/// Memory of the guest, which also holds the files that it changes.
+/// Memory of the guest. It also holds the files that the guest changes.
 const MEMORY_MIB: u64 = 384;
-/// A boot takes five seconds, and longer during a build on the same machine.
+/// Time limit of a boot, which takes five seconds, or longer during a build on the same machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
-/// A step that takes longer is hung.
+/// Time limit of a step; a step that takes longer is hung.
 pub(crate) const STEP_LIMIT: Duration = Duration::from_mins(1);
-/// Time for the guest to end a step after its limit and to report.
+/// Time in which the guest ends a step after its time limit and reports this.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// The init program of the guest: changes to its own root, then runs steps.
+/// The init program of the guest. It changes to its own root, then runs steps.
 const INIT: &str = include_str!("uml_init.sh");
 
 /// Result of a step.
@@ -59,9 +59,9 @@ impl Guest {
         let addresses = SUBNETS.map(|subnet| subnet.there).join(" ");
         let set = format!("shared={} modules={MODULES} addresses='{addresses}'", at(""));
         write_program(&shared.path().join("init"), &format!("#!/bin/bash\n{set}\n{INIT}"));
-        // A PID namespace: the kernel runs each process of the guest as a process of this machine,
-        // and all of them must end with the first. The first process is a shell, because the kernel
-        // ends by signals that the first process of a namespace does not receive.
+        // The kernel runs each process of the guest as a process of this machine. In a PID
+        // namespace all of these end with the first process. The first process is a shell, because
+        // the kernel ends by signals that the first process of a namespace does not receive.
         let mut command = network.command("unshare");
         command.args(["--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", "\"$@\"; exit $?", "sh", KERNEL, "rootfstype=hostfs"]);
@@ -176,8 +176,8 @@ impl Drop for Guest {
     }
 }
 
-/// The library with which the kernel runs on CPUs with AMX (`xtask/uml/xstate.c`); `None` on
-/// others.
+/// Returns the library with which the kernel runs on CPUs with AMX (`xtask/uml/xstate.c`); `None`
+/// on CPUs without AMX.
 fn preload() -> Option<PathBuf> {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap();
     if !cpu.split_ascii_whitespace().any(|flag| flag == "amx_tile") {
@@ -195,7 +195,7 @@ fn write_program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Directory for the guest's memory file: in RAM if there is enough space.
+/// Returns the directory for the guest's memory file, which is in RAM if there is enough space.
 fn memory_folder() -> PathBuf {
     let shm = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(shm).map_or(0, |stat| stat.f_bavail * stat.f_frsize);

@@ -28,7 +28,7 @@ struct Arriving {
     /// The response; absent after the end of the stream.
     answer: Option<Exchange>,
     received_bytes: u64,
-    /// Last time at which the client had received all data that the server had sent.
+    /// Last time at which the client had received all data that the server had sent by then.
     level_at: Instant,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct PeerLink {
     place: Address,
     name: ServerName<'static>,
     connector: TlsConnector,
-    /// Secret for a peer; a management interface requires the token of the client instead.
+    /// Secret of peers. A management interface requires the token of the client instead.
     secret: Option<Secret>,
     kept: Kept,
 }
@@ -42,7 +42,8 @@ impl std::fmt::Debug for PeerLink {
 }
 
 impl PeerLink {
-    /// For a server whose certificate was signed by one in the file `ca`.
+    /// Creates a link to a server whose certificate was signed by a CA certificate in the file
+    /// `ca`.
     pub(crate) fn new(
         host: &str,
         port: u16,

@@ -39,7 +39,7 @@ use crate::tls::Tls;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, server};
 
-/// Peers retry by themselves, so no connection waits for a slot.
+/// Slots without a queue: peers retry by themselves, so no connection waits for a slot.
 const NO_QUEUE: SlotLimits = SlotLimits {
     all: 0,
     of_one: 0,
@@ -81,7 +81,7 @@ impl PeerListener {
         Ok(Self { address, socket, acceptor, secret })
     }
 
-    /// The address, with the selected port.
+    /// Returns the address, with the port that the system selected.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -185,7 +185,7 @@ async fn ask_for_secret(
     last((StatusCode::UNAUTHORIZED, Json(ErrorBody { error })).into_response())
 }
 
-/// A response that closes the connection.
+/// Returns a response that closes the connection.
 fn last(mut answer: Response) -> Response {
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer

@@ -36,7 +36,7 @@ const JSON: &str = "application/json";
 /// Name of the security scheme for tokens.
 const BEARER: &str = "bearer";
 
-/// The OpenAPI 3.1 document of the interface.
+/// Returns the OpenAPI 3.1 document of the interface.
 pub fn openapi() -> OpenApi {
     let mut document = Document::default();
     document.add_type::<ErrorBody>();
@@ -98,7 +98,7 @@ impl Visit for Document {
     }
 }
 
-/// Body of a successful response.
+/// Parts of the description of a successful response.
 struct Success {
     description: String,
     content_type: &'static str,
@@ -123,7 +123,7 @@ impl Document {
         Success { description, content_type: JSON, content: reference_to(reference) }
     }
 
-    /// Body of a request, if it has one.
+    /// Returns the body of a request, if it has one.
     fn body<C: Call>(&mut self, shape: &Shape) -> Option<RequestBody> {
         if shape.uses_query() {
             return None;
@@ -194,7 +194,7 @@ impl Document {
     }
 }
 
-/// The operation of a row, with its responses.
+/// Returns the description of an operation, with its responses.
 fn described(row: &Operation, success: &Success) -> Described {
     let mut described = Described::new();
     let summary: Vec<&str> = row.summary.lines().map(str::trim).collect();
@@ -226,7 +226,7 @@ fn described(row: &Operation, success: &Success) -> Described {
 
 type Parameter = utoipa::openapi::path::Parameter;
 
-/// The parameters of a request in its path and its query.
+/// Returns the parameters of a request in its path and its query.
 fn parameters(shape: &Shape) -> Vec<Parameter> {
     let mut parameters = Vec::new();
     for field in shape.path.fields() {
@@ -258,7 +258,7 @@ fn parameters(shape: &Shape) -> Vec<Parameter> {
     parameters
 }
 
-/// The parameters for pages, unless the request has these fields itself.
+/// Returns the parameters for pages, unless the request has these fields itself.
 fn page_parameters(shape: &Shape) -> Vec<Parameter> {
     let text = Object::with_type(SchemaType::Type(Type::String));
     let mut number = Object::with_type(SchemaType::Type(Type::Integer));
@@ -300,7 +300,7 @@ fn session_parameter() -> Parameter {
         .build()
 }
 
-/// Schema of the bytes of a stream.
+/// Returns the schema of the bytes of a stream.
 fn bytes() -> RefOr<Schema> {
     let mut byte = Object::with_type(SchemaType::Type(Type::Integer));
     byte.format = Some(SchemaFormat::KnownFormat(KnownFormat::Int32));

@@ -34,7 +34,7 @@ use crate::{authorization, caller};
 /// Status and JSON of a response.
 pub(super) type Answered = Result<(StatusCode, Vec<u8>), ApiError>;
 
-/// Makes the call of a request in JSON.
+/// Function that makes the call of a request in JSON.
 type Answering = dyn Fn(&[u8], Page) -> BoxFuture<'static, Answered> + Send + Sync;
 
 /// A call as part of the HTTP interface.
@@ -83,7 +83,7 @@ impl Endpoint {
     }
 }
 
-/// HTTP service of the endpoints.
+/// Returns the HTTP service of the endpoints.
 pub(super) fn router(endpoints: Vec<Endpoint>) -> Router {
     let mut router = Router::new();
     for endpoint in endpoints {
@@ -135,8 +135,8 @@ where
 }
 
 /// Makes a call, which runs to its end even if its caller disconnects. `finish` runs in the task of
-/// the call, so that only its result is held for the caller: otherwise 60 calls for a list would
-/// hold 60 whole lists in memory.
+/// the call, so that only its result stays in memory for the caller. Otherwise 60 calls for a list
+/// would hold 60 complete lists in memory.
 pub(super) async fn perform_as<S, C, T>(
     control: Arc<S>,
     call: C,
@@ -166,7 +166,7 @@ where
     finished.take()
 }
 
-/// Status and JSON of a response; of a list, the requested page.
+/// Returns the status and the JSON of a response; of a list, only the requested page.
 pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
     if C::Answer::ENTRIES.is_some() && !is_whole_list(page) {
         answer = answer.page(page)?;
@@ -175,7 +175,7 @@ pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
     Ok((status, serde_json::to_vec(&answer).map_err(|error| broken(&error))?))
 }
 
-/// The part of [`perform_as`] that does not depend on the type of the call.
+/// Runs the part of [`perform_as`] that does not depend on the type of the call.
 async fn run(
     control: Arc<dyn Run>,
     line: Option<AuditLine>,
@@ -223,7 +223,7 @@ fn broken(error: &serde_json::Error) -> ApiError {
     ApiError::new(ErrorKind::Internal, format!("the answer cannot be encoded: {error}"))
 }
 
-/// The page that a query requests.
+/// Returns the page that a query requests.
 fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     let value = |name: &str| {
         let found = query.iter().find(|(known, _)| known == name);
@@ -235,13 +235,13 @@ fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
 }
 
-/// Whether the response is the whole list: servers of earlier versions, which replicate to this
-/// one, do not support pages.
+/// Whether the request needs the list in one response: servers of earlier versions, which replicate
+/// to this one, do not support pages.
 fn is_whole_list(page: &Page) -> bool {
     page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some()
 }
 
-/// HTTP status of a successful call.
+/// Returns the HTTP status of a successful call.
 fn success(operation: &Operation, outcome: Option<Outcome>) -> StatusCode {
     let status = match operation.statuses {
         [made, _] if outcome == Some(Outcome::Created) => *made,

@@ -48,7 +48,7 @@ impl Drop for Wait {
     }
 }
 
-/// The endpoint of events.
+/// Returns the endpoint of events.
 pub(super) fn endpoint<S: Control>(control: &Arc<S>) -> Endpoint {
     Endpoint::new(control, |control, call, page| Box::pin(events(control, call, page)))
 }
@@ -58,7 +58,8 @@ async fn events<S: Control>(control: Arc<S>, mut call: ListEvents, page: Page) -
     if call.wait_ms == 0 {
         return authorized(control, now, page).await;
     }
-    // If many polls wait already, this one waits briefly, so that connections are free in between.
+    // If many polls wait already, this poll waits briefly, so that connections become free in
+    // between.
     let wait = Wait::take();
     let wait_max = if wait.is_some() { EVENT_WAIT_MAX } else { EVENT_PAUSE };
     call.wait_ms = call.wait_ms.min(wait_max.as_millis() as u64);
@@ -95,7 +96,7 @@ mod tests {
             assert!(take(account).await.is_none(), "{account} has its share");
         }
         assert!(take("e").await.is_none(), "{} wait", held.len());
-        // A wait of the last account.
+        // This ends a long poll of the last account.
         held.pop();
         drop(take("d").await.expect("its wait was given back"));
         assert!(take("e").await.is_some());

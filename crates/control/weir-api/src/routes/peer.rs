@@ -39,7 +39,7 @@ use crate::{caller, guard};
 /// A check of a peer's request, which returns the request that this server executes.
 type Checked<'a, C> = BoxFuture<'a, Result<C, ApiError>>;
 
-/// The HTTP service for peers.
+/// Returns the HTTP service for peers.
 pub(crate) fn peer_router<S: Control>(control: &Arc<S>) -> Router {
     let lists = Endpoint::new(control, |control, call: ListSnapshots, page| {
         Box::pin(async move {
@@ -93,7 +93,7 @@ pub(crate) fn peer_router<S: Control>(control: &Arc<S>) -> Router {
         .layer(axum::middleware::map_response(guard::uniform_errors))
 }
 
-/// An endpoint that checks and then makes a call of a peer.
+/// Returns an endpoint that checks a call of a peer and then makes it.
 fn checked<S, C>(control: &Arc<S>, check: for<'a> fn(&'a Arc<S>, C) -> Checked<'a, C>) -> Endpoint
 where
     S: Control + Handle<C>,
@@ -112,16 +112,18 @@ fn forbidden(what: &str) -> ApiError {
         .with_action("do it on this server")
 }
 
-/// Address of the calling peer.
+/// Returns the address of the calling peer.
 fn peer() -> Result<IpAddr, ApiError> {
     caller::current().peer().ok_or_else(|| forbidden("call without an address"))
 }
 
-/// The marks of volumes and snapshots that give rights: names, and values of the property.
+/// Returns the marks that give peers rights to volumes and snapshots: names, and values of
+/// [`RECEIVED_FROM`].
 async fn marks<S: Control>(control: &Arc<S>, of: Vec<String>) -> Result<Vec<Property>, ApiError> {
     let query = GetProperties { of, properties: vec![RECEIVED_FROM.to_owned()] };
     let mut found = perform(Arc::clone(control), query).await?.properties;
-    // A user's snapshot inherits the mark of its volume, which gives the peer no right to it.
+    // A user's snapshot inherits the mark of its volume. An inherited mark gives the peer no right
+    // to the snapshot.
     found.retain(|mark| !mark.name.contains('@') || mark.source == PropertySource::Local);
     Ok(found)
 }

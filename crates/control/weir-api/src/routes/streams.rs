@@ -29,7 +29,7 @@ use crate::{authorization, slots};
 /// Content type of parts of streams.
 pub(crate) const PART_TYPE: &str = "application/octet-stream";
 
-/// HTTP service of both calls.
+/// Returns the HTTP service of the two calls whose body is a stream.
 pub(super) fn router<S: Control>(control: Arc<S>) -> Router {
     let route = |operation: &Operation| path::Path::parse(operation.path).route();
     Router::new()
@@ -47,7 +47,8 @@ async fn send_stream<S: Streams>(
     Path(session): Path<String>,
 ) -> Result<Response, ApiError> {
     authorize(&SEND_STREAM)?;
-    // Not run to its end: dropping the stream must end its session.
+    // Unlike other calls, this one ends when its caller disconnects: dropping the stream must end
+    // its session.
     let stream = control.send_stream(session).await?;
     if let Some(slot) = slots::current() {
         slot.set_stall_limit(STREAM_STALL_LIMIT);

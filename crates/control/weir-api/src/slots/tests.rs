@@ -102,7 +102,7 @@ async fn slots_are_limited_by_peer_and_reserved_for_root() {
     let slots = Arc::new(Slots::default());
     let mut held = Vec::new();
     let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
-    // Root's own slots are used first, and are not available to other users.
+    // Root's additional slots are used first, and are not available to other users.
     for _ in 0..ROOT_SLOTS {
         held.push(busy(SlotOwner::Root).expect("a slot of root"));
     }
@@ -122,7 +122,7 @@ async fn slots_are_limited_by_peer_and_reserved_for_root() {
     assert!(is_empty(&slots));
 }
 
-// Of 200 calls at once, 104 connections broke after the request was sent.
+// Regression: of 200 concurrent calls, 104 connections broke after the request was sent.
 #[tokio::test(start_paused = true)]
 async fn queue_admits_peers_with_few_connections_first() {
     let slots = Arc::new(Slots::default());
@@ -143,7 +143,7 @@ async fn queue_admits_peers_with_few_connections_first() {
     let first = first.await.expect("no panic").expect("the first of its peer");
     let calls = [&root, &late, &first].map(|taken| taken.slot.call());
     assert!(first.slot.rank(Instant::now(), GRACE).is_none(), "it did not wait for its client");
-    // No slot becomes free for the others.
+    // No slot becomes free for the other connections of this peer.
     assert!(many.next().expect("there are many").taken().await.is_none());
     drop((many, held, calls, root, late, first));
     assert!(is_empty(&slots));

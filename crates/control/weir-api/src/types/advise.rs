@@ -126,11 +126,11 @@ pub struct DedupeForecast {
     pub job: Option<String>,
     /// Progress of the job, out of 1000.
     pub progress_permille: u32,
-    /// Records with data; references to the same physical address count once.
+    /// Number of records with data; references to the same physical address count once.
     pub blocks: u64,
-    /// Distinct contents of these records.
+    /// Number of distinct contents of these records.
     pub unique: u64,
-    /// Records that dedupe would not store: all but one of each content.
+    /// Number of records that dedupe would not store: all but one of each content.
     pub duplicates: u64,
     /// Current stored size of all these records.
     pub stored_bytes: u64,

@@ -22,16 +22,16 @@ pub struct Bookmark {
     pub name: String,
     /// Full name of the volume.
     pub volume: String,
-    /// Identity of the snapshot that it was created from.
+    /// Identity of the snapshot from which the bookmark was created.
     pub guid: String,
-    /// Time of the request that created this snapshot.
+    /// Time of the request that created the snapshot of this bookmark.
     pub created_unix_ms: u64,
 }
 
 /// Bookmarks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BookmarkList {
-    /// The bookmarks: by volume, oldest first.
+    /// The bookmarks by volume, oldest first.
     pub bookmarks: Vec<Bookmark>,
     /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

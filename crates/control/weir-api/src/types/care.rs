@@ -28,9 +28,9 @@ pub enum ScanKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScanState {
-    /// Under way.
+    /// The scan is running.
     Running,
-    /// Paused, until an administrator continues it.
+    /// The scan is paused until an administrator continues it.
     Paused,
     /// The scan examined all data.
     Finished,
@@ -57,7 +57,7 @@ pub struct ScanStatus {
     pub examined_bytes: u64,
     /// Bytes of bad or missing copies that the scan rewrote.
     pub repaired_bytes: u64,
-    /// Blocks without an intact copy, and copies that could not be written.
+    /// Number of blocks without an intact copy, and of copies that could not be written.
     pub errors: u64,
     /// Estimated time to the end at the average speed so far; absent unless the scan runs.
     pub left_ms: Option<u64>,
@@ -193,7 +193,7 @@ impl Request for PoolOnline {
 pub struct PoolClear {
     /// Name of the pool.
     pub name: String,
-    /// The disk, named as in [`PoolOffline`]; without it, all disks of the pool.
+    /// The disk, as in the field `disk` of [`PoolOffline`]; absent: all disks of the pool.
     #[serde(default)]
     pub disk: Option<String>,
     /// Also give up datasets with unreadable records: the pool frees their space, so no later

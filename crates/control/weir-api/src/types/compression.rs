@@ -22,12 +22,12 @@ use crate::Error;
 pub struct Compression(pub weir_base::Compression);
 
 impl Compression {
-    /// Name of the value in JSON and in tables.
+    /// Returns the name of the value in JSON and in tables.
     pub const fn name(self) -> &'static str {
         self.0.name()
     }
 
-    /// Every value.
+    /// Returns all values.
     pub fn all() -> impl Iterator<Item = Self> {
         weir_base::Compression::all().map(Self)
     }

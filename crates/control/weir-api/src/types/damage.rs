@@ -35,23 +35,23 @@ impl Damage {
 pub struct DamagedRange {
     /// Full name of the volume.
     pub volume: String,
-    /// Start of the range.
+    /// Start of the range in the volume.
     pub offset_bytes: u64,
     /// Length of the range.
     pub len_bytes: u64,
     /// Whether the current volume contains this range; if not, only its snapshots do.
     pub in_volume: bool,
-    /// Snapshots of the volume with this range, without the volume's name, oldest first; only the
-    /// first few of many.
+    /// Names, without the volume's name, of snapshots that contain this range, oldest first. If
+    /// many do, only the first few are listed.
     pub snapshots: Vec<String>,
-    /// Number of snapshots with this range.
+    /// Number of snapshots that contain this range.
     pub snapshot_count: u64,
     /// Time at which the damage was found.
     pub found_unix_ms: u64,
 }
 
 impl DamagedRange {
-    /// Full name to read the range from: the volume, or one of its snapshots.
+    /// Returns the full name from which the range can be read: the volume, or one of its snapshots.
     pub fn place(&self) -> String {
         match (self.in_volume, self.snapshots.first()) {
             (false, Some(first)) => format!("{}@{first}", self.volume),
@@ -59,7 +59,7 @@ impl DamagedRange {
         }
     }
 
-    /// Whether this range contains another one.
+    /// Whether this range contains the range `other`.
     pub fn covers(&self, other: &Self) -> bool {
         self.volume == other.volume
             && self.offset_bytes <= other.offset_bytes
@@ -89,8 +89,8 @@ impl DamagedRange {
         }
     }
 
-    /// Snapshots that share the range in addition to [`Self::place`]: the listed ones, and the
-    /// number of others.
+    /// Returns the listed snapshots that share the range in addition to [`Self::place`], and the
+    /// number of snapshots that are not listed.
     pub fn shared_by(&self) -> (&[String], u64) {
         let named = if self.in_volume {
             &self.snapshots[..]

@@ -31,7 +31,7 @@ pub enum EventLevel {
 }
 
 impl EventLevel {
-    /// Name of the level in tables.
+    /// Returns the name of the level in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -44,7 +44,7 @@ impl EventLevel {
 /// An event of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Sequence number, from 1 in each run of the server.
+    /// Sequence number, which starts at 1 when the server starts.
     pub seq: u64,
     /// Time of the event.
     pub unix_ms: u64,
@@ -64,10 +64,10 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListEvents {
-    /// Return only events with a higher number.
+    /// Return only events with a higher sequence number.
     #[serde(default)]
     pub after: u64,
-    /// If there are no such events, wait this long for the next one; at most 4000.
+    /// Maximum time to wait for the next event if there are no such events; at most 4000.
     #[serde(default)]
     pub wait_ms: u64,
 }
@@ -77,11 +77,12 @@ no_rules!(ListEvents);
 /// Events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventList {
-    /// Identity of the server's run: numbers restart at 1 in each run.
+    /// Identity of this start of the server. Sequence numbers start again at 1 when the server
+    /// starts.
     pub run: String,
-    /// Number of dropped events after the requested one.
+    /// Number of dropped events after the requested sequence number.
     pub lost: u64,
-    /// Number of the newest event; 0 before the first one.
+    /// Sequence number of the newest event; 0 before the first event.
     pub newest: u64,
     /// The events, oldest first.
     pub events: Vec<Event>,
@@ -99,13 +100,13 @@ impl Answer for EventList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListHistory {
-    /// Name of the pool; it may be destroyed or exported.
+    /// Name of the pool, which may be destroyed or exported.
     pub name: String,
 }
 
 one_name!(names::pool, name: ListHistory);
 
-/// A call that changed a pool, or failed to.
+/// A call that changed a pool, or failed to change it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HistoryEntry {
     /// Time of the call.
@@ -122,13 +123,13 @@ pub struct HistoryEntry {
     pub outcome: String,
     /// The error, if the call failed.
     pub error: Option<String>,
-    /// Number of calls in this entry. Failed calls share an entry per caller, call and error, with
-    /// the time and the error of the last call.
+    /// Number of calls that this entry represents. Failed calls with the same caller, call and
+    /// error share an entry, which has the time and the error of the last call.
     #[serde(default = "once")]
     pub times: u64,
 }
 
-/// Value of `times` for an entry of an older server.
+/// Returns the value of `times` for an entry of an older server.
 const fn once() -> u64 {
     1
 }

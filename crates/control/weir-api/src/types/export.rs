@@ -24,7 +24,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Name of the protocol in JSON and in tables.
+    /// Returns the name of the protocol in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nbd => "nbd",
@@ -38,7 +38,7 @@ impl Protocol {
 pub struct ExportKey {
     /// Protocol of the export.
     pub protocol: Protocol,
-    /// Name that clients ask for.
+    /// Name by which clients open the export.
     pub name: String,
 }
 
@@ -56,20 +56,21 @@ pub struct ExportCreate {
     pub protocol: Protocol,
     /// Full name of the volume or snapshot, such as `tank/vm1` or `tank/vm1@monday`.
     pub volume: String,
-    /// Name that clients ask for; absent: the full name of the volume or snapshot.
+    /// Name by which clients open the export; absent: the full name of the volume or snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Refuse writes. An export of a snapshot always refuses them.
+    /// Refuse writes. An export of a snapshot always refuses writes.
     #[serde(default)]
     pub read_only: bool,
     /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`) whose clients may open the export over
-    /// TCP. Empty: all addresses that the server accepts. Clients of unix sockets always may.
+    /// TCP. Empty: all addresses that the server accepts. Clients on unix sockets may always open
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
 }
 
 impl ExportCreate {
-    /// The identity of the export.
+    /// Returns the identity of the export.
     pub fn key(&self) -> ExportKey {
         let name = self.name.clone().unwrap_or_else(|| self.volume.clone());
         ExportKey { protocol: self.protocol, name }
@@ -84,8 +85,8 @@ impl Request for ExportCreate {
     }
 
     fn names(&self) -> Vec<&str> {
-        // Clients ask for the export by its name. A name in the form of a volume's name must also
-        // be in the scope.
+        // A name in the form of a volume's name must also be in the scope, because clients open the
+        // export by its name.
         std::iter::once(&self.volume).chain(&self.name).map(String::as_str).collect()
     }
 
@@ -125,7 +126,7 @@ impl Request for ExportSet {
 }
 
 impl ExportSet {
-    /// The identity of the export.
+    /// Returns the identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
@@ -139,7 +140,7 @@ pub struct ExportDelete {
     pub protocol: Protocol,
     /// Name of the export; write `/` as `%2F`.
     pub name: String,
-    /// Disconnect its clients.
+    /// Disconnect the clients of the export.
     #[serde(default)]
     pub force: bool,
 }
@@ -159,7 +160,7 @@ impl Request for ExportDelete {
 }
 
 impl ExportDelete {
-    /// The identity of the export.
+    /// Returns the identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
@@ -186,7 +187,7 @@ impl Request for ShowExport {
 }
 
 impl ShowExport {
-    /// The identity of the export.
+    /// Returns the identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
@@ -199,7 +200,7 @@ pub struct ListExports {}
 
 no_rules!(ListExports);
 
-/// Maximum number of addresses of an export: every handshake searches them.
+/// Maximum number of addresses of an export. Every handshake searches them.
 const ALLOW_MAX: usize = 256;
 
 fn check_allow(allow: &[String]) -> Result<(), Error> {
@@ -213,7 +214,7 @@ fn check_allow(allow: &[String]) -> Result<(), Error> {
 /// An export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Export {
-    /// Name that clients ask for.
+    /// Name by which clients open the export.
     pub name: String,
     /// Protocol of the export.
     pub protocol: Protocol,

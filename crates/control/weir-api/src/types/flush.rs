@@ -10,22 +10,22 @@ use utoipa::ToSchema;
 use super::{Answer, Outcome, PoolChange};
 use crate::access::Scope;
 
-/// Verdict on the flush latencies of a disk.
+/// Whether the flush latencies of a disk are plausible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FlushVerdict {
-    /// As fast as such a disk can be, or the disk declares that it has no volatile cache.
+    /// The disk is as fast as a disk of its kind can be, or declares that it has no volatile cache.
     Plausible,
-    /// Faster than a disk with a volatile cache can make data durable.
+    /// The disk is faster than a disk with a volatile cache can make data durable.
     TooFast,
-    /// No expected latency is known: a virtual, remote or stacked disk.
+    /// Weir knows no expected latency of the disk, because it is virtual, remote or stacked.
     NotJudged,
     /// The disk keeps its data in memory, so no data is durable.
     NotDurable,
 }
 
 impl FlushVerdict {
-    /// Name of the verdict in tables.
+    /// Returns the name of the verdict in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plausible => "plausible",
@@ -45,11 +45,11 @@ pub struct FlushCheck {
     pub medium: String,
     /// Number of measurements of each latency.
     pub samples: u64,
-    /// A write into the disk's cache.
+    /// Latency of a write into the disk's cache.
     pub write_us: u64,
-    /// The flush after that write.
+    /// Latency of the flush after that write.
     pub flush_us: u64,
-    /// A write that is durable when it returns.
+    /// Latency of a write that is durable when it returns.
     pub sync_write_us: u64,
     /// Verdict on these latencies.
     pub verdict: FlushVerdict,
@@ -58,10 +58,10 @@ pub struct FlushCheck {
 /// Response of the call that creates a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolCreated {
-    /// Fields of all calls that change a pool.
+    /// State of the pool, as in the responses of all calls that change a pool.
     #[serde(flatten)]
     pub change: PoolChange,
-    /// Measurements of each disk; empty if the pool already existed.
+    /// Measurements of each disk; empty if the pool existed before the call.
     #[serde(default)]
     pub flush_checks: Vec<FlushCheck>,
 }
@@ -76,7 +76,7 @@ impl Answer for PoolCreated {
 }
 
 impl PoolCreated {
-    /// The outcome of the call.
+    /// Returns the outcome of the call.
     pub fn outcome(&self) -> Outcome {
         self.change.outcome
     }

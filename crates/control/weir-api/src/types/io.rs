@@ -10,15 +10,15 @@ use utoipa::ToSchema;
 /// Counters and latencies of one kind of disk operation, since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OpIo {
-    /// Completed operations, including failed ones.
+    /// Number of completed operations, including failed ones.
     pub count: u64,
-    /// Bytes moved.
+    /// Bytes read or written by these operations.
     pub bytes: u64,
-    /// Operations that failed.
+    /// Number of operations that failed.
     pub errors: u64,
-    /// Sum of the latencies.
+    /// Sum of the latencies of all operations.
     pub total_us: u64,
-    /// Mean recent latency; newer operations have more weight.
+    /// Mean latency of recent operations; newer operations have more weight.
     pub recent_us: u64,
     /// Median latency, within 6 %.
     pub p50_us: u64,
@@ -31,33 +31,33 @@ pub struct OpIo {
 /// I/O of one disk since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiskIo {
-    /// Reads.
+    /// Counters and latencies of reads.
     pub read: OpIo,
-    /// Writes into the disk's cache.
+    /// Counters and latencies of writes into the disk's cache.
     pub write: OpIo,
-    /// Writes that were durable when they returned.
+    /// Counters and latencies of writes that were durable when they returned.
     pub sync_write: OpIo,
-    /// Flushes of the disk's cache.
+    /// Counters and latencies of flushes of the disk's cache.
     pub flush: OpIo,
-    /// Operations in flight.
+    /// Number of operations in flight.
     pub in_flight: u64,
     /// Time since the disk last completed an operation; absent unless operations are in flight.
     pub silent_ms: Option<u64>,
-    /// Reads that the pool also sent to another disk, because this disk was slow.
+    /// Number of reads that the pool also sent to another disk, because this disk was slow.
     pub bypassed: u64,
 }
 
 /// I/O of clients on the volumes of a pool since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClientIo {
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Writes, without TRIM and zeroing.
+    /// Number of writes, without TRIM and zeroing.
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Flushes.
+    /// Number of flushes.
     pub flushes: u64,
 }

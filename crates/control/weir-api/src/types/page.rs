@@ -22,10 +22,10 @@ pub(crate) trait Paged {
     /// Type of the entries.
     type Entry: Serialize;
 
-    /// The entries, and the `next` field.
+    /// Returns the entries, and the field `next`.
     fn parts(&mut self) -> (&mut Vec<Self::Entry>, &mut Option<String>);
 
-    /// Key of an entry, unique within the list.
+    /// Returns the key of an entry, unique within the list.
     fn key(entry: &Self::Entry) -> String;
 
     /// Whether an entry has this key.
@@ -33,8 +33,8 @@ pub(crate) trait Paged {
         Self::key(entry) == key
     }
 
-    /// True if the list grows only at its end and loses entries only at its beginning: if the entry
-    /// of `after` is gone, all remaining entries are newer.
+    /// True if the list grows only at its end and loses entries only at its beginning. If the entry
+    /// that `after` names is gone, all remaining entries are then newer.
     const GROWS: bool = false;
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn cut<L: Paged>(mut list: L, page: &Page) -> Result<L, ApiError> {
     Ok(list)
 }
 
-/// The error for a page that starts behind a removed entry.
+/// Returns the error for a page that starts after a removed entry.
 pub fn gone(after: &str) -> ApiError {
     let message = format!("{after} is no longer in the list");
     ApiError::new(ErrorKind::NotFound, message).with_action("begin the list again, without `after`")

@@ -38,7 +38,7 @@ pub enum VdevKind {
 }
 
 impl VdevKind {
-    /// Name of the kind in JSON and in tables.
+    /// Returns the name of the kind in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
@@ -49,7 +49,7 @@ impl VdevKind {
         }
     }
 
-    /// Number of disks of a raidz vdev that may fail.
+    /// Returns the number of disks of a raidz vdev that may fail.
     const fn parity(self) -> usize {
         match self {
             Self::Disk | Self::Mirror => 0,
@@ -74,7 +74,7 @@ pub enum VdevRole {
 }
 
 impl VdevRole {
-    /// Name of the role in JSON and in layouts.
+    /// Returns the name of the role in JSON and in layouts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -109,7 +109,7 @@ pub struct PoolCreate {
     pub name: String,
     /// The vdevs; the pool stripes data over the data vdevs.
     pub vdevs: Vec<VdevSpec>,
-    /// Also use disks that hold another pool or a file system, whose data is lost; and allow vdevs
+    /// Also use disks that hold another pool or a file system, whose data is lost, and allow vdevs
     /// of different redundancy.
     #[serde(default)]
     pub force: bool,
@@ -311,12 +311,12 @@ pub struct ShowPool {
 
 one_name!(names::pool, name: ShowPool);
 
-/// The `force` flag in the audit record.
+/// Returns the `force` flag as the audit record shows it.
 fn told_force(force: bool) -> &'static str {
     if force { "--force" } else { "" }
 }
 
-/// The vdevs in the audit record.
+/// Returns the vdevs as the audit record shows them.
 pub(super) fn told_vdevs(force: bool, vdevs: &[VdevSpec]) -> String {
     let mut words = vec![told_force(force).to_owned()];
     for vdev in vdevs {
@@ -340,8 +340,8 @@ pub enum Health {
     Online,
     /// All data is intact, but redundancy is reduced.
     Degraded,
-    /// Failed and no longer in use. A disk: a write or flush failed. A vdev: it lacks too many
-    /// disks. A pool: it is suspended.
+    /// Failed and no longer in use. A disk is faulted after a failed write or flush, a vdev if it
+    /// lacks too many disks, a pool while it is suspended.
     Faulted,
     /// Taken offline by an administrator.
     Offline,
@@ -350,7 +350,7 @@ pub enum Health {
 }
 
 impl Health {
-    /// Name of the state in tables.
+    /// Returns the name of the state in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Online => "ONLINE",
@@ -365,11 +365,11 @@ impl Health {
 /// Errors since the pool was imported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorCounts {
-    /// Reads that failed.
+    /// Number of reads that failed.
     pub read: u64,
-    /// Writes that failed.
+    /// Number of writes that failed.
     pub write: u64,
-    /// Reads that returned other data than was written.
+    /// Number of reads that returned data other than what was written.
     pub checksum: u64,
 }
 
@@ -382,7 +382,7 @@ pub struct DiskStatus {
     pub guid: String,
     /// Health of the disk.
     pub state: Health,
-    /// Errors of this disk, including those repaired from another leg.
+    /// Errors of this disk, including errors that another leg repaired.
     pub errors: ErrorCounts,
     /// Problem with the disk; absent if there is none.
     pub note: Option<String>,
@@ -399,7 +399,7 @@ pub struct DiskStatus {
 pub struct Evacuation {
     /// Bytes of data still on the vdev.
     pub live_bytes: u64,
-    /// Segments that cannot be moved, because a block in them has no intact copy.
+    /// Number of segments that cannot be moved, because a block in them has no intact copy.
     pub stuck_segments: u64,
 }
 
@@ -437,15 +437,15 @@ pub struct PoolStatus {
     pub status: Option<String>,
     /// Recommended action.
     pub action: Option<String>,
-    /// Document that explains the problem.
+    /// Document that explains the problem and its remedy.
     pub see: Option<String>,
     /// Space for data.
     pub size_bytes: u64,
     /// Space in use.
     pub allocated_bytes: u64,
-    /// Free space.
+    /// Free space for data.
     pub free_bytes: u64,
-    /// Space in use, by owner.
+    /// Used space, by kind of owner.
     #[serde(default)]
     pub allocated: Allocated,
     /// Uncompressed size of the data in the volumes divided by its stored size: one copy, without
@@ -480,7 +480,7 @@ pub struct PoolStatus {
     /// State of the cleaner; absent while the pool is not open.
     #[serde(default)]
     pub cleaner: Option<CleanerStatus>,
-    /// Period of all these counters: the time since the pool was opened.
+    /// Period that all counters of the pool cover: the time since the pool was opened.
     #[serde(default)]
     pub counted_ms: u64,
     /// The running scrub or resilver, or the last one since the pool was opened.
@@ -491,17 +491,18 @@ pub struct PoolStatus {
 
 impl Answer for PoolStatus {
     fn keep(&mut self, scope: &Scope) {
-        // Only a scope that covers the pool may see its status, and such a scope covers all its
-        // objects.
+        // Only a scope that covers the pool permits its status, and such a scope covers all objects
+        // of the pool.
         assert!(scope.covers(&self.name), "the status of a pool passed the gate");
     }
 }
 
-/// Space in use of a pool, by owner. The sum of the parts, less `saved_bytes`, is the space in use.
+/// Used space of a pool, by kind of owner. The sum of the other fields, less `saved_bytes`, is the
+/// used space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Allocated {
-    /// Blocks that volumes reference. A block shared by clones and their origin counts once; a
-    /// block shared by dedupe or by copies counts for each reference.
+    /// Blocks that volumes reference. A block that clones share with their origin counts once. A
+    /// block that dedupe or a block clone shares counts for each reference.
     pub volumes_bytes: u64,
     /// Blocks that only snapshots reference.
     pub snapshots_bytes: u64,
@@ -509,7 +510,7 @@ pub struct Allocated {
     pub freeing_bytes: u64,
     /// Metadata of the pool.
     pub pool_bytes: u64,
-    /// Space that dedupe and copies by reference save.
+    /// Space that dedupe and block clones save.
     #[serde(default)]
     pub saved_bytes: u64,
 }
@@ -540,7 +541,7 @@ impl Answer for PoolList {
 pub struct PoolChange {
     /// Outcome of the call.
     pub outcome: Outcome,
-    /// Limitations for the caller to know, such as disks that the pool uses only in part.
+    /// Limitations that the caller should know, such as disks that the pool uses only in part.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// State of the pool after the call.

@@ -28,7 +28,7 @@ pub use weir_base::property::{
 /// [`Error::Property`] with the most similar name.
 pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
     PROPERTIES.iter().copied().find(|spec| spec.name == name).ok_or_else(|| {
-        /// Minimum similarity of a suggestion.
+        /// Minimum similarity of a suggested property name.
         const NEAR: f64 = 0.75;
         let near = |spec: &PropertySpec| strsim::jaro_winkler(spec.name, name);
         let nearest = PROPERTIES.iter().map(|spec| (near(spec), spec.name));
@@ -45,7 +45,7 @@ pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
     })
 }
 
-/// Whether a name is that of a user property: those contain a colon.
+/// Whether this is the name of a user property: such names contain a colon.
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
 }
@@ -127,7 +127,7 @@ fn check_property(name: &str) -> Result<(), Error> {
 pub struct PropertyValues(pub BTreeMap<String, String>);
 
 impl fmt::Display for PropertyValues {
-    /// The form of the audit record: `quota=10GiB compression=lz4`.
+    /// Writes the form of the audit record: `quota=10GiB compression=lz4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |(name, value): (&String, &String)| format!("{name}={value}");
         f.write_str(&self.0.iter().map(one).collect::<Vec<_>>().join(" "))
@@ -195,7 +195,7 @@ pub struct PropertyInherit {
     pub name: String,
     /// The property.
     pub property: String,
-    /// Also on its children: the volumes of a pool, the snapshots of a volume.
+    /// Also inherit the property on the children: the volumes of a pool, the snapshots of a volume.
     #[serde(default)]
     pub recursive: bool,
 }
@@ -264,7 +264,7 @@ pub enum PropertySource {
 }
 
 impl PropertySource {
-    /// Name of the source in JSON and in tables.
+    /// Returns the name of the source in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -274,7 +274,7 @@ impl PropertySource {
         }
     }
 
-    /// Every source.
+    /// All sources.
     pub const ALL: [Self; 4] = [Self::Local, Self::Default, Self::Inherited, Self::None];
 }
 
@@ -448,7 +448,7 @@ mod tests {
         }
     }
 
-    /// An error with its action, as a caller sees both.
+    /// An error with its action, as one text that a caller sees.
     struct ApiText(String);
 
     impl ApiText {

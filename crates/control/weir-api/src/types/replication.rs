@@ -20,11 +20,11 @@ use crate::wire::ApiError;
 /// Prefix of the names of snapshots that replication takes.
 pub const REPLICATION_PREFIX: &str = "repl-";
 
-/// Hold tag on the newest snapshot that exists on both sides.
+/// Tag of the hold on the newest snapshot that exists on both servers.
 pub const REPLICATION_TAG: &str = "replication";
 
-/// Tag of the holds that another server has on snapshots that it sent here. It differs from the tag
-/// of this server's own replications, so that neither side releases the holds of the other.
+/// Tag of the holds that another server has on snapshots that it sent to this server. It differs
+/// from [`REPLICATION_TAG`], so that neither server releases the holds of the other.
 pub const REPLICA_TAG: &str = "replica";
 
 /// User property of volumes and snapshots received from other servers: the addresses of these
@@ -32,7 +32,7 @@ pub const REPLICA_TAG: &str = "replica";
 /// unfinished stream, and hold and destroy the snapshot.
 pub const RECEIVED_FROM: &str = "weir:received-from";
 
-/// Minimum interval between two runs.
+/// Minimum interval between the starts of two replication runs.
 const EVERY_SECONDS_MIN: u64 = 5;
 
 /// Request to replicate a volume.
@@ -43,24 +43,24 @@ pub struct ReplicationCreate {
     pub volume: String,
     /// Destination, such as `https://host:7118/backup/vm1`.
     pub to: String,
-    /// Seconds from the start of one run to the start of the next.
+    /// Seconds from the start of one replication run to the start of the next.
     pub every_seconds: u64,
     /// Bandwidth limit of the streams in bytes per second; absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes: Option<u64>,
-    /// CA certificate that signed the other server's certificate (PEM). Give either this or
+    /// CA certificate (PEM) that signed the other server's certificate. Give either this field or
     /// `ca_file`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
-    /// File on the server with that certificate.
+    /// File on this server with the CA certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<String>,
-    /// The secret that the other server requires. Give either this or `secret_file`. No call
+    /// The secret that the other server requires. Give either this field or `secret_file`. No call
     /// returns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, write_only)]
     pub secret: Option<SecretText>,
-    /// File on the server with that secret.
+    /// File on this server with the secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<String>,
 }
@@ -88,7 +88,7 @@ impl Request for ReplicationCreate {
     }
 }
 
-/// Checks that a request contains either a value or the name of a file with it.
+/// Checks that a request contains either a value or the name of a file with the value.
 pub(super) fn one_of(field: &'static str, sent: bool, named: bool) -> Result<(), Error> {
     if sent != named {
         return Ok(());
@@ -101,13 +101,14 @@ pub(super) fn one_of(field: &'static str, sent: bool, named: bool) -> Result<(),
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationAction {
-    /// Start a run now.
+    /// Start a replication run now.
     Run,
-    /// Stop the current run and start no other. The destination keeps the data that it received.
+    /// Stop the current replication run and start no other. The destination keeps the data that it
+    /// received.
     Pause,
-    /// Start runs again.
+    /// Start replication runs again.
     Resume,
-    /// Compare the newest replicated snapshot on both sides.
+    /// Compare the newest replicated snapshot of this server with that of the other server.
     Verify,
 }
 
@@ -162,22 +163,23 @@ no_rules!(ListReplications);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationState {
-    /// The next run is not due yet.
+    /// The next replication run is not due yet.
     Waiting,
-    /// A run is due. It starts within a second, or when another run to the same server ends.
+    /// A replication run is due. It starts within a second, or when another run to the same server
+    /// ends.
     Queued,
-    /// A run sends a stream.
+    /// A replication run sends a stream.
     Sending,
-    /// A comparison of both sides is running.
+    /// A comparison of the two servers' data is running.
     Verifying,
-    /// The last run failed; the server will retry it.
+    /// The last replication run failed; the server will retry it.
     Failing,
     /// Paused until an administrator resumes it.
     Paused,
 }
 
 impl ReplicationState {
-    /// Name of the state in JSON and in tables.
+    /// Returns the name of the state in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -190,7 +192,7 @@ impl ReplicationState {
     }
 }
 
-/// Result of a comparison of both sides.
+/// Result of a comparison of the data on both servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Verification {
     /// Name of the snapshot without the volume.
@@ -199,14 +201,14 @@ pub struct Verification {
     pub unix_ms: u64,
     /// Bytes of the volume that were compared.
     pub compared_bytes: u64,
-    /// Whether both sides have the same data.
+    /// Whether both servers have the same data.
     pub is_same: bool,
     /// Offset in the volume of the first difference, in bytes.
     #[serde(default)]
     pub differs_at: Option<u64>,
 }
 
-/// A comparison of both sides that failed.
+/// A comparison of the data on both servers that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VerifyFailure {
     /// Time of the failure.
@@ -224,32 +226,33 @@ pub struct Replication {
     pub volume: String,
     /// Destination.
     pub to: String,
-    /// Seconds from the start of one run to the start of the next.
+    /// Seconds from the start of one replication run to the start of the next.
     pub every_seconds: u64,
     /// Bandwidth limit of the streams in bytes per second.
     pub bandwidth_bytes: Option<u64>,
     /// State of the replication.
     pub state: ReplicationState,
-    /// Name without the volume of the newest snapshot that exists on both sides.
+    /// Name, without the volume, of the newest snapshot that exists on both servers.
     pub snapshot: Option<String>,
-    /// Age of that snapshot: the period of writes that a loss of this side would lose now (RPO).
+    /// Age of that snapshot: the period of writes that a loss of this server would lose now (RPO).
     /// Absent while the clock of this server is behind the creation time of the snapshot.
     pub lag_ms: Option<u64>,
-    /// Bytes sent of the current stream.
+    /// Bytes of the current stream that were sent.
     pub sent_bytes: u64,
     /// Approximate length of the current stream.
     pub estimate_bytes: u64,
-    /// The response of the other server that the run is waiting for; absent if it waits for none.
+    /// Response of the other server for which the replication run waits; absent if it waits for
+    /// none.
     #[serde(default)]
     pub waits_for: Option<ReplicationWait>,
-    /// Error of the last run, if it failed.
+    /// Error of the last replication run, if it failed.
     pub error: Option<String>,
     /// Remedy for that error: the next command to type.
     #[serde(default)]
     pub action: Option<String>,
-    /// Result of the last completed comparison of both sides.
+    /// Result of the last completed comparison of the data on both servers.
     pub verified: Option<Verification>,
-    /// A later comparison, if it failed.
+    /// Failure of a later comparison, if there was one.
     #[serde(default)]
     pub verify_failed: Option<VerifyFailure>,
 }
@@ -263,7 +266,7 @@ impl Replication {
     }
 }
 
-/// A response of the other server that a run is waiting for.
+/// Response of the other server for which a replication run waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationWait {
     /// The requested operation, such as "list its snapshots".
@@ -281,7 +284,8 @@ pub struct ReplicationRemoved {
     pub outcome: Outcome,
     /// Full name of the volume.
     pub name: String,
-    /// Holds on its snapshots that could not be released, with the commands that release them.
+    /// Errors for holds on the volume's snapshots that could not be released, with the commands
+    /// that release them.
     pub warnings: Vec<String>,
 }
 

@@ -25,43 +25,46 @@ pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'stat
     /// The first rule that the request breaks.
     fn check(&self) -> Result<(), Error>;
 
-    /// Full names of the objects of the request. The scope of the caller must cover all of them.
+    /// Returns the full names of the objects of the request. The scope of the caller must cover all
+    /// these objects.
     fn names(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// The subject in the audit record. Its first part is the pool that the entry belongs to.
+    /// Returns the subject for the audit record. Its first component is the pool that the entry
+    /// belongs to.
     fn about(&self) -> String {
         self.names().first().copied().unwrap_or_default().to_owned()
     }
 
-    /// The rest of the entry in the audit record, such as the tag of a hold.
+    /// Returns further details for the audit record, such as the tag of a hold.
     fn details(&self) -> String {
         String::new()
     }
 
-    /// Kind of the event that records the call, if it is not the name of the operation.
+    /// Returns the kind of the event that records the call, if it is not the name of the operation.
     fn kind(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether this request changes nothing although its operation does. The server does not record
-    /// it.
+    /// Whether this request changes nothing although its operation may. The server does not record
+    /// such a request.
     fn is_dry_run(&self) -> bool {
         false
     }
 
-    /// The role that this request needs; `operations` is the role of the operation.
+    /// Returns the role that this request needs. `operations` is the role of the operation.
     fn role(&self, operations: Role) -> Role {
         operations
     }
 
-    /// The reach of this request; `operations` is the reach of the operation.
+    /// Returns the resources that this request accesses. `operations` are the resources of the
+    /// operation.
     fn reach(&self, operations: Resources) -> Resources {
         operations
     }
 
-    /// Returns the request with the limits of one response applied.
+    /// Returns the request with the limits that apply to one response.
     #[must_use]
     fn limited(self) -> Self {
         self
@@ -76,7 +79,7 @@ pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
     /// Removes the names outside the scope, with their state and properties.
     fn keep(&mut self, scope: &Scope);
 
-    /// The outcome of a changing call. None for calls that change nothing.
+    /// Returns the outcome of a changing call; `None` for calls that change nothing.
     fn outcome(&self) -> Option<Outcome> {
         None
     }
@@ -95,12 +98,12 @@ pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
 pub struct Page {
     /// `next` of the previous page.
     pub after: Option<String>,
-    /// At most this many entries.
+    /// Maximum number of entries on the page.
     pub limit: Option<usize>,
 }
 
-/// Implements [`Answer`] for responses that name only objects of the request, which the gate has
-/// checked, or no object of a pool.
+/// Implements [`Answer`] for responses that name only objects of the request, which the authorizer
+/// has checked, or no object of a pool.
 macro_rules! names_nothing_else {
     ($($answer:ty),* $(,)?) => {
         $(impl crate::types::request::Answer for $answer {
@@ -109,7 +112,7 @@ macro_rules! names_nothing_else {
     };
 }
 
-/// The same for responses with the field `outcome`.
+/// As `names_nothing_else`, for responses with the field `outcome`.
 macro_rules! outcome_and_no_other_name {
     ($($answer:ty),* $(,)?) => {
         $(impl crate::types::request::Answer for $answer {
@@ -151,7 +154,7 @@ macro_rules! one_name {
 
 pub(super) use {names_nothing_else, no_rules, one_name, outcome_and_no_other_name};
 
-/// The outcome of a changing call.
+/// Outcome of a changing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {

@@ -17,10 +17,10 @@ use crate::Error;
 use crate::access::Scope;
 use crate::wire::ApiError;
 
-/// Maximum number of snapshots of one sort: more than a year of hourly snapshots.
+/// Maximum number of snapshots of one interval: more than a year of hourly snapshots.
 const KEPT_MAX: u32 = 10_000;
 
-/// Interval of a sort of snapshots, in UTC.
+/// Interval between automatic snapshots, in UTC.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -41,11 +41,11 @@ pub enum Every {
 }
 
 impl Every {
-    /// All sorts, from the shortest interval to the longest.
+    /// All intervals, from the shortest to the longest.
     pub const ALL: [Self; 6] =
         [Self::Frequently, Self::Hourly, Self::Daily, Self::Weekly, Self::Monthly, Self::Yearly];
 
-    /// Name of the sort in JSON, on the command line and in the names of snapshots.
+    /// Returns the name of the interval in JSON, on the command line and in the names of snapshots.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Frequently => "frequently",
@@ -58,8 +58,8 @@ impl Every {
     }
 }
 
-/// Number of snapshots to keep, for each sort. The schedule ignores absent sorts. It takes no
-/// snapshots of a sort with the count 0 and destroys the existing ones.
+/// Number of snapshots to keep, for each interval. The schedule ignores absent intervals. For an
+/// interval with the count 0, it takes no snapshots and destroys the existing ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Keep {
@@ -84,7 +84,7 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Number of snapshots to keep of this sort.
+    /// Returns the number of snapshots to keep of this interval.
     pub const fn of(&self, every: Every) -> Option<u32> {
         match every {
             Every::Frequently => self.frequently,
@@ -107,7 +107,7 @@ impl Keep {
         }
     }
 
-    /// The sorts of the schedule, with the number of snapshots to keep of each.
+    /// Returns the intervals of the schedule, with the number of snapshots to keep of each.
     pub fn wanted(&self) -> impl Iterator<Item = (Every, u32)> {
         let keep = *self;
         Every::ALL.into_iter().filter_map(move |every| Some((every, keep.of(every)?)))
@@ -167,7 +167,7 @@ impl std::fmt::Display for Keep {
 pub struct ScheduleSet {
     /// A volume such as `tank/vm1`, or a pool: all its volumes without a schedule of their own.
     pub name: String,
-    /// Number of snapshots to keep, for each sort.
+    /// Number of snapshots to keep, for each interval.
     pub keep: Keep,
     /// Take no snapshots and only destroy excess ones, for example on a volume that receives
     /// snapshots from another server.
@@ -235,9 +235,9 @@ pub fn check_scheduled(name: &str) -> Result<(), Error> {
 pub struct Schedule {
     /// The volume or the pool.
     pub name: String,
-    /// Number of snapshots to keep, for each sort.
+    /// Number of snapshots to keep, for each interval.
     pub keep: Keep,
-    /// Whether the schedule takes no snapshots.
+    /// Whether the schedule takes no snapshots and only destroys excess ones.
     #[serde(default)]
     pub prune_only: bool,
     /// Time of the next snapshot; absent while the pool is closed or if the schedule only prunes.

@@ -39,13 +39,13 @@ pub struct Snapshot {
     pub referenced_bytes: u64,
     /// Part of `referenced_bytes` that was written since the previous snapshot.
     pub written_bytes: u64,
-    /// Time of the request that created it.
+    /// Time of the request that created the snapshot.
     pub created_unix_ms: u64,
     /// Hold tags, which prevent its destruction.
     pub holds: Vec<String>,
-    /// Full names of the volumes cloned from it.
+    /// Full names of the volumes cloned from the snapshot.
     pub clones: Vec<String>,
-    /// Names of its exports.
+    /// Names of the exports of the snapshot.
     pub exports: Vec<String>,
     /// Creator: `schedule`, `replication` or `stream`; `user` or absent for a user. A schedule and
     /// a replication destroy only their own snapshots.
@@ -68,7 +68,7 @@ fn keep_snapshots(snapshots: &mut Vec<Snapshot>, scope: &Scope) {
 /// Snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotList {
-    /// The snapshots: by volume, oldest first.
+    /// The snapshots by volume, oldest first.
     pub snapshots: Vec<Snapshot>,
     /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ pub struct ListSnapshots {
     /// `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// At most this many entries, up to 1000.
+    /// Maximum number of entries in the response, up to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
@@ -178,7 +178,7 @@ impl Request for SnapshotCreate {
 #[serde(deny_unknown_fields)]
 pub struct SnapshotDestroy {
     /// Full names, at most 4096. A name may contain a list and ranges of snapshots of one volume,
-    /// such as `tank/vm1@a,c%e`; a range without one end extends to the oldest or the newest
+    /// such as `tank/vm1@a,c%e`. A range that lacks one end extends to the oldest or the newest
     /// snapshot. Each entry of a list counts.
     pub names: Vec<String>,
     /// Return the snapshots and the space that the call would free, without destroying any.
@@ -213,7 +213,7 @@ impl Request for SnapshotDestroy {
 pub struct SnapshotsDestroyed {
     /// Outcome of the call; `unchanged` for a dry run.
     pub outcome: Outcome,
-    /// Full names of the snapshots: by volume, oldest first.
+    /// Full names of the snapshots by volume, oldest first.
     pub names: Vec<String>,
     /// Space that the next commits free.
     pub freed_bytes: u64,

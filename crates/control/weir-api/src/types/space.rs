@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Bytes written to segments since the pool was opened: one copy, with padding, without parity and
-/// without the intent log.
+/// Bytes written to segments since the pool was opened. Counts one copy with padding; parity and
+/// the intent log are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SegmentIo {
     /// Blocks of volumes, as stored.
@@ -34,32 +34,32 @@ pub struct PointerIo {
 /// State of the cleaner, which reclaims the space of overwritten and trimmed blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CleanerStatus {
-    /// Whether it cleaned any segment in the last `lately_ms`.
+    /// Whether the cleaner cleaned any segment in the last `lately_ms`.
     pub working: bool,
     /// Length of the recent period; at most ten seconds.
     pub lately_ms: u64,
-    /// Segments cleaned in the recent period.
+    /// Number of segments cleaned in the recent period.
     pub lately_segments: u64,
-    /// Bytes of the blocks moved out of those segments, one copy.
+    /// Bytes of the blocks that the cleaner moved in the recent period, one copy.
     pub lately_moved_bytes: u64,
-    /// Segments cleaned since the pool was opened.
+    /// Number of segments cleaned since the pool was opened.
     pub cleaned_segments: u64,
-    /// Bytes of the blocks moved out of those segments, one copy.
+    /// Bytes of the blocks that the cleaner moved since the pool was opened, one copy.
     pub moved_bytes: u64,
-    /// Segments that can be written now.
+    /// Number of segments that can be written now.
     pub free_segments: u64,
-    /// Dead and cleaned segments that become free within a few transaction groups.
+    /// Number of dead and cleaned segments that become free within a few transaction groups.
     pub pending_segments: u64,
-    /// All segments.
+    /// Number of all segments of the pool.
     pub segments: u64,
-    /// If fewer segments are free or pending, the cleaner cleans mostly dead segments.
+    /// Number of free and pending segments below which the cleaner cleans mostly dead segments.
     pub clean_below_segments: u64,
-    /// The same limit while clients are idle.
+    /// As `clean_below_segments`, while clients are idle.
     pub clean_idle_below_segments: u64,
-    /// If fewer segments are free or pending, the cleaner cleans every segment that yields space.
-    /// Live data never uses these segments.
+    /// Number of free and pending segments below which the cleaner cleans every segment that yields
+    /// space. Live data never uses these segments.
     pub reserve_segments: u64,
-    /// If this many or fewer segments are free, writes wait for the cleaner.
+    /// Number of free segments at or below which writes wait for the cleaner.
     pub writers_wait_segments: u64,
     /// RAM of the remap tables, which point to moved blocks.
     pub remap_bytes: u64,

@@ -22,7 +22,7 @@ pub enum StreamDirection {
 }
 
 impl StreamDirection {
-    /// Name of the direction in tables.
+    /// Returns the name of the direction in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -34,7 +34,7 @@ impl StreamDirection {
 /// A stream that the server sends or receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Stream {
-    /// Number of the stream in this run of the server.
+    /// Number of the stream, unique until the server restarts.
     pub id: u64,
     /// Direction of the stream.
     pub direction: StreamDirection,
@@ -46,7 +46,7 @@ pub struct Stream {
     pub begun_unix_ms: u64,
     /// Bytes sent or received.
     pub moved_bytes: u64,
-    /// Time since the caller last downloaded or uploaded a part.
+    /// Time since the caller last downloaded or uploaded a part of the stream.
     pub idle_ms: u64,
 }
 

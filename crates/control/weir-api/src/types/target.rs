@@ -29,7 +29,8 @@ pub const ANYBODY: &str = "*";
 /// Largest logical unit number that fits in single-level addressing (SAM-5 4.7.7.4).
 pub const LUN_MAX: u16 = 16383;
 
-/// Expands a short target name and returns a full one in lower case, as names are compared.
+/// Expands a short target name; returns a full name in lower case, because names are compared in
+/// lower case.
 pub fn target_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     let is_whole = ["iqn.", "eui.", "naa."].iter().any(|kind| name.starts_with(kind));
@@ -108,9 +109,9 @@ no_rules!(ListTargets);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChapAccount {
-    /// CHAP_N: any text.
+    /// CHAP name (`CHAP_N`): any text.
     pub user: String,
-    /// The secret: 12 to 255 bytes. Give either this or `secret_file`. No call returns it.
+    /// CHAP secret of 12 to 255 bytes. Give either this field or `secret_file`. No call returns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, write_only)]
     pub secret: Option<SecretText>,
@@ -119,7 +120,7 @@ pub struct ChapAccount {
     pub secret_file: Option<String>,
 }
 
-/// Request to allow an initiator to log in to a target. It replaces an existing entry of that
+/// Request to allow an initiator to log in to a target. It replaces an existing entry of this
 /// initiator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -131,7 +132,8 @@ pub struct InitiatorAllow {
     /// CHAP account with which the initiator must authenticate; absent: no authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<ChapAccount>,
-    /// CHAP account with which the target authenticates. The initiator must request that.
+    /// CHAP account with which the target authenticates; absent: the target does not authenticate.
+    /// The initiator must request it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<ChapAccount>,
 }
@@ -194,7 +196,8 @@ pub struct LunAdd {
     /// Logical unit number; absent: the lowest free number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u16>,
-    /// Logical block size, 512 or 4096. Absent: the same as at other targets, or 512.
+    /// Logical block size, 512 or 4096. Absent: the block size of the volume at other targets, or
+    /// 512.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u32>,
     /// Whether the server may acknowledge writes before they are durable, until the initiator
@@ -203,8 +206,8 @@ pub struct LunAdd {
     /// although earlier writes may be lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
-    /// Whether clients of another protocol may use the volume at the same time. These clients must
-    /// coordinate: the server does not order their writes.
+    /// Whether clients of another protocol may use the volume at the same time. The clients must
+    /// coordinate their writes, because the server does not order them.
     #[serde(default)]
     pub shared: bool,
 }
@@ -240,7 +243,7 @@ pub struct LunRemove {
     pub target: String,
     /// Logical unit number.
     pub number: u16,
-    /// Remove it even if initiators are logged in.
+    /// Remove the logical unit even if initiators are logged in.
     #[serde(default)]
     pub force: bool,
 }
@@ -255,12 +258,12 @@ impl Request for LunRemove {
     }
 }
 
-/// Counters of a logical unit, since this run of the server exports it.
+/// Counters of a logical unit, since the server started to export it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LunCounters {
-    /// READ commands.
+    /// Number of READ commands.
     pub reads: u64,
-    /// WRITE commands.
+    /// Number of WRITE commands.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -268,7 +271,7 @@ pub struct LunCounters {
     pub written_bytes: u64,
     /// Bytes deallocated by UNMAP and WRITE SAME.
     pub unmapped_bytes: u64,
-    /// Bytes written by other WRITE SAME commands.
+    /// Bytes written by WRITE SAME commands that do not deallocate.
     pub zeroed_bytes: u64,
     /// Bytes copied by EXTENDED COPY.
     pub cloned_bytes: u64,
@@ -282,7 +285,7 @@ pub struct TargetLun {
     pub number: u16,
     /// Full name of the volume or snapshot.
     pub volume: String,
-    /// Whether the volume is available: its pool is open.
+    /// Whether the volume is available, which requires that its pool is open.
     pub is_available: bool,
     /// Size of the volume.
     pub size_bytes: u64,
@@ -294,7 +297,7 @@ pub struct TargetLun {
     pub read_only: bool,
     /// Whether clients of another protocol may use the volume at the same time.
     pub shared: bool,
-    /// NAA identifier, the same on every path: 32 hexadecimal digits.
+    /// NAA identifier of 32 hexadecimal digits, the same on every path.
     pub naa: String,
     /// Number of initiators with registrations for persistent reservations.
     pub registrations: u32,
@@ -357,8 +360,8 @@ pub struct Target {
 names_nothing_else!(Target);
 
 impl Target {
-    /// Whether a caller with this scope may see the target. Its initiators have access to all its
-    /// logical units, so all of them must be in the scope.
+    /// Whether a caller with this scope may see the target. The target's initiators have access to
+    /// all its logical units, so all of these must be in the scope.
     pub fn is_in(&self, scope: &Scope) -> bool {
         let mut volumes = self.luns.iter().map(|lun| &lun.volume);
         scope.is_all() || (!self.luns.is_empty() && volumes.all(|name| scope.covers(name)))
@@ -398,7 +401,7 @@ pub struct TargetChange {
     pub target: Target,
 }
 
-// A caller with a scope may not make these calls.
+// A caller with a scope may not make the calls that return this.
 outcome_and_no_other_name!(TargetChange);
 
 #[cfg(test)]
@@ -411,7 +414,7 @@ mod tests {
         for whole in ["iqn.1991-05.com.microsoft:host", "eui.02004567a425678d"] {
             assert_eq!(target_name(whole), whole);
         }
-        // A full name with an invalid date was taken for a short name.
+        // Regression: a full name with an invalid date was treated as a short name.
         let bad = TargetCreate { name: target_name("iqn.2026-13.org.example:vms") };
         assert_eq!(bad.name, "iqn.2026-13.org.example:vms");
         assert!(bad.check().is_err());

@@ -103,7 +103,7 @@ pub struct TokenCreated {
     pub secret: SecretText,
 }
 
-// A caller with a scope may not make these calls.
+// A caller with a scope may not make the call that returns this.
 outcome_and_no_other_name!(TokenCreated);
 
 /// Tokens.
@@ -111,7 +111,7 @@ outcome_and_no_other_name!(TokenCreated);
 pub struct TokenList {
     /// The tokens, by name.
     pub tokens: Vec<Token>,
-    /// Number of calls that this run of the server refused because of an unknown token.
+    /// Number of calls that the server has refused since its start because of an unknown token.
     pub refused: u64,
 }
 

@@ -52,14 +52,14 @@ impl Request for SendStart {
     }
 }
 
-/// A stream that the caller can download now, once.
+/// A stream that the caller can download once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SendStarted {
     /// Session id.
     pub session: String,
-    /// Identity of the snapshot.
+    /// Identity of the sent snapshot.
     pub guid: String,
-    /// Identity of the snapshot that the stream is incremental to.
+    /// Identity of the snapshot since which an incremental stream contains changes.
     pub from_guid: Option<String>,
     /// Offset in the volume at which the stream starts, in bytes; 0 for a stream from the start.
     pub first_byte: u64,
@@ -92,7 +92,7 @@ no_rules!(SendStop);
 /// Progress of a download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SendProgress {
-    /// Bytes of the stream that the server has sent; the last of them may still be in transit.
+    /// Bytes of the stream that the server has sent. The last bytes may still be in transit.
     pub sent_bytes: u64,
 }
 
@@ -102,12 +102,12 @@ pub struct SendProgress {
 pub struct ReceiveStart {
     /// Full name of the volume, such as `tank/copy`. A full stream creates it.
     pub volume: String,
-    /// If the volume has changed since the source snapshot of an incremental stream, roll it back
-    /// to that snapshot; this destroys newer snapshots.
+    /// Roll the volume back to the source snapshot of an incremental stream if it has changed
+    /// since. This destroys newer snapshots.
     #[serde(default)]
     pub roll_back: bool,
-    /// Only read and check the stream, without any change. The response to `finish` describes the
-    /// changes that a receive would make.
+    /// Read and check the stream without any change. The response to `finish` describes the changes
+    /// that a receive would make.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -195,7 +195,7 @@ pub struct ReceiveProgress {
 pub struct ReceiveDone {
     /// Full name of the new snapshot.
     pub snapshot: String,
-    /// Identity of the snapshot, the same as on the sender.
+    /// Identity of the snapshot, the same on the sender and the receiver.
     pub guid: String,
     /// Bytes of the stream.
     pub received_bytes: u64,

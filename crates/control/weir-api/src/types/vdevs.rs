@@ -61,7 +61,7 @@ pub struct PoolReplace {
     /// Overwrite data on the new disk.
     #[serde(default)]
     pub force: bool,
-    /// Remove the old disk before the resilver ends, if the vdev has no place for both disks.
+    /// Detach the old disk before the resilver ends, if the vdev cannot hold both disks.
     #[serde(default)]
     pub at_once: bool,
 }
@@ -90,7 +90,7 @@ pub struct PoolAdd {
     pub name: String,
     /// The new vdevs.
     pub vdevs: Vec<VdevSpec>,
-    /// Also use disks that hold another pool or a file system, whose data is lost; and allow vdevs
+    /// Also use disks that hold another pool or a file system, whose data is lost, and allow vdevs
     /// of another redundancy than the pool's.
     #[serde(default)]
     pub force: bool,

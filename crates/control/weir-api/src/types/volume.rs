@@ -236,8 +236,8 @@ pub struct VolumePromote {
 
 one_name!(names::volume, name: VolumePromote);
 
-/// Space of a volume and its snapshots: data and tree nodes as stored, one copy, as of the last
-/// commit. Blocks that a clone shares with its origin count for the volume of the origin.
+/// Space of a volume and its snapshots as of the last commit. Counts data and tree nodes as stored,
+/// one copy. Blocks that a clone shares with its origin count for the volume of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeSpace {
     /// Space that the volume can still use.
@@ -248,7 +248,8 @@ pub struct VolumeSpace {
     pub by_snapshots_bytes: u64,
     /// Part of `used_bytes` that the volume itself references.
     pub by_volume_bytes: u64,
-    /// Space of the blocks that the volume references, including those it shares with its origin.
+    /// Space of the blocks that the volume references, including blocks that it shares with its
+    /// origin.
     pub referenced_bytes: u64,
     /// Part of `referenced_bytes` that was written since the newest snapshot.
     pub written_bytes: u64,
@@ -268,7 +269,7 @@ pub struct Volume {
     /// block.
     pub block_bytes: u32,
     /// Size of the unit of checksums, compression and storage. A write of a part of a record reads
-    /// the rest and stores the whole record again.
+    /// the other parts and stores the complete record again.
     #[serde(default = "one_block")]
     pub record_bytes: u64,
     /// Compression of new blocks.
@@ -282,7 +283,7 @@ pub struct Volume {
     /// Whether dedupe is on for new blocks.
     #[serde(default)]
     pub dedupe: bool,
-    /// Part of `stored_bytes` that already existed in the pool when dedupe, a copy or a block clone
+    /// Part of `stored_bytes` that already existed in the pool when dedupe or a block clone
     /// referenced it.
     #[serde(default)]
     pub shared_bytes: u64,
@@ -292,12 +293,12 @@ pub struct Volume {
     pub dedupe_ratio: f64,
     /// Creation time.
     pub created_unix_ms: u64,
-    /// Names of its exports.
+    /// Names of the exports of the volume.
     pub exports: Vec<String>,
-    /// Full name of the snapshot it was cloned from.
+    /// Full name of the snapshot from which the volume was cloned.
     #[serde(default)]
     pub origin: Option<String>,
-    /// Number of its snapshots.
+    /// Number of snapshots of the volume.
     #[serde(default)]
     pub snapshots: u64,
     /// Name of the snapshot that the current receive will create. Until the receive ends, only its

@@ -40,7 +40,7 @@ pub fn record_size(bytes: u64) -> Result<RecordSize, Error> {
     RecordSize::from_bytes(bytes).ok_or(Error::RecordSize { bytes })
 }
 
-/// The default record size.
+/// Returns the default record size.
 pub(super) const fn one_block() -> u64 {
     BLOCK_BYTES as u64
 }

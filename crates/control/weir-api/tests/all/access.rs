@@ -26,11 +26,11 @@ use weir_api::{Address, ApiError, Listener, Operation, Resources};
 
 use crate::fake::Fake;
 
-/// A group and users that do not exist on any test machine.
+/// GIDs and UIDs that do not exist on any test machine.
 const GROUP: u32 = 54_321;
 const OTHER: u32 = 65_534;
 
-/// Tokens that describe themselves: `ROLE` or `ROLE,SCOPE`.
+/// Tokens whose text states their rights: `ROLE` or `ROLE,SCOPE`.
 #[derive(Default)]
 struct Tokens {
     refused: AtomicU64,
@@ -63,11 +63,12 @@ struct Server {
     _dir: tempfile::TempDir,
 }
 
-/// Starts a server on its own thread, so that the walk may block.
+/// Starts a server on its own thread, so that the test may block.
 fn start() -> Server {
     let dir = tempfile::tempdir().unwrap();
     let unix = dir.path().join("api.sock");
-    // The user that runs the test is not the owner here, so that the two are distinct.
+    // The user that runs the test is not the owner of this server, so that owner and caller are
+    // distinct.
     let unix_access = UnixAccess::new(OTHER - 1, Some(GROUP));
     let by_socket = Listener::bind_behind(&unix, unix_access).unwrap();
     let by_port = Listener::bind(&Address::loopback(0)).unwrap();
@@ -88,7 +89,7 @@ fn start() -> Server {
     Server { unix, tcp, tokens, _dir: dir }
 }
 
-/// A caller of the walk.
+/// A caller in the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     /// Over TCP without a token.
@@ -117,7 +118,7 @@ fn request(operation: &Call, who: Who, names: &Names) -> String {
 fn exchange(mut stream: impl Read + Write, request: &str) -> (u16, String) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // A stream of a snapshot may break off; the status arrived before that.
+    // A stream of a snapshot may break off, but the status arrived before that.
     drop(stream.read_to_end(&mut answer));
     let text = String::from_utf8_lossy(&answer).into_owned();
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -157,7 +158,7 @@ const INSIDE: Names = Names { pool: "tank", volume: "k8s-a", second: "tank/k8s-b
 const OUTSIDE: Names = Names { pool: "tank", volume: "other", second: "tank/other2" };
 const HALF: Names = Names { pool: "tank", volume: "k8s-a", second: "tank/other2" };
 
-/// An operation of the document.
+/// An operation of the OpenAPI document.
 struct Call {
     operation: &'static Operation,
     method: String,
@@ -202,7 +203,7 @@ impl Call {
     }
 }
 
-/// A valid body for each call that has one.
+/// Returns a valid body for each call that has one.
 fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
     let (vdevs, target) = (json!([{"kind": "disk", "disks": ["/d"]}]), "iqn.2026-01.org.weir:vms");
     let snapshot = format!("{full}@s");
@@ -253,7 +254,7 @@ fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
     }
 }
 
-/// Every operation of the document, with its role in the document.
+/// Returns every operation of the OpenAPI document, with its role in that document.
 fn calls() -> Vec<(Call, Role)> {
     let document = serde_json::to_value(weir_api::openapi()).unwrap();
     let mut calls = Vec::new();
@@ -292,7 +293,7 @@ fn document_has_every_operation_with_its_role() {
     }
 }
 
-/// Meaning of a status for the caller's rights.
+/// Returns the meaning of a status for the caller's rights.
 fn verdict(status: u16) -> &'static str {
     match status {
         401 => "unknown",
@@ -395,7 +396,7 @@ fn populate(server: &Server) {
     }
     made.push(("snapshot_clone", names("k8s-a", "tank/other3")));
     made.push(("snapshot_clone", names("other", "tank/k8s-c")));
-    // An export may have the name of a volume that is not its own.
+    // An export may have the name of a volume other than the exported one.
     made.push(("export_create", names("other", "tank/k8s-x")));
     made.push(("target_create", OUTSIDE));
     made.push(("lun_add", OUTSIDE));
@@ -417,8 +418,8 @@ fn get(server: &Server, who: Who, path: &str) -> String {
     ask(server, who, &request).unwrap().1
 }
 
-// A viewer of one prefix read the properties of every volume: a status code does not show the
-// content of a response.
+// Regression: a viewer of one prefix read the properties of every volume. A status code does not
+// show the content of a response.
 #[test]
 fn responses_name_no_object_outside_the_scope() {
     let scoped = Who::Token("admin,tank/k8s-*");
@@ -463,7 +464,7 @@ fn responses_name_no_object_outside_the_scope() {
     }
 }
 
-// An unauthenticated peer kept a connection by repeating its request after each 401.
+// Regression: an unauthenticated peer kept a connection by repeating its request after each 401.
 #[test]
 fn caller_without_rights_loses_its_connection() {
     let server = start();
@@ -477,7 +478,7 @@ fn caller_without_rights_loses_its_connection() {
     }
 }
 
-// Bodies need permits: an admin must not wait for callers with fewer rights.
+// Large bodies need permits. An admin must not wait for callers with fewer rights.
 #[test]
 fn incomplete_bodies_of_viewers_delay_no_admin() {
     let server = start();
@@ -498,7 +499,7 @@ fn incomplete_bodies_of_viewers_delay_no_admin() {
     let before = Instant::now();
     let whole = begun("admin") + &" ".repeat(100_000);
     let (status, answer) = exchange(TcpStream::connect(&server.tcp).unwrap(), &whole);
-    // The body is read, and is not valid.
+    // The server reads the body, which is not valid.
     assert_eq!(status, 400, "{answer}");
     let waited = before.elapsed();
     assert!(waited < Duration::from_secs(5), "{waited:?}: half the time that a body may take");

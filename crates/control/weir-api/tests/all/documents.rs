@@ -33,8 +33,8 @@ fn openapi_is_checked_in() {
     check("openapi.json", &format!("{text}\n"));
 }
 
-// The linter Redocly found 222 errors: no server, no security, responses without a description, and
-// no response to an invalid request.
+// Regression: the linter Redocly found 222 errors: no server, no security, responses without a
+// description, and no response to an invalid request.
 #[test]
 fn document_passes_the_recommended_rules_of_its_linter() {
     let json = serde_json::to_value(openapi()).unwrap();
@@ -114,7 +114,7 @@ fn collect(value: &serde_json::Value, to: &mut Vec<String>) {
     }
 }
 
-/// Usual name of the errno that an NBD client gets.
+/// Returns the usual name of the errno that an NBD client gets.
 fn nbd_errno(kind: ErrorKind) -> &'static str {
     match weir_nbd::errno(kind) as u32 {
         1 => "EPERM",

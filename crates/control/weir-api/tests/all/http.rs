@@ -70,7 +70,7 @@ impl Authority for OneToken {
     fn denied(&self, _caller: &Caller, _call: &str) {}
 }
 
-/// A client over TCP with the token.
+/// Returns a client over TCP with the token.
 pub(crate) fn by_tcp(server: &Server) -> Client {
     Client::new(server.tcp.clone()).with_token(SecretText::new(TOKEN.to_owned()))
 }
@@ -283,8 +283,8 @@ async fn long_request_header_is_refused() {
     assert_eq!(status, 200);
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let mut stream = UnixStream::connect(path).await.unwrap();
-    // The server checks the limit after each read, and one read may return as much again. It may
-    // close before it has read everything; then the response is lost.
+    // The server checks the header limit after each read, and one read may return as much again.
+    // The server may close before it has read the whole request; then the response is lost.
     drop(stream.write_all(get(200 << 10).as_bytes()).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
@@ -297,7 +297,7 @@ async fn response_above_the_limit_is_an_error() {
     const ANSWER: &[u8] = br#"{"pools":[]}"#;
     let other = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let at = Address::loopback(other.local_addr().unwrap().port());
-    // Spaces after the JSON are part of the response.
+    // The spaces after the JSON are part of the response body.
     tokio::spawn(async move {
         for length in [1 << 20, (64 << 20) + 1] {
             let (mut stream, _) = other.accept().await.unwrap();
@@ -366,7 +366,8 @@ async fn idle_connections_and_incomplete_requests_time_out() {
         let mut stream = UnixStream::connect(path).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // The paused clock jumps to the server's time limit, which is far below this one.
+        // The paused clock jumps to the server's time limit, which is far below the limit of this
+        // wait.
         let closed = stream.read_to_end(&mut answer);
         tokio::time::timeout(Duration::from_mins(1), closed)
             .await
@@ -403,7 +404,7 @@ async fn connection_flood_on_tcp_leaves_the_unix_socket_free() {
     by_tcp(&server).with_timeout(quick).call(ListPools {}).await.unwrap();
 }
 
-// 64 idle connections delayed a call by 10 s, until the first of them timed out.
+// Regression: 64 idle connections delayed a call by 10 s, until the first of them timed out.
 #[tokio::test]
 async fn idle_connections_and_incomplete_requests_delay_no_call() {
     let server = start();
@@ -418,14 +419,14 @@ async fn idle_connections_and_incomplete_requests_delay_no_call() {
         let mut held = Vec::new();
         for _ in 0..100 {
             let mut stream = TcpStream::connect((host.as_str(), *port)).await.unwrap();
-            // The server may close it for the next one meanwhile.
+            // The server may close this connection meanwhile, because the next one needs its slot.
             drop(stream.write_all(sent.as_bytes()).await);
             held.push(stream);
         }
         let before = Instant::now();
         by_tcp(&server).call(ListPools {}).await.unwrap();
         let waited = before.elapsed();
-        // Far below the time after which the server closes idle connections.
+        // The limit is far below the time after which the server closes idle connections.
         assert!(waited < Duration::from_secs(5), "{waited:?} behind those that sent {sent:?}");
     }
 }
@@ -524,7 +525,7 @@ async fn client_waits_for_a_slow_stream_while_the_server_lives() {
     let session = sending(&client, "slow").await;
     let mut stream = client.send_stream(session).await.unwrap();
     assert_eq!(all_of(&mut stream).await, (STREAM_BYTES, Ok(())));
-    // The client does not wait for data that the server sent and that does not arrive.
+    // The client stops waiting for data that the server has sent and that does not arrive.
     let session = sending(&client, "stuck").await;
     let mut stream = client.send_stream(session).await.unwrap();
     let before = tokio::time::Instant::now();
@@ -552,7 +553,7 @@ async fn client_reuses_its_connection_and_reconnects() {
     };
     let (connection, first) = tokio::join!(accept(), client.call(ListPools {}));
     first.unwrap();
-    // Nothing accepts a second connection.
+    // The proxy accepts no second connection, so the client must reuse the first.
     let calls = async {
         client.call(tank()).await.unwrap();
         assert_eq!(

@@ -34,13 +34,13 @@ async fn connect(server: &Server) -> TcpStream {
     TcpStream::connect((host.as_str(), *port)).await.unwrap()
 }
 
-/// A request without a body, with the token.
+/// Returns a request without a body, with the token.
 fn request(what: &str) -> String {
     format!("{what} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\r\n")
 }
 
-// Of 200 calls at once, 104 connections broke after the request was sent; the server had made six
-// of their calls.
+// Regression: of 200 concurrent calls, 104 connections broke after the request was sent, although
+// the server had made six of these calls.
 #[tokio::test]
 async fn two_hundred_concurrent_calls_run_once_each() {
     let server = start();
@@ -72,7 +72,7 @@ async fn two_hundred_concurrent_calls_run_once_each() {
     }
 }
 
-/// Takes all slots of one user, and its part of the queue, with calls that never end.
+/// Takes all slots of one user, and the user's part of the queue, with calls that never end.
 async fn fill_queue(path: &Path) -> Vec<UnixStream> {
     let stuck = "GET /v1/pools/stuck HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut held = Vec::new();
@@ -99,7 +99,7 @@ async fn connection_beyond_the_queue_gets_503_with_retry_after() {
         assert!(answer.contains(&format!("retry-after: {RETRY_AFTER_SECONDS}")), "{answer}");
         assert!(answer.contains("nothing was done"), "{answer}");
     }
-    // The other socket has its own slots.
+    // The TCP listener has its own slots.
     by_tcp(&server).call(ListPools {}).await.unwrap();
 }
 
@@ -109,7 +109,8 @@ async fn excess_refused_connections_are_closed_without_response() {
     let clock = StoppedClock::new();
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let _held = fill_queue(path).await;
-    // Each stays open, so the server waits for it to close.
+    // Each refused connection stays open on the client's end, so the server waits for the client to
+    // close it.
     let mut refused = Vec::new();
     for _ in 0..80 {
         refused.push(UnixStream::connect(path).await.unwrap());
@@ -122,7 +123,8 @@ async fn excess_refused_connections_are_closed_without_response() {
         answered += usize::from(!answer.is_empty());
     }
     assert_eq!(answered, 64);
-    // The first refusals reach their time limit, and others get a response.
+    // The first 64 refusals (503 responses) reach their time limit and end, so later connections
+    // get a 503 again.
     tokio::time::advance(Duration::from_secs(2)).await;
     let mut answer = String::new();
     for _ in 0..100 {
@@ -162,7 +164,8 @@ async fn event_polls_end_early_beyond_the_limit_of_a_caller() {
     assert_eq!(took, [5, 40, 40, 40, 40, 40, 40, 40, 40], "tenths of a second");
 }
 
-// One token that kept 64 connections in a wait for events left an admin without a response.
+// Regression: one token that kept 64 connections in long polls for events left an admin without a
+// response.
 #[tokio::test]
 async fn long_polls_delay_no_call() {
     let server = start();
@@ -178,7 +181,7 @@ async fn long_polls_delay_no_call() {
         by_tcp(&server).with_timeout(Duration::from_secs(20)).call(ListPools {}).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
-    // Interrupted waits got a response.
+    // Long polls that the server ended early got a response.
     let mut answered = 0;
     for mut stream in polls {
         let mut answer = [0; 12];
@@ -188,7 +191,7 @@ async fn long_polls_delay_no_call() {
     assert!(answered >= PEER_CONNECTIONS_MAX - 1, "{answered} answers");
 }
 
-/// A server with `count` snapshots of one volume.
+/// Starts a server with `count` snapshots of one volume.
 async fn with_snapshots(count: usize) -> (Server, Client) {
     let server = start();
     let client = Client::new(server.unix.clone());
@@ -230,14 +233,15 @@ async fn client_joins_the_pages_of_a_long_list() {
     assert_eq!(error.kind, ErrorKind::NotFound);
 }
 
-// 60 connections that requested 12 MB each and read nothing held 819 MiB, and their slots.
+// Regression: 60 connections that requested 12 MB each and read nothing held 819 MiB, and their
+// slots.
 #[tokio::test]
 async fn unread_responses_delay_no_call() {
     let (server, _) = with_snapshots(2000).await;
     let mut held = Vec::new();
     for _ in 0..PEER_CONNECTIONS_MAX {
         let mut stream = connect(&server).await;
-        // More than the kernel buffers without the client.
+        // The responses are larger than the kernel's buffers, so the server waits for the client.
         for _ in 0..20 {
             stream.write_all(request("GET /v1/snapshots").as_bytes()).await.unwrap();
         }
@@ -245,7 +249,8 @@ async fn unread_responses_delay_no_call() {
     }
     let begun = Instant::now();
     by_tcp(&server).with_timeout(Duration::from_secs(30)).call(ListPools {}).await.unwrap();
-    // They can be evicted after 5 s, far below the 30 s after which the server closes them.
+    // These connections can be evicted after 5 s, far below the 30 s after which the server closes
+    // them.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     drop(held);
 }

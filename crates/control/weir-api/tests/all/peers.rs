@@ -30,7 +30,8 @@ use weir_base::ErrorKind;
 use crate::fake::Fake;
 use crate::http::tank;
 
-/// More connections than there are slots, from several addresses.
+/// Number of connections of unauthenticated peers: more than there are slots, from several
+/// addresses.
 const STRANGERS: usize = 200;
 
 const SECRET: &str = "a-secret-of-both-of-them";
@@ -72,8 +73,8 @@ impl Server {
         Client::peer(&to, &support("peer.pem"), secret).unwrap().call(ShowServer {}).await.map(drop)
     }
 
-    /// A connection from 127.0.0.`last` that made a call with the secret and has read the start of
-    /// the response.
+    /// Returns a connection from 127.0.0.`last` that made a call with the secret and has read the
+    /// start of the response.
     async fn proven(&self, last: u8) -> Box<dyn Both> {
         let mut stream = self.tls(last).await.unwrap();
         let call =
@@ -85,7 +86,7 @@ impl Server {
         Box::new(stream)
     }
 
-    /// A TCP connection from 127.0.0.`last`.
+    /// Returns a TCP connection from 127.0.0.`last`.
     async fn tcp(&self, last: u8) -> std::io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from(([127, 0, 0, last], 0)))?;
@@ -118,7 +119,7 @@ const STRANGE: [Option<&str>; 4] = [
 trait Both: tokio::io::AsyncRead + Unpin {}
 impl<T: tokio::io::AsyncRead + Unpin> Both for T {}
 
-/// Connection of an unauthenticated peer, or `None` if the server closed it at once.
+/// Returns the connection of an unauthenticated peer, or `None` if the server closed it at once.
 async fn stranger(server: &Server, last: u8, sent: Option<&str>) -> Option<Box<dyn Both>> {
     let Some(sent) = sent else {
         return Some(Box::new(server.tcp(last).await.ok()?));
@@ -128,16 +129,16 @@ async fn stranger(server: &Server, last: u8, sent: Option<&str>) -> Option<Box<d
     Some(Box::new(stream))
 }
 
-/// Number of these connections that the server keeps open, as soon as it is at most `most` or the
-/// server had time to close the others.
+/// Returns the number of the connections `held` that the server keeps open. Waits until it is at
+/// most `most`, or until the server had time to close the excess connections.
 async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
     let mut count = 0;
     for _ in 0..1000 {
         count = 0;
         for stream in &mut *held {
             let mut answer = Vec::new();
-            // Unconstrained, because many connections would use up the runtime's budget for one
-            // task.
+            // The task is unconstrained, because many connections would use up the runtime's budget
+            // for one task.
             let end = tokio::task::unconstrained(stream.read_to_end(&mut answer));
             let is_closed = end.now_or_never().is_some();
             count += usize::from(!is_closed);
@@ -172,7 +173,8 @@ impl StoppedClock {
     }
 }
 
-// 32 unauthenticated peers blocked replication: they held all slots before TLS, and after each 401.
+// Regression: 32 unauthenticated peers blocked replication, because they held all slots before TLS
+// and after each 401.
 #[tokio::test(start_paused = true)]
 async fn unauthenticated_peers_delay_no_peer() {
     let server = Server::start();
@@ -180,7 +182,7 @@ async fn unauthenticated_peers_delay_no_peer() {
     for sent in STRANGE {
         let mut held = Vec::new();
         for n in 0..STRANGERS {
-            // Also from the address of the peer.
+            // Some unauthenticated connections come from the address of the authenticated peer.
             held.extend(stranger(&server, 1 + (n % 8) as u8, sent).await);
         }
         server.call("secret").await.unwrap();
@@ -215,7 +217,8 @@ async fn unauthenticated_connections_time_out() {
     let server = Server::start();
     for sent in STRANGE {
         let mut stream = stranger(&server, 2, sent).await.unwrap();
-        // The paused clock jumps to the server's time limits, which are far below this one.
+        // The paused clock jumps to the server's time limits, which are far below the limit of this
+        // wait.
         let mut answer = Vec::new();
         let closed = tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut answer));
         assert!(closed.await.is_ok(), "still open after {sent:?}");
@@ -253,7 +256,8 @@ async fn snapshots_for_a_server_of_an_earlier_version_are_limited() {
             properties: PropertyValues::default(),
         };
         state.create_volume(volume).unwrap();
-        // The mark of the caller: the fake returns the origin for every requested property.
+        // Sets the mark of the caller: the fake server returns the origin as the value of every
+        // requested property.
         state.volumes.get_mut("tank/vm1").unwrap().origin = Some("127.0.0.2".into());
         for n in 0..=16_384 {
             state.take(&format!("tank/vm1@s{n:05}")).unwrap();

@@ -19,17 +19,18 @@ tokio::task_local! {
     static ACTIVITY: Arc<Activity>;
 }
 
-/// Activity of one call.
+/// Disks that one management call uses, with their progress counters.
 #[derive(Default)]
 pub struct Activity {
-    /// Directories in which the caller may name disks; `None` for any path.
+    /// Directories in which the caller may name disks; `None` if it may name disks in any
+    /// directory.
     named: Option<Arc<NamedDirs>>,
     steps: AtomicU64,
     disks: Mutex<Vec<Weak<dyn Device>>>,
 }
 
 impl Activity {
-    /// The activity of a new call by the caller of the current task.
+    /// Returns the activity of a new call by the caller of the current task.
     pub(crate) fn of_caller(named: &Arc<NamedDirs>) -> Self {
         let named = if caller_files::caller_names_any() { None } else { Some(Arc::clone(named)) };
         Self { named, ..Self::default() }
@@ -43,12 +44,12 @@ impl Activity {
         self.named.as_ref().map(|named| named.place(path)).transpose()
     }
 
-    /// The activity of the call that the current task runs.
+    /// Returns the activity of the call that the current task runs.
     pub(crate) fn current() -> Arc<Self> {
         ACTIVITY.try_with(Arc::clone).unwrap_or_default()
     }
 
-    /// Runs a call and records its disks here.
+    /// Runs a call and records the disks that it opens in this activity.
     pub(crate) async fn cover<T>(self: Arc<Self>, call: impl Future<Output = T>) -> T {
         ACTIVITY.scope(self, call).await
     }
@@ -59,7 +60,7 @@ impl Activity {
         self.disks.lock().extend(disk.map(Arc::downgrade));
     }
 
-    /// Returns a number that changes while disks make progress.
+    /// Returns a number that changes while the disks of the call make progress.
     pub(crate) fn progress(&self) -> u64 {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut disks = self.disks.lock();

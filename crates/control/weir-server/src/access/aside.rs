@@ -37,7 +37,7 @@ pub(crate) async fn aside<T: Send + 'static>(
     within(&READS, READ_LIMIT, what, work).await
 }
 
-/// Permits for reads.
+/// Permits for concurrent reads.
 static READS: Semaphore = Semaphore::const_new(READS_MAX);
 
 async fn within<T: Send + 'static>(
@@ -87,7 +87,7 @@ mod tests {
 
     #[tokio::test]
     async fn reads_of_unresponsive_files_are_limited() {
-        // The other semaphore is in use by other tests.
+        // Other tests use the global semaphore.
         static OWN: Semaphore = Semaphore::const_new(READS_MAX);
         let mut stuck = Vec::new();
         for _ in 0..16 {

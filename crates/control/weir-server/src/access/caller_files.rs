@@ -23,10 +23,10 @@ use weir_base::{ErrorKind, named_file};
 use crate::access::aside::aside;
 use crate::access::secrets::Secrets;
 
-/// Directory of devices.
+/// Directory of the device nodes.
 const DEVICES: &str = "/dev";
 
-/// Directory of files for the server; only root can write to it.
+/// Directory of files for the server, in which callers may name files; only root can write to it.
 const CONFIG: &str = "/etc/weir";
 
 /// The directories in which callers may name files.
@@ -36,7 +36,7 @@ pub(crate) struct NamedDirs {
     dirs: Vec<(PathBuf, PathBuf)>,
 }
 
-/// The error for a file that a caller may not name.
+/// A caller named a file outside the directories in which it may name files.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} is not below /dev, {CONFIG} or a directory of weir serve --disk-dir, and only root and the \
@@ -51,7 +51,7 @@ pub(crate) struct FileRefused {
 pub(crate) const REFUSED_ACTION: &str =
     "run it as root over the unix socket, or start the server with --disk-dir DIR";
 
-/// A resolved path. It refers to the file as long as this lives.
+/// A resolved path. It refers to the same file while this value exists.
 pub(crate) struct Place {
     fd: OwnedFd,
 }
@@ -62,11 +62,12 @@ pub(crate) struct Given {
     pub(crate) sent: Option<Vec<u8>>,
     /// The path, if the request names it.
     pub(crate) named: Option<String>,
-    /// File of the replaced secret or certificate.
+    /// File with the old secret or certificate, which the file of this request replaces.
     pub(crate) before: Option<String>,
 }
 
-/// The directories of files that callers may name, and the directory of secrets that they send.
+/// The directories in which callers may name files, and the directory of the secrets that callers
+/// send.
 #[derive(Clone)]
 pub(crate) struct CallerFiles {
     pub(crate) dirs: Arc<NamedDirs>,
@@ -147,7 +148,7 @@ impl CallerFiles {
 }
 
 impl Place {
-    /// A path to exactly this file.
+    /// Returns a path to exactly this file.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
@@ -196,7 +197,7 @@ impl NamedDirs {
         };
         match beneath(&dir, &rest, ResolveFlags::empty()) {
             Ok(fd) => Ok(Place { fd }),
-            // A link or `..` that leaves the directory.
+            // The path has a link or `..` that leaves the directory.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error()) => {
                 Err(refused(path))
             }

@@ -18,7 +18,7 @@ use weir_base::ErrorKind;
 
 use crate::answer::names::guid;
 
-/// The directory of the files.
+/// The directory of the server's secret files.
 #[derive(Clone, Debug)]
 pub(crate) struct Secrets {
     dir: PathBuf,

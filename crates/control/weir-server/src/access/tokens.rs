@@ -35,14 +35,15 @@ use crate::answer::errors::not_found;
 use crate::answer::names::hexadecimal;
 use crate::record::events::{Events, NewEvent};
 
-/// Maximum number of tokens: each user and storage driver needs one, and a lookup compares with
-/// all.
+/// Maximum number of tokens: each user and each storage driver needs one, and a lookup compares
+/// with all tokens.
 const TOKENS_MAX: usize = 1000;
 
-/// Interval at which the last uses of tokens are saved; a crash loses those since the last save.
+/// Interval at which the server saves the times of the last uses of tokens. A crash loses the uses
+/// since the last save.
 const USES_SAVED_EVERY: Duration = Duration::from_mins(1);
 
-/// Prefix of the accounts of tokens.
+/// Prefix of the account names of tokens.
 const ACCOUNT: &str = "token ";
 
 type Hash = [u8; 32];
@@ -60,13 +61,13 @@ struct KnownToken {
     last_used_from: Option<String>,
 }
 
-/// The list of tokens.
+/// All tokens of the server.
 pub(crate) struct Tokens {
     path: PathBuf,
     known: Mutex<Vec<KnownToken>>,
-    /// Held while the file is written, never by a call that only uses a token.
+    /// Held while the token file is written; a call that only uses a token never takes it.
     writing: Mutex<()>,
-    /// Whether a token was used since the file was written.
+    /// Whether a token was used since the token file was last written.
     is_used: AtomicBool,
     refused: AtomicU64,
     events: Arc<Events>,
@@ -118,7 +119,8 @@ impl Tokens {
         Ok(Self { path, known, writing, is_used, refused, events })
     }
 
-    /// Saves the last uses if they have changed. Blocks for a write to the state directory.
+    /// Saves the last uses of tokens if they have changed. Blocks for a write to the state
+    /// directory.
     pub(crate) fn save_uses(&self) {
         let _writing = self.writing.lock();
         if !self.is_used.swap(false, Ordering::Relaxed) {
@@ -126,7 +128,7 @@ impl Tokens {
         }
         let known = self.known.lock().clone();
         if let Err(error) = self.save(&known) {
-            // Tokens work without it.
+            // Calls with tokens work even if their last uses are not saved.
             tracing::warn!(%error, "cannot save the last uses of tokens");
         }
     }
@@ -207,7 +209,8 @@ impl Tokens {
             }
             known.clone()
         };
-        // The token is removed even if the write fails: losing a token is safer than keeping it.
+        // The token is removed from memory even if the write fails: losing a token is safer than
+        // keeping it.
         self.save(&rest)?;
         Ok(Removed { outcome: Outcome::Removed, name: key.name })
     }
@@ -222,7 +225,7 @@ pub(crate) async fn look_after(tokens: Arc<Tokens>) {
     }
 }
 
-/// Account of a token, for limits.
+/// Returns the account name of a token, for limits for each account.
 pub(crate) fn account_of(name: &str) -> String {
     format!("{ACCOUNT}{name}")
 }
@@ -233,7 +236,7 @@ fn new_secret() -> SecretText {
     SecretText::new(format!("{TOKEN_PREFIX}{}", hexadecimal(&bytes)))
 }
 
-/// Index of a hash in the list. Compares with all entries.
+/// Returns the index of the token with this hash. Compares with all tokens.
 fn find(known: &[KnownToken], hash: &Hash) -> Option<usize> {
     let (mut any, mut at) = (Choice::from(0), 0_u64);
     for (index, token) in known.iter().enumerate() {
@@ -369,7 +372,7 @@ mod tests {
         fs::remove_file(dir.path().join("tokens.json")).unwrap();
         all.save_uses();
         assert!(!dir.path().join("tokens.json").exists(), "nothing new to save");
-        // Creating or revoking a token saves the uses of the others.
+        // Creating or revoking a token saves the last uses of the other tokens.
         all.revoke(TokenRevoke { name: "b".into() }).unwrap();
         assert!(saved.contains("10.0.0.31") && file().contains("10.0.0.31"));
     }

@@ -29,7 +29,7 @@ pub(crate) fn pool_error(error: weir_pool::PoolError) -> ApiError {
     api_error(&DatasetError::from(error))
 }
 
-/// Converts an error of the engine, with the next command if it is known.
+/// Converts an error of the engine; adds the next command for the user if it is known.
 pub fn api_error(error: &DatasetError) -> ApiError {
     let wire = ApiError::new(error.kind(), error.to_string());
     match action(error) {
@@ -38,7 +38,7 @@ pub fn api_error(error: &DatasetError) -> ApiError {
     }
 }
 
-/// The next command to type, if it follows from the error alone.
+/// Returns the next command for the user, if it follows from the error alone.
 fn action(error: &DatasetError) -> Option<String> {
     match error {
         DatasetError::SnapshotClash { name } => {

@@ -10,7 +10,7 @@ use weir_base::size::Human;
 use weir_dataset::{Engine, LostDatasets};
 use weir_pool::LostTables;
 
-/// One sentence for each kind of unreadable metadata; empty if there is none.
+/// Returns one sentence for each kind of unreadable metadata; empty if all metadata is readable.
 pub fn words(engine: &Engine) -> Vec<String> {
     let mut words = of_datasets(&engine.lost_datasets());
     words.extend(of_tables(&engine.pool().lost_tables()));

@@ -19,7 +19,7 @@ pub fn guid() -> Guid {
     Guid(u64::from_le_bytes(bytes))
 }
 
-/// The pool in a full name of any kind.
+/// Returns the pool in the full name of any object.
 pub(crate) fn pool_of(name: &str) -> &str {
     name.split(['/', '@']).next().unwrap_or_default()
 }

@@ -24,7 +24,7 @@ use crate::answer::metadata_loss;
 
 const SEE: &str = "docs/operating/pool-status.md";
 
-/// State of an open pool.
+/// Returns the state of an open pool.
 pub(crate) fn pool(engine: &Engine) -> PoolStatus {
     let status = engine.pool().status();
     let leaving = |vdev: &weir_pool::VdevStatus| {
@@ -155,7 +155,7 @@ fn micros(us: u64) -> String {
     }
 }
 
-/// State of a pool that could not be opened.
+/// Returns the state of a pool that could not be opened.
 pub(crate) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -> PoolStatus {
     let disk = |path: &std::path::PathBuf| VdevStatus {
         name: path.display().to_string(),
@@ -197,7 +197,7 @@ pub(crate) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
     }
 }
 
-/// Puts the description of unreadable metadata before the other texts.
+/// Puts the description of unreadable metadata before the other status texts.
 fn with_losses(
     pool: &str,
     lost: &[String],
@@ -282,7 +282,7 @@ fn explain(
 }
 
 /// Describes copies that failed their checksum. If no other copy was intact, the list of permanent
-/// errors has, or had, an entry.
+/// errors has an entry, or had one until it was cleared.
 fn explain_copies(lost_data: bool) -> (String, &'static str) {
     let text = if lost_data {
         "Copies failed their checksum, and not all of them could be repaired: see the list of \
@@ -295,7 +295,7 @@ fn explain_copies(lost_data: bool) -> (String, &'static str) {
     (text.to_owned(), "Watch the CKSUM column; replace the disk if the number grows.")
 }
 
-/// The permanent errors of a pool, with names.
+/// Returns the permanent errors of a pool, with the names of the affected objects.
 pub fn damage(engine: &Engine) -> Damage {
     let PoolDamage { data, parts, more } = engine.damage();
     let pool = engine.pool().name();
@@ -466,13 +466,13 @@ fn disk(leg: &LegStatus) -> DiskStatus {
     }
 }
 
-/// State of a volume.
+/// Returns the state of a volume.
 pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> ApiVolume {
     let (info, pool) = (volume.info(), engine.pool().name());
     let origin = engine
         .origin_of(volume)
         .map(|SnapshotId { volume, name }| format!("{pool}/{volume}@{name}"));
-    // A volume that was just destroyed has none.
+    // A volume that was destroyed a moment ago has no snapshots.
     let snapshots = engine.snapshot_names(&info.name).map_or(0, |names| names.len() as u64);
     let space = info.space;
     let VolumeInfo { name, size_bytes, used_bytes, stored_bytes, created_unix_ms, .. } = info;
@@ -505,7 +505,7 @@ pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
     }
 }
 
-/// The space in use, by owner.
+/// Returns the used space of a pool, by kind of owner.
 fn allocated(engine: &Engine, bytes: u64) -> Allocated {
     let space = engine.dataset_space();
     let saved_bytes = engine.pool().space().saved_bytes;
@@ -519,24 +519,25 @@ fn allocated(engine: &Engine, bytes: u64) -> Allocated {
     }
 }
 
-/// Size before compression divided by size after it.
+/// Returns the size before compression divided by the size after it.
 fn ratio(used_bytes: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { used_bytes as f64 / stored_bytes as f64 }
 }
 
-/// Stored size of a volume divided by its unshared part, which counts as at least one block.
+/// Returns the stored size of a volume divided by the size of its unshared blocks, which counts as
+/// at least one block.
 fn own_ratio(stored_bytes: u64, shared_bytes: u64) -> f64 {
     let own = stored_bytes.saturating_sub(shared_bytes);
     ratio(stored_bytes, if shared_bytes > 0 { own.max(BLOCK_BYTES as u64) } else { own })
 }
 
-/// Size that live data would have without shared blocks, divided by its actual size.
+/// Returns the size that live data would have without shared blocks, divided by its actual size.
 fn dedupe_ratio(engine: &Engine) -> f64 {
     let space = engine.pool().space();
     ratio(space.live_bytes + space.saved_bytes, space.live_bytes)
 }
 
-/// As [`ratio`], for all volumes of a pool.
+/// As [`ratio`], for all volumes of a pool together.
 pub(crate) fn pool_ratio(engine: &Engine) -> f64 {
     let infos = engine.volumes().into_iter().map(|volume| volume.info());
     let (used, stored) =
@@ -544,7 +545,7 @@ pub(crate) fn pool_ratio(engine: &Engine) -> f64 {
     ratio(used, stored)
 }
 
-/// The vdevs in a label, with the disks that were found.
+/// Returns the vdevs in a label, with the disks that were found.
 pub(crate) fn label_vdevs(
     label: &weir_format::Label,
     found: &dyn Fn(weir_base::Guid) -> bool,
@@ -616,7 +617,8 @@ pub(crate) fn scan(scan: &weir_pool::ScanStatus) -> ScanStatus {
 mod tests {
     use super::*;
 
-    // For damage that was only counted, the status named the pool's own structures.
+    // Regression: for damage that was only counted, the status text named the pool's own
+    // structures.
     #[test]
     fn counted_damage_recommends_a_scrub() {
         let counted = Damage { more: 3, ..Damage::default() };

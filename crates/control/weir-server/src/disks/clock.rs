@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_base::clock::Sleep;
 use weir_base::{Clock, SystemClock};
 
-/// Clock for an engine that runs on I/O runtimes.
+/// Clock for an engine that runs on the server's I/O runtimes.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(SystemClock);
 

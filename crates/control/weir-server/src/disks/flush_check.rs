@@ -21,7 +21,7 @@ use crate::answer::errors::api_error;
 use crate::disks::open_disks::device_error;
 use crate::record::events::{Events, NewEvent};
 
-/// Measurement of one disk, with a warning for the user.
+/// Measured flush latencies of one disk, with a warning for the user if they are suspicious.
 pub(crate) struct Measured {
     check: FlushCheck,
     warning: Option<String>,
@@ -79,7 +79,7 @@ fn judge(path: &str, figures: &FlushFigures) -> Measured {
     Measured { check, warning: verdict.warning(path, figures, &medium) }
 }
 
-/// Adds the warnings to the response of the call and to the events.
+/// Adds the warnings to the response of the call, and an event for each warning.
 pub(crate) fn report(
     measured: Vec<Measured>,
     pool: &str,

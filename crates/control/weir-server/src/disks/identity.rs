@@ -34,7 +34,8 @@ pub(crate) static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
     }
 });
 
-/// Start time of a process in ticks since boot; `None` after it has ended, even as a zombie.
+/// Returns the start time of a process in ticks since boot; `None` after it has ended, even as a
+/// zombie.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The process name may contain any character, including parentheses.

@@ -18,35 +18,36 @@ use weir_api::types::{MemoryPart, MemoryUse};
 
 /// Divisor of the memory for the connections' share.
 const CONNECTIONS_SHARE: u64 = 8;
-/// ... at least: four concurrent parts of a long write.
+/// Minimum memory for connections: four concurrent parts of a long write.
 const CONNECTIONS_BYTES_MIN: u64 = 4 << 20;
-/// ... at most: half a MiB for each connection.
+/// Maximum memory for connections: half a MiB for each connection.
 const CONNECTIONS_BYTES_MAX: u64 = 512 << 20;
 
 /// Default share of the memory for dedupe indexes, in percent.
 const DEDUPE_PERCENT: u64 = 10;
-/// ... at most, in percent: it is taken from the caches, which must keep the rest.
+/// Maximum share of the memory for dedupe indexes, in percent. The indexes take memory from the
+/// caches, and the caches must keep enough.
 const DEDUPE_PERCENT_MAX: u64 = 25;
 
 /// Memory of the process in addition to `--memory`: 64 MiB for 1024 connections of 64 KiB, 32 MiB
 /// for management calls and streams, 32 MiB for the program and its threads.
 pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 
-/// ... and with iSCSI: 64 MiB for the sessions' own memory, and 1024 receive buffers with a PDU of
-/// 16 KiB each and the tables of a session.
+/// Additional memory of the process with iSCSI: 64 MiB for the sessions' own memory, and 1024
+/// receive buffers with a PDU of 16 KiB each and the tables of a session.
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
-/// ... and with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of 1024 connections, and 8
-/// MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
+/// Additional memory of the process with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of
+/// 1024 connections, and 8 MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
 pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
 
 /// Overhead of allocators and their bookkeeping on `--memory`, in percent.
 const SLACK_PERCENT: u64 = 10;
 
-/// The split of the memory; see the header of this file.
+/// The split of the server's memory; see the header of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// `--memory`.
+    /// Value of the option `--memory`.
     pub total_bytes: u64,
     /// Maximum size of the dedupe indexes, which are a part of the pools' caches.
     pub dedupe_bytes: u64,
@@ -57,13 +58,13 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Memory that all connections share.
+    /// Returns the memory that all connections share.
     pub(crate) fn connections_bytes(&self) -> u64 {
         let grant = self.total_bytes / CONNECTIONS_SHARE;
         grant.clamp(CONNECTIONS_BYTES_MIN, CONNECTIONS_BYTES_MAX)
     }
 
-    /// Memory that all pools share.
+    /// Returns the memory that all pools share.
     pub(crate) fn pools_bytes(&self) -> u64 {
         self.total_bytes - self.connections_bytes()
     }
@@ -72,12 +73,12 @@ impl MemoryPlan {
         process_bytes(self.serves_iscsi, self.serves_nbd_tls)
     }
 
-    /// Maximum resident memory of the process.
+    /// Returns the maximum resident memory of the process.
     pub(crate) const fn resident_max_bytes(&self) -> u64 {
         resident_max_bytes(self.total_bytes, self.process_bytes())
     }
 
-    /// The split with the current use of each part, for the management interface.
+    /// Returns the split with the current use of each part, for the management interface.
     pub(crate) fn describe(&self, connections: &ConnectionsUse, pools: &PoolsUse) -> MemoryUse {
         let part = |name: &str, limit_bytes, used_bytes| MemoryPart {
             name: name.to_owned(),
@@ -108,7 +109,7 @@ pub(crate) struct ConnectionsUse {
 }
 
 impl ConnectionsUse {
-    /// The sum of two budgets.
+    /// Returns the sum of the use of two budgets.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             shared_bytes: self.shared_bytes + other.shared_bytes,
@@ -126,33 +127,34 @@ pub(crate) struct PoolsUse {
     pub(crate) dedupe_bytes: u64,
 }
 
-/// Memory of the process in addition to `--memory`, for these protocols.
+/// Returns the memory of the process in addition to `--memory`, if it serves these protocols.
 pub const fn process_bytes(iscsi: bool, nbd_tls: bool) -> u64 {
     let iscsi = if iscsi { ISCSI_BYTES_MAX } else { 0 };
     PROCESS_BYTES_MAX + iscsi + if nbd_tls { TLS_BYTES_MAX } else { 0 }
 }
 
-/// Maximum resident memory for this `--memory` and this additional memory of the process.
+/// Returns the maximum resident memory for this `--memory` and this additional memory of the
+/// process.
 pub const fn resident_max_bytes(memory_bytes: u64, process_bytes: u64) -> u64 {
     memory_bytes + memory_bytes / 100 * SLACK_PERCENT + process_bytes
 }
 
-/// The largest `--memory` that keeps the process below `limit_bytes`.
+/// Returns the largest `--memory` that keeps the process below `limit_bytes`.
 pub const fn memory_that_fits(limit_bytes: u64, process_bytes: u64) -> u64 {
     limit_bytes.saturating_sub(process_bytes) / (100 + SLACK_PERCENT) * 100
 }
 
-/// Default size of the dedupe indexes.
+/// Returns the default size of the dedupe indexes.
 pub const fn dedupe_default(memory_bytes: u64) -> u64 {
     memory_bytes / 100 * DEDUPE_PERCENT
 }
 
-/// Maximum size of the dedupe indexes.
+/// Returns the maximum size of the dedupe indexes.
 pub const fn dedupe_max(memory_bytes: u64) -> u64 {
     memory_bytes / 100 * DEDUPE_PERCENT_MAX
 }
 
-/// Resident memory of this process; 0 if the kernel does not report it.
+/// Returns the resident memory of this process; 0 if the kernel does not report it.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -178,7 +180,8 @@ mod tests {
         }
     }
 
-    // `weir server show` printed "connections 40.9 of 8.4 MB": a read of 32 MiB ran alone.
+    // Regression: `weir server show` printed "connections 40.9 of 8.4 MB" while a read of 32 MiB,
+    // larger than the budget, ran alone.
     #[test]
     fn no_part_shows_more_use_than_its_limit() {
         let (total_bytes, dedupe_bytes) = (64 * MIB, 6 * MIB);

@@ -66,7 +66,7 @@ fn open_at(
     disk
 }
 
-/// Fault injection for disks, only in tests of the server.
+/// Fault injection for disks, only compiled for tests of the server.
 #[cfg(test)]
 pub(crate) mod faulty {
     use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub(crate) mod faulty {
 
     static FAULTS: Mutex<BTreeMap<PathBuf, Arc<Faults>>> = Mutex::new(BTreeMap::new());
 
-    /// The faults of the disk at `path`; they apply from its next open.
+    /// Returns the faults of the disk at `path`; they apply from the next time that it is opened.
     pub(crate) fn faults(path: &Path) -> Arc<Faults> {
         Arc::clone(FAULTS.lock().entry(path.to_owned()).or_default())
     }
@@ -91,9 +91,9 @@ pub(crate) mod faulty {
     }
 }
 
-/// Opens all disks of a new pool and checks that they may be overwritten.
+/// Opens all disks of a new pool and checks that the pool may overwrite them.
 ///
-/// Returns the vdevs and warnings for the user.
+/// Returns the vdevs, and warnings for the user.
 pub(crate) async fn open_for_create(
     vdevs: &[ApiVdev],
     force: bool,
@@ -122,8 +122,8 @@ pub(crate) async fn open_for_create(
     Ok((specs, warnings))
 }
 
-/// Opens a disk that will join a pool and checks that it may be overwritten. With `force` it may
-/// have contents, but never belong to a pool that another server has open.
+/// Opens a disk that will join a pool and checks that the pool may overwrite it. With `force` the
+/// disk may have contents, but it must not belong to a pool that another server has open.
 pub(crate) async fn open_new(
     path: &Path,
     force: bool,
@@ -180,9 +180,9 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
     }
 }
 
-/// Opens the disks of an existing pool; returns the errors of those that cannot be opened. The
-/// paths come from the server's own state, so no caller's rights apply, and a disk without a label
-/// of the pool is not changed.
+/// Opens the disks of an existing pool. Returns the disks, and the errors of disks that cannot be
+/// opened. The paths come from the server's own state, so no caller's rights apply, and a disk
+/// without a label of the pool is not changed.
 pub(crate) fn open_known(
     paths: &[PathBuf],
     activity: &Activity,
@@ -238,9 +238,9 @@ pub(crate) async fn leg_at(
 
 /// A pool found on unused disks.
 pub struct FoundPool {
-    /// The newest configuration found.
+    /// The newest configuration found on these disks.
     pub newest: Discovered,
-    /// Its disks, by guid.
+    /// Disks of the pool, by guid.
     pub disks: BTreeMap<Guid, PathBuf>,
 }
 
@@ -249,15 +249,15 @@ pub struct FoundPool {
 pub struct Scan {
     /// Pools by guid.
     pub pools: BTreeMap<Guid, FoundPool>,
-    /// Problems with disks that could not be read and may belong to a pool.
+    /// Errors of disks that could not be read and may belong to a pool.
     pub unknown: Vec<String>,
-    /// Whether one of these has another version of the format.
+    /// Whether one of the unknown disks has another version of the format.
     pub other_version: bool,
-    /// Whether another process has one of these open.
+    /// Whether another process has one of the unknown disks open.
     pub in_use: bool,
 }
 
-/// Searches the given files, devices and directories (or all block devices) for pools.
+/// Searches the given files, devices and directories for pools; without any, all block devices.
 pub async fn scan(search: &[String], activity: &Activity) -> Scan {
     let mut scan = Scan::default();
     let mut disks = Vec::new();
@@ -309,7 +309,7 @@ pub async fn scan(search: &[String], activity: &Activity) -> Scan {
 
 fn candidates(search: &[String], activity: &Activity) -> Vec<PathBuf> {
     if search.is_empty() {
-        // Whole disks and partitions, as the kernel lists them.
+        // The kernel lists whole disks and partitions.
         let list = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
         let names = list.lines().skip(2).filter_map(|line| line.split_whitespace().nth(3));
         return names.map(|name| Path::new("/dev").join(name)).collect();
@@ -320,7 +320,7 @@ fn candidates(search: &[String], activity: &Activity) -> Vec<PathBuf> {
         let at = match &found {
             Ok(Some(found)) => found.path(),
             Ok(None) => place.clone(),
-            // Opening it returns the error.
+            // A later open of this path returns the error.
             Err(_) => {
                 paths.push(place);
                 continue;

@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
-/// Lock of one pool.
+/// Lock of one pool, with its urgent calls.
 #[derive(Default)]
 struct PoolLock {
     right: Arc<Mutex<()>>,
-    /// Number of urgent calls, which go before queued calls.
+    /// Number of urgent calls that wait; they take the lock before queued calls.
     urgent: AtomicUsize,
-    /// Signalled when no urgent call is left.
+    /// Signalled when no urgent call waits any more.
     calm: Notify,
 }
 
-/// An urgent call, counted until it is dropped.
+/// An urgent call that waits; counted until it is dropped.
 struct Urgent(Arc<PoolLock>);
 
 impl Urgent {
@@ -40,7 +40,7 @@ impl Drop for Urgent {
     }
 }
 
-/// The locks by name of the pool.
+/// The locks of all pools, by pool name.
 #[derive(Default)]
 pub(crate) struct PoolLocks(parking_lot::Mutex<BTreeMap<String, Arc<PoolLock>>>);
 
@@ -58,7 +58,7 @@ impl PoolLocks {
         let turn = self.turn(pool);
         loop {
             let right = Arc::clone(&turn.right).lock_owned().await;
-            // Created before the check, so that no signal is missed.
+            // The future is created before the check of the count, so that no signal is missed.
             let calm = turn.calm.notified();
             if turn.urgent.load(Ordering::Acquire) == 0 {
                 return right;

@@ -24,14 +24,14 @@ use crate::answer::errors::api_error;
 /// Poll interval for a pool that is being closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time for a call to end by itself after its pool was abandoned.
+/// Time in which a call ends by itself after its pool was abandoned.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A closing pool is suspended after a disk was unresponsive for this long. The close commits
 /// writes that no client flushed, and a disk that is busy with other work may need several seconds.
 pub(crate) const CLOSE_SILENT: Duration = Duration::from_secs(5);
 
-/// Error text of an abandoned pool.
+/// Error message for calls to an abandoned pool.
 const LET_GO: &str = "the pool's disks were unresponsive and the pool was closed by force";
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -39,7 +39,7 @@ type Job = Box<dyn FnOnce(Arc<Engine>) -> LocalFuture + Send>;
 /// A job that returns its status; its result is in a [`Slot`].
 type Work = Box<dyn FnOnce(Arc<Engine>) -> LocalBoxFuture<'static, Result<(), ApiError>> + Send>;
 
-/// An open pool.
+/// A pool that is open, with the thread that runs its engine.
 pub(crate) struct OpenPool {
     pub(crate) engine: Arc<Engine>,
     jobs: mpsc::UnboundedSender<Job>,
@@ -51,7 +51,7 @@ fn gone() -> ApiError {
 }
 
 impl OpenPool {
-    /// Starts a thread that opens the engine and then runs it.
+    /// Starts a thread that opens the engine and then runs its tasks.
     pub(crate) async fn start<F>(
         name: &str,
         open: impl FnOnce() -> F + Send + 'static,
@@ -104,7 +104,7 @@ impl OpenPool {
         .await
     }
 
-    /// As [`Self::call`], for jobs with errors of the API.
+    /// As [`Self::call`], for calls that return errors of the API.
     pub(crate) async fn call_api<T: Send + 'static, F>(
         &self,
         job: impl FnOnce(Arc<Engine>) -> F + Send + 'static,
@@ -125,7 +125,7 @@ impl OpenPool {
         Ok(answer.take())
     }
 
-    /// The part of [`Self::call_api`] that does not depend on the type of the response.
+    /// Runs the part of [`Self::call_api`] that does not depend on the type of the response.
     fn run(&self, work: Work) -> BoxFuture<'_, Result<(), ApiError>> {
         Box::pin(self.run_to_end(work))
     }
@@ -134,7 +134,8 @@ impl OpenPool {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |engine| {
             Box::pin(async move {
-                // The caller may have stopped waiting; the call runs anyway.
+                // The receiver is gone if the caller stopped waiting; the call runs to completion
+                // anyway.
                 drop(answer.send(work(engine).await));
             })
         });
@@ -204,13 +205,14 @@ pub(crate) fn fail_io_if_unresponsive(engine: &Engine, limit: Duration) -> bool 
     silent
 }
 
-/// [`work`] in a box, compiled once for all callers of [`OpenPool::start`].
+/// Returns the future of [`work`] in a box, so that it is compiled once for all callers of
+/// [`OpenPool::start`].
 fn work_boxed(engine: Arc<Engine>, jobs: mpsc::UnboundedReceiver<Job>) -> LocalFuture {
     Box::pin(work(engine, jobs))
 }
 
-/// Main function of the thread: commits, the owner heartbeat and scans in one task each, and one
-/// task for each management call.
+/// Runs the pool's thread: commits, the owner heartbeat and scans in one task each, and each
+/// management call in a task of its own.
 async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let committer = Arc::clone(&engine);
     let run = compio::runtime::spawn(async move {
@@ -233,7 +235,7 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
         }
     });
     let host = Arc::clone(&engine);
-    // Detached, so that it ends with the runtime: a disk may never respond.
+    // Detached, so that the task ends with the runtime: a disk may never respond.
     compio::runtime::spawn(async move { host.add_late_disks().await }).detach();
     while let Some(job) = jobs.recv().await {
         compio::runtime::spawn(job(Arc::clone(&engine))).detach();

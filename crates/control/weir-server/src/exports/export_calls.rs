@@ -24,19 +24,19 @@ use crate::answer::names::split;
 use crate::state::saved_state::KnownExport;
 use crate::state::server::{Manager, refuse_above};
 
-/// Maximum number of exports of one server. Each takes some KiB of memory and a line of the state
-/// file, which is rewritten at every change. A server of 1,000 virtual machines has a tenth of
-/// this.
+/// Maximum number of exports of one server. Each export takes some KiB of memory and a line of the
+/// state file, which is rewritten at every change. A server of 1,000 virtual machines has a tenth
+/// of this number.
 const EXPORTS_MAX: usize = 10_000;
 
 /// Filter for exports by dataset.
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
-    /// Any dataset of a pool.
+    /// Exports of any dataset of this pool.
     Pool(&'a str),
-    /// Exactly this volume or snapshot.
+    /// Exports of exactly this volume or snapshot.
     Dataset(&'a str),
-    /// This volume and its snapshots.
+    /// Exports of this volume and of its snapshots.
     Volume(&'a str),
 }
 
@@ -56,7 +56,7 @@ impl Of<'_> {
     }
 }
 
-/// Opens the volume or snapshot with this full name.
+/// Opens the volume or snapshot with this full name on its pool.
 pub(crate) fn open_dataset(
     engine: &Engine,
     full: &str,
@@ -156,7 +156,7 @@ impl Manager {
         }
     }
 
-    /// Names of the exports that the filter selects.
+    /// Returns the names of the exports that the filter selects.
     pub(crate) fn exports_of(&self, of: Of<'_>) -> Vec<String> {
         let state = self.state.lock();
         let exports = state.state.exports.iter().filter(|export| of.is(&export.volume));
@@ -177,7 +177,7 @@ impl Manager {
             .with_action(format!("delete the export first: weir export delete {first}")))
     }
 
-    /// The volume of an export.
+    /// Returns the volume of an export.
     pub(crate) fn volume_of(&self, export: &ExportKey) -> Option<String> {
         Some(self.known_export(&export.name)?.volume)
     }
@@ -272,7 +272,7 @@ impl Handle<ExportSet> for Manager {
     /// Sets the addresses from which clients may open an export over TCP. The server disconnects
     /// clients from other addresses.
     async fn handle(&self, request: ExportSet) -> Result<ExportChange, ApiError> {
-        // Waits for no disk: clients of an unresponsive pool can be disconnected.
+        // This call waits for no disk, so that clients of an unresponsive pool can be disconnected.
         let ExportSet { name, allow, .. } = request;
         let missing = || not_found("export", &name);
         let old = self.known_export(&name).ok_or_else(missing)?;
@@ -284,7 +284,8 @@ impl Handle<ExportSet> for Manager {
         self.save(|state| {
             for known in state.exports.iter_mut().filter(|known| known.name == name) {
                 known.allow.clone_from(&new.allow);
-                // Under the same lock, so that the later of two calls wins in both places.
+                // The saved state and the live export change under the same lock, so that the later
+                // of two calls determines the two.
                 self.exports.allow(&name, allowed.clone());
             }
         })?;
@@ -313,7 +314,7 @@ impl Handle<ExportDelete> for Manager {
         if !call.force {
             self.wait_for_clients(&call.name).await?;
         }
-        // Waits for no disk: clients of an unresponsive pool can be disconnected.
+        // This call waits for no disk, so that clients of an unresponsive pool can be disconnected.
         self.known_export(&call.name).ok_or_else(|| not_found("export", &call.name))?;
         self.withdraw(&call.name);
         self.save(|state| state.exports.retain(|export| export.name != call.name))?;

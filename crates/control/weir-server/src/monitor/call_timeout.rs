@@ -14,11 +14,11 @@ use weir_base::limits::DISK_UNRESPONSIVE;
 use crate::access::activity::Activity;
 use crate::state::server::Manager;
 
-/// A caller gets an error after this time if disks are unresponsive. This leaves 1 s to return the
+/// Time after which a caller gets an error if disks are unresponsive. It leaves 1 s to return the
 /// error within 5 s.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Waiting time of a call, and the time since its disks made progress.
+/// Time that a caller has waited, and the time since the disks of its call made progress.
 pub(crate) struct CallTimeout {
     start: Instant,
     progress: u64,

@@ -19,26 +19,27 @@ use weir_api::types::{
 use crate::record::events::{Events, NewEvent};
 use crate::state::server::Manager;
 
-/// Poll interval.
+/// Poll interval of the pool monitor.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which the monitor stops I/O to an unresponsive leg that its vdev can spare: the time
 /// that Linux gives a disk before it resets it.
 const LET_GO: Duration = Duration::from_secs(30);
-/// A disk counts as fast again after this many polls at which it was not slow.
+/// Number of consecutive polls without slowness after which a disk counts as fast again.
 const WELL_LOOKS: u32 = 30;
 
-/// Maximum number of events about damaged ranges at one poll; the rest is counted.
+/// Maximum number of events about damaged ranges at one poll; further ranges are only counted.
 const DAMAGE_EVENTS_MAX: usize = 16;
 
-/// State at the last poll.
+/// State of the pools at the last poll.
 #[derive(Default)]
 struct Seen {
     pools: BTreeMap<String, PoolStatus>,
-    /// Disks reported as slow, by guid: number of polls since they were slow.
+    /// Disks that were reported as slow, by guid, with the number of polls since they were last
+    /// slow.
     slow: BTreeMap<String, u32>,
 }
 
-/// Polls until the task is dropped.
+/// Polls all pools until the task is dropped.
 pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
     let mut seen = Seen::default();
     let mut timer = tokio::time::interval(POLL_INTERVAL);
@@ -64,7 +65,7 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
 }
 
 impl Seen {
-    /// Compares with the last poll; returns the changes as events.
+    /// Compares the states of the pools with the last poll; returns the changes as events.
     fn look(&mut self, now: Vec<PoolStatus>) -> Vec<NewEvent> {
         let mut changes = Vec::new();
         for pool in &now {
@@ -103,7 +104,7 @@ fn pool_change(before: Option<&PoolStatus>, now: &PoolStatus) -> Option<NewEvent
     Some(NewEvent { level, kind: kind.to_owned(), pool, disk: None, message })
 }
 
-/// Permanent errors that were added or cleared since the last poll.
+/// Returns events for permanent errors that were added or cleared since the last poll.
 fn damage_changes(before: Option<&PoolStatus>, now: &PoolStatus) -> Vec<NewEvent> {
     let none = Damage::default();
     let was = before.map_or(&none, |pool| &pool.damage);
@@ -198,7 +199,8 @@ fn disk_changes(pool: &str, before: Option<&DiskStatus>, now: &DiskStatus) -> Ve
     changes
 }
 
-/// A slow disk is reported at once; its recovery only after it has lasted [`WELL_LOOKS`] polls.
+/// Returns an event if a disk has become slow or fast. Slowness is reported at once, recovery only
+/// after it has lasted [`WELL_LOOKS`] polls.
 fn speed_change(
     slow: &mut BTreeMap<String, u32>,
     pool: &str,

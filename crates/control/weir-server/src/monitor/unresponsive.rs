@@ -23,19 +23,20 @@ use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool, fail_io_if_unresponsive}
 use crate::state::saved_state::SavedPool;
 use crate::state::server::{Entry, Manager};
 
-/// At the start, the server stops waiting for a pool whose disks make no progress for this long;
-/// the pool is opened in the background.
+/// Time without disk progress after which a starting server stops waiting for a pool; the pool is
+/// opened in the background.
 const OPEN_PATIENCE: Duration = Duration::from_secs(4);
-/// A stopping server suspends no pool before this time.
+/// Minimum time from the stop signal to the first suspension of a pool.
 const END_PATIENCE: Duration = Duration::from_secs(4);
-/// From this time on, a stopping server suspends a pool after [`DISK_UNRESPONSIVE`] instead of
+/// Time from the stop signal after which a pool is suspended after [`DISK_UNRESPONSIVE`] instead of
 /// [`CLOSE_SILENT`].
 const END_HURRY: Duration = Duration::from_secs(8);
-/// A stopping server exits at this time if it has suspended a pool and still runs.
+/// Time from the stop signal at which a server that has suspended a pool exits, even if calls still
+/// run.
 const END_LIMIT: Duration = Duration::from_millis(9500);
-/// A suspended pool has at least this long to end its calls and its thread before the server exits.
+/// Minimum time for a suspended pool to end its calls and its thread before the server exits.
 const END_GRACE: Duration = Duration::from_millis(1500);
-/// Poll interval for disks meanwhile.
+/// Poll interval for unresponsive disks while the server starts or stops.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Manager {
@@ -48,7 +49,7 @@ impl Manager {
         open.collect()
     }
 
-    /// The status of all open pools.
+    /// Returns the status of all open pools.
     pub(crate) fn open_pools(&self) -> Vec<PoolStatus> {
         self.entries().iter().map(|(_, pool)| pool_status::pool(&pool.engine)).collect()
     }
@@ -82,7 +83,7 @@ impl Manager {
         }
     }
 
-    /// Saves which pools are degraded.
+    /// Saves the list of degraded pools.
     pub(crate) fn save_health(&self, pools: &[PoolStatus]) {
         let degraded = |name: &str| {
             let pool = pools.iter().find(|pool| pool.name == name);
@@ -104,15 +105,15 @@ impl Manager {
         }
     }
 
-    /// Describes the unresponsive disks of an open pool, each with the time since when; `None` if
-    /// no such pool is open.
+    /// Describes the unresponsive disks of an open pool, each with the time for which it has been
+    /// unresponsive; `None` if no pool of this name is open.
     pub(crate) fn silent_disks(&self, pool: &str) -> Option<Vec<String>> {
         let open = self.pool(pool).ok()?;
         Some(open.silent_disks(DISK_UNRESPONSIVE))
     }
 
-    /// Stops I/O to legs that were unresponsive for `limit`, in all vdevs that can spare them;
-    /// returns pool and path of each.
+    /// Stops I/O to legs that were unresponsive for `limit`, in all vdevs that have enough other
+    /// legs. Returns the pool and the path of each leg.
     pub(crate) fn fail_unresponsive_legs(&self, limit: Duration) -> Vec<(String, String)> {
         let mut gone = Vec::new();
         for (name, pool) in self.entries() {
@@ -154,7 +155,7 @@ impl Manager {
         let opened = self.open((&name, guid), disks, (false, degraded)).await;
         let _changes = self.changes.lock(&name).await;
         if !self.pools.read().contains_key(&name) {
-            // A forced export removed the pool meanwhile.
+            // A forced export removed the pool meanwhile, so close it again.
             if let Ok(pool) = opened
                 && let Err(error) = pool.close().await
             {
@@ -164,7 +165,7 @@ impl Manager {
         }
         match opened {
             Ok(pool) => {
-                // A crash may have happened after a rename and before its save.
+                // The server may have crashed after a rename and before it saved the new name.
                 if let Err(error) = self.follow_names(&pool.engine) {
                     tracing::warn!(pool = %name, %error, "cannot update the saved names");
                 }
@@ -189,8 +190,8 @@ impl Manager {
         self.show_luns(&name);
     }
 
-    /// Commits all acknowledged writes of a pool before it is closed; returns an error if its disks
-    /// are unresponsive, before anything is changed.
+    /// Commits all acknowledged writes of a pool before it is closed. If its disks are
+    /// unresponsive, returns an error and changes nothing.
     pub(crate) async fn settle(&self, name: &str) -> Result<(), ApiError> {
         let Ok(pool) = self.pool(name) else { return Ok(()) };
         let sync = pool.call(|engine| async move { engine.sync().await });
@@ -226,7 +227,7 @@ impl Manager {
     }
 
     /// Suspends pools with unresponsive disks while the server stops. Returns when the server must
-    /// exit without waiting for them.
+    /// exit without waiting for those pools.
     pub(crate) async fn end_of_patience(&self) {
         let began = Instant::now();
         let mut suspended: Option<Instant> = None;
@@ -248,8 +249,8 @@ impl Manager {
     }
 }
 
-/// Time after which an unresponsive disk suspends its pool, for a server that began to stop
-/// `elapsed` ago.
+/// Returns the time after which an unresponsive disk suspends its pool, for a server that began to
+/// stop `elapsed` ago.
 fn silence_limit(elapsed: Duration) -> Option<Duration> {
     match elapsed {
         elapsed if elapsed < END_PATIENCE => None,

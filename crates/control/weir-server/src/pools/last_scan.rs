@@ -13,7 +13,7 @@ use crate::state::scan_file::Stored;
 use crate::state::server::Manager;
 
 impl Manager {
-    /// Restores the last recorded scan of a pool; an interrupted scrub resumes.
+    /// Restores the last recorded scan of a pool. An interrupted scrub resumes.
     pub(crate) fn restore_scan(&self, engine: &Engine) {
         let stored = self.scans.lock().0.pools.get(&engine.pool().guid().0).copied();
         let Some(stored) = stored else { return };
@@ -27,13 +27,13 @@ impl Manager {
         }
     }
 
-    /// Records the scan of a pool that is being closed, even if a record was made recently.
+    /// Records the scan of a pool that is being closed, even if the last record is recent.
     pub(crate) fn record_last_scan(&self, engine: &Engine) {
         self.scans.lock().0.hurry(engine.pool().guid().0);
         self.record_scan(engine);
     }
 
-    /// Records the scan of an open pool if it has changed.
+    /// Records the scan of an open pool if its state has changed.
     pub(crate) fn record_scan(&self, engine: &Engine) {
         if let Some(status) = engine.pool().scan_status() {
             let scan = Stored::of(&status, engine.scan_place());

@@ -13,10 +13,11 @@ use weir_base::ErrorKind;
 use crate::answer::errors::not_found;
 use crate::state::server::Manager;
 
-/// Time for which a disconnected client may still be counted: another thread closes its socket.
+/// Time for which a disconnected client may still be counted, because another thread closes its
+/// socket.
 const MOMENT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// Maximum number of clients that an error names.
+/// Maximum number of clients that an error message names.
 const NAMED_MAX: usize = 4;
 
 impl Manager {

@@ -78,7 +78,7 @@ impl Handle<PoolReplace> for Manager {
         let activity = Activity::current();
         let replaced = pool.call_api(move |engine| async move {
             if new == path {
-                // Another disk may have this path now, so the old one must be closed first.
+                // Another disk may have this path now, so the old disk must be closed first.
                 engine.pool().fail_leg(old).map_err(pool_error)?;
             }
             let itself = open_disks::leg_at(Path::new(&new), engine.pool(), &activity).await;
@@ -128,7 +128,7 @@ impl Handle<PoolDetach> for Manager {
 }
 
 impl Manager {
-    /// Saves the paths of the disks of a pool, and of those that are about to join.
+    /// Saves the paths of the disks of a pool, and of the disks that are about to join it.
     pub(crate) fn save_disks(
         &self,
         name: &str,
@@ -147,7 +147,7 @@ impl Manager {
     }
 }
 
-/// The error for a disk that should replace itself.
+/// Returns the error for a disk that was named as its own replacement.
 fn is_same(path: &str, pool: &str) -> ApiError {
     let message = format!("{path} is the same disk: by its label, it belongs to pool {pool}");
     ApiError::new(ErrorKind::Exists, message).with_action(format!(
@@ -156,7 +156,7 @@ fn is_same(path: &str, pool: &str) -> ApiError {
     ))
 }
 
-/// Measures the flush latencies of a checked disk that is about to join.
+/// Measures the flush latencies of a checked disk that is about to join a pool.
 async fn measure(device: &Arc<dyn Device>, engine: &Engine) -> Result<Vec<Measured>, ApiError> {
     flush_check::measure_disks(std::slice::from_ref(device), engine.pool().clock()).await
 }

@@ -25,7 +25,7 @@ use crate::answer::pool_status;
 use crate::disks::open_disks;
 use crate::state::server::Manager;
 
-/// Maximum time for a disk's last operations to end, before it can be opened again.
+/// Maximum time for the last operations of a disk to end before it is opened again.
 const LET_GO: Duration = Duration::from_secs(3);
 
 impl Handle<PoolScrub> for Manager {
@@ -97,7 +97,7 @@ impl Handle<PoolOnline> for Manager {
             }
         };
         if matches!(state, LegState::Online | LegState::Stale) {
-            // A repeated request retries a resilver that had given up.
+            // A repeated request retries a resilver that had failed.
             pool.engine.leg_came_back();
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
             return Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) });
@@ -161,7 +161,7 @@ impl Handle<PoolClear> for Manager {
 /// A disk to bring online.
 struct Back {
     path: String,
-    /// Whether the caller named the path; otherwise it comes from the server's state.
+    /// Whether the caller named the path. Otherwise the path comes from the server's state.
     is_named: bool,
 }
 
@@ -181,7 +181,7 @@ async fn bring_back(
     let disk = loop {
         match open_disks::open_again(Path::new(&path), is_named, &activity) {
             Ok(disk) => break disk,
-            // Its last operations still hold the disk open.
+            // The last operations of the disk still hold it open.
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
                 compio::time::sleep(Duration::from_millis(50)).await;
             }

@@ -35,17 +35,19 @@ use crate::state::saved_state::SavedPool;
 use crate::state::server::{Entry, Manager};
 use crate::volumes::property_calls;
 
-/// Maximum time that a stop waits for initiators to log out on request; they usually do so at once.
+/// Maximum time for which a stopping server waits for initiators to log out on request; they
+/// usually do so at once.
 const LOGOUT_GRACE: Duration = Duration::from_secs(3);
-/// Poll interval of that wait.
+/// Poll interval while the server waits for logouts.
 const LOGOUT_LOOK: Duration = Duration::from_millis(20);
 
-/// Maximum time that closing a pool waits for connections and calls to release it.
+/// Maximum time for which closing a pool waits for connections and calls to release it.
 const LET_GO: Duration = Duration::from_secs(2);
 
-/// The error if no readable disk belongs to the pool; unreadable ones may.
+/// Returns the error for an import that found no readable disk of the pool. Unreadable disks may
+/// belong to it.
 fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
-    /// Maximum number of unreadable disks in the error.
+    /// Maximum number of unreadable disks that the error names.
     const SHOWN_MAX: usize = 4;
 
     let unknown = &scan.unknown;
@@ -159,7 +161,7 @@ impl Handle<PoolImport> for Manager {
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
         let pool = self.open((&name, guid.0), disks.clone(), (request.force, false)).await?;
-        // Another server may have renamed the dataset of a schedule.
+        // Another server may have renamed the dataset of a schedule while it had the pool.
         self.follow_names(&pool.engine)?;
         self.save(|state| {
             let name = name.clone();
@@ -279,7 +281,7 @@ impl Handle<PoolExport> for Manager {
 }
 
 impl Manager {
-    /// Asks initiators to log out, and waits for them for a limited time.
+    /// Asks initiators to log out, and waits up to [`LOGOUT_GRACE`] for them.
     async fn let_initiators_log_out(&self) {
         let sessions = self.targets.sessions();
         let asked = sessions.ask_to_log_out(LOGOUT_GRACE);
@@ -310,7 +312,8 @@ impl Manager {
 
     /// Sends the outstanding responses to clients, then commits and closes every pool.
     pub(crate) async fn shut_down(&self) -> Result<(), ApiError> {
-        // Concurrently: each waits up to 5 s for clients that read no responses.
+        // The two servers stop concurrently, because each waits up to 5 s for clients that read no
+        // responses.
         tokio::join!(self.stop_nbd(), self.stop_iscsi());
         let pools = std::mem::take(&mut *self.pools.write());
         let mut result = Ok(());

@@ -32,8 +32,8 @@ use crate::state::server::Manager;
 
 /// Interval of the checks for disks that need a spare.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for which a disk may be missing before a spare replaces it: it may be slow to appear after
-/// a start.
+/// Time for which a disk may be missing before a spare replaces it. A disk may be slow to appear
+/// after a start.
 const MISSING_MAX: Duration = Duration::from_mins(1);
 
 impl Handle<PoolAdd> for Manager {
@@ -110,8 +110,8 @@ impl Handle<PoolExpand> for Manager {
 }
 
 impl Manager {
-    /// Drops the saved disks of removed vdevs. Skipped during a call, whose new disks are saved
-    /// before they belong to the pool.
+    /// Drops the saved disks of removed vdevs. Skipped while a call runs on the pool, because the
+    /// call saves new disks before they belong to the pool.
     fn delete_removed_disks(&self, pool: &OpenPool, status: &PoolStatus) {
         let name = &status.name;
         let disks = status.vdevs.iter().flat_map(|vdev| &vdev.disks);
@@ -128,14 +128,15 @@ impl Manager {
         }
     }
 
-    /// Replaces a disk by a spare, if the pool has one that fits.
+    /// Replaces a disk by a spare of the pool, if a spare fits.
     async fn use_spare(&self, name: &str, pool: &OpenPool, old: Guid) -> Result<bool, ApiError> {
         let _changes = self.changes.lock(name).await;
         pool.call(move |engine| async move { engine.use_spare(old, guid()).await }).await
     }
 }
 
-/// Refuses vdevs of another redundancy: a pool is as redundant as its weakest vdev.
+/// Refuses new vdevs with another redundancy than the pool's: a pool is as redundant as its weakest
+/// vdev.
 fn check_same_redundancy(pool: &PoolStatus, new: &[VdevSpec]) -> Result<(), ApiError> {
     let of = |kind: weir_api::types::VdevKind, disks: usize| match disks {
         1 => "single disks".to_owned(),
@@ -155,17 +156,17 @@ fn check_same_redundancy(pool: &PoolStatus, new: &[VdevSpec]) -> Result<(), ApiE
     }
 }
 
-/// State of the disks that need a spare.
+/// State of the disks of a pool that need a spare.
 #[derive(Default)]
 struct Wanting {
-    /// Missing disks, with the time since when they are missing.
+    /// Missing disks, each with the time since which it is missing.
     missing: BTreeMap<String, Instant>,
-    /// Disks for which no spare was found; they are retried after they were online again.
+    /// Disks for which no spare was found. A disk is retried after it was online again.
     tried: BTreeSet<String>,
 }
 
 impl Wanting {
-    /// The disk of a pool that a spare should replace now.
+    /// Returns the disk of a pool that a spare should replace now.
     fn next(&mut self, pool: &PoolStatus, now: Instant) -> Option<String> {
         let in_service = pool.vdevs.iter().filter(|vdev| vdev.role != VdevRole::Spare);
         let mut wanted = None;
@@ -191,8 +192,8 @@ impl Wanting {
     }
 }
 
-/// Activates spares and drops the disks of removed vdevs, until the task is dropped. Each pool has
-/// its own task for a spare, so a pool that waits for its disks delays no other.
+/// Activates spares and drops the disks of removed vdevs, until the task is dropped. Each pool
+/// activates spares in its own task, so a pool that waits for its disks delays no other pool.
 pub(crate) async fn look_after(manager: Arc<Manager>, events: Arc<Events>) {
     let mut wanting: BTreeMap<String, Wanting> = BTreeMap::new();
     let mut stepping_in: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();

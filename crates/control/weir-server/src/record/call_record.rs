@@ -14,14 +14,14 @@ use weir_base::{Clock as _, SystemClock};
 use crate::record::events::{Events, NewEvent};
 use crate::record::history::History;
 
-/// Destinations of the records.
+/// Destinations of the records of calls: events and history.
 #[derive(Clone)]
 pub(crate) struct Record {
     pub(crate) events: Arc<Events>,
     pub(crate) history: Arc<History>,
 }
 
-/// A call to record: its event kind, its pool, and its request as text.
+/// A call to record, with its event kind, its pool and its request as text.
 pub(crate) struct Call {
     kind: &'static str,
     pub(crate) pool: String,
@@ -79,7 +79,7 @@ impl Record {
         };
         match outcome {
             Ok(_) => self.events.add(event),
-            // One count for each caller and pool: all of its calls have the same scope.
+            // All calls of a caller on a pool have the same scope, so they share one count.
             Err(_) => self.events.count_calls(&caller, &pool, event),
         }
     }

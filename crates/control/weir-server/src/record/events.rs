@@ -22,14 +22,14 @@ use weir_api::Operation;
 use weir_api::types::{Event, EventLevel, EventList, ListEvents};
 use weir_base::{Clock as _, SystemClock};
 
-/// Maximum number of events in one response: well below the client's limit.
+/// Maximum number of events in one response, well below the client's limit.
 const ANSWERED_MAX: usize = 1000;
-/// Interval of the events of one count.
+/// Interval at which a count of repeated events becomes an event.
 const COUNTED_EVERY: Duration = Duration::from_mins(1);
-/// Maximum number of separate counts; further ones share one count.
+/// Maximum number of separate counts of repeated events. Further repeated events share one count.
 const COUNTS_MAX: usize = 256;
-/// ... of one caller. The server counts the other failures of this caller together, which leaves
-/// counts for other callers.
+/// Maximum number of counts of one caller. Further failures of this caller share one count, which
+/// leaves counts for other callers.
 const CALLER_COUNTS_MAX: usize = COUNTS_MAX / 8;
 
 /// Subject of an event.
@@ -39,7 +39,7 @@ enum Class {
     Data,
     /// Refusals of secrets, tokens and calls.
     Security,
-    /// Events of level info: successful calls, and routine work on request of callers.
+    /// Events of level info: successful calls, and routine work that callers requested.
     Access,
 }
 
@@ -58,7 +58,8 @@ impl Class {
         }
     }
 
-    /// Size of its ring: hours of events of a failing pool; all rings together take a few MiB.
+    /// Returns the number of events that the ring buffer of this class holds: enough for hours of a
+    /// failing pool. All ring buffers together take a few MiB.
     const fn kept_max(self) -> usize {
         match self {
             Self::Data => 10_000,
@@ -68,7 +69,7 @@ impl Class {
     }
 }
 
-/// An event without a number.
+/// An event that has no sequence number yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewEvent {
     pub(crate) level: EventLevel,
@@ -78,28 +79,29 @@ pub(crate) struct NewEvent {
     pub(crate) message: String,
 }
 
-/// Number of events of one kind since the last one was added.
+/// Number of events of one kind since the last counted event was added.
 struct Count {
-    /// The caller, if it has a count for each pool.
+    /// Caller that owns this count, if counts are separate for each pool.
     caller: Option<String>,
     since: Instant,
     held: u64,
     last: NewEvent,
 }
 
-/// Owner of counts: it has [`CALLER_COUNTS_MAX`] counts, and one more for the rest.
+/// Owner of counts: it has up to [`CALLER_COUNTS_MAX`] separate counts, and one for all further
+/// events.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     owner: &'a str,
-    /// Noun for the counted events, and the kind of the event for the rest.
+    /// Noun for the counted events, and the event kind for events beyond the separate counts.
     what: &'a str,
     kind: &'a str,
 }
 
-/// The events of this run.
+/// The events since this server started.
 pub(crate) struct Events {
     run: String,
-    /// By class, in the order of [`Class::ALL`].
+    /// Events by class, in the order of [`Class::ALL`].
     kept: Mutex<[VecDeque<Event>; Class::ALL.len()]>,
     counts: Mutex<BTreeMap<String, Count>>,
     newest: watch::Sender<u64>,
@@ -131,9 +133,9 @@ impl Events {
         self.newest.send_replace(seq);
     }
 
-    /// Counts an event that unauthenticated peers or callers can cause at will: the first one is
-    /// added and logged, and then one a minute with the number of those in between. Events with the
-    /// same `of` are counted together; the same callers must be allowed to see them.
+    /// Counts an event that unauthenticated peers or callers can cause at will. The first one is
+    /// added and logged; afterwards one event a minute gives the number of repetitions. Events with
+    /// the same `of` share a count, and must be visible to the same callers.
     pub(crate) fn count(&self, of: &str, new: NewEvent) {
         self.count_at(of, None, new, Instant::now());
     }
@@ -144,7 +146,7 @@ impl Events {
         self.count_at(&format!("{caller} {pool}"), Some(share), new, Instant::now());
     }
 
-    /// As [`Self::count`], for a part of a replication: all replications together have the counts
+    /// As [`Self::count`], for one part of a replication. All replications together have the counts
     /// of one caller.
     pub(crate) fn count_replications(&self, of: &str, new: NewEvent) {
         let share = Share { owner: "this server", what: "replications", kind: "replication" };
@@ -181,7 +183,7 @@ impl Events {
         self.add_logged(new);
     }
 
-    /// Adds the events of the counts that are due; called about once a second.
+    /// Adds an event for each count that is due. Called about once a second.
     pub(crate) fn add_counts(&self) {
         self.add_counts_at(Instant::now());
     }
@@ -208,21 +210,21 @@ impl Events {
         self.add(new);
     }
 
-    /// Events after a number; if there are none, waits for the next one as long as the query
-    /// allows.
+    /// Returns the events after a number. If there are none, waits for the next event as long as
+    /// the query allows.
     pub(crate) async fn after(&self, query: ListEvents) -> EventList {
         let ListEvents { after, wait_ms } = query;
         let mut newest = self.newest.subscribe();
         if wait_ms > 0 {
-            // A number of another run may be larger than all of this one: the response is
-            // immediate.
+            // A number from an earlier start of the server may be larger than all current numbers,
+            // so any difference returns at once.
             let next = newest.wait_for(|newest| *newest != after);
             drop(tokio::time::timeout(Duration::from_millis(wait_ms), next).await);
         }
         self.kept_after(after)
     }
 
-    /// Events after a number, without a wait.
+    /// Returns the events after a number, without waiting.
     pub(crate) fn kept_after(&self, after: u64) -> EventList {
         let kept = self.kept.lock();
         let newest = *self.newest.borrow();
@@ -233,7 +235,7 @@ impl Events {
         let mut events: Vec<Event> = later.cloned().collect();
         events.sort_by_key(|event| event.seq);
         events.truncate(ANSWERED_MAX);
-        // Numbers up to the last one of the response whose events were evicted.
+        // `lost` counts the evicted events with numbers up to the last event of the response.
         let is_whole = events.len() < ANSWERED_MAX;
         let last = events.last().map(|event| event.seq).filter(|_| !is_whole).unwrap_or(newest);
         let lost = last.saturating_sub(after).saturating_sub(events.len() as u64);
@@ -247,7 +249,7 @@ fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
     own.count() >= CALLER_COUNTS_MAX
 }
 
-/// An event that only callers with access to all pools see.
+/// Returns an event that only callers with access to all pools see.
 fn of_several_pools(level: EventLevel, kind: &str, message: String) -> NewEvent {
     NewEvent { level, kind: kind.to_owned(), pool: None, disk: None, message }
 }
@@ -291,7 +293,7 @@ mod tests {
         NewEvent { kind: kind.into(), level, ..event(kind) }
     }
 
-    // Wrong secrets from 3,000 addresses evicted every event about damage.
+    // Regression: wrong secrets from 3,000 addresses evicted every event about damage.
     #[test]
     fn events_of_one_class_evict_none_of_another() {
         let events = Events::new();
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!(numbers(&first)[..2], [1, 2]);
         assert_eq!(numbers(&first)[2], events.kept_after(0).newest - refused + 1);
         assert_eq!(first.lost, 2 * DATA_MAX as u64 + 1 - refused);
-        // No further event is lost after the first response.
+        // After the first response, no further event is lost.
         let last = first.events.last().unwrap().seq;
         assert_eq!(events.kept_after(last).lost, 0);
         for _ in 0..2 * DATA_MAX {
@@ -345,7 +347,8 @@ mod tests {
         assert!(events.counts.lock().len() <= COUNTS_MAX + 1);
     }
 
-    // One token that failed on 300 pools had all counts, and all other callers shared one.
+    // Regression: one token that failed on 300 pools had all counts, and all other callers shared
+    // one count.
     #[test]
     fn failing_caller_leaves_counts_for_others() {
         let events = Events::new();
@@ -371,7 +374,7 @@ mod tests {
         let last = kept.last().expect("an event");
         assert_eq!((last.message.as_str(), last.pool.as_deref()), ("token b: tank", Some("tank")));
         assert_eq!(kept.len(), CALLER_COUNTS_MAX + 2);
-        // A quiet minute releases its counts.
+        // A quiet minute releases the counts of the caller.
         events.add_counts_at(start + COUNTED_EVERY);
         events.add_counts_at(start + 2 * COUNTED_EVERY);
         fail("token a", "p999", start + 2 * COUNTED_EVERY);

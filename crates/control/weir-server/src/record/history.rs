@@ -24,22 +24,22 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use weir_api::types::HistoryEntry;
 
-/// Maximum number of listed calls, of all pools: years of administration, a few MiB.
+/// Maximum number of listed calls of all pools: enough for years of administration, in a few MiB.
 const KEPT_MAX: usize = 20_000;
-/// Maximum number of entries that count failed calls.
+/// Maximum number of history entries that count failed calls.
 const COUNTED_MAX: usize = 1000;
 /// Maximum length of the text of a call or an error.
 const TEXT_MAX: usize = 1000;
-/// Minimum interval between two writes of a count.
+/// Minimum interval between two writes of the same count to the file.
 const COUNT_WRITTEN_EVERY_MS: u64 = 60_000;
 
-/// The history file.
+/// The recorded calls of all pools, with their file.
 pub(crate) struct History {
     path: PathBuf,
     kept: Mutex<Kept>,
 }
 
-/// Caller, pool, call and error.
+/// Key of a count: caller, pool, call and error.
 type Key = (String, String, String, String);
 
 #[derive(Default)]
@@ -55,7 +55,7 @@ struct Counted {
     written_unix_ms: u64,
 }
 
-/// The caller without its address, which it may change at will.
+/// Returns the caller without its address, which the caller may change at will.
 fn caller_of(entry: &HistoryEntry) -> &str {
     entry.who.split(" from ").next().unwrap_or_default()
 }
@@ -67,15 +67,15 @@ fn key_of(entry: &HistoryEntry) -> Key {
 }
 
 impl Kept {
-    /// Adds a line of the file.
+    /// Adds an entry from a line of the file.
     fn read(&mut self, entry: HistoryEntry) {
         if entry.error.is_none() {
             self.listed.push_back(entry);
             return;
         }
         let times = match self.counted.get(&key_of(&entry)) {
-            // A later line of the same count, or of an older server, which wrote one line for each
-            // call.
+            // This is a later line of the same count, or a line of an older server, which wrote one
+            // line for each call.
             Some(before) if entry.times <= before.entry.times => before.entry.times + entry.times,
             _ => entry.times,
         };
@@ -118,7 +118,8 @@ impl Kept {
         }
     }
 
-    /// Shortens the list to below its limit: the largest groups lose their oldest entries.
+    /// Shortens the list to below its limit. The groups with the most entries lose their oldest
+    /// entries.
     fn trim(&mut self) {
         if self.listed.len() <= KEPT_MAX {
             return;
@@ -129,7 +130,8 @@ impl Kept {
         for entry in &self.listed {
             *sizes.entry(group(entry)).or_default() += 1;
         }
-        // Sizes of the groups after the trim, which reduces the largest groups to one size.
+        // Computes the size of each group after the trim, which reduces the largest groups to one
+        // size.
         let mut keeps: Vec<usize> = sizes.values().copied().collect();
         keeps.sort_unstable();
         while excess > 0 {
@@ -177,7 +179,7 @@ impl History {
             Err(error) => tracing::warn!(%error, path = %path.display(), "history not read"),
         }
         let history = Self { path, kept: Mutex::new(kept) };
-        // Also ends an incomplete line, so that the next entry starts a new one.
+        // The rewrite also ends an incomplete line, so that the next entry starts a new line.
         let cut = history.rewrite(&mut history.kept.lock());
         if let Err(error) = cut {
             tracing::warn!(%error, path = %history.path.display(), "history not written");
@@ -185,7 +187,7 @@ impl History {
         history
     }
 
-    /// Adds a call. Blocks for a write to the state directory.
+    /// Adds a call to the history. Blocks for a write to the state directory.
     pub(crate) fn add(&self, mut entry: HistoryEntry) {
         entry.call = shortened(entry.call);
         entry.error = entry.error.map(shortened);
@@ -229,7 +231,7 @@ impl History {
         File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
     }
 
-    /// The entries of one pool, oldest first.
+    /// Returns the entries of one pool, oldest first.
     pub(crate) fn of(&self, pool: &str) -> Vec<HistoryEntry> {
         let kept = self.kept.lock();
         let mut all: Vec<_> = kept.all().filter(|entry| entry.pool == pool).cloned().collect();
@@ -313,8 +315,8 @@ mod tests {
         assert_eq!(again.of("other").len(), 1);
     }
 
-    // 20,200 refused calls of a token with a scope of one prefix evicted the histories of all
-    // pools.
+    // Regression: 20,200 refused calls of a token with a scope of one prefix evicted the histories
+    // of all pools.
     #[test]
     fn failed_calls_are_counted_and_evict_no_entries() {
         let dir = tempfile::tempdir().unwrap();

@@ -13,21 +13,22 @@ use crate::answer::names::pool_of;
 use crate::state::saved_state::KnownReplication;
 use crate::verbs::VERBS;
 
-/// Maximum length of a stored error or action of the other server: ten times a usual one.
+/// Maximum length of a stored error or action from the other server: ten times a usual text.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// An error of a run or a comparison, by the place where it happened.
+/// An error of a replication run or a comparison, by the server where it happened.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The address, the certificate or the secret of the replication cannot be used.
     Setup(ApiError),
-    /// This server failed.
+    /// An operation of this server failed.
     Here(ApiError),
     /// This server cannot read a snapshot that it should send.
     Unreadable {
-        /// Full name.
+        /// Full name of the snapshot.
         snapshot: String,
-        /// Whether the snapshot was taken for a run: the next run then takes another.
+        /// Whether the snapshot was taken for a replication run. The next run then takes another
+        /// snapshot.
         is_of_run: bool,
         error: ApiError,
     },
@@ -73,7 +74,7 @@ impl Failed {
     }
 }
 
-/// The command that sets the files of a replication again.
+/// Returns the command that sets the certificate and secret files of a replication again.
 fn set_up(known: &KnownReplication) -> String {
     let KnownReplication { volume, to, every_seconds, .. } = known;
     format!(
@@ -161,7 +162,8 @@ fn there(error: &ApiError, known: &KnownReplication) -> String {
     }
 }
 
-/// Host and port of the server that a replication sends to, and the volume there.
+/// Returns the host and port of the server that a replication sends to, and the name of the volume
+/// there.
 pub(crate) fn place_of(known: &KnownReplication) -> (&str, &str) {
     let place = known.to.strip_prefix("https://").unwrap_or(&known.to);
     place.split_once('/').unwrap_or((place, "POOL/VOLUME"))
@@ -193,7 +195,7 @@ mod tests {
         }
     }
 
-    /// The commands in a text.
+    /// Returns the commands in a text.
     fn commands(text: &str) -> Vec<String> {
         let ends = |c: char| [';', ',', '\'', ')'].contains(&c);
         let after = text.match_indices("weir ").filter(|(at, _)| !text[..*at].ends_with("the "));

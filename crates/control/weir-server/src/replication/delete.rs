@@ -19,10 +19,10 @@ use weir_base::ErrorKind;
 use crate::state::saved_state::KnownReplication;
 use crate::state::server::Manager;
 
-/// Maximum time for the other server to release its holds: a user waits for the call.
+/// Maximum time for the other server to release its holds, because a user waits for the call.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The snapshots with a hold of this tag.
+/// Returns the snapshots with a hold of this tag.
 fn held(list: SnapshotList, tag: &str) -> impl Iterator<Item = Snapshot> {
     list.snapshots.into_iter().filter(move |snapshot| snapshot.holds.iter().any(|own| own == tag))
 }
@@ -31,7 +31,7 @@ fn is_gone(error: &ApiError) -> bool {
     error.kind == ErrorKind::NotFound
 }
 
-/// A warning about holds that remain on a server.
+/// Returns a warning about holds that remain on a server.
 fn left(
     known: &KnownReplication,
     (tag, volume): (&str, &str),
@@ -57,7 +57,7 @@ impl Handle<ReplicationDelete> for Manager {
         let activity = self.activities.lock().remove(&key);
         if let Some(task) = activity.and_then(|activity| activity.task) {
             task.abort();
-            // A run that has not ended could hold one more snapshot.
+            // A replication run that has not ended could hold one more snapshot.
             drop(task.await);
         }
         self.activities.lock().remove(&key);
@@ -79,7 +79,7 @@ impl Handle<ReplicationDelete> for Manager {
             }
             Err(error) => Err(("the replica".to_owned(), error)),
         };
-        // Without a sent snapshot there are no holds.
+        // If no snapshot was sent, the other server has no holds.
         if let (Err((replica, error)), Some(_)) = (released, &known.last) {
             warnings.push(left(&known, (REPLICA_TAG, &replica), &known.to, &error));
         }
@@ -93,7 +93,7 @@ impl Handle<ReplicationDelete> for Manager {
 impl Manager {
     async fn release_here(&self, known: &KnownReplication) -> Result<(), ApiError> {
         let list = match self.handle(ListSnapshots::from(Some(known.volume.clone()))).await {
-            // The volume was destroyed, and its snapshots with it.
+            // The volume was destroyed together with its snapshots, so no holds remain.
             Err(error) if is_gone(&error) => return Ok(()),
             list => list?,
         };

@@ -33,23 +33,25 @@ use crate::state::replication_activity::Activity;
 use crate::state::saved_state::KnownReplication;
 use crate::state::server::{Manager, refuse_above};
 
-/// Interval of the checks for due runs.
+/// Interval of the checks for due replication runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Delay before a failed run is retried; it doubles at each further failure ...
+/// Delay before the first retry of a failed replication run. It doubles at each further failure, up
+/// to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_secs(5);
 
-/// ... up to this.
+/// Maximum delay before a failed replication run is retried.
 const RETRY_MAX: Duration = Duration::from_mins(15);
 
 /// Timeout of a call to the other server, which may wait for a slow commit.
 const CALL_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Maximum concurrent runs to one other server; further ones wait. The other server accepts as many
-/// streams of one server (`PEER_SESSIONS_MAX` in `transfers.rs`) and refuses more.
+/// Maximum concurrent replication runs to one other server; further runs wait. The other server
+/// accepts as many streams from one server (`PEER_SESSIONS_MAX` in `transfers.rs`) and refuses
+/// more.
 const RUNS_TO_ONE_MAX: usize = 3;
 
-/// Maximum number of replications of all pools: the server writes all of them at each change.
+/// Maximum number of replications of all pools. The server writes the complete list at each change.
 const REPLICATIONS_MAX: usize = 4096;
 
 pub(super) fn now_ms() -> u64 {
@@ -107,7 +109,7 @@ impl Manager {
         act(self.activities.lock().entry(key).or_default())
     }
 
-    /// Number of running runs to each other server.
+    /// Returns the number of active replication runs to each other server.
     fn runs_by_server(&self, all: &[KnownReplication]) -> BTreeMap<String, usize> {
         let activities = self.activities.lock();
         let mut running = BTreeMap::new();
@@ -190,7 +192,8 @@ impl Handle<ReplicationCreate> for Manager {
             verify_failed: None,
             clearing: Vec::new(),
         };
-        // Check the files now, so that the call fails instead of the first run.
+        // Check the files now, so that this call returns an error for them, not the first
+        // replication run.
         if let Err(error) = new.client().await {
             self.delete_files_of(&new, before.as_ref());
             return Err(error);
@@ -230,7 +233,7 @@ impl Handle<ReplicationCreate> for Manager {
 }
 
 impl Manager {
-    /// The files with the certificates and the secret that a caller sent or named.
+    /// Returns the files with the certificates and the secret that a caller sent or named.
     async fn replication_files(
         &self,
         request: &ReplicationCreate,
@@ -310,7 +313,8 @@ impl Handle<ReplicationAct> for Manager {
                 self.save_replication(key, |known| known.paused = paused)?;
                 self.with_activity(key, |activity| {
                     if paused && let Some(task) = activity.task.take() {
-                        // The other side keeps its partial stream, and the next run resumes it.
+                        // The other server keeps its partial stream, and the next replication run
+                        // resumes it.
                         task.abort();
                     }
                     (activity.retry_at, activity.failures) = (None, 0);
@@ -324,7 +328,7 @@ impl Handle<ReplicationAct> for Manager {
 }
 
 impl Manager {
-    /// Aborts all runs; the next ones resume their streams.
+    /// Aborts all replication runs. The next runs resume their streams.
     pub(crate) fn stop_replications(&self) {
         for activity in self.activities.lock().values_mut() {
             if let Some(task) = activity.task.take() {
@@ -334,7 +338,7 @@ impl Manager {
     }
 }
 
-/// Due work of a replication.
+/// Work of a replication that is due.
 enum Due {
     Run,
     Verify,
@@ -357,7 +361,7 @@ fn due(known: &KnownReplication, activity: &Activity) -> Option<Due> {
         return Some(Due::Run);
     }
     let next = known.last_run_unix_ms.saturating_add(known.every_seconds.saturating_mul(1000));
-    // A clock that was set back delays it for at most one interval.
+    // A clock that was set back delays the next run by at most one interval.
     let is_due = now_ms() >= next || known.last_run_unix_ms > now_ms();
     is_due.then_some(Due::Run)
 }
@@ -369,7 +373,8 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     loop {
         timer.tick().await;
         let mut all = manager.known_replications();
-        // Longest waiting first, for the limited runs to each server.
+        // The replication that has waited longest starts first, because runs to each server are
+        // limited.
         all.sort_by_key(|known| known.last_run_unix_ms);
         let mut running = manager.runs_by_server(&all);
         for known in all {
@@ -412,7 +417,7 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     }
 }
 
-/// Runs one replication.
+/// Performs one run or comparison of a replication.
 pub(super) struct Runner {
     pub(super) manager: Arc<Manager>,
     events: Arc<Events>,
@@ -420,8 +425,8 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Adds an event about a part of the replication. Callers can request runs at will, and the
-    /// other server chooses some of the words, so warnings are counted.
+    /// Adds an event about one part of the replication. Warnings are counted, because callers can
+    /// request runs at will and the other server chooses some of the words.
     pub(super) fn report(&self, level: EventLevel, about: &str, message: String) {
         let KnownReplication { volume, .. } = &self.known;
         let pool = volume.split('/').next().map(str::to_owned);
@@ -440,8 +445,8 @@ impl Runner {
         }
     }
 
-    /// Waits for a response of the other server. Meanwhile the status shows the request and its
-    /// time.
+    /// Waits for a response of the other server. Meanwhile the status shows the request and the
+    /// time at which it was sent.
     pub(super) async fn ask<T>(
         &self,
         call: &'static str,
@@ -457,7 +462,7 @@ impl Runner {
     async fn run_and_note(&self) {
         let key = self.known.key();
         let started = now_ms();
-        // After a restart of this server, the run is repeated.
+        // If this server restarts before the end of the run, the run is repeated.
         self.save(|known| known.unfinished = true);
         let done = self.replicate().await;
         self.save(|known| {
@@ -506,7 +511,7 @@ mod tests {
         let secret_file = folder.path().join("secret");
         std::fs::write(&secret_file, "known-to-both-servers-and-to-no-other").unwrap();
         std::fs::set_permissions(&secret_file, Permissions::from_mode(0o600)).unwrap();
-        // It accepts no connection, but the kernel completes the TCP handshake.
+        // The listener accepts no connection, but the kernel completes the TCP handshake.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let known: KnownReplication = serde_json::from_value(serde_json::json!({
             "volume": "tank/v",

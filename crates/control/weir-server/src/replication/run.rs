@@ -32,22 +32,23 @@ use crate::replication::replication_calls::{Runner, now_ms};
 use crate::state::saved_state::{KnownReplication, ReplicatedSnapshot};
 use crate::state::server::Manager;
 
-/// Maximum bytes in one part for the other server.
+/// Maximum bytes of a stream in one request to the other server.
 const PART_BYTES: u64 = 1 << 20;
 
-/// With a bandwidth limit, the part size is chosen for this many parts per second.
+/// Number of parts per second for which the part size is chosen under a bandwidth limit.
 const PARTS_PER_SECOND: u64 = 8;
 
-/// Maximum time between two parts of a stream; empty parts fill longer pauses.
+/// Maximum time between two parts of a stream. If no data is ready for longer, this server sends
+/// empty parts.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// The request for a part of a stream, as shown in the status.
 const TAKE: &str = "receive data";
 
-/// Limits the rate of bytes.
+/// Limits the rate at which bytes are sent.
 struct Throttle {
     bytes_per_second: Option<u64>,
-    /// Time at which the bytes so far may all have been sent.
+    /// Time at which the rate limit allows the next byte.
     free_at: Instant,
 }
 
@@ -57,7 +58,7 @@ impl Throttle {
         most.clamp(4096, PART_BYTES) as usize
     }
 
-    /// The wait before this many bytes may be sent.
+    /// Returns the wait before this many bytes may be sent.
     fn wait_for(&mut self, bytes: usize) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let now = Instant::now();
@@ -67,7 +68,7 @@ impl Throttle {
     }
 }
 
-/// A sending session of this run, which ends when this is dropped.
+/// A sending session of this replication run. The session ends when this is dropped.
 struct Outgoing<'m> {
     manager: &'m Manager,
     session: String,
@@ -105,7 +106,7 @@ fn is_held(snapshot: &Snapshot, tag: &str) -> bool {
     snapshot.holds.iter().any(|own| own == tag)
 }
 
-/// The other snapshot of the receiver that has the name of this one, if any.
+/// Returns another snapshot of the receiver that has the name of this one, if any.
 fn clash<'s>(snapshot: &Snapshot, there: &'s [Snapshot]) -> Option<&'s Snapshot> {
     let same_name = |other: &&Snapshot| own_name(other) == own_name(snapshot);
     there.iter().find(same_name).filter(|other| other.guid != snapshot.guid)
@@ -116,7 +117,7 @@ fn is_in_use(snapshot: &Snapshot) -> bool {
     is_named_so(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
 }
 
-/// The name for a run's snapshot taken now.
+/// Returns the name for a snapshot that a run takes now.
 fn name_now() -> String {
     let at = std::time::UNIX_EPOCH + Duration::from_millis(now_ms());
     // For example 2026-11-22T10:15:30Z.
@@ -125,7 +126,7 @@ fn name_now() -> String {
     format!("{REPLICATION_PREFIX}{}-{}", &plain[..10], &plain[10..])
 }
 
-/// `base`, or `base` with a number if a snapshot has that name.
+/// Returns `base`, or `base` with a number if a snapshot on either server has that name.
 fn free_name(base: &str, [here, there]: [&[Snapshot]; 2]) -> String {
     let is_free = |name: &String| here.iter().chain(there).all(|one| own_name(one) != name);
     let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
@@ -171,7 +172,7 @@ impl Runner {
         }
         for snapshot in here.iter().skip(next) {
             let is_newest = snapshot.name == newest;
-            // Snapshots of earlier, failed runs; the newest snapshot supersedes them.
+            // The snapshot is of an earlier, failed run; the newest snapshot supersedes it.
             if is_of_run(snapshot) && !is_newest {
                 continue;
             }
@@ -191,7 +192,7 @@ impl Runner {
         self.clear(&client, &to.volume).await
     }
 
-    /// Reports, once, a snapshot whose name another snapshot of the receiver has.
+    /// Reports once that the receiver has another snapshot with the name of this one.
     fn leave_out(&self, snapshot: &Snapshot, other: &Snapshot) {
         let is_new = self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.insert(snapshot.guid.clone())
@@ -206,15 +207,15 @@ impl Runner {
         }
     }
 
-    /// Drops the reports of snapshots that no longer exist here.
+    /// Deletes the records of reported snapshots that no longer exist here.
     fn delete_left_out(&self, here: &[Snapshot]) {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.retain(|guid| here.iter().any(|snapshot| snapshot.guid == *guid));
         });
     }
 
-    /// The bookmark of the newest snapshot on the other side that has one here, unless both sides
-    /// have a common snapshot that is newer.
+    /// Returns the bookmark of the newest snapshot on the other server that has a bookmark here,
+    /// unless both servers have a common snapshot that is newer.
     async fn bookmark_in(
         &self,
         there: &[Snapshot],
@@ -228,7 +229,7 @@ impl Runner {
         Ok(only_there.find_map(of).cloned())
     }
 
-    /// The snapshots of the replica; `None` if there is no replica.
+    /// Returns the snapshots of the replica; `None` if there is no replica.
     pub(super) async fn snapshots_there(
         &self,
         client: &Client,
@@ -248,8 +249,8 @@ impl Runner {
             .snapshots)
     }
 
-    /// Resumes a partial stream of the receiver. Aborts it if its snapshot no longer exists here,
-    /// cannot be read, or has a name that is taken there.
+    /// Resumes a partial stream of the receiver. Aborts the stream if its snapshot no longer exists
+    /// here or cannot be read, or if another snapshot of the receiver has its name.
     async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let shown =
             self.ask("show the replica", client.call(ShowVolume { name: to.to_owned() })).await;
@@ -288,7 +289,7 @@ impl Runner {
             is_ours(last) && !is_there && clash(last, there).is_none() && !self.is_unreadable(last)
         };
         if let Some(last) = here.last().filter(can_go) {
-            // A crash may have happened before the hold.
+            // The server may have crashed before it held this snapshot.
             self.hold_here(&last.name).await?;
             return Ok(last.name.clone());
         }
@@ -300,16 +301,16 @@ impl Runner {
         Ok(name)
     }
 
-    /// Whether the last run could not read this snapshot.
+    /// Whether the last run failed to read this snapshot.
     fn is_unreadable(&self, snapshot: &Snapshot) -> bool {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.unreadable.as_ref() == Some(&snapshot.guid)
         })
     }
 
-    /// Records that a run's snapshot contains lost data, so that the next run takes another, and
-    /// destroys the snapshot of the previous failed run. A failed snapshot is kept until then,
-    /// because the list of permanent errors names ranges of existing snapshots only.
+    /// Records that a run's snapshot contains lost data, so that the next run takes another
+    /// snapshot, and destroys the snapshot of the previous failed run. A failed snapshot is kept
+    /// until then, because the list of permanent errors names ranges of existing snapshots only.
     async fn give_up(&self, unreadable: &Snapshot) -> Result<(), ApiError> {
         let guid = unreadable.guid.clone();
         self.manager.with_activity(self.known.key(), |activity| activity.unreadable = Some(guid));
@@ -354,7 +355,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The origin of the volume, if the other side has it too.
+    /// Returns the origin of the volume, if the other server has it too.
     async fn origin(&self, client: &Client, to: &str) -> Result<Option<String>, Failed> {
         let Some(origin) = self.manager.show_volume(&self.known.volume)?.origin else {
             return Ok(None);
@@ -366,7 +367,7 @@ impl Runner {
         Ok(both.then_some(origin))
     }
 
-    /// Sends one stream of this snapshot to the other side.
+    /// Sends one stream of this snapshot to the other server.
     async fn send(
         &self,
         client: &Client,
@@ -436,7 +437,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Holds a snapshot on both sides after its transfer, and saves it as the last one.
+    /// Holds a snapshot on both servers after its transfer, and saves it as the last replicated
+    /// one.
     async fn note(&self, client: &Client, to: &str, snapshot: &Snapshot) -> Result<(), Failed> {
         let own = own_name(snapshot).to_owned();
         self.hold_here(&snapshot.name).await?;
@@ -457,9 +459,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Releases all common snapshots except the newest, and destroys those that were taken for
-    /// runs. A snapshot that is exported or cloned stays held, which marks it for destruction by a
-    /// later run.
+    /// Releases all common snapshots except the newest, and destroys those that runs took. An
+    /// exported or cloned snapshot stays held; the hold marks it for destruction by a later run.
     async fn clear(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let KnownReplication { last: newest, clearing, .. } =
             self.manager.known_replication(&self.known.volume)?;
@@ -472,7 +473,8 @@ impl Runner {
         let here = self.snapshots().await?;
         let past_there = || there.iter().filter(|one| is_past(one, REPLICA_TAG));
         let past_here = || here.iter().filter(|one| is_past(one, REPLICATION_TAG));
-        // Saved before the first release: a released snapshot has no other mark.
+        // The list is saved before the first release, because a released snapshot has no other
+        // mark.
         let past: BTreeSet<&String> =
             past_there().chain(past_here()).map(|one| &one.guid).collect();
         let past = past.into_iter().filter(|guid| !guid.is_empty());
@@ -491,7 +493,7 @@ impl Runner {
                 let names = vec![snapshot.name.clone()];
                 let destroy = client.call(SnapshotDestroy { names, dry_run: false });
                 match self.ask("destroy an older snapshot", destroy).await {
-                    // A user of the other server renamed it, and must destroy it.
+                    // A user of the other server renamed the snapshot, and must destroy it.
                     Err(Failed::There(error)) if error.kind == ErrorKind::Permission => {
                         tracing::info!(name = snapshot.name, %error, "a snapshot is kept");
                     }

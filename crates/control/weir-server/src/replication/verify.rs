@@ -21,7 +21,7 @@ use crate::replication::replication_calls::{Runner, now_ms};
 use crate::replication::run::own_name;
 use crate::state::server::Manager;
 
-/// Number of ranges in one request: 64 MiB take about a second to read.
+/// Number of ranges in one request: 64 MiB, which take about a second to read.
 const RANGES_AT_ONCE: u64 = 64;
 
 impl Handle<DigestRequest> for Manager {
@@ -83,7 +83,8 @@ impl Runner {
     async fn verify(&self) -> Result<Verification, Failed> {
         let (to, client) = self.known.client().await.map_err(Failed::Setup)?;
         let last = self.manager.known_replication(&self.known.volume)?.last;
-        // By guid, because users may have renamed it on either side.
+        // Snapshots are compared by guid, because users may have renamed the snapshot on either
+        // server.
         let is_last = |one: &&Snapshot| last.as_ref().is_some_and(|last| last.is(one));
         let missing = |of: &str| {
             let own = last.as_ref().map_or("", |last| last.snapshot.as_str());
@@ -129,7 +130,7 @@ impl Runner {
         Ok(found)
     }
 
-    /// Requests the digests of both sides concurrently.
+    /// Requests the digests of both servers concurrently.
     async fn digests(
         &self,
         client: &Client,

@@ -21,17 +21,17 @@ use weir_api::types::{Every, Keep};
 const MINUTE_MS: u64 = 60 * 1000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
-/// 1 January 1970 was a Thursday, three days after a Monday.
+/// Days from Monday to the weekday of 1 January 1970, which was a Thursday.
 const DAYS_AFTER_MONDAY: u64 = 3;
 
-/// The due work for one volume.
+/// The due work of a schedule for one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Sorts that are due.
+    /// Sorts of snapshots (hourly, daily and so on) that are due.
     pub(crate) take: Vec<Every>,
     /// Names of the excess snapshots, oldest first.
     pub(crate) destroy: Vec<String>,
-    /// A snapshot from the future, until whose time its sort waits.
+    /// A snapshot with a time in the future. Its sort takes no snapshot until that time.
     pub(crate) ahead: Option<String>,
 }
 
@@ -56,8 +56,8 @@ pub(crate) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String])
     plan
 }
 
-/// Sorts with more snapshots than their count, each with the snapshots that other creators took,
-/// oldest first.
+/// Returns the sorts with more snapshots than their count, each with the snapshots that other
+/// creators took, oldest first.
 pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Every, Vec<String>)> {
     let beyond = |(every, count): (Every, u32)| {
         let of_sort = |name: &&String| taken_at(every, name).is_some();
@@ -69,16 +69,16 @@ pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Ev
     keep.wanted().filter_map(beyond).collect()
 }
 
-/// The name for a snapshot of this sort taken now.
+/// Returns the name for a snapshot of this sort taken now.
 pub(crate) fn name(every: Every, now_ms: u64) -> String {
     let text = text(now_ms);
     let (date, time) = (&text[..10], &text[11..]);
     format!("auto-{}-{date}-{}{}", every.name(), &time[..2], &time[3..5])
 }
 
-/// Start of the next slot of this sort; later than `now_ms`.
+/// Returns the start of the next slot of this sort, which is later than `now_ms`.
 pub(crate) fn next(every: Every, now_ms: u64) -> u64 {
-    // Longer than any slot of the sort, and shorter than two slots.
+    // The step is longer than any slot of the sort, and shorter than two slots.
     let step = match every {
         Every::Frequently => 15 * MINUTE_MS,
         Every::Hourly => HOUR_MS,
@@ -88,13 +88,13 @@ pub(crate) fn next(every: Every, now_ms: u64) -> u64 {
         Every::Yearly => 366 * DAY_MS,
     };
     if now_ms + step > LATEST_MS {
-        // Calendar dates end here. The result is still later than `now_ms`, so no caller spins.
+        // The calendar ends here. The result is still later than `now_ms`, so no caller spins.
         return now_ms + step;
     }
     slot(every, slot(every, now_ms) + step)
 }
 
-/// Start of the slot that contains a point in time.
+/// Returns the start of the slot that contains a point in time.
 fn slot(every: Every, at_ms: u64) -> u64 {
     match every {
         Every::Frequently => at_ms - at_ms % (15 * MINUTE_MS),
@@ -128,13 +128,14 @@ fn read(text: &str) -> Option<u64> {
     Some(at.duration_since(UNIX_EPOCH).ok()?.as_millis() as u64)
 }
 
-/// Time at which a snapshot of this name was taken, if the name has the form of a schedule's.
+/// Returns the time at which a snapshot of this name was taken, if a schedule could have chosen the
+/// name.
 fn taken_at(every: Every, name: &str) -> Option<u64> {
     let stamp = name.strip_prefix("auto-")?.strip_prefix(every.name())?.strip_prefix('-')?;
     let (date, time) = stamp.split_at_checked(10)?;
     let (hour, minute) = time.strip_prefix('-')?.split_at_checked(2)?;
     let at = read(&format!("{date}T{hour}:{minute}:00Z"))?;
-    // The same time in another notation is a user's name.
+    // A user chose the name if it has the same time in another notation.
     (self::name(every, at) == name).then_some(at)
 }
 
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn slots_begin_at_calendar_boundaries() {
-        // A Sunday.
+        // The date is a Sunday.
         let now = at("2026-11-22T10:59:59Z");
         for (every, begin, next_begins, called) in [
             (Every::Frequently, "2026-11-22T10:45:00Z", "2026-11-22T11:00:00Z", "frequently"),
@@ -279,7 +280,7 @@ mod tests {
             let mut names = vec!["mine".to_owned()];
             let (mut now, mut latest) = (start, 0);
             for (step, back) in steps {
-                // Mostly forwards; a step back is less than an hour.
+                // The clock mostly steps forwards; a step back is less than an hour.
                 now = if back { now - step % HOUR_MS } else { now + step };
                 let before = names.clone();
                 let done = follow(now, &keep, &mut names);

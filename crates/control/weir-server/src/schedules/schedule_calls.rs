@@ -38,11 +38,11 @@ use crate::schedules::plan::Plan;
 use crate::state::saved_state::KnownSchedule;
 use crate::state::server::{Manager, refuse_above};
 
-/// Interval of the scheduler. Slots begin with a minute, so this is the maximum delay of a
+/// Interval of the scheduler. Slots begin at full minutes, so this is the maximum delay of a
 /// snapshot.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of schedules of all pools: the server writes all of them at each change.
+/// Maximum number of schedules of all pools. The server writes the complete list at each change.
 const SCHEDULES_MAX: usize = 10_000;
 
 /// Maximum number of snapshot names in one event.
@@ -63,13 +63,14 @@ impl KnownSchedule {
     }
 }
 
-/// True if a schedule with another number than `id` took a snapshot.
+/// Returns true if a schedule with another number than `id` took a snapshot.
 fn is_of_another(taken_by: Option<TakenBy>, id: u64) -> bool {
     matches!(taken_by, Some(TakenBy::Schedule(other)) if other != id)
 }
 
-/// Whether counts `after` destroy no snapshot that counts `before` keep. A sort that is new in
-/// `after` counts as a reduction: the schedule may have had it earlier, and its snapshots remain.
+/// Whether the counts `after` destroy no snapshot that the counts `before` keep. A sort that is new
+/// in `after` counts as a reduction: the schedule may have had it earlier, and its snapshots
+/// remain.
 fn keeps_as_much(before: &Keep, after: &Keep) -> bool {
     Every::ALL.into_iter().all(|every| match (before.of(every), after.of(every)) {
         (Some(before), Some(after)) => after >= before,
@@ -139,8 +140,9 @@ impl Handle<ScheduleSet> for Manager {
 }
 
 impl Manager {
-    /// Gives a new schedule the number of the one that it replaces, and so its snapshots, if the
-    /// caller may destroy or if the new schedule keeps at least as many.
+    /// Gives a new schedule the number of the schedule that it replaces, and so the snapshots of
+    /// that schedule, if the caller may destroy snapshots or if the new schedule keeps at least as
+    /// many.
     fn inherit_rights(&self, new: &mut KnownSchedule) {
         let is_admin = caller::current().has(Role::Admin);
         new.prunes_received = is_admin;
@@ -157,7 +159,7 @@ impl Manager {
     }
 
     /// Gives the schedule with this number the snapshots of other schedules in the volumes that now
-    /// follow it. Only for admins, because its counts may be smaller.
+    /// follow it. Only an admin may do this, because the counts of this schedule may be smaller.
     async fn adopt(&self, open: &OpenPool, id: u64) -> Result<(), ApiError> {
         let known = self.state.lock().state.schedules.clone();
         let of_pool: Vec<_> = known.into_iter().filter(|known| known.is_of(&open.engine)).collect();
@@ -233,7 +235,7 @@ impl Manager {
             .with_action("ask an admin to clear it, which may destroy snapshots"))
     }
 
-    /// The schedules of open pools, by pool.
+    /// Returns the schedules of open pools, by pool.
     fn active_schedules(&self) -> BTreeMap<String, Vec<KnownSchedule>> {
         let known = self.state.lock().state.schedules.clone();
         let mut by_pool: BTreeMap<String, Vec<KnownSchedule>> = BTreeMap::new();
@@ -247,14 +249,14 @@ impl Manager {
     }
 }
 
-/// True for a volume that another server sends to and that has not changed since its newest
+/// Returns true for a volume that another server sends to and that has not changed since its newest
 /// snapshot. A volume that a client has written to is no longer a replica and needs its own
 /// snapshots.
 fn is_replica(volume: &Volume) -> bool {
     volume.has_user_property(RECEIVED_FROM) && volume.is_at_newest_snapshot()
 }
 
-/// The schedule that each scheduled volume of a pool follows.
+/// Returns the schedule that each scheduled volume of a pool follows.
 fn followed<'s>(
     engine: &Engine,
     schedules: &'s [KnownSchedule],
@@ -269,7 +271,7 @@ fn followed<'s>(
     settled.filter_map(with_schedule).collect()
 }
 
-/// Due work of a schedule for one volume.
+/// Work of a schedule for one volume that is due.
 struct Due {
     volume: String,
     /// Number of the schedule.
@@ -303,7 +305,7 @@ fn new_id() -> u64 {
     guid().0.max(1)
 }
 
-/// Reports that are not repeated while their cause persists.
+/// Reports that the scheduler does not repeat while their cause persists.
 type Told = Arc<Mutex<BTreeSet<String>>>;
 
 /// Runs the schedules until the task is dropped.
@@ -349,7 +351,7 @@ pub(crate) async fn follow_now(manager: &Arc<Manager>, events: &Arc<Events>) {
     }
 }
 
-/// Describes which snapshots of a volume exceed its schedule, for an admin who may destroy them.
+/// Describes, for an admin, which snapshots of a volume exceed the count of its schedule.
 fn beyond_count(of: &str, every: Every, names: &[String]) -> String {
     let some: Vec<&str> = names.iter().take(NAMES_TOLD).map(String::as_str).collect();
     let more = if names.len() > some.len() { " and more" } else { "" };
@@ -402,8 +404,8 @@ impl Scheduler {
                 }
             }
         }
-        // A new plan with the new snapshots: if a snapshot could not be taken, none is destroyed
-        // for it.
+        // Plan again with the new snapshots: if a snapshot could not be taken, no older one is
+        // destroyed.
         for Due { volume, plan, .. } in plans(&pool.engine, schedules, now_ms) {
             for name in plan.destroy {
                 self.destroy(&pool, &volume, name).await;
@@ -411,8 +413,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes a snapshot of each of these volumes, at one point in time. A volume with a user's
-    /// snapshot of that name gets its snapshot in the next minute, which has another name.
+    /// Takes a snapshot of each of these volumes, at one point in time. If a volume has a user's
+    /// snapshot with the same name, its snapshot is taken in the next minute under another name.
     async fn take(
         &self,
         pool: &OpenPool,
@@ -438,7 +440,7 @@ impl Scheduler {
             pool.call(move |engine| async move { engine.create_snapshots_by(&ids, by).await });
         match taken.await {
             Ok(_) => {
-                // An earlier failure is reported again if it recurs.
+                // If the failure recurs later, it is reported again.
                 self.told.lock().retain(|text| !text.starts_with(&self.prefix()));
                 self.report(EventLevel::Info, format!("taken by schedule: {full}"));
             }
@@ -464,7 +466,7 @@ impl Scheduler {
             .await;
         match gone {
             Ok(_) => self.report(EventLevel::Info, format!("destroyed by schedule: {full}")),
-            // The other server releases it at the end of its run.
+            // The other server releases the snapshot at the end of its run.
             Err(error) if error.kind == ErrorKind::Busy && self.is_replicas(pool, id).await => {}
             Err(error) if error.kind == ErrorKind::Busy => self.report_once(
                 EventLevel::Warning,
@@ -477,7 +479,7 @@ impl Scheduler {
         }
     }
 
-    /// True if the other server that replicates to this one holds the snapshot.
+    /// Returns true if a server that replicates to this one holds the snapshot.
     async fn is_replicas(&self, pool: &OpenPool, id: SnapshotId) -> bool {
         let infos = self.manager.snapshot_infos(pool, vec![id]).await.unwrap_or_default();
         infos.iter().flat_map(|(_, info)| &info.holds).any(|tag| tag == REPLICA_TAG)

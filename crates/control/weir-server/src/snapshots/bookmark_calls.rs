@@ -25,7 +25,7 @@ fn bad_name(error: &NameError) -> ApiError {
     ApiError::new(ErrorKind::Invalid, error.to_string())
 }
 
-/// The pool of a full name, and the bookmark in the pool.
+/// Splits the full name of a bookmark into its pool and the bookmark's id in the pool.
 pub(crate) fn bookmark_id(full: &str) -> Result<(&str, BookmarkId), ApiError> {
     let (volume, name) = names::bookmark(full).map_err(|error| bad_name(&error))?;
     let (pool, own) = split(volume)?;
@@ -42,7 +42,7 @@ fn show(pool: &str, volume: &str, info: &BookmarkInfo) -> Bookmark {
     }
 }
 
-/// The bookmarks of one volume, or of all volumes sorted by name.
+/// Returns the bookmarks of one volume, or of all volumes sorted by name.
 fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<Bookmark>, DatasetError> {
     let volumes = match volume {
         Some(own) => vec![own.to_owned()],

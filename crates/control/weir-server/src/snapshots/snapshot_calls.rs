@@ -32,7 +32,7 @@ fn bad_name(error: &NameError) -> ApiError {
     ApiError::new(ErrorKind::Invalid, error.to_string())
 }
 
-/// The pool of a full name, and the snapshot in the pool.
+/// Splits the full name of a snapshot into its pool and the snapshot's id in the pool.
 fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     let (volume, name) = names::snapshot(full).map_err(|error| bad_name(&error))?;
     let (pool, own) = split(volume)?;
@@ -92,7 +92,7 @@ fn refuse_kept(pool: &str, infos: &[(String, SnapshotInfo)]) -> Result<(), ApiEr
     Ok(())
 }
 
-/// Name of a snapshot's creator in the API.
+/// Returns the name of a snapshot's creator in the API.
 const fn taker_word(taker: TakenBy) -> &'static str {
     match taker {
         TakenBy::Schedule(_) => "schedule",
@@ -122,7 +122,7 @@ impl Manager {
         }
     }
 
-    /// Details of snapshots of a pool, in the requested order; reads tree nodes.
+    /// Returns details of snapshots of a pool, in the requested order. Reads tree nodes.
     pub(crate) async fn snapshot_infos(
         &self,
         open: &OpenPool,
@@ -154,7 +154,7 @@ impl Manager {
         Ok(infos.into_iter().map(show).collect())
     }
 
-    /// Takes snapshots; their records name the creator `by`, or a user.
+    /// Takes snapshots. Their records name the creator `by`, or a user if it is absent.
     pub(crate) async fn create_snapshots(
         &self,
         request: SnapshotCreate,
@@ -305,8 +305,8 @@ impl Manager {
 }
 
 impl Handle<SnapshotRelease> for Manager {
-    /// Releases a tag. After the call of an operator, the schedule that took the snapshot does not
-    /// destroy it: operators may not destroy snapshots, not even through a schedule.
+    /// Releases a tag. If an operator releases it, the schedule that took the snapshot does not
+    /// destroy it afterwards: operators may not destroy snapshots, not even through a schedule.
     async fn handle(&self, request: SnapshotRelease) -> Result<SnapshotChange, ApiError> {
         let SnapshotRelease { name, tag } = request;
         let may_destroy = caller::current().has(Role::Admin);
@@ -361,10 +361,10 @@ impl Handle<SnapshotClone> for Manager {
     }
 }
 
-/// Selects the part of a list of names for one page, in the scope of the caller.
+/// Selects the names of one page from a list, within the scope of the caller.
 struct Window {
     scope: Option<Scope>,
-    /// The name before the page, until it has been visited.
+    /// The last name of the previous page, until the list has passed it.
     after: Option<String>,
     left: usize,
     last: Option<String>,
@@ -380,7 +380,8 @@ impl Window {
 
     /// Whether the page contains the next name of the list.
     fn takes(&mut self, name: String) -> bool {
-        // The gate filters every response by the scope; this also keeps `next` inside the scope.
+        // The authorizer filters every response by the scope. This check also keeps `next` inside
+        // the scope.
         if !self.scope.as_ref().is_some_and(|scope| scope.covers(&name)) {
             return false;
         }
@@ -411,7 +412,7 @@ impl Window {
     }
 }
 
-/// The snapshots of one volume, or of all volumes sorted by name.
+/// Returns the snapshots of one volume, or of all volumes sorted by name.
 fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<SnapshotId>, DatasetError> {
     let volumes = match volume {
         Some(own) => vec![own.to_owned()],

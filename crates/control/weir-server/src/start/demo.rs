@@ -24,7 +24,7 @@ const VOLUME_BYTES: u64 = 1 << 30;
 /// Size of each disk: the volume can be overwritten many times before segments are reclaimed.
 const DISK_BYTES: u64 = 8 << 30;
 
-/// Creates the missing objects and prints commands to try.
+/// Creates the missing objects of the demo and prints commands to try.
 pub(crate) async fn set_up(
     manager: &Manager,
     options: &ServeOptions,

@@ -1,4 +1,4 @@
-//! Start-up and stop, running of calls, and the calls about the server itself.
+//! Start and stop of the server, execution of its calls, and the calls about the server itself.
 
 pub(crate) mod demo;
 pub(crate) mod options;

@@ -15,11 +15,12 @@ use crate::disks::memory::MemoryPlan;
 /// Options of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeOptions {
-    /// Directory of the saved state; absolute.
+    /// Directory of the saved state, as an absolute path.
     pub state_dir: PathBuf,
     /// Addresses of the management interface; never empty, without duplicates.
     pub api: Vec<Address>,
-    /// The address in `api` that is the default, if any; its directory is created if missing.
+    /// The address in `api` that is the default, if any. The server creates its directory if it is
+    /// missing.
     pub default_api_socket: Option<PathBuf>,
     /// Addresses of the NBD server; never empty, without duplicates.
     pub nbd: Vec<Address>,
@@ -27,7 +28,7 @@ pub struct ServeOptions {
     pub nbd_clients: NbdClients,
     /// Addresses of the iSCSI portals; without duplicates.
     pub iscsi: Vec<Address>,
-    /// The port for peers, if other servers may replicate to this one.
+    /// The port for servers that replicate to this one; `None` if no server may.
     pub peers: Option<PeerOptions>,
     /// Files with the certificate and its key (PEM).
     pub tls: Option<(PathBuf, PathBuf)>,
@@ -41,18 +42,19 @@ pub struct ServeOptions {
     pub handshake_limit: Duration,
     /// Minimum level of logged messages.
     pub log: &'static str,
-    /// Create a small pool for trials if there is none.
+    /// Create a small pool for trials if there is no pool.
     pub demo: bool,
 }
 
 /// The clients that may connect by NBD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NbdClients {
-    /// Addresses over TCP.
+    /// Addresses from which clients may connect over TCP.
     pub allowed: AllowList,
     /// Require TLS over TCP.
     pub tls_only: bool,
-    /// File with the CA certificates for client certificates; `None` if clients need none.
+    /// File with the CA certificates for client certificates; `None` if clients need no
+    /// certificate.
     pub client_ca: Option<PathBuf>,
     /// Group of the unix sockets, in addition to the user of the server, if the command line names
     /// one.
@@ -62,7 +64,7 @@ pub struct NbdClients {
 /// Options of the port for peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerOptions {
-    /// A TCP address.
+    /// TCP address on which the port listens.
     pub listen: Address,
     /// File with the secret that peers must know.
     pub secret: PathBuf,

@@ -13,8 +13,8 @@ pub fn keep_secrets_out_of_cores() {
     set_soft_limit(Resource::Core, |_| Some(0));
 }
 
-/// Makes all files that this process creates private to its user: state, history and sockets are
-/// inaccessible to others, whatever umask the server inherited.
+/// Makes all files that this process creates private to its user. Other users cannot open the
+/// state, the history or the sockets, whatever umask the server inherited.
 pub(crate) fn keep_files_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }

@@ -41,7 +41,7 @@ impl Run for Manager {
     }
 }
 
-/// Runs a call that changes nothing to completion; returns an error before that if the disks of the
+/// Runs a call that changes nothing to completion. Returns an error earlier if the disks of the
 /// pool in `name` are unresponsive.
 pub(crate) async fn patiently<T: Send + 'static>(
     manager: &Manager,

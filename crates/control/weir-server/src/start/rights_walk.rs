@@ -31,7 +31,7 @@ use crate::record::events::Events;
 use crate::schedules::schedule_calls;
 use crate::state::server::Manager;
 
-/// Calls of operators that are not walked.
+/// Calls of operators that this test does not make.
 const NOT_WALKED: &[(&str, &str)] = &[
     ("pool_scrub", "reads and repairs"),
     ("volume_create", "makes a volume without snapshots"),
@@ -61,16 +61,17 @@ const NOT_WALKED: &[(&str, &str)] = &[
 const LIKE_A_SCHEDULE: &str = "auto-yearly-2018-01-01-0000";
 const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 
-/// Snapshots of the admin's schedule: one with an admin's hold, and one without.
+/// Snapshots of the admin's schedule: one with an admin's hold, and one without a hold.
 const HELD: &str = "auto-yearly-2019-01-01-0000";
 const OLD: &str = "auto-yearly-2020-01-01-0000";
 
-/// Received snapshots: the schedule of the volume keeps both, the schedule of the pool keeps one.
+/// Received snapshots. The schedule of the volume keeps both snapshots, the schedule of the pool
+/// keeps one.
 const RECEIVED: [&str; 2] = ["auto-monthly-2020-01-01-0000", "auto-monthly-2020-02-01-0000"];
 const OF_VOLUME: &str = "yearly=2,monthly=3";
 const OF_POOL: &str = "yearly=1,monthly=1";
 
-/// One call of the walk. It finds its snapshot by the current name.
+/// One call of the test sequence. It finds its snapshot by the current name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Renames the user's snapshot.
@@ -175,8 +176,8 @@ impl Walk {
         &self.server.manager
     }
 
-    /// Creates the volume of a pair, with a user's snapshot, with received snapshots, and with
-    /// three of an admin's schedule that keeps two: an admin holds the oldest.
+    /// Creates the volume of a pair. It has a user's snapshot, received snapshots, and three
+    /// snapshots of an admin's schedule that keeps two. An admin holds the oldest snapshot.
     async fn set_up(&self) -> BTreeSet<String> {
         let manager = self.manager();
         drop(self.server.volume("tank/v").await);
@@ -236,7 +237,7 @@ impl Walk {
         assert_eq!(manager.handle(ListVolumes { pool: None }).await.unwrap().volumes, []);
     }
 
-    /// Full name of the first snapshot in the pool for which `is_it` holds.
+    /// Returns the full name of the first snapshot in the pool for which `is_it` holds.
     async fn find(&self, is_it: impl Fn(&str) -> bool) -> String {
         let all =
             self.manager().handle(ListSnapshots::from(Some("tank".to_owned()))).await.unwrap();
@@ -244,7 +245,7 @@ impl Walk {
         names.find(|name| is_it(name)).unwrap_or_else(|| "tank/v@none".to_owned())
     }
 
-    /// The snapshot of the user, under its current name.
+    /// Returns the snapshot of the user, under its current name.
     async fn of_user(&self) -> String {
         self.find(|name| {
             ["monday", LIKE_A_SCHEDULE, LIKE_A_RUN].iter().any(|own| name.ends_with(own))
@@ -362,7 +363,8 @@ fn operator() -> Caller {
     Caller::new("token operator", rights)
 }
 
-// An operator renamed a user's snapshot to the name of a schedule's, and set a count of 0.
+// Regression: an operator renamed a user's snapshot to a name of the schedule's form, and set a
+// count of 0.
 #[tokio::test]
 async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
     let walk = Walk::new().await;
@@ -381,7 +383,7 @@ async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
     }
 }
 
-// Without this test, a schedule that never destroys would pass the walk.
+// A schedule that never destroys a snapshot would pass the walk; this test fails for it.
 #[tokio::test]
 async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     let walk = Walk::new().await;

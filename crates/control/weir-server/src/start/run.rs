@@ -46,7 +46,7 @@ use crate::state::target_registry::TargetRegistry;
 use crate::state::{saved_state, scan_file, seen};
 use crate::transfers::receive_calls;
 
-/// Maximum time that a stopping server waits for the last uses of tokens to be saved: an
+/// Maximum time for which a stopping server waits until the last uses of tokens are saved: an
 /// unresponsive state directory must not block the stop.
 const SAVE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -136,12 +136,12 @@ async fn serve(
     let caretakers = look_after(&manager, &record.events, &authority);
     if let Some(tls) = tls {
         let hangup = signal(SignalKind::hangup()).map_err(|e| internal("signals", &e))?;
-        // Ends with the process.
+        // The task ends with the process.
         drop(tokio::spawn(reload(tls, hangup, Arc::clone(&record.events))));
     }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving_peers = peers.map(|peers| {
-        // Ends with the process: peers can resume their streams.
+        // The task ends with the process, because peers can resume their streams.
         let control = Arc::clone(&manager);
         tokio::spawn(weir_api::peer::serve_peers(peers, control, std::future::pending()))
     });
@@ -252,9 +252,9 @@ fn look_after(
 /// Sockets of the data protocols.
 struct Listeners {
     nbd: Vec<weir_net::Listener>,
-    /// TLS settings of NBD; unencrypted without them.
+    /// TLS settings of NBD; without them NBD is unencrypted.
     nbd_tls: Option<Arc<rustls::ServerConfig>>,
-    /// The addresses that exports allow, if only these may connect.
+    /// The addresses that exports allow, if only these addresses may connect.
     named: Option<weir_net::LiveAllowList>,
     iscsi: Vec<weir_net::Listener>,
 }
@@ -269,9 +269,10 @@ fn serve_data(
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let exports = Arc::new(weir_export::Registry::new(data.named));
     let listens = !data.iscsi.is_empty();
-    // Each protocol has its own budget, so that its clients cannot use the memory of the other.
+    // NBD and iSCSI have separate budgets, so that clients of one protocol cannot use the memory of
+    // the other protocol.
     let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
-    // The rest is for large receive buffers, which are not part of a budget.
+    // The rest of the memory is for large receive buffers, which no budget covers.
     let shared_bytes = part_bytes / 4 * 3;
     let budgets = [
         weir_net::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
@@ -298,10 +299,12 @@ fn serve_data(
     Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets })
 }
 
-/// The clients that may connect by NBD, with the number of the group.
+/// Returns the clients that may connect by NBD, with the GID whose members may use the Unix
+/// sockets.
 fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
     let group = match &clients.group {
-        // Without such a group, only the user of the server can use the sockets.
+        // If the server cannot assign sockets to the default group, only the user of the server can
+        // use the sockets.
         None => socket_group(GROUP),
         Some(name) => Some(socket_group(name).ok_or_else(|| {
             let message = format!("--nbd-group {name}: this server cannot assign sockets to it");
@@ -310,7 +313,8 @@ fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
             ))
         })?),
     };
-    // Without a list, certificates authenticate the clients, or exports name them.
+    // Without an allow list of the server, certificates authenticate the clients, or exports name
+    // their addresses.
     let by_certificate = clients.allowed.is_empty() && clients.client_ca.is_some();
     let addresses = (!by_certificate).then(|| clients.allowed.clone().into());
     Ok(weir_net::Clients { addresses, group })
@@ -337,7 +341,7 @@ fn bind(
 }
 
 /// Refuses a state directory that other users can read, or that belongs to another user, who could
-/// replace files with links.
+/// replace its files with links.
 fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
     check_dir(dir).map_err(|error| {
         ApiError::new(error.kind(), error.to_string()).with_action(error.action())
@@ -353,7 +357,7 @@ fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
         .with_action(format!("chown -R {own} {dir}, or give another directory with --state")))
 }
 
-/// Creates the directory and takes its lock, which ends with the process.
+/// Creates the directory and takes its lock, which is released when the process ends.
 fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
     let failed = |what: &str, error: &std::io::Error| {
         let kind = match error.kind() {

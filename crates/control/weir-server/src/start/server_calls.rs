@@ -49,7 +49,7 @@ impl Handle<ListHistory> for Manager {
     async fn handle(&self, ListHistory { name }: ListHistory) -> Result<HistoryList, ApiError> {
         let entries = self.record.history.of(&name);
         if entries.is_empty() {
-            // Distinguishes a pool without changes from a misspelled name.
+            // This call distinguishes a pool without changes from a misspelled name.
             self.handle(ShowPool { name: name.clone() }).await?;
         }
         Ok(HistoryList { pool: name, entries, next: None })

@@ -19,13 +19,13 @@ use weir_base::ErrorKind;
 use crate::answer::errors::internal;
 use crate::answer::names::guid;
 
-/// Maximum time of a poll.
+/// Maximum time after which a poll returns.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Interval of the checks for a result during a poll.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A job without a poll for this long is cancelled.
+/// Time after which a job that no client polls is cancelled.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
-/// Maximum number of concurrent jobs; each uses a CPU for a while.
+/// Maximum number of concurrent jobs. Each job uses a CPU for a while.
 const JOBS_MAX: usize = 4;
 /// Nice value of job threads, relative to the server.
 const NICE: i32 = 10;
@@ -37,7 +37,7 @@ struct State<T> {
     asked: Instant,
 }
 
-/// A job, as its work sees it.
+/// A job as the code that does its work sees it.
 pub(crate) struct Job<T>(Arc<Mutex<State<T>>>);
 
 impl<T> Clone for Job<T> {
@@ -47,7 +47,7 @@ impl<T> Clone for Job<T> {
 }
 
 impl<T> Job<T> {
-    /// Stores the current result.
+    /// Stores the current result of the job.
     pub(crate) fn report(&self, value: T) {
         self.0.lock().value = Some(value);
     }
@@ -62,7 +62,7 @@ impl<T> Job<T> {
     }
 }
 
-/// Ends a job with an error if its thread ends without a result.
+/// Ends a job with an error when dropped, if the job's thread ends without a result.
 struct Ending<T>(Job<T>);
 
 impl<T> Drop for Ending<T> {
@@ -80,7 +80,7 @@ impl<T> Default for Jobs<T> {
     }
 }
 
-/// Result of a poll: the current value, and the job number unless the job has ended.
+/// Result of a poll: the current result of the job, and the job number unless the job has ended.
 pub(crate) type Known<T> = (T, Option<String>);
 
 impl<T: Clone + Send + 'static> Jobs<T> {
@@ -209,7 +209,7 @@ mod tests {
             })
         };
         let numbers = [(); JOBS_MAX].map(|()| start().unwrap());
-        // Simulates the last poll at that time.
+        // Sets the time of the last poll back by `ago`.
         let set_asked = |ago: u64| {
             let asked = Instant::now().checked_sub(Duration::from_secs(ago)).unwrap();
             let jobs = jobs.0.lock();

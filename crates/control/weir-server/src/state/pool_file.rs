@@ -17,20 +17,20 @@ use weir_base::replace_file;
 
 /// Maximum number of pools in a file.
 pub(crate) const POOLS_MAX: usize = 1024;
-/// Minimum time between two records of a pool, except urgent ones.
+/// Minimum time between two records of the same pool, except urgent ones.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// An entry of a [`PoolFile`].
 pub(crate) trait Entry: Serialize + DeserializeOwned {
-    /// Wall clock of the entry; the oldest is evicted first.
+    /// Returns the wall-clock time of the entry. The oldest entry is evicted first.
     fn unix_ms(&self) -> u64;
 }
 
-/// The file, and the time of each pool's last record.
+/// A file with one entry for each pool, and the time of each pool's last record.
 #[derive(Debug)]
 pub(crate) struct PoolFile<T> {
     pub(crate) path: PathBuf,
-    /// By guid of the pool.
+    /// Entries by guid of the pool.
     pub(crate) pools: BTreeMap<u64, T>,
     recorded: BTreeMap<u64, Instant>,
 }

@@ -12,25 +12,25 @@ use tokio::task::JoinHandle;
 use weir_api::ApiError;
 use weir_api::types::ReplicationState;
 
-/// Activity of a replication, which a restart resets.
+/// Activity of a replication. A restart of the server resets it.
 #[derive(Default)]
 pub(crate) struct Activity {
     pub(crate) task: Option<JoinHandle<()>>,
     pub(crate) state: Option<ReplicationState>,
     pub(crate) sent_bytes: u64,
     pub(crate) estimate_bytes: u64,
-    /// The request that the other server has not answered yet, with its time.
+    /// The request that the other server has not answered yet, with the time at which it was sent.
     pub(crate) waits_for: Option<(&'static str, u64)>,
-    /// Error of the last run, with its remedy.
+    /// Error of the last replication run, with its remedy.
     pub(crate) error: Option<ApiError>,
-    /// Guid of the snapshot that the last run could not read.
+    /// Guid of the snapshot that the last replication run could not read.
     pub(crate) unreadable: Option<String>,
-    /// Guids of snapshots whose name another snapshot of the other server has; each is reported
-    /// once.
+    /// Guids of snapshots that were not sent because another snapshot of the other server has the
+    /// same name. Each snapshot is reported once.
     pub(crate) left_out: BTreeSet<String>,
     pub(crate) failures: u32,
     pub(crate) retry_at: Option<Instant>,
-    /// Whether a run or a comparison was requested.
+    /// Whether a replication run or a comparison was requested.
     pub(crate) run_now: bool,
     pub(crate) verify_now: bool,
 }

@@ -16,21 +16,21 @@ use weir_api::types::{ChapAccount, Keep, Snapshot, Verification, VerifyFailure};
 use weir_base::{ErrorKind, replace_file};
 use weir_net::AllowList;
 
-/// A pool that was open.
+/// A pool that was open when the state was saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedPool {
     pub(crate) name: String,
-    /// Guid of the pool; 0 in files of servers that did not store it.
+    /// Guid of the pool; 0 in files of older servers, which did not store it.
     #[serde(default)]
     pub(crate) guid: u64,
     pub(crate) disks: Vec<PathBuf>,
-    /// Whether a disk was missing or incomplete at the last poll. In that case the disks that
-    /// respond first may lack the last writes.
+    /// Whether a disk was missing or incomplete at the last poll. If so, the disks that respond
+    /// first after a restart may lack the last writes.
     #[serde(default)]
     pub(crate) degraded: bool,
 }
 
-/// An export.
+/// Saved NBD export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownExport {
     pub(crate) name: String,
@@ -70,7 +70,7 @@ impl KnownExport {
     }
 }
 
-/// A schedule.
+/// Saved snapshot schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownSchedule {
     /// Full name of the volume or pool.
@@ -82,17 +82,18 @@ pub(crate) struct KnownSchedule {
     /// Whether the schedule takes no snapshots.
     #[serde(default)]
     pub(crate) prune_only: bool,
-    /// Number that the records of its snapshots name; 0 in files of older servers.
+    /// Number of the schedule, which the records of its snapshots name; 0 in files of older
+    /// servers.
     #[serde(default)]
     pub(crate) id: u64,
-    /// Whether it also destroys received snapshots, because an admin has set it.
+    /// Whether the schedule also destroys received snapshots, because an admin has set it.
     #[serde(default)]
     pub(crate) prunes_received: bool,
 }
 
 impl KnownSchedule {
-    /// Gives a schedule of an older server a number. The result is always the same, because the
-    /// file may not be saved before the server stops.
+    /// Gives a schedule of an older server a number. A schedule always gets the same number,
+    /// because the server may stop before the file is saved.
     fn number(&mut self) {
         if self.id == 0 {
             self.id = self.pool_guid.wrapping_add(self.dataset.map_or(1, |dataset| dataset + 2));
@@ -103,10 +104,10 @@ impl KnownSchedule {
 /// A volume that is replicated to another server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownReplication {
-    /// Full name.
+    /// Full name of the volume.
     pub(crate) volume: String,
     pub(crate) pool_guid: u64,
-    /// Number of the volume.
+    /// Dataset number of the volume.
     pub(crate) dataset: u64,
     pub(crate) to: String,
     pub(crate) every_seconds: u64,
@@ -114,32 +115,32 @@ pub(crate) struct KnownReplication {
     pub(crate) ca_file: String,
     pub(crate) secret_file: String,
     pub(crate) paused: bool,
-    /// Whether a run started and has not completed.
+    /// Whether a replication run started and has not completed.
     #[serde(default)]
     pub(crate) unfinished: bool,
-    /// Start of the last run.
+    /// Start of the last replication run.
     pub(crate) last_run_unix_ms: u64,
-    /// The newest snapshot that exists on both sides.
+    /// The newest snapshot that exists on both servers.
     pub(crate) last: Option<ReplicatedSnapshot>,
     pub(crate) verified: Option<Verification>,
     /// Error of the last comparison; `None` if it completed.
     #[serde(default)]
     pub(crate) verify_failed: Option<VerifyFailure>,
-    /// Guids of the snapshots that a run releases and destroys at its end. A run that is
-    /// interrupted between the two steps leaves a snapshot without a tag.
+    /// Guids of the snapshots that a replication run releases and destroys at its end. A run that
+    /// is interrupted between the two steps leaves a snapshot without a tag.
     #[serde(default)]
     pub(crate) clearing: Vec<String>,
 }
 
-/// A snapshot that exists on both sides.
+/// A snapshot that exists on both servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReplicatedSnapshot {
-    /// Name without the volume at the time of the replication.
+    /// Name of the snapshot, without the volume, at the time of the replication.
     pub(crate) snapshot: String,
-    /// Guid; empty in files of servers that did not store it.
+    /// Guid of the snapshot; empty in files of older servers, which did not store it.
     #[serde(default)]
     pub(crate) guid: String,
-    /// Creation time.
+    /// Creation time of the snapshot.
     pub(crate) unix_ms: u64,
 }
 
@@ -151,7 +152,7 @@ impl ReplicatedSnapshot {
     }
 }
 
-/// A target.
+/// Saved iSCSI target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownTarget {
     pub(crate) name: String,
@@ -162,13 +163,13 @@ pub(crate) struct KnownTarget {
 /// An initiator that may log in to a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownInitiator {
-    /// iSCSI name, or `*`.
+    /// iSCSI name of the initiator, or `*` for any.
     pub(crate) name: String,
     pub(crate) chap: Option<ChapAccount>,
     pub(crate) mutual: Option<ChapAccount>,
 }
 
-/// A logical unit of a target.
+/// Saved logical unit of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownLun {
     pub(crate) number: u16,
@@ -182,7 +183,7 @@ pub(crate) struct KnownLun {
     pub(crate) shared: bool,
 }
 
-/// The whole saved state.
+/// The state that a restart of the server preserves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) pools: Vec<SavedPool>,
@@ -196,7 +197,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The files of secrets with a reference in the state.
+    /// Returns the files of secrets that the state references.
     pub(crate) fn secret_files(&self) -> BTreeSet<&str> {
         let sent = self.replications.iter().flat_map(|known| [&known.ca_file, &known.secret_file]);
         let proven = self.targets.iter().flat_map(|target| &target.initiators);
@@ -206,7 +207,7 @@ impl State {
     }
 }
 
-/// The state file.
+/// The state file and its contents.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,

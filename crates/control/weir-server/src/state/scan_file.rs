@@ -18,7 +18,7 @@ use weir_pool::{ScanPlace, ScanStatus};
 use crate::answer::pool_status;
 use crate::state::pool_file::{Entry, PoolFile};
 
-/// Stored form of a [`ScanStatus`] with its position.
+/// Stored form of a [`ScanStatus`], with the position of the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stored {
     pub(crate) kind: ScanKind,
@@ -87,7 +87,7 @@ impl Stored {
         ScanPlace { segment: self.place_segment, vdev: self.place_vdev }
     }
 
-    /// Whether this is another scan than `before`, or the same one in another state.
+    /// Whether this is another scan than `before`, or the same scan in another state.
     fn is_news(&self, before: Option<&Self>) -> bool {
         let same = |before: &Self| {
             let key = |scan: &Self| (scan.kind, scan.state, scan.started_unix_ms);
@@ -97,7 +97,7 @@ impl Stored {
     }
 }
 
-/// The file of all pools.
+/// The file with the last scan of each pool.
 #[derive(Debug)]
 pub(crate) struct ScanFile(pub(crate) PoolFile<Stored>);
 

@@ -32,7 +32,7 @@ impl Entry for Stored {
     }
 }
 
-/// The file of all pools.
+/// The file with the newest recorded moment of each pool.
 #[derive(Debug)]
 pub(crate) struct SeenFile(PoolFile<Stored>);
 
@@ -57,8 +57,8 @@ impl SeenFile {
         Some(PoolMoment { import_epoch: Guid(opening), txg: Txg(txg), unix_ms })
     }
 
-    /// Whether a record of a pool's newest txg is due: every ten seconds, but at once while the
-    /// pool is degraded, because only then can disks fall behind.
+    /// Whether a record of a pool's newest txg is due. The interval is ten seconds; while the pool
+    /// is degraded every record is due at once, because only then can disks fall behind.
     pub(crate) fn is_due(&self, pool: &Pool, is_degraded: bool) -> bool {
         let guid = pool.guid().0;
         let is_new = self.0.pools.get(&guid).is_none_or(|seen| seen.txg != pool.committed_txg().0);

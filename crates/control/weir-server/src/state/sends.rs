@@ -18,10 +18,12 @@ use weir_dataset::{DatasetError, Engine, SendSpec, SnapshotId};
 use crate::answer::names::split;
 use crate::state::stream_session::{About, over};
 
-/// Maximum number of waiting frames: a quarter of a MiB each, plus up to one record.
+/// Maximum number of frames that wait to be sent. Each has a quarter of a MiB, plus up to one
+/// record.
 pub(crate) const FRAMES_WAITING: usize = 4;
 
-/// Maximum number of errors of broken streams in memory; a caller polls for its error at once.
+/// Maximum number of errors of broken streams in memory. A caller polls for the error of its stream
+/// at once.
 const BROKEN_KEPT: usize = 16;
 
 /// A stream that is being sent.
@@ -36,7 +38,7 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Frames {
     pub(crate) come: mpsc::Receiver<Vec<u8>>,
-    /// Data that did not fit in the previous part.
+    /// Data that did not fit in the previous part of the stream.
     pub(crate) next: Option<Vec<u8>>,
     pub(crate) ended: JoinHandle<Result<(), ApiError>>,
 }
@@ -63,7 +65,7 @@ impl Sends {
         self.sessions.len()
     }
 
-    /// Number of sessions of one account.
+    /// Returns the number of sessions of one account.
     pub(crate) fn of(&self, account: &str) -> usize {
         self.sessions.values().filter(|send| send.0.about.account == account).count()
     }
@@ -93,7 +95,7 @@ impl Sends {
         Err(why.map_or_else(|| over(session), |(_, why)| why.clone()))
     }
 
-    /// Removes a session whose stream ended, and keeps the error if it broke.
+    /// Removes a session whose stream ended, and keeps the error if the stream broke.
     pub(crate) fn end(&mut self, session: &str, done: &Result<(), ApiError>) {
         self.sessions.remove(session);
         if let Err(error) = done {
@@ -103,7 +105,7 @@ impl Sends {
     }
 }
 
-/// The pool of a full name, and the snapshot in the pool.
+/// Splits the full name of a snapshot into its pool and the snapshot's id in the pool.
 pub(crate) fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     let parts = names::snapshot(full);
     let (volume, name) =

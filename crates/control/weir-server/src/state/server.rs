@@ -42,11 +42,11 @@ use crate::state::seen::SeenFile;
 use crate::state::target_registry::TargetRegistry;
 use crate::state::transfers::Transfers;
 
-/// A pool the server knows.
+/// A pool that the server knows.
 pub(crate) enum Entry {
     Open(Arc<OpenPool>),
-    /// Could not be opened at the start of the server; the entry preserves the pool in the saved
-    /// state.
+    /// The pool could not be opened when the server started. The entry preserves the pool in the
+    /// saved state.
     Unavailable(String),
 }
 
@@ -54,12 +54,12 @@ pub(crate) enum Entry {
 pub(crate) struct Clients {
     pub(crate) exports: Arc<Registry>,
     pub(crate) nbd: weir_net::ServerHandle<Nbd>,
-    /// URI scheme of its exports over TCP.
+    /// URI scheme of NBD exports over TCP.
     pub(crate) nbd_scheme: &'static str,
     pub(crate) targets: Arc<TargetRegistry>,
-    /// `None` if iSCSI is not served.
+    /// The iSCSI server; `None` if iSCSI is not served.
     pub(crate) iscsi: Option<weir_net::ServerHandle<Iscsi>>,
-    /// Memory budgets of the connections: of NBD, and of iSCSI.
+    /// Memory budgets of the connections: first NBD, then iSCSI.
     pub(crate) budgets: [Arc<Budget>; 2],
 }
 
@@ -74,11 +74,11 @@ pub(crate) struct Manager {
     pub(crate) scans: Mutex<ScanFile>,
     pub(crate) exports: Arc<Registry>,
     pub(crate) nbd: RwLock<Option<weir_net::ServerHandle<Nbd>>>,
-    /// URI scheme of exports over TCP.
+    /// URI scheme of NBD exports over TCP.
     pub(crate) nbd_scheme: &'static str,
     pub(crate) targets: Arc<TargetRegistry>,
     pub(crate) iscsi: Mutex<Option<weir_net::ServerHandle<Iscsi>>>,
-    /// Locks of changing calls, by pool.
+    /// Locks that state-changing calls take, by pool.
     pub(crate) changes: PoolLocks,
     /// Engines of pools that are being closed.
     pub(crate) closing: Mutex<Vec<Weak<Engine>>>,
@@ -87,9 +87,9 @@ pub(crate) struct Manager {
     pub(crate) files: CallerFiles,
     pub(crate) advising: Jobs<VolumeAdvice>,
     pub(crate) estimating: Jobs<DedupeForecast>,
-    /// Running streams.
+    /// Sessions of running streams.
     pub(crate) transfers: Arc<Transfers>,
-    /// Activities of replications.
+    /// Activities of all replications.
     pub(crate) activities: Activities,
 }
 
@@ -154,7 +154,7 @@ impl Manager {
         }
     }
 
-    /// Split and current use of the memory.
+    /// Returns the split and the current use of the memory.
     pub(crate) fn memory_use(&self) -> MemoryUse {
         let pools = self.pools.read();
         let dedupe = |entry: &Entry| match entry {
@@ -204,7 +204,7 @@ impl Manager {
         status
     }
 
-    /// Opens the pool with this guid (0: unknown) on the disks at `paths`.
+    /// Opens the pool with this guid on the disks at `paths`. A guid of 0 means that it is unknown.
     pub(crate) async fn open(
         &self,
         (name, pool): (&str, u64),
@@ -216,8 +216,8 @@ impl Manager {
         let activity = Activity::current();
         let open = move || async move {
             let (disks, errors) = open_disks::open_known(&paths, &activity);
-            // The owner of a busy disk may have the pool open; importing it without that disk would
-            // split the pool.
+            // The process that uses a busy disk may have the pool open. Importing the pool without
+            // that disk would split it.
             if let Some(busy) = errors.iter().find(|error| error.kind() == ErrorKind::Busy) {
                 return Err(open_disks::device_error(busy));
             }
@@ -234,7 +234,7 @@ impl Manager {
         OpenPool::start(name, open).await
     }
 
-    /// Records the newest txg of a pool, so that older disks are recognized later.
+    /// Records the newest txg of a pool, so that disks with older data are recognized later.
     pub(crate) fn record_seen(&self, pool: &Pool) {
         if let Err(error) = self.seen.lock().record(pool) {
             tracing::warn!(pool = pool.name(), %error, "cannot record the pool's txg");

@@ -14,21 +14,21 @@ use weir_base::{Clock as _, SystemClock};
 
 use crate::answer::errors::not_found;
 
-/// Common fields of all sessions.
+/// Fields that sending and receiving sessions have in common.
 pub(crate) struct About {
     /// Public number of the stream; the session id is a secret of its caller.
     pub(crate) id: u64,
     pub(crate) pool: String,
     /// Full name of the sent snapshot or of the receiving volume.
     pub(crate) name: String,
-    /// The token or user that started it.
+    /// The token or user that started the session.
     pub(crate) account: String,
     begun_unix_ms: u64,
     pub(crate) used: Used,
 }
 
 impl About {
-    /// The fields of a session that the current call starts.
+    /// Returns the fields of a session that the current call starts.
     pub(crate) fn new(pool: &str, name: &str) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -54,7 +54,7 @@ impl About {
     }
 }
 
-/// Time of the last use of a session.
+/// Time of the last use of a session, and whether it is in use now.
 pub(crate) struct Used {
     pub(crate) at: Mutex<Instant>,
     now: AtomicBool,

@@ -43,8 +43,8 @@ use crate::state::saved_state::KnownLun;
 const PORT_GROUP: u16 = 1;
 /// Product identification of logical units.
 const PRODUCT: &str = "VOLUME";
-/// Upper part of a designator: NAA 6h, then an identifier with the bit for those not bought from
-/// IEEE, which belongs to no vendor (SPC-4 7.8.6.6.4).
+/// Upper part of a designator: NAA 6h, then an identifier with the bit for identifiers not bought
+/// from IEEE, which belongs to no vendor (SPC-4 7.8.6.6.4).
 const NAA: u128 = 0x6_025765;
 /// Number of designator bits that distinguish volumes.
 const NAA_BITS: u32 = 100;
@@ -52,7 +52,7 @@ const NAA_BITS: u32 = 100;
 /// Pool guid and number of a volume or snapshot.
 pub(crate) type DatasetKey = (u64, u64);
 
-/// CHAP credentials that an initiator must prove, and those of the target.
+/// CHAP credentials that an initiator must prove, and the CHAP credentials of the target.
 #[derive(Clone)]
 pub(crate) struct Terms {
     pub(crate) initiator: Option<Credentials>,
@@ -61,7 +61,7 @@ pub(crate) struct Terms {
 
 struct Entry {
     scsi: Arc<Target>,
-    /// By initiator name, or `*`.
+    /// Credentials by initiator name, or `*` for any initiator.
     terms: BTreeMap<String, Terms>,
 }
 
@@ -85,11 +85,11 @@ pub(crate) struct TargetRegistry {
     state_dir: PathBuf,
     events: Arc<Events>,
     table: RwLock<Table>,
-    /// Reference to this registry, in which a unit finds other units.
+    /// Weak reference to this registry, through which a logical unit finds other units.
     itself: Weak<Self>,
 }
 
-/// The NAA designator of a volume or snapshot.
+/// Returns the NAA designator of a volume or snapshot.
 pub(crate) fn naa(key: DatasetKey) -> [u8; 16] {
     let mut name = [0; 16];
     name[..8].copy_from_slice(&key.0.to_le_bytes());
@@ -127,7 +127,7 @@ impl UnitFiles {
         }
     }
 
-    /// Writes a file. Writes are rare and small, so the thread waits for them.
+    /// Writes a file. The thread waits for the write, which is rare and small.
     fn save<T: Serialize>(file: &Path, state: &T) -> Result<(), ExportError> {
         let replace = || -> std::io::Result<()> {
             if let Some(dir) = file.parent() {
@@ -175,7 +175,7 @@ impl TargetRegistry {
         !self.portals.is_empty()
     }
 
-    /// The portals of a target, for the management interface.
+    /// Returns the portals of a target, for the management interface.
     pub(crate) fn portals(&self) -> Vec<String> {
         self.portals_for(None).iter().map(ToString::to_string).collect()
     }
@@ -200,8 +200,8 @@ impl TargetRegistry {
     pub(crate) fn close(&self, name: &str) {
         let entry = self.table.write().targets.remove(name);
         self.sessions.end_target(name);
-        // Sessions end asynchronously. Removing the units at once ends their access, so that the
-        // volumes can be changed otherwise.
+        // Sessions end asynchronously. Removing the units at once ends the sessions' access, so
+        // that the volumes can be changed by other means.
         for scsi in entry.iter().map(|entry| &entry.scsi) {
             for (number, _) in scsi.luns() {
                 scsi.remove_lun(number);
@@ -308,7 +308,7 @@ impl TargetRegistry {
         }
     }
 
-    /// The logical unit of a target under a number.
+    /// Returns the logical unit of a target under a number.
     pub(crate) fn shown(&self, name: &str, number: u16) -> Option<Arc<Unit>> {
         self.table.read().targets.get(name)?.scsi.lun(number)
     }
@@ -320,7 +320,7 @@ impl TargetRegistry {
         }
     }
 
-    /// The portals, as a client that reached `local` can reach them.
+    /// Returns the portals as a client that reached `local` can reach them.
     fn portals_for(&self, local: Option<SocketAddr>) -> Vec<Portal> {
         let reachable = |listening: &SocketAddr| match local {
             Some(local) if listening.ip().is_unspecified() => {
@@ -333,7 +333,7 @@ impl TargetRegistry {
         (1..).zip(&self.portals).map(portal).collect()
     }
 
-    /// The group tag of the portal that an applicant reached.
+    /// Returns the group tag of the portal that an applicant reached.
     fn group_of(&self, applicant: &Applicant) -> Option<u16> {
         let Address::Tcp(local) = applicant.local else { return None };
         let is_it = |at: &SocketAddr| {
@@ -358,8 +358,8 @@ impl weir_iscsi::Targets for TargetRegistry {
         let candidates: Vec<_> = table.targets.values().filter_map(secrets).collect();
         let asks = |entry: &Entry| entry.terms.values().any(|terms| terms.initiator.is_some());
         if table.targets.values().any(asks) {
-            // Also for an initiator without a secret here: otherwise the response to its offer
-            // would reveal which names have one.
+            // Also offer CHAP to an initiator without a secret here: otherwise the response would
+            // reveal which names have a secret.
             return Ok(Authentication::Offered(candidates));
         }
         Ok(Authentication::None)

@@ -25,31 +25,32 @@ use crate::answer::names::guid;
 use crate::state::sends::Sends;
 use crate::state::stream_session::{About, over};
 
-/// Maximum number of sessions: each holds some MiB and reads or writes at full speed.
+/// Maximum number of sessions. Each session holds some MiB and reads or writes at full speed.
 const SESSIONS_MAX: usize = 8;
 
-/// ... of one token or one user.
+/// Maximum number of sessions of one token or one user.
 const SESSIONS_OF_ONE_MAX: usize = 4;
 
-/// ... received from all other servers: the rest is for users and for this server's own
-/// replications.
+/// Maximum number of sessions that receive from all other servers. The rest is for users and for
+/// this server's own replications.
 const PEERS_SESSIONS_MAX: usize = 6;
 
-/// ... received from one other server.
+/// Maximum number of sessions that receive from one other server.
 const PEER_SESSIONS_MAX: usize = 3;
 
-/// A sent stream ends if its caller requests no part for this long: long enough for a full pipe at
+/// Time without a request for a part after which a sent stream ends: long enough for a full pipe at
 /// the caller. A caller that reads a few bytes at a time loses its connection after the same time.
 const SEND_IDLE: Duration = STREAM_STALL_LIMIT;
 
-/// A received stream ends if no part arrives for this long; callers without data send empty parts.
+/// Time without a part after which a received stream ends. Callers without data send empty parts.
 const RECEIVE_IDLE: Duration = Duration::from_mins(1);
 
-/// ... even with empty parts, if less than [`STALL_BYTES`] arrived in this time: longer than a
-/// source pauses, for example for a tape change. The stream can be resumed.
+/// Time after which a received stream ends, even with empty parts, if less than [`STALL_BYTES`]
+/// arrived: longer than a source pauses, for example for a tape change. The stream can be resumed.
 pub(crate) const RECEIVE_STALL: Duration = Duration::from_mins(10);
 
-/// ... and after this time another caller may take over the volume and resume the stream.
+/// Time without a part after which another caller may take over the volume of a received stream and
+/// resume the stream.
 pub(crate) const RECEIVE_STALE: Duration = Duration::from_secs(3);
 
 /// Interval of the checks for idle sessions.
@@ -58,7 +59,7 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time for an ended session to release its volume.
 const LET_GO: Duration = Duration::from_secs(5);
 
-/// Number of received bytes, with the last time and count at which they had advanced by
+/// Number of received bytes, with the time and count at which the number had last advanced by
 /// [`STALL_BYTES`].
 pub(crate) struct Progress {
     pub(crate) came_bytes: u64,
@@ -87,11 +88,11 @@ pub(crate) struct Incoming {
     pub(crate) about: About,
     /// Whether the stream is only checked, so that it does not block other sessions.
     pub(crate) dry_run: bool,
-    /// Address of the peer that sends it.
+    /// Address of the peer that sends the stream.
     pub(crate) peer: Option<IpAddr>,
     pub(crate) progress: Mutex<Progress>,
     pub(crate) steps: mpsc::Sender<Step>,
-    /// Result of the previous part: the next one arrives while the engine processes it.
+    /// Result of the previous part, which the engine processes while the next part arrives.
     pub(crate) in_work: tokio::sync::Mutex<Option<oneshot::Receiver<Result<u64, ApiError>>>>,
     pub(crate) ended: tokio::sync::Mutex<JoinHandle<Result<(), ApiError>>>,
 }
@@ -106,7 +107,7 @@ pub(crate) struct Finished {
     pub(crate) bytes: u64,
 }
 
-/// All sessions.
+/// All sessions that send or receive streams.
 #[derive(Default)]
 pub(crate) struct Transfers {
     pub(crate) sends: Mutex<Sends>,
@@ -190,7 +191,8 @@ impl Transfers {
         StreamList { streams }
     }
 
-    /// Snapshot or volume of the stream with this number; empty if there is no such stream.
+    /// Returns the snapshot or volume of the stream with this number; empty if there is no such
+    /// stream.
     pub(crate) fn name_of(&self, id: u64) -> String {
         let all = self.list().streams;
         all.into_iter().find(|stream| stream.id == id).map_or_else(String::new, |found| found.name)
@@ -240,7 +242,7 @@ impl Transfers {
         if done.is_err() {
             self.receives.lock().remove(session);
         }
-        // The engine takes no part after one that failed.
+        // After a part that failed, the engine takes no further part.
         let received_bytes = done?;
         given.map_err(|_| over(session))?;
         Ok(received_bytes)
@@ -255,7 +257,7 @@ impl Transfers {
         self.receive(session).is_ok_and(|found| found.dry_run)
     }
 
-    /// The volume that a session receives into; empty if there is no such session.
+    /// Returns the volume that a session receives into; empty if there is no such session.
     pub(crate) fn volume_of(&self, session: &str) -> String {
         self.receive(session).map_or_else(|_| String::new(), |found| found.about.name.clone())
     }
@@ -298,7 +300,7 @@ pub(crate) async fn before_done(
     }
 }
 
-/// Ends a session that was removed from the table, and waits for its end.
+/// Ends a session that was removed from the table, and waits until it has ended.
 pub(crate) async fn end(session: Arc<Incoming>) {
     let Some(session) = Arc::into_inner(session) else { return };
     let Incoming { steps, ended, .. } = session;

@@ -39,10 +39,11 @@ use crate::state::target_registry::{DatasetKey, Terms, naa};
 const SECRET_BYTES_MIN: usize = 12;
 /// Maximum length of a CHAP secret: more than any initiator accepts.
 const SECRET_BYTES_MAX: usize = 255;
-/// Maximum number of targets, and of initiators of a target: far more than any user needs.
+/// Maximum number of targets, and maximum number of initiators of a target: far more than any user
+/// needs.
 const ENTRIES_MAX: usize = 4096;
 
-/// Reads the file with the secret of an account.
+/// Reads the file with the CHAP secret of an account.
 fn credentials(account: &ChapAccount) -> Result<Credentials, ApiError> {
     let ChapAccount { user, secret_file, .. } = account;
     let secret_file = secret_file.as_deref().unwrap_or_default();
@@ -108,7 +109,7 @@ impl Manager {
         Ok(TargetChange { outcome, target: self.describe_target(&self.known_target(name)?) })
     }
 
-    /// Opens the saved targets when the server starts. Pools add their logical units when they are
+    /// Opens the saved targets when the server starts. Logical units are added when their pools are
     /// open; until then initiators retry their commands.
     pub(crate) async fn reopen_targets(&self) {
         let (targets, pools) = {
@@ -155,7 +156,7 @@ impl Manager {
         }
     }
 
-    /// The volume of a logical unit.
+    /// Returns the volume of a logical unit.
     pub(crate) fn volume_of_lun(&self, key: &LunRemove) -> Option<String> {
         let known = self.known_target(&key.target).ok()?;
         known.luns.into_iter().find(|lun| lun.number == key.number).map(|lun| lun.volume)
@@ -171,7 +172,7 @@ impl Manager {
         }
     }
 
-    /// The selected logical units, each with the name of its target.
+    /// Returns the selected logical units, each with the name of its target.
     pub(crate) fn luns_of(&self, of: Of<'_>) -> Vec<(String, KnownLun)> {
         let state = self.state.lock();
         let all = state.state.targets.iter();
@@ -266,7 +267,8 @@ impl Handle<TargetDelete> for Manager {
             self.wait_for_sessions(&call.name, None).await?;
         }
         let name = call.name;
-        // Waits for no disk: initiators of an unresponsive pool can be disconnected.
+        // This call waits for no disk, so that initiators of an unresponsive pool can be
+        // disconnected.
         let known = self.known_target(&name)?;
         self.save(|state| state.targets.retain(|target| target.name != name))?;
         self.targets.close(&name);
@@ -285,7 +287,8 @@ impl Handle<InitiatorAllow> for Manager {
     /// `Invalid` for a file without a CHAP secret.
     async fn handle(&self, request: InitiatorAllow) -> Result<TargetChange, ApiError> {
         let InitiatorAllow { target, initiator, chap, mutual } = request;
-        // Serialized, because each of two calls for one initiator must see the files of the other.
+        // The calls are serialized, because each of two calls for one initiator must see the files
+        // of the other call.
         let _changes = self.changes.lock(&target).await;
         let known = self.known_target(&target)?;
         let before = known.initiators.iter().find(|entry| entry.name == initiator).cloned();
@@ -319,7 +322,7 @@ impl Handle<InitiatorAllow> for Manager {
 }
 
 impl Manager {
-    /// Returns the account to save: a file replaces a secret that was sent.
+    /// Returns the account to save, in which a file replaces a secret that was sent.
     async fn kept(
         &self,
         account: Option<ChapAccount>,
@@ -450,7 +453,7 @@ impl Handle<LunRemove> for Manager {
 }
 
 impl Manager {
-    /// Deletes the saved state of a logical unit when its volume has no target.
+    /// Deletes the saved state of a logical unit if no target has its volume any more.
     fn forget_unshown(&self, lun: &KnownLun) {
         if !self.luns_of(Of::Dataset(&lun.volume)).is_empty() {
             return;

@@ -60,8 +60,8 @@ impl Handle<ReceiveStart> for Manager {
         self.transfers.refuse_more(peer)?;
         let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
         let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
-        // A schedule counts the snapshots that it may destroy: with streams of an operator's
-        // choice, new snapshots would replace the others.
+        // A schedule counts the snapshots that it may destroy, so snapshots received from an
+        // operator could displace snapshots that others created.
         let may_destroy = caller::current().has(Role::Admin);
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {
@@ -88,8 +88,8 @@ impl Handle<ReceiveStart> for Manager {
 }
 
 impl Manager {
-    /// Ends a stale session into this volume; returns an error if the session is active. A peer can
-    /// end only its own sessions.
+    /// Ends a stale session that receives into this volume. Returns an error if the session is
+    /// active. A peer can end only its own sessions.
     async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
         let stale = {
             let mut receives = self.transfers.receives.lock();
@@ -167,7 +167,8 @@ impl Handle<ReceiveFinish> for Manager {
 }
 
 impl Handle<ReceiveStop> for Manager {
-    /// Stops a received stream. The server keeps the received part, so that it can be resumed.
+    /// Stops a received stream. The server keeps the data received so far, so that the stream can
+    /// be resumed.
     async fn handle(&self, call: ReceiveStop) -> Result<Removed, ApiError> {
         let session = call.session;
         let found = self.transfers.receives.lock().remove(&session);
@@ -177,7 +178,7 @@ impl Handle<ReceiveStop> for Manager {
 }
 
 impl Handle<ShowReceive> for Manager {
-    /// Returns the token to resume the stream into a volume.
+    /// Returns the token with which a stream into a volume can be resumed.
     async fn handle(&self, call: ShowReceive) -> Result<ReceiveToken, ApiError> {
         let volume = call.volume;
         let (pool, own) = split(&volume)?;

@@ -33,7 +33,7 @@ use crate::state::server::Manager;
 use crate::state::stream_session::{About, over};
 use crate::state::transfers::{Transfers, session_name};
 
-/// A replication run that waits for a part gets an empty one after this time.
+/// Time after which a replication run that waits for a part of a stream gets an empty part.
 const PART_WAIT: Duration = Duration::from_secs(5);
 
 fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
@@ -61,7 +61,7 @@ fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
     Ok((pool.to_owned(), SendSpec { snapshot, from, resume }))
 }
 
-/// A session whose stream is being downloaded; it ends when this is dropped.
+/// A session whose stream is being downloaded. The session ends when this is dropped.
 struct Taken {
     transfers: Arc<Transfers>,
     session: String,
@@ -165,8 +165,8 @@ impl Manager {
         Ok(Box::new(Taken { transfers: Arc::clone(&self.transfers), session }))
     }
 
-    /// Returns the next bytes for another server, at most what one call accepts: empty if none
-    /// arrived for a while, `None` at the end of the stream.
+    /// Returns the next bytes of a stream for another server, at most as many as one call accepts:
+    /// empty if none arrived for [`PART_WAIT`], `None` at the end of the stream.
     pub(crate) async fn next_part(&self, session: &str) -> Result<Option<Bytes>, ApiError> {
         let send = self.transfers.sends.lock().find(session)?;
         let _using = send.about.used.begin();
@@ -185,7 +185,7 @@ impl Manager {
             }
         };
         if part.len() > REQUEST_BYTES_MAX {
-            // A frame with large records may exceed the limit of one part.
+            // A frame with large records may exceed the size limit of one part.
             frames.next = Some(part.split_off(REQUEST_BYTES_MAX));
             return Ok(Some(part.into()));
         }

@@ -23,21 +23,21 @@ use crate::disks::pool_thread::OpenPool;
 use crate::state::jobs::Job;
 use crate::state::server::Manager;
 
-/// Time for samples of a volume, and after that for counting its duplicate contents.
+/// Time limit for sampling a volume, and again for counting its duplicate contents.
 const SAMPLING: Duration = Duration::from_secs(8);
 const COUNTING: Duration = Duration::from_secs(4);
-/// Maximum number of samples: enough for a good estimate; they read at most 1 GiB.
+/// Maximum number of samples: enough for a good estimate. The samples read at most 1 GiB.
 const SAMPLES_MAX: u64 = 1024;
-/// Minimum number of samples for a reliable margin.
+/// Minimum number of samples for a reliable margin of error.
 const SAMPLES_MIN: u64 = 64;
-/// Margin at which sampling stops.
+/// Margin of error at which sampling stops.
 const MARGIN_WANTED: f64 = 0.005;
 /// Number of samples between two partial results.
 const SAMPLES_TOLD: u64 = 16;
-/// Maximum number of contents in memory at once: about 64 MiB.
+/// Maximum number of distinct contents in memory at once: about 64 MiB.
 const PLACES_MAX: usize = 1 << 20;
 
-/// Interval of partial results: computing one takes a second itself.
+/// Interval of partial results, because computing one takes a second itself.
 const ADDED_UP_EVERY: Duration = Duration::from_secs(10);
 
 /// Maximum time to compress 4 KiB of a record with a recommended setting, in microseconds: one CPU
@@ -46,7 +46,7 @@ const WRITE_US_MAX: f64 = 50.0;
 /// Minimum additional saving over a faster setting, as a fraction of the written data.
 const SAVING_MIN: f64 = 0.03;
 
-/// The engine of a pool, unless the pool was closed.
+/// Returns the engine of a pool, unless the pool was closed.
 fn held(engine: &Weak<Engine>) -> Result<Arc<Engine>, ApiError> {
     let open = engine.upgrade().filter(|engine| !engine.is_stopping());
     open.ok_or_else(|| ApiError::new(ErrorKind::Unavailable, "the pool was closed meanwhile"))
@@ -66,7 +66,7 @@ fn time(timing: Timing) -> SampledTime {
     SampledTime { median_us, low_us, high_us }
 }
 
-/// The recommended setting, with the reason.
+/// Returns the recommended compression setting, with the reason.
 fn recommend(settings: &[SettingSample]) -> (Compression, String) {
     let off = Estimate { mean: 1.0, margin: 0.0 };
     let (mut best, mut stored, mut write_us) = (Compression::Off, off, 0.0);
@@ -93,7 +93,7 @@ fn recommend(settings: &[SettingSample]) -> (Compression, String) {
     (best, why)
 }
 
-/// The result of the samples so far.
+/// Returns the result of the samples so far.
 fn advice(of: &VolumeAdvice, advisor: &Advisor) -> VolumeAdvice {
     let settings = advisor.settings();
     let (recommended, why) = match advisor.samples() {
@@ -153,7 +153,7 @@ fn permille(done: f64) -> u32 {
     (done.clamp(0.0, 1.0) * 1000.0) as u32
 }
 
-/// Whether the margins of all settings are small enough.
+/// Whether the margins of error of all settings are small enough.
 fn is_sure(advisor: &Advisor) -> bool {
     let narrow = |setting: &SettingSample| setting.stored.margin < MARGIN_WANTED;
     advisor.samples() >= SAMPLES_MIN && advisor.settings().iter().all(narrow)
@@ -273,7 +273,8 @@ impl Handle<VolumeAdvise> for Manager {
 }
 
 impl Handle<DedupeEstimate> for Manager {
-    /// Estimates the savings of dedupe for volumes, in a job as `volume_advise`.
+    /// Estimates the savings of dedupe for volumes. The estimate runs in a job, as `volume_advise`
+    /// does.
     async fn handle(&self, request: DedupeEstimate) -> Result<DedupeForecast, ApiError> {
         let DedupeEstimate { names, job } = request;
         let about = names.join(" ");

@@ -32,7 +32,7 @@ fn bad(error: impl Into<weir_api::Error>) -> ApiError {
     ApiError::from(error.into())
 }
 
-/// The pool of a full name, and the object in it that has properties.
+/// Splits a full name into its pool and the object in the pool that has properties.
 fn target(full: &str) -> Result<(&str, PropertyTarget), ApiError> {
     match names::property_of(full).map_err(bad)? {
         PropertyOf::Pool => Ok((full, PropertyTarget::Pool)),
@@ -49,7 +49,7 @@ fn target(full: &str) -> Result<(&str, PropertyTarget), ApiError> {
     }
 }
 
-/// The changes for the engine, and a new size if there is one.
+/// Returns the changes for the engine, and a new size if there is one.
 pub(crate) fn changes(
     values: &PropertyValues,
     of: PropertyOf,
@@ -69,7 +69,7 @@ pub(crate) fn changes(
 struct PropertyReader<'a> {
     full: &'a str,
     set: PropertiesOf,
-    /// Full names of the objects that it inherits from, the nearest first.
+    /// Full names of the objects from which the object inherits, the nearest first.
     above: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ struct PropertyReader<'a> {
 enum From {
     Own,
     Nowhere,
-    /// Number of levels up: 1 is the nearest ancestor.
+    /// Inherited from so many levels up; 1 is the nearest ancestor.
     Above(usize),
     Fixed,
 }
@@ -112,7 +112,8 @@ impl PropertyReader<'_> {
         Some(self.report(spec.name, value, &from))
     }
 
-    /// The source so many levels up. A volume inherits from its pool directly, one level up.
+    /// Returns the source that is `level` levels up. A volume inherits from its pool directly, one
+    /// level up.
     fn above(&self, level: usize) -> From {
         From::Above(level.min(self.above.len()))
     }
@@ -126,8 +127,8 @@ impl PropertyReader<'_> {
         }
     }
 
-    /// Returns the wanted properties, or all in the order of the table; `fixed` returns the values
-    /// of read-only ones.
+    /// Returns the wanted properties, or all of them in the order of the table. `fixed` returns the
+    /// values of read-only properties.
     fn some(
         &self,
         of: PropertyOf,
@@ -231,7 +232,7 @@ impl Handle<GetProperties> for Manager {
 }
 
 impl Manager {
-    /// Full names of all open pools and their volumes.
+    /// Returns the full names of all open pools and their volumes.
     fn all_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for (pool, entry) in &*self.pools.read() {
@@ -245,7 +246,7 @@ impl Manager {
         names
     }
 
-    /// Returns the wanted properties of an object, or all.
+    /// Returns the wanted properties of an object, or all of its properties.
     async fn properties_of(
         &self,
         full: &str,
@@ -310,7 +311,7 @@ impl Handle<PropertySet> for Manager {
 }
 
 impl Handle<PropertyInherit> for Manager {
-    /// Removes the local value of a property, which is inherited again.
+    /// Removes the local value of a property, so that the object inherits the value again.
     async fn handle(&self, request: PropertyInherit) -> Result<PropertyChange, ApiError> {
         let PropertyInherit { name, property, recursive } = request;
         let (pool, target) = target(&name)?;
@@ -363,8 +364,8 @@ pub(crate) async fn resize(
     open.call(move |engine| async move { engine.resize_volume(&own, bytes).await }).await
 }
 
-/// The objects below an object: the volumes of a pool, and with `snapshots` their snapshots or
-/// those of one volume.
+/// Returns the objects below an object: the volumes of a pool, and with `snapshots` also the
+/// snapshots of the pool's volumes or of one volume.
 fn below(
     engine: &Arc<Engine>,
     of: &PropertyTarget,

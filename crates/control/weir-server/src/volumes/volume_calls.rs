@@ -101,7 +101,7 @@ impl Handle<VolumePromote> for Manager {
         let own = own.to_owned();
         let promoted = open.call(move |engine| async move { engine.promote(&own).await });
         let outcome = errors::outcome(promoted.await?);
-        // Its origin and all older snapshots belong to it now.
+        // The clone's origin and all older snapshots belong to the clone now.
         self.follow_names(&open.engine)?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&full)? })
     }
@@ -139,7 +139,8 @@ impl Handle<ListVolumes> for Manager {
         if let Some(pool) = &pool {
             self.pool(pool)?;
         }
-        // Collected once for all volumes: a server may have thousands of volumes and exports.
+        // The exports are collected once for all volumes, because a server may have thousands of
+        // volumes and exports.
         let mut exports: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for export in &self.state.lock().state.exports {
             exports.entry(export.volume.clone()).or_default().push(export.name.clone());

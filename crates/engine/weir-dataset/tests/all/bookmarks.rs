@@ -26,7 +26,7 @@ fn bookmark(pool: &Pool, volume: &str, snapshot: &str, name: &str) {
     assert_eq!(made.unwrap(), Outcome::Changed);
 }
 
-/// An incremental stream from a bookmark.
+/// Returns an incremental stream from a bookmark.
 fn since(pool: &Pool, (of, name): (&str, &str), to: (&str, &str)) -> Result<Vec<u8>, DatasetError> {
     let from = Some(SendFrom::Bookmark(mark(of, name)));
     pool.send(&SendSpec { from, ..spec(to.0, to.1) })
@@ -58,7 +58,8 @@ fn incremental_stream_from_the_bookmark_of_a_destroyed_snapshot() {
 
     let bytes = since(&source, ("v", "a"), ("v", "b")).unwrap();
     assert!(bytes.len() < 100_000, "{} bytes are no difference", bytes.len());
-    // Interrupt and resume: the token names the snapshot, which now exists only as the bookmark.
+    // The stream is interrupted and resumed: the token names the snapshot, which now exists only as
+    // the bookmark.
     let error = back.receive("w", &bytes[..bytes.len() / 2]).unwrap_err();
     assert!(matches!(error, DatasetError::CutOff { .. }), "{error}");
     back.reopen();
@@ -67,7 +68,7 @@ fn incremental_stream_from_the_bookmark_of_a_destroyed_snapshot() {
     assert_eq!(back.shown("w", "b"), model);
     back.check();
 
-    // Without the bookmark, the pool no longer has this point in time as a base.
+    // Without the bookmark, the pool cannot send changes since this point in time.
     let gone = now(source.engine.destroy_bookmark(&mark("v", "a")));
     assert_eq!(gone.unwrap(), Outcome::Changed);
     assert!(matches!(
@@ -129,7 +130,8 @@ fn rollback_past_newer_bookmarks_needs_confirmation() {
     assert_eq!((kind(&error), names(&pool.engine, "v").len()), (ErrorKind::Busy, 2));
     now(pool.engine.rollback(&id("v", "a"), true)).unwrap();
     assert_eq!((content(&volume), names(&pool.engine, "v")), (first, vec!["a".to_owned()]));
-    // A volume that has only bookmarks is destroyed without confirmation, together with them.
+    // A volume that has only bookmarks is destroyed without confirmation, together with the
+    // bookmarks.
     destroy(&pool, "v", "a");
     now(pool.engine.destroy_volume("v", false)).unwrap();
     drop(volume);
@@ -139,8 +141,9 @@ fn rollback_past_newer_bookmarks_needs_confirmation() {
     pool.check();
 }
 
-/// A bookmark stays in the namespace of its volume. After a promotion its point in time may belong
-/// to the clone's history; streams from it are correct for both volumes.
+/// A bookmark stays in the namespace of its volume. After a promotion, its point in time may belong
+/// to the history of the clone. Streams from the bookmark are correct for both the volume and the
+/// clone.
 #[test]
 fn bookmarks_stay_with_their_volume_after_rename_and_promotion() {
     let (mut source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));

@@ -20,7 +20,7 @@ use weir_pool::{CreateOptions, VdevSpec};
 
 const MIB: f64 = (1 << 20) as f64;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Small budget, so that a txg is a small part of the pool, as in production.
+/// Memory of the engine: small, so that a txg is a small part of the pool, as in production.
 const MEMORY_BYTES: u64 = 8 << 20;
 
 /// A pool with one volume, and the expected version of each block.
@@ -93,7 +93,7 @@ impl Bench {
         self.versions[block as usize..(block + count) as usize].fill(0);
     }
 
-    /// Compares all blocks and all counters.
+    /// Compares all blocks with the model, and checks all counters.
     fn check(&self) {
         self.check_blocks();
         assert!(now(self.engine.check_live_bytes()).unwrap().is_empty());
@@ -125,7 +125,7 @@ impl Bench {
     }
 }
 
-/// Incompressible bytes, unique for each block and version.
+/// Returns incompressible bytes, unique for each block and version.
 fn content(block: u64, version: u64) -> [u8; BLOCK_BYTES] {
     let mut state = block << 32 | version;
     let mut out = [0; BLOCK_BYTES];
@@ -147,8 +147,8 @@ async fn drive<T>(engine: &Engine, call: impl Future<Output = T>) -> T {
     }
 }
 
-/// Write amplification of design 1.5 for the live fraction `v`: 1 / (1 - u) where v = (u - 1) / ln
-/// u.
+/// Returns the write amplification of design 1.5 for the live fraction `v`: 1 / (1 - u) where v =
+/// (u - 1) / ln u.
 fn model(v: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
     for _ in 0..100 {
@@ -165,9 +165,9 @@ fn write_amplification_model_matches_the_design() {
     }
 }
 
-/// Fills a volume to `percent` of the usable capacity and overwrites it at random.
+/// Fills a volume to `percent` of the usable capacity and overwrites random blocks of it.
 fn overwrite_uniformly(percent: u64) {
-    // Nodes and their old versions occupy about 2 %.
+    // Tree nodes and their old versions occupy about 2 %.
     let mut bench = Bench::new(96 << 20, |capacity| capacity * percent / 102);
     for block in 0..bench.blocks() {
         bench.write(block).unwrap();
@@ -217,7 +217,7 @@ fn random_overwrites_at_90_percent_stay_correct() {
 #[test]
 fn remap_tables_stay_within_the_memory_budget() {
     const SMALL_BYTES: u64 = 2 << 20;
-    /// The remap tables may use an eighth of the 40 % of memory that are caches.
+    /// Maximum size of the remap tables: an eighth of the 40 % of memory that are for caches.
     const TABLES_MAX: u64 = SMALL_BYTES / 20;
     let mut bench = Bench::new(96 << 20, |capacity| capacity * 80 / 102);
     for block in 0..bench.blocks() {
@@ -236,7 +236,7 @@ fn remap_tables_stay_within_the_memory_budget() {
         let cached = [CacheClass::Node, CacheClass::Data].map(|class| pool.cache().stats(class));
         let cached: u64 = cached.iter().map(|stats| stats.bytes).sum();
         let held = cached + tables.segment_bytes + tables.remap_list_bytes + tables.remap_bytes;
-        // Dirty data may use the other 45 %.
+        // Dirty data may use another 45 % of the memory.
         assert!(held <= SMALL_BYTES * 55 / 100, "{cached} cached, {tables:?}");
         assert!(tables.remap_bytes <= TABLES_MAX, "{tables:?}");
         assert_eq!(tables.remap_bytes, pool.status().remap_bytes);
@@ -287,7 +287,7 @@ fn moved_blocks_are_readable_until_the_new_tree_is_published() {
 
 #[test]
 fn full_pool_returns_no_space_and_trim_frees_space() {
-    // Larger than the pool.
+    // The total of the writes is larger than the pool.
     let mut bench = Bench::new(32 << 20, |capacity| capacity * 2);
     let mut written = 0;
     let full = loop {

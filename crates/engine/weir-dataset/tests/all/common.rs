@@ -25,13 +25,13 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     panic!("nothing to wait for on memory disks");
 }
 
-/// Options of a small engine without planted faults.
+/// Returns the options of a small engine without planted faults.
 pub(crate) fn options(memory_bytes: u64) -> EngineOptions {
     let clock = Arc::new(SystemClock::default());
     EngineOptions { memory_bytes, clock, bug: PlantedBug::None }
 }
 
-/// Options of a user's import, with a new import epoch each time.
+/// Returns the options of a user's import, with a new import epoch each time.
 pub(crate) fn import() -> ImportOptions {
     static OPENINGS: AtomicU64 = AtomicU64::new(1 << 32);
     let import_epoch = Guid(OPENINGS.fetch_add(1, Ordering::Relaxed));

@@ -22,7 +22,7 @@ use crate::common::{as_devices, import, now, options, pool_on};
 const MEMORY_BYTES: u64 = 16 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 300;
-/// Enough polls for any future that does not wait for another task.
+/// Maximum number of polls: enough for any future that does not wait for another task.
 const POLLS: usize = 1000;
 
 /// A disk that loses power after a number of writes: from then on no operation completes.
@@ -84,8 +84,8 @@ fn block(at: u64, fill: u8) -> [u8; BLOCK_BYTES] {
     data
 }
 
-/// A pool with a volume `v` in which every third block is a hole, and a snapshot from before the
-/// holes.
+/// Creates a pool with a volume `v` in which every third block is a hole, and a snapshot from
+/// before the holes.
 fn make() -> (Arc<MemoryDevice>, Arc<Engine>) {
     let disk = Arc::new(MemoryDevice::new("disk", 64 << 20));
     let engine = pool_on(&disk, MEMORY_BYTES);
@@ -152,8 +152,8 @@ fn copy_is_independent_and_leaves_no_snapshot() {
     holds(&engine, "older", 1);
 }
 
-/// Regression: the temporary snapshot of a copy was stored like any other, and a crash left it
-/// behind.
+/// Regression: the temporary snapshot of a copy was stored like a user's snapshot, and a crash left
+/// it behind.
 #[test]
 fn copy_interrupted_at_any_write_leaves_no_partial_volume() {
     let (mut cut, mut whole) = (0, 0);

@@ -1,7 +1,7 @@
 //! Tests of the damage list: entries for data and metadata without a good copy on any disk, and the
 //! removal of entries.
 //!
-//! The tests of its printed form are in bin/weir; tests of damage under load and after crashes are
+//! The tests of its printed form are in bin/weir. The tests of damage under load and of crashes are
 //! in the simulator.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Pool {
     engine: Arc<Engine>,
 }
 
-/// Content of block `number` in its write `round`; unique on the disk.
+/// Returns the content of block `number` in its write `round`; unique on the disk.
 fn content(number: u64, round: u64) -> Vec<u8> {
     let mut state = (number + 1000 * round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::iter::repeat_with(|| {
@@ -36,7 +36,7 @@ fn content(number: u64, round: u64) -> Vec<u8> {
 }
 
 impl Pool {
-    /// A pool of one vdev, with a volume `v` that has the content of the first round.
+    /// Creates a pool of one vdev, with a volume `v` that has the content of the first round.
     fn new(disks: usize) -> Self {
         let disks: Vec<_> = (0..disks)
             .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
@@ -70,7 +70,7 @@ impl Pool {
         now(self.volume(name).write(number * BLOCK, &content(number, round))).unwrap();
     }
 
-    /// Flips bytes of a stored block on every disk; a second call restores them.
+    /// Flips bytes of a stored block on every disk. A second call restores the bytes.
     fn flip(&self, number: u64, round: u64) {
         let wanted = content(number, round);
         for disk in &self.disks {
@@ -97,8 +97,8 @@ impl Pool {
         }
     }
 
-    /// Volume, first block, number of blocks, and versions that share them, for each entry of the
-    /// list.
+    /// Returns, for each entry of the damage list, the volume, the first block, the number of
+    /// blocks, and the versions that share the blocks.
     fn listed(&self) -> Vec<String> {
         let text = |data: DamagedData| {
             let DamagedData { volume, offset_bytes, len_bytes, in_volume, snapshots, .. } = data;
@@ -200,7 +200,8 @@ fn snapshots_that_share_lost_data_keep_it_on_the_list() {
     pool.flip(3, 1);
     pool.flip(8, 1);
     pool.reopen();
-    // Found in the oldest snapshot; the other versions share the first of the two blocks.
+    // The damage is found in the oldest snapshot. The other versions share the first of the two
+    // blocks.
     let monday = now(async { pool.engine.open_snapshot(&id("v", "monday")) }).unwrap();
     assert!(!Pool::reads(&monday, 3) && !Pool::reads(&monday, 8));
     drop(monday);

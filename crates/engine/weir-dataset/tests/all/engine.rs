@@ -106,7 +106,7 @@ fn mirror_repairs_and_counts_bad_copies() {
     now(v.write(0, &data)).unwrap();
     now(engine.commit()).unwrap();
     drop((engine, v));
-    // Damage everything after the first 2 MiB of one leg, including label B.
+    // Damage all bytes after the first 2 MiB of one leg, including label B.
     disks[0].corrupt(2 << 20..64 << 20, |byte| *byte ^= 0x5a);
     // A read repairs the bad copies that it reads. Reads alternate between the legs, so a few
     // passes over the volume read all copies.
@@ -191,7 +191,7 @@ fn volumes_are_resized_but_never_cut() {
 #[test]
 fn damaged_log_batch_is_replayed_from_the_other_leg() {
     const LOG: std::ops::Range<usize> = 1 << 20..9 << 20;
-    /// Offset in a batch of the damaged byte: the first byte after the header's fields.
+    /// Offset of the damaged byte in a batch: the first byte after the header's fields.
     const WATERMARK: usize = 48;
     for leg in 0..2 {
         let disks = disks(2);
@@ -214,7 +214,8 @@ fn write_does_not_change_a_block_that_a_reader_holds() {
     let engine = create(&disks);
     let volume = volume(&engine, 16 << 20);
     let fill = |byte: u8| vec![byte; 64 << 10];
-    // Exceeds the limit of the log queue; from then on writes change dirty blocks in place.
+    // The writes exceed the limit of the log queue. From then on writes change dirty blocks in
+    // place.
     for _ in 0..=LOG_QUEUED_BYTES_MAX / (64 << 10) {
         assert!(volume.try_write(0, &fill(1)).unwrap());
     }
@@ -231,7 +232,8 @@ fn write_does_not_change_a_block_that_a_reader_holds() {
     assert_eq!(read(&engine.volume("v").unwrap(), 0, 64 << 10), fill(3));
 }
 
-/// Random letters without repetitions: LZ4 compresses them little, zstd's entropy coding well.
+/// Returns random letters without repetitions. LZ4 compresses them little, zstd's entropy coding
+/// well.
 fn letters(seed: u64, len: usize) -> Vec<u8> {
     noise(seed, len).into_iter().map(|byte| b'a' + byte % 12).collect()
 }

@@ -27,7 +27,7 @@ fn made(kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
     made_with(0, kind, disks)
 }
 
-/// A pool whose guids come after `next`.
+/// Creates a pool whose guids come after `next`.
 fn made_with(mut next: u64, kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
     let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(disks) };
     let mut guid = || {
@@ -159,8 +159,8 @@ fn mirror_leg_is_detached_after_its_replacement_is_resilvered() {
 }
 
 /// The user takes the old disk offline, and brings it online again when the resilver of the new
-/// disk is nearly finished. The pool detaches the old leg while it reads its labels (simulator,
-/// seed 3474).
+/// disk is nearly finished. The pool detaches the old leg while it reads the labels of that leg
+/// (simulator, seed 3474).
 #[test]
 fn disk_detached_while_its_labels_are_read_stays_detached() {
     let (a, b, c) = (disk("a"), disk("b"), disk("c"));
@@ -299,8 +299,8 @@ fn put_back(disk: &Disk, configs: Vec<(u64, IoBuf)>) {
     }
 }
 
-/// Power fails after the new disk has its label and before the other disks have theirs. The new
-/// disk is missing at the next import, so that only the last uberblock knows about it.
+/// Power fails after the new disk has its label and before the other disks have their labels. The
+/// new disk is missing at the next import, so that only the last uberblock knows about it.
 #[test]
 fn disk_that_only_its_own_label_names_is_stale() {
     let (a, b, c) = (disk("a"), disk("b"), disk("c"));

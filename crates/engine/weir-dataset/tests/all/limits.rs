@@ -61,7 +61,7 @@ impl Pool {
         self.drive(self.engine.change_properties(&[target], &[change])).map(drop)
     }
 
-    /// An incompressible block.
+    /// Returns an incompressible block.
     fn noise(&mut self) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];
         for word in block.as_chunks_mut::<8>().0 {
@@ -73,8 +73,8 @@ impl Pool {
         block
     }
 
-    /// Writes blocks of noise in order until a write is refused. Returns their number and the
-    /// error.
+    /// Writes blocks of noise in order until a write is refused. Returns the number of written
+    /// blocks and the error.
     fn fill(&mut self, volume: &Volume, from: u64) -> (u64, DatasetError) {
         let mut at = from;
         loop {
@@ -120,7 +120,8 @@ fn raw() -> Change {
     Change::set(COMPRESSION, Compression::Off)
 }
 
-/// Checks equality within 16 KiB: the size of the metadata trees varies with each commit.
+/// Asserts that two sizes differ by at most 16 KiB, because the size of the metadata trees varies
+/// with each commit.
 #[track_caller]
 fn near(found: u64, wanted: u64) {
     assert!(found.abs_diff(wanted) < 16 << 10, "{found}, not {wanted}");
@@ -283,7 +284,7 @@ fn quota_counts_compressed_sizes() {
     }
     pool.sync();
     assert!(used(&volume) <= 2 * MIB, "{}", used(&volume));
-    // One call whose worst case exceeds the available space.
+    // The worst case of this one call exceeds the available space.
     let blocks = weir_block::Block::copies_of(&vec![[9; BLOCK_BYTES]; 4096]);
     pool.drive(volume.write_blocks(0, blocks)).unwrap();
 }
@@ -299,7 +300,7 @@ fn snapshots_count_towards_the_quota_until_they_are_destroyed() {
     pool.sync();
     assert!(used(&volume) <= 8 * MIB);
     pool.drive(pool.engine.destroy_snapshots("a", &["s".to_owned()])).unwrap();
-    // The write waits for the space that is being freed; it is not refused.
+    // The write waits for the space that is being freed. The pool does not refuse it.
     pool.write(&volume, 0..1200).unwrap();
     pool.settle();
     let error = pool.set("a", Change::set(QUOTA, 4 * MIB)).unwrap_err();
@@ -338,7 +339,8 @@ fn reservation_is_usable_in_a_pool_that_other_volumes_fill() {
     assert!(pool.engine.available_bytes() < MIB / 8, "{}", pool.engine.available_bytes());
     pool.sync();
     assert!(kept.available_bytes() >= 20 * MIB, "{}", kept.available_bytes());
-    // All of the reservation except the nodes: each 128 blocks need a leaf of one block.
+    // The blocks use all of the reservation except the part for nodes: each 128 blocks need a leaf
+    // of one block.
     let blocks = 20 * MIB / BLOCK * 128 / 129 - 2;
     pool.write(&kept, 0..blocks).unwrap();
     pool.sync();

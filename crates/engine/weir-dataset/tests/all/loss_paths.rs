@@ -16,7 +16,7 @@ use weir_pool::{MetadataTree, ScanState};
 use crate::common::now;
 use crate::metadata_trees::{BLOCK, BLOCKS, Bench, DISK_BYTES, damage, drive, mend_for, places_of};
 
-/// A block that `a` and `b` do not share.
+/// Index of a block that `a` and `b` do not share.
 const AT: usize = 1;
 /// Maximum number of rounds of writes until the cleaner has processed every segment.
 const ROUNDS_MAX: usize = 400;
@@ -24,12 +24,12 @@ const RECORD: RecordSize = RecordSize::from_shift(2).expect("four blocks");
 
 /// The entry that a test case expects on the damage list.
 enum Lost {
-    /// This block in the head of a volume.
+    /// Entry for this block in the head of a volume.
     Block(&'static str, usize),
-    /// This block in the snapshot of `b` only.
+    /// Entry for this block in the snapshot of `b` only.
     OfSnapshot(usize),
     Part(PoolPart),
-    /// Any entry; the test case checks it itself.
+    /// Any entry, which the test case checks itself.
     Anything,
 }
 
@@ -134,7 +134,8 @@ fn replay(bench: &mut Bench) {
     let bytes: Vec<u8> = (0..16 * BLOCK_BYTES).map(|at| (at % 251) as u8).collect();
     drive(&bench.engine, volume.write(0, &bytes)).unwrap();
     now(bench.engine.sync()).unwrap();
-    // The partial write finds the other blocks of its record in the cache; the import does not.
+    // The partial write finds the other blocks of its record in the cache. The import does not find
+    // these blocks.
     drive(&bench.engine, volume.write(BLOCK, &[7; BLOCK_BYTES])).unwrap();
     drive(&bench.engine, bench.engine.flush(&volume)).unwrap();
     let place = now(volume.disk_address(0, 0)).unwrap().unwrap();
@@ -239,7 +240,7 @@ fn snapshot_before_write(bench: &mut Bench) -> SnapshotId {
     id
 }
 
-/// The tree diff that frees a snapshot compares it with the next version.
+/// Frees a snapshot by a tree diff, which compares it with the next version.
 fn free_snapshot(bench: &mut Bench) {
     let id = snapshot_before_write(bench);
     lose(bench, "b", 1, 0);

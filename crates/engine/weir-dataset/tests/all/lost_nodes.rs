@@ -14,9 +14,9 @@ use weir_pool::DiskAddress;
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const BLOCK: usize = 4096;
-/// Blocks below one leaf.
+/// Number of blocks below one leaf.
 const LEAF: usize = 128;
-/// Blocks of a volume: three leaves below one node.
+/// Number of blocks of a volume: three leaves below one node.
 const BLOCKS: usize = 3 * LEAF;
 
 /// A pool on one disk, with a volume `v` to be damaged and an intact volume `other`.
@@ -52,7 +52,7 @@ impl Bench {
         now(self.volume(name).write((block * BLOCK) as u64, &content(block, seed)))
     }
 
-    /// Content of a block: `Some(seed)`, or `None` for zeros.
+    /// Returns the content of a block: `Some(seed)`, or `None` for zeros.
     fn read(&self, name: &str, block: usize) -> Result<Option<u8>, ErrorKind> {
         seed_of(&self.volume(name), block)
     }
@@ -69,7 +69,7 @@ impl Bench {
         }
     }
 
-    /// Flips bits of a node in the committed tree of a volume. A second call restores them.
+    /// Flips bits of a node in the committed tree of a volume. A second call restores the bits.
     fn flip(&self, name: &str, level: u8, index: u64) {
         self.flip_at(self.node(name, level, index));
     }
@@ -91,7 +91,7 @@ impl Bench {
         self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
     }
 
-    /// Runs scans and recounts until there is no more work, and frees destroyed data.
+    /// Runs scans and recounts until no work is left, and frees destroyed data.
     fn settle(&self) {
         for _ in 0..40 {
             now(self.engine.sync()).unwrap();
@@ -108,7 +108,8 @@ impl Bench {
         }
     }
 
-    /// Checks that every counter is exact and that the pool no longer claims an exemption.
+    /// Checks that every counter is exact, and that the pool no longer reports that a counter may
+    /// be too high.
     fn is_exact(&self) {
         assert_eq!(self.engine.pool().damaged_since(), None);
         self.has_no_wrong_count();
@@ -181,8 +182,8 @@ fn lost_node_counts_one_checksum_error_until_a_scrub() {
     assert_eq!(errors(&bench), 2);
 }
 
-/// If a leg returns the node, its blocks are readable again. Writes in the meantime only put damage
-/// markers next to the new blocks.
+/// If a leg returns the node again, the blocks below it are readable again. Writes in the meantime
+/// only put damage markers next to the new blocks.
 #[test]
 fn restored_node_restores_the_blocks_that_were_not_overwritten() {
     for level in [1, 2] {
@@ -230,8 +231,8 @@ fn destroying_a_damaged_volume_frees_its_space() {
     }
 }
 
-/// The snapshot references the unreadable node, and the volume has markers that name it. Destroying
-/// one of them does not free the node while the other exists.
+/// The snapshot references the unreadable node, and the volume has markers that name the node.
+/// Destroying the snapshot or the volume does not free the node while the other exists.
 #[test]
 fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
     for first in ["before", "after"] {
@@ -247,7 +248,7 @@ fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
         now(bench.engine.destroy_snapshots("v", &[first.into()])).unwrap();
         bench.settle();
         bench.has_no_wrong_count();
-        // The remaining version can still read the node.
+        // The version that remains can still read the node.
         bench.flip_at(node);
         bench.kill();
         bench.reads("v", 0..5, 1);
@@ -348,7 +349,7 @@ fn damaged_volume_is_resized_and_rolled_back() {
 }
 
 /// Regression: a snapshot was destroyed while the top node of the volume, which had grown since,
-/// was unreadable. The pool freed all blocks that both shared.
+/// was unreadable. The pool freed all blocks that the snapshot and the volume shared.
 #[test]
 fn snapshot_of_an_unreadable_volume_frees_no_shared_block() {
     let mut bench = Bench::new();

@@ -97,7 +97,8 @@ pub(crate) fn damage(disk: &MemoryDevice, places: &[OwnPlace]) {
 }
 
 impl Bench {
-    /// Two volumes that share blocks, one of them with a snapshot, in a pool with cleaned segments.
+    /// Creates two volumes that share blocks, one of them with a snapshot, in a pool with cleaned
+    /// segments.
     pub(crate) fn new() -> Self {
         let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));
         let sizes = CreateOptions {
@@ -220,7 +221,8 @@ impl Bench {
         unreadable
     }
 
-    /// Like [`Self::unreadable`], for the snapshot of `b`, whose content was saved at its creation.
+    /// Returns the number of unreadable blocks of the snapshot of `b`. Compares the readable blocks
+    /// with the content that was saved when the snapshot was created.
     pub(crate) fn unreadable_in_snapshot(&self) -> usize {
         let id = SnapshotId { volume: "b".to_owned(), name: "s".to_owned() };
         let view = self.engine.open_snapshot(&id).unwrap();
@@ -235,7 +237,7 @@ impl Bench {
         unreadable
     }
 
-    /// A checksum of all bytes of the disk.
+    /// Returns a checksum of all bytes of the disk.
     pub(crate) fn disk_sum(&self) -> u64 {
         let sum = Cell::new(0_u64);
         let add = |byte: &mut u8| sum.set(sum.get().wrapping_mul(31).wrapping_add((*byte).into()));
@@ -259,7 +261,7 @@ impl Bench {
         }
     }
 
-    /// Writes to all volumes, across crashes; then checks that all new data is readable.
+    /// Writes to all volumes, across crashes. Then checks that all new data is readable.
     pub(crate) fn go_on(&mut self) {
         for round in 0..6 {
             for name in self.volumes.keys().cloned().collect::<Vec<_>>() {
@@ -310,7 +312,7 @@ fn lost_remap_tables_lose_only_the_blocks_that_they_map() {
     }
 }
 
-/// Without its count, a shared block must outlive each known reference.
+/// If its count is lost, a shared block must outlive each known reference.
 #[test]
 fn lost_reference_tables_keep_blocks_that_may_be_shared() {
     for level in [0, 1] {
@@ -350,7 +352,7 @@ fn lost_directory_records_lose_only_their_datasets() {
     now(bench.engine.change_properties(std::slice::from_ref(&target), &[user("x")])).unwrap();
     let of =
         |index| move |p: &OwnPlace| p.tree == MetadataTree::Datasets && (p.level, p.index) == index;
-    // The record of `a`, the first dataset; `b` and its snapshot stay usable.
+    // The lost record is that of `a`, the first dataset. `b` and its snapshot stay usable.
     bench.lose(of((0, 1)));
     assert!(bench.engine.volume("a").is_err());
     let lost = bench.engine.lost_datasets().numbers;
@@ -359,7 +361,7 @@ fn lost_directory_records_lose_only_their_datasets() {
     assert_eq!(bench.unreadable(), 0);
     bench.make("a");
     bench.go_on();
-    // The record of the pool itself.
+    // The lost record is that of the pool itself.
     bench.lose(of((0, 0)));
     assert!(bench.engine.lost_datasets().properties);
     assert_eq!(bench.unreadable(), 0);
@@ -415,8 +417,8 @@ fn nodes_lost_in_an_open_pool_are_rewritten_from_memory() {
         damage(&bench.disk, &places);
         bench.engine.pool().cache().clear();
         for at in 0..BLOCKS {
-            // New contents, and one block that `b` already has: tables change, and some become
-            // empty.
+            // The writes have new contents, and one block that `b` already has. Tables change, and
+            // some become empty.
             let content = if at == 7 { bench.volumes["b"][100] } else { bench.next };
             bench.write("a", at, content);
         }
@@ -520,7 +522,8 @@ fn damage_copies(bench: &Bench, places: &[OwnPlace], copies: std::ops::Range<usi
     }
 }
 
-/// Regression: both copies were half a segment apart, and damage to that region lost all volumes.
+/// Regression: the two copies were half a segment apart, and damage to the region that contained
+/// both lost all volumes.
 #[test]
 fn metadata_survives_the_loss_of_two_copies() {
     for copies in [0..2, 1..3] {
@@ -568,8 +571,8 @@ fn metadata_survives_the_loss_of_one_copy() {
     assert_eq!(bench.unreadable(), 0);
     assert!(bench.engine.lost_datasets().numbers.is_empty());
     now(bench.engine.sync()).unwrap();
-    // The import rewrote the nodes that it read from second copies, so second copies may be lost
-    // now.
+    // The import rewrote the nodes that it read from second copies, so the second copies may be
+    // lost now.
     damage_copies(&bench, &places, 1..2);
     bench.crash();
     assert_eq!(bench.unreadable(), 0);

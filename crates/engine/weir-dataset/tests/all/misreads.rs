@@ -152,7 +152,7 @@ fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
     drop((engine, volume));
     on.store(false, Ordering::Relaxed);
 
-    // The cable is repaired: this scrub repairs copies that were destroyed during the misreads.
+    // The cable is repaired. This scrub repairs copies that were destroyed during the misreads.
     let engine = now(Engine::open(with_cable(), import(), &options(MEMORY_BYTES))).unwrap();
     let scan = scrub(&engine);
     assert_eq!(scan.damaged, 0, "{scan:?}");

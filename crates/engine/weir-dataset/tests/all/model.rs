@@ -41,7 +41,7 @@ enum Step {
     Resize(usize),
 }
 
-/// A range of any alignment, of whole sectors, or of whole blocks.
+/// Returns a strategy for ranges of any alignment, of sectors only, or of blocks only.
 fn range() -> impl Strategy<Value = Range<usize>> {
     let unit = prop_oneof![2 => Just(1_usize), 2 => Just(512), 3 => Just(BLOCK)];
     (unit, 0..SIZE_MAX, 0..6 * BLOCK).prop_map(|(unit, start, len)| {
@@ -119,7 +119,7 @@ impl Bench {
         Self { disks, engine, volume, model: vec![0; size] }
     }
 
-    /// The part of a range that is inside the volume.
+    /// Returns the part of a range that is inside the volume.
     fn inside(&self, range: &Range<usize>) -> Range<usize> {
         range.start.min(self.model.len())..range.end.min(self.model.len())
     }

@@ -24,7 +24,7 @@ fn disk(name: &str) -> Disk {
     Arc::new(MemoryDevice::new(name, DISK))
 }
 
-/// Copies the present content of a disk to another device with the same path.
+/// Copies the current content of a disk to another device with the same path.
 fn copy_of(disk: &Disk) -> Disk {
     let copy = MemoryDevice::new(disk.path(), DISK);
     for at in (0..DISK).step_by(MIB) {
@@ -60,7 +60,7 @@ fn data(seed: u8) -> Vec<u8> {
     (0..4 * MIB).map(|at| seed ^ (at / 4096) as u8 ^ (at % 251) as u8).collect()
 }
 
-/// Writes at an offset and commits, so that each call makes at least one txg.
+/// Writes at an offset and commits. Each call makes at least one txg.
 fn write(engine: &Engine, at: usize, data: &[u8]) {
     now(engine.volume("v").unwrap().write(at as u64, data)).unwrap();
     now(engine.commit()).unwrap();
@@ -109,7 +109,8 @@ fn holds(engine: &Engine, at: usize, data: &[u8]) -> bool {
     read.is_ok() && out == data
 }
 
-/// A mirror of two disks, with an old copy of its second disk that misses the last two writes.
+/// Creates a mirror of two disks, and an old copy of its second disk that misses the last two
+/// writes.
 fn with_old_copy() -> (Disk, Disk, Vec<[u8; 1]>) {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
@@ -137,7 +138,7 @@ fn old_copy_of_a_disk_is_stale_until_it_is_resilvered() {
     let good = engine.pool().find_leg("a").unwrap().0;
     assert!(engine.pool().take_leg_offline(good).is_err(), "the only whole disk");
     drop(engine);
-    // The stale state survives an import that ends before the resilver.
+    // The state `stale` survives an import that ends before the resilver.
     assert!(open(&[&old]).is_err(), "it was opened alone");
     let engine = open(&[&a, &old]).unwrap();
     assert_eq!(state_of(&engine, "b"), LegState::Stale);
@@ -263,7 +264,7 @@ fn restart_after_a_commit_leaves_every_disk_online() {
     assert!(states(&engine).iter().all(|(_, state)| *state == LegState::Online));
 }
 
-/// Damages every occurrence of `content` on a disk; only its beginning is overwritten.
+/// Damages every occurrence of `content` on a disk by overwriting its beginning.
 fn damage(disk: &Disk, content: &[u8]) {
     let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK)));
     done.unwrap();
@@ -299,8 +300,8 @@ fn resilver_finishes_and_lists_blocks_that_no_leg_has() {
     assert!(holds(&engine, 6 * MIB + 4096, &data(2)[2 * MIB + 4096..]));
 }
 
-// Without its summary, the blocks of a segment are unknown. The resilver copies none of them, so
-// that the leg must stay stale.
+// If its summary is unreadable, the blocks of a segment are unknown. The resilver copies none of
+// them, so the leg must stay stale.
 #[test]
 fn leg_stays_stale_if_a_segment_summary_is_unreadable() {
     let (a, b) = (disk("a"), disk("b"));

@@ -83,7 +83,7 @@ impl Pool {
         self.model[(block * BLOCK) as usize..][..(blocks * BLOCK) as usize].fill(0);
     }
 
-    /// Flips bytes of the damaged record on these disks; a second call restores them.
+    /// Flips bytes of the damaged record on these disks. A second call restores the bytes.
     fn flip(disks: &[Disk]) {
         let old = noise(3, RECORDS * RECORD)[(BAD * RECORD) as usize..].to_vec();
         for disk in disks {
@@ -176,7 +176,7 @@ fn flushed_part_survives_an_import_without_its_record() {
     assert!(pool.is_listed(), "the rest is damage");
     pool.assert_others();
     pool.assert_sound();
-    // The damage list is persisted together with the record.
+    // The damage list is persisted with the record.
     pool.crash_and_open(&first);
     assert!(pool.is_listed());
     assert_eq!(pool.found(), [None, KNOWN, KNOWN, None]);
@@ -227,7 +227,7 @@ fn lost_blocks_stay_listed_until_the_record_is_overwritten() {
     assert_eq!(status.unrepaired, 0);
     assert!(pool.is_listed(), "weir check names it");
     pool.reopen();
-    // A write that needs the lost blocks fails; a write of the whole record repairs it.
+    // A write that needs the lost blocks fails. A write of the complete record repairs it.
     let part = now(pool.volume().write(BAD * RECORD, &[1; BLOCK_BYTES])).unwrap_err();
     assert_eq!(part.kind(), ErrorKind::Data, "{part}");
     pool.log(BAD * 4, 4, 2);
@@ -323,15 +323,15 @@ fn range_with_a_partial_record_is_cloned_after_it_is_rewritten() {
     pool.assert_sound();
 }
 
-/// A pool in which replay stored a part of the damaged record and every free segment was
-/// overwritten since.
+/// Creates a pool in which replay stored a part of the damaged record, and overwrites every free
+/// segment.
 fn reused() -> Pool {
     let mut pool = Pool::new(2);
     Pool::flip(&pool.disks);
     pool.log(BAD * 4 + 1, 1, 7);
     pool.engine = open(&pool.disks);
     assert_eq!(pool.found(), [None, KNOWN, None, None]);
-    // The record becomes the only live data of its segment.
+    // After this, the record is the only live data of its segment.
     for record in (0..RECORDS).filter(|record| *record != BAD) {
         now(pool.volume().zero(record * RECORD, RECORD)).unwrap();
     }

@@ -20,8 +20,8 @@ use weir_pool::{CreateOptions, LegState, VdevSpec};
 const MEMORY_BYTES: u64 = 64 << 20;
 const DISK_BYTES: usize = 64 << 20;
 const DATA_BYTES: usize = 6 << 20;
-/// Every kind at its minimum width, at a width whose row size is no power of two, and at a common
-/// width.
+/// Every raidz kind at its minimum width, at a width whose row size is no power of two, and at a
+/// common width.
 const LAYOUTS: [(VdevKind, usize); 8] = [
     (VdevKind::Raidz1, 2),
     (VdevKind::Raidz1, 4),
@@ -51,7 +51,8 @@ fn open(disks: Vec<Arc<dyn Device>>) -> Result<Arc<Engine>, weir_dataset::Datase
     now(Engine::open(disks, import(), &options(MEMORY_BYTES)))
 }
 
-/// Half of the content compresses, so that blocks start and end at any offset in strips.
+/// Returns the content of the volume. Half of it compresses, so that blocks start and end at any
+/// offset in strips.
 fn content() -> Vec<u8> {
     let mut state = 1_u64;
     let mut data: Vec<u8> = std::iter::repeat_with(|| {
@@ -66,7 +67,7 @@ fn content() -> Vec<u8> {
     data
 }
 
-/// A pool with a volume that has [`content`], committed and closed.
+/// Creates a pool with a volume that has [`content`], commits and closes it.
 fn filled(kind: VdevKind, legs: usize) -> Vec<Arc<MemoryDevice>> {
     let disks = disks(legs);
     let engine =
@@ -129,7 +130,8 @@ fn row_with_too_many_unreadable_strips_is_damaged_data() {
 fn import_works_with_missing_legs_up_to_the_parity() {
     for (kind, legs) in LAYOUTS {
         for first in 0..legs {
-            // Create a new pool each time: after an import and writes, the missing legs stay stale.
+            // Create a new pool each time, because after an import and writes the missing legs stay
+            // stale.
             let disks = filled(kind, legs);
             let gone = |n: usize| (n + legs - first) % legs < kind.parity();
             let left: Vec<Arc<dyn Device>> = as_devices(&disks)

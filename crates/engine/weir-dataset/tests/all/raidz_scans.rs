@@ -19,11 +19,11 @@ const BLOCK: usize = 4096;
 const DISK_BYTES: usize = 64 << 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 const LEGS: usize = 4;
-/// Blocks in one row: three data strips of 64 KiB.
+/// Number of blocks in one row: three data strips of 64 KiB.
 const ROW_BLOCKS: usize = 3 * 16;
 const BLOCKS: usize = 1024;
 
-/// Every block is unique, also among all other data on a disk.
+/// Returns content in which every block is unique, also among all other data on a disk.
 fn content() -> Vec<u8> {
     let mut data: Vec<u8> = (0..BLOCKS * BLOCK).map(|at| (at % 251) as u8).collect();
     for (number, block) in data.chunks_mut(BLOCK).enumerate() {
@@ -32,7 +32,7 @@ fn content() -> Vec<u8> {
     data
 }
 
-/// Finds a block: index of its disk and its offset there.
+/// Finds a block. Returns the index of its disk and the offset on that disk.
 fn find(disks: &[Arc<MemoryDevice>], block: &[u8]) -> (usize, usize) {
     for (number, disk) in disks.iter().enumerate() {
         let (done, bytes) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
@@ -84,13 +84,13 @@ fn damage_of_an_earlier_scan_step_does_not_reach_the_parity() {
     let met = Cell::new(false);
     engine.scrub_start().unwrap();
     let done = now(engine.run_scans(|_| {
-        // A client read makes the next scan step a small one.
+        // After a client read, the next scan step is a small one.
         volume.try_read(0, &mut [0; BLOCK]).unwrap();
         let scan = engine.pool().scan_status().unwrap();
         match (scrubs.get(), scan.state) {
             (0, ScanState::Finished) => {
                 assert_eq!((scan.damaged, scan.repaired_bytes), (0, 0));
-                // Empty the cache; otherwise the scrub would restore the block from it.
+                // Empty the cache. Otherwise the scrub would restore the block from the cache.
                 engine.pool().set_cache_bytes(0);
                 disks[bad_disk].corrupt(bad_at..bad_at + BLOCK, |byte| *byte ^= 0x5a);
                 faults[away].fail(DeviceOp::Read);

@@ -16,7 +16,7 @@ use weir_format::Compression;
 use crate::common::{as_devices, import, now, options, pool_on};
 
 const MEMORY_BYTES: u64 = 16 << 20;
-/// Memory of an engine that cannot cache the whole volume.
+/// Memory of an engine that cannot cache the complete volume.
 const SCARCE_BYTES: u64 = 512 << 10;
 const DISK_BYTES: usize = 64 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -42,7 +42,7 @@ fn compressed(compression: Compression) -> PropertyChange {
     PropertyChange::set(COMPRESSION, compression)
 }
 
-/// Incompressible bytes, different for each seed.
+/// Returns incompressible bytes, different for each seed.
 fn noise(seed: u64, len: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::iter::repeat_with(|| {
@@ -75,7 +75,7 @@ fn sound(engine: &Engine) {
     assert_eq!(now(engine.check_places()).unwrap(), None);
 }
 
-/// A pool with a volume `v` of noise, stored uncompressed.
+/// Creates a pool with a volume `v` of noise, stored uncompressed.
 fn filled() -> (Arc<MemoryDevice>, Arc<Engine>, Arc<Volume>, Vec<u8>) {
     let disk = disk();
     let engine = pool_on(&disk, MEMORY_BYTES);
@@ -103,7 +103,7 @@ fn record_is_compressed_as_a_whole_and_has_one_pointer() {
     now(engine.create_volume_with("small", (RECORDS * RECORD).into(), &[])).unwrap();
     let small = engine.volume("small").unwrap();
     // Each block is noise, and the blocks of a record differ only in a number. The compressor finds
-    // that only if it sees more than one block.
+    // this repetition only if it sees more than one block.
     let block = noise(1, BLOCK);
     for volume in [&large, &small] {
         for at in 0..RECORDS * RECORD / BLOCK {
@@ -125,7 +125,8 @@ fn record_is_compressed_as_a_whole_and_has_one_pointer() {
 #[test]
 fn parts_of_records_are_written_read_and_trimmed() {
     let (disk, engine, volume, mut model) = filled();
-    // A sector, blocks across a record boundary, and a trim that splits records at both ends.
+    // The changes are a sector, blocks across a record boundary, and a trim that splits records at
+    // both ends.
     for (offset, len) in [(RECORD + 512, 512), (3 * RECORD - BLOCK, 3 * BLOCK), (5, 70_000)] {
         let data = noise(offset, len);
         write(&volume, offset, &data);
@@ -136,7 +137,7 @@ fn parts_of_records_are_written_read_and_trimmed() {
     model[start as usize..end as usize].fill(0);
     assert!(read(&volume, 0, RECORDS * RECORD) == model, "before a commit");
     now(engine.flush(&volume)).unwrap();
-    // Without a commit: the log has parts of records, and the import reads the other parts from
+    // There was no commit: the log has parts of records, and the import reads the other parts from
     // disk.
     drop((engine, volume));
     let engine = reopen(&disk);
@@ -218,13 +219,13 @@ fn dedupe_and_write_same_store_equal_records_once() {
     for at in 1..10 {
         write(&volume, at * RECORD, &one);
     }
-    // Dedupe compares whole records, so that equal blocks at other offsets of a record are not
-    // found.
+    // Dedupe compares complete records, so it does not find equal blocks at another offset in a
+    // record.
     write(&volume, 20 * RECORD + BLOCK, &one[..(RECORD - BLOCK) as usize]);
     now(engine.sync()).unwrap();
     let info = volume.info();
     assert_eq!((info.stored_bytes, info.shared_bytes), (11 * RECORD, 9 * RECORD));
-    // A pattern that fills eight records: one record is stored, seven reference it.
+    // The pattern fills eight records: one record is stored, and the other seven reference it.
     now(engine.write_same(&volume, 30 * RECORD, 8 * RECORD, &[3; 512])).unwrap();
     now(engine.sync()).unwrap();
     let info = volume.info();
@@ -249,7 +250,7 @@ fn damaged_record_fails_only_writes_to_a_part_of_it() {
     // Writes to other records succeed, and the damage does not affect the commit.
     write(&volume, 5 * RECORD, &[1; BLOCK_BYTES]);
     now(engine.sync()).unwrap();
-    // A write of the whole record repairs it.
+    // A write of the complete record repairs it.
     write(&volume, 4 * RECORD, &model[..RECORD as usize]);
     assert!(read(&volume, 4 * RECORD, RECORD) == model[..RECORD as usize]);
     write(&volume, 4 * RECORD + BLOCK, &[1; BLOCK_BYTES]);
@@ -259,7 +260,7 @@ fn damaged_record_fails_only_writes_to_a_part_of_it() {
 #[test]
 fn import_succeeds_if_a_record_with_a_logged_write_is_damaged() {
     let (disk, engine, volume, model) = filled();
-    // Writes across two records, one of which is then damaged.
+    // Write across two records, one of which is then damaged.
     write(&volume, 8 * RECORD - BLOCK, &[1; 2 * BLOCK_BYTES]);
     now(engine.flush(&volume)).unwrap();
     drop((engine, volume));
@@ -272,8 +273,8 @@ fn import_succeeds_if_a_record_with_a_logged_write_is_damaged() {
     sound(&engine);
 }
 
-/// Loaded one after the other, the two records that a write splits would evict each other from the
-/// dirty-data budget, and the write would never finish.
+/// If the two records that a write splits were loaded one after the other, each would evict the
+/// other from the dirty-data budget, and the write would never finish.
 #[test]
 fn write_across_two_records_may_exceed_the_dirty_budget() {
     let disk = Arc::new(MemoryDevice::new("disk", 256 << 20));
@@ -319,8 +320,8 @@ async fn beside_commits<T>(engine: &Engine, work: impl Future<Output = T>) -> T 
     }
 }
 
-/// Regression: a read that begins inside a record, continues with cached blocks and reaches the
-/// same record again. The simulator found it once in 268,769 recoveries (seed 2574).
+/// Regression: a read began inside a record, continued with cached blocks and reached the same
+/// record again. The simulator found this once in 268,769 recoveries (seed 2574).
 #[test]
 fn cloned_record_reads_correctly_with_any_cached_part() {
     const DISTINCT: u64 = 12;

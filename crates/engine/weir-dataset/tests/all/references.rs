@@ -18,7 +18,7 @@ use weir_pool::{CreateOptions, VdevSpec};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Three leaves; the last one is partly filled.
+/// Number of blocks of a volume: three leaves, the last of which is partly filled.
 const BLOCKS: usize = 300;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -29,7 +29,7 @@ struct Bench {
     disk: Arc<MemoryDevice>,
     engine: Arc<Engine>,
     volumes: BTreeMap<String, Content>,
-    /// Keyed by volume and snapshot name.
+    /// Content of each snapshot, by volume and snapshot name.
     snapshots: BTreeMap<(String, String), Content>,
     random: u64,
     next: u32,
@@ -168,8 +168,8 @@ impl Bench {
         match done {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                // A refused call must not change a part of its range: every call here is all or
-                // nothing.
+                // A refused call must not change a part of its range: every call here changes all
+                // of it or nothing.
                 now(self.engine.sync()).unwrap();
                 false
             }
@@ -290,7 +290,7 @@ impl Bench {
         if Self::unless_in_use(now(self.engine.destroy_volume(&name, true))) {
             self.volumes.remove(&name);
             self.snapshots.retain(|(of, _), _| *of != name);
-            // Create the volume again, like a client that reconnects later.
+            // The volume is created again, as by a client that reconnects later.
             if !self.volumes.contains_key("a") && self.below(2) == 0 {
                 self.make("a");
             }
@@ -365,7 +365,7 @@ fn shared_blocks_live_until_their_last_reference_is_dropped() {
         let names: Vec<String> = bench.volumes.keys().cloned().collect();
         for _ in 0..names.len() {
             for name in &names {
-                // A volume with clones is destroyed after its clones.
+                // A volume with clones can be destroyed only after its clones.
                 drop(now(bench.engine.destroy_volume(name, true)));
             }
         }
@@ -411,7 +411,7 @@ fn block_clone_reads_and_writes_no_data() {
     let shared = wanted[100..].iter().filter(|content| **content != 0).count() as u64;
     assert_eq!(bench.engine.pool().space().saved_bytes, shared * BLOCK);
     assert_eq!(copy.info().shared_bytes, shared * BLOCK);
-    // Overlapping ranges of one volume, in both directions.
+    // Clone overlapping ranges of one volume, in both directions.
     now(bench.engine.clone_range(&copy, 0, &copy, 37 * BLOCK, len)).unwrap();
     let old = wanted.clone();
     wanted[37..237].copy_from_slice(&old[..200]);
@@ -497,7 +497,7 @@ fn dedupe_and_write_same_store_equal_blocks_once() {
     // Empty the cache, so that the pool compares the bytes on disk.
     bench.engine.pool().set_cache_bytes(0);
     bench.engine.pool().set_cache_bytes(1 << 20);
-    // All changes are in one txg. Freed blocks leave the dedupe index.
+    // All changes are in one txg. The dedupe index drops the freed blocks.
     now(a.zero(0, 100 * BLOCK)).unwrap();
     now(b.zero(0, 300 * BLOCK)).unwrap();
     now(bench.engine.sync()).unwrap();

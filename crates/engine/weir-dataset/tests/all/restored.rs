@@ -26,7 +26,8 @@ struct Pool {
     engine: Arc<Engine>,
 }
 
-/// Returns words in an order that no other block has; each zstd level compresses them differently.
+/// Returns words in an order that no other block has. Each zstd level compresses the words
+/// differently.
 fn content(number: u64) -> Vec<u8> {
     let mut state = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = std::iter::repeat_with(|| {
@@ -84,7 +85,7 @@ impl Pool {
         self.damage_at(place.offset as usize);
     }
 
-    /// Like [`Self::damage`] on raidz, parity included; the block must be stored uncompressed.
+    /// Like [`Self::damage`], on raidz and including parity. The block must be stored uncompressed.
     fn damage_row(&self) {
         let wanted = content(LOST);
         let of_disk = |disk: &Arc<MemoryDevice>| {
@@ -102,7 +103,7 @@ impl Pool {
         }
     }
 
-    /// Runs a complete scrub. The engine stops afterwards and keeps its cache.
+    /// Runs a complete scrub. The engine stops afterwards, and its cache is kept.
     fn scrub(&self) {
         self.engine.scrub_start().unwrap();
         run_scans(&self.engine);
@@ -119,7 +120,8 @@ impl Pool {
     }
 }
 
-/// Returns a level that scrubs do not try, so that no scrub can restore content from the cache.
+/// Returns a compression level that scrubs do not try, so that no scrub can restore content from
+/// the cache.
 fn highest() -> Compression {
     Compression::Zstd(ZstdLevel::MAX)
 }

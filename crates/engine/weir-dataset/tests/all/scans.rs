@@ -198,7 +198,7 @@ fn forced_import_of_a_stale_leg_reads_the_writes_that_it_has() {
     engine.pool().take_leg_offline(guid).unwrap();
     write(&engine, &volume, 4 * MIB, &noise(8, MIB));
     now(engine.pool().online_leg(guid, Arc::clone(&disks[1]) as Arc<dyn Device>)).unwrap();
-    // The leg has this write and its roots, but not the write before it.
+    // The leg has this write and its tree roots, but not the write before it.
     write(&engine, &volume, 8 * MIB, &noise(9, MIB));
     drop((engine, volume));
     let alone = as_devices(&disks[1..]);

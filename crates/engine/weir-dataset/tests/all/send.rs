@@ -20,9 +20,9 @@ use weir_pool::{CreateOptions, VdevSpec};
 
 const MEMORY_BYTES: u64 = 24 << 20;
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Two levels of nodes, and more than one frame.
+/// Number of blocks of a volume: two levels of nodes, and more than one frame of a stream.
 pub(crate) const BLOCKS: u64 = 5 * 128;
-/// Blocks of the largest record in these tests; volume sizes are multiples of it.
+/// Number of blocks of the largest record in these tests. Volume sizes are multiples of it.
 const RECORD_BLOCKS_MAX: u64 = 32;
 
 /// User property with the address of the server that sent a volume or snapshot.
@@ -150,7 +150,7 @@ impl Pool {
         judged
     }
 
-    /// Names, receive state, snapshots and content of all volumes.
+    /// Returns the names, receive states, snapshots and contents of all volumes.
     fn look(&self) -> Vec<(String, Option<String>, Vec<String>, Content)> {
         let of = |volume: Arc<Volume>| {
             let name = volume.info().name;
@@ -299,7 +299,7 @@ fn interrupted_streams_of_random_histories_arrive_unchanged() {
             source.snap("v", &name);
             let sent = before.last().filter(|_| rng.below(4) > 0).cloned();
             if sent.is_none() && round > 1 {
-                // A full stream into a new volume.
+                // Receive a full stream into a new volume.
                 let copy = format!("copy{round}");
                 back.receive(&copy, &source.whole("v", &name)).unwrap();
                 assert_eq!(back.shown(&copy, &name), model, "seed {seed} {name}");
@@ -567,15 +567,15 @@ fn stream_changes_only_volumes_that_its_server_created() {
     refused(back.receive_from(1, "people", &rest), "back/people");
     back.receive("half", &whole[..whole.len() - 40]).unwrap_err();
     refused(back.receive_from(1, "half", &whole), "back/half");
-    // A clone whose origin belongs to users.
+    // The origin of the clone belongs to users.
     now(source.engine.clone_snapshot(&id("v", "a"), "c")).unwrap();
     source.snap("c", "new");
     let from = Some(SendFrom::Snapshot(id("v", "a")));
     let clone = source.send(&SendSpec { from, ..spec("c", "new") }).unwrap();
     refused(back.receive_from(1, "c", &clone), "back/people@a");
 
-    // The server updates its own volume. A server at another address may not; after the users
-    // change the property it may.
+    // The server updates its own volume. A server at another address may not, until users change
+    // the property.
     back.receive_from(1, "own", &whole).unwrap();
     let error = back.receive_from(2, "own", &rest).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Permission, "{error}");

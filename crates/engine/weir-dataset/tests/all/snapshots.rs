@@ -11,7 +11,8 @@ use weir_device::MemoryDevice;
 use weir_format::Compression;
 
 const MEMORY_BYTES: u64 = 16 << 20;
-/// Two levels of nodes, so that traversals of the trees encounter shared subtrees.
+/// Number of blocks of a volume: two levels of nodes, so that traversals of the trees encounter
+/// shared subtrees.
 const BLOCKS: u64 = 3 * 128;
 
 struct Pool {

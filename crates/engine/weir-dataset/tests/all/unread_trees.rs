@@ -17,8 +17,8 @@ use crate::metadata_trees::{
     try_reopen,
 };
 
-/// Regression: the top node of the directory was unreadable during one import. All volumes were
-/// lost, also after the sectors became readable again.
+/// Regression: if the top node of the directory was unreadable during one import, all volumes were
+/// lost, even after the sectors became readable again.
 #[test]
 fn import_without_the_top_of_the_directory_needs_force() {
     let mut bench = Bench::new();
@@ -57,13 +57,13 @@ fn import_without_the_top_of_the_directory_needs_force() {
     bench.go_on();
 }
 
-/// Returns the range of numbers of unreadable datasets if there is exactly one range.
+/// Returns the range of numbers of unreadable datasets, if there is exactly one such range.
 fn only_lost(bench: &Bench) -> Option<Range<u64>> {
     let numbers = bench.engine.lost_datasets().numbers;
     numbers.first().filter(|_| numbers.len() == 1).cloned()
 }
 
-/// Regression: the first import that could not read a record of the directory dropped it.
+/// Regression: the first import that could not read a record of the directory dropped the record.
 #[test]
 fn datasets_return_when_their_records_become_readable() {
     for number in 1..=3 {
@@ -189,7 +189,7 @@ fn remap_tables_are_used_again_when_they_become_readable() {
     bench.destroy_all();
 }
 
-/// Unreadable parts of the segment table were never dropped, and must still not be.
+/// Parts of the segment table that are unreadable are never dropped.
 #[test]
 fn segments_are_used_again_when_their_entries_become_readable() {
     for level in [0, 1] {
@@ -217,9 +217,9 @@ fn segments_are_used_again_when_their_entries_become_readable() {
     }
 }
 
-/// Regression: a rollback past a snapshot with an unreadable record, or a promotion above it, moved
-/// this snapshot to a wrong position in its chain. After it became readable and a user destroyed
-/// its neighbour, the pool freed blocks in use.
+/// Regression: a rollback past a snapshot with an unreadable record, or a promotion above such a
+/// snapshot, moved it to a wrong position in its chain. After it became readable and a user
+/// destroyed a neighbouring snapshot, the pool freed blocks in use.
 #[test]
 fn snapshot_chains_with_unreadable_snapshots_are_not_changed() {
     let of = |name: &str| SnapshotId { volume: "b".to_owned(), name: name.to_owned() };

@@ -135,7 +135,7 @@ fn mirror_is_replaced_by_a_raidz2_vdev_under_load() {
     let mut wanted = content(2);
     write(&engine, 0, &wanted);
     now(engine.commit()).unwrap();
-    // Create cleaned segments and their tables, which the evacuation must move too.
+    // Create cleaned segments and their remap tables, which the evacuation must move too.
     for round in 0..40_usize {
         let at = round * 37 % 2000 * 4096;
         wanted[at..at + 4096].fill(round as u8);
@@ -162,7 +162,7 @@ fn mirror_is_replaced_by_a_raidz2_vdev_under_load() {
     assert!(holds(&engine, &wanted));
     check(&engine);
     drop(engine);
-    // The old disks are blank and no longer needed. Two of the new ones may be lost.
+    // The old disks are blank and no longer needed. Two of the new disks may be lost.
     assert!(open(&[&old[0], &old[1]]).is_err());
     let engine = open(&[&new[1], &new[3]]).unwrap();
     assert!(holds(&engine, &wanted));
@@ -227,7 +227,7 @@ fn damage_stops_a_vdev_removal_and_nothing_else() {
     let engine = made(&[one(&a), one(&b)]);
     write(&engine, 0, &content(4));
     now(engine.commit()).unwrap();
-    // Inside the data of the first vdev.
+    // This address is inside the data of the first vdev.
     let middle = 10 * MIB + 64 * 1024;
     a.corrupt(middle..middle + 4096, |byte| *byte ^= 0x40);
     now(engine.remove_vdev(0)).unwrap();
@@ -252,7 +252,7 @@ fn damage_stops_a_vdev_removal_and_nothing_else() {
     check(&engine);
 }
 
-/// A disk with fault injection that the test controls.
+/// Returns a disk with faults that the test controls.
 fn faulty(disk: &Disk) -> (Arc<dyn Device>, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let device = FaultDevice::new(Arc::clone(disk) as Arc<dyn Device>, Arc::clone(&faults));
@@ -275,7 +275,7 @@ fn flushes_use_the_log_vdev_and_survive_its_failure() {
         alone.pool().space().total_bytes
     });
 
-    // Only the log has the write, so that a crash now needs the log vdev.
+    // Only the log has the write, so a pool that crashes now needs the log vdev.
     let refused = open(&[&a]).err().expect("flushed data is on the log disk").to_string();
     assert!(refused.contains("log disks are missing (log)"), "{refused}");
     let with_both = open(&[&a, &log]).unwrap();
@@ -396,7 +396,7 @@ fn expand_uses_the_space_of_larger_disks() {
         assert!(holds(&engine, &content(0)));
         check(&engine);
         drop(engine);
-        // Resilver the half that was missing.
+        // Resilver the half of the mirrors that was missing.
         let engine = open(&[&b, &c]).unwrap();
         work_until(&engine, |engine| !engine.pool().wants_resilver());
     }
@@ -409,7 +409,8 @@ fn diverged_mirror_halves_are_refused() {
     write(&engine, 0, &content(1));
     now(engine.commit()).unwrap();
     drop(engine);
-    // A half that was disconnected may return, however often the other half was opened meanwhile.
+    // A half that was disconnected may return, however often the pool was opened on the other half
+    // meanwhile.
     for round in 0..20 {
         let engine = open(&[&pair[0]]).unwrap();
         write(&engine, 0, &content(round)[..MIB]);

@@ -35,7 +35,7 @@ fn initiator(address: SocketAddr, id: u8, keys: &[(&str, &str)]) -> Initiator {
     initiator
 }
 
-/// Runs small requests of a well-behaved initiator. Returns the longest latency.
+/// Runs small requests of an initiator that follows the protocol. Returns the longest latency.
 fn works(good: &mut Initiator) -> Duration {
     let mut longest = Duration::ZERO;
     for seed in 0..50 {
@@ -63,12 +63,13 @@ fn initiators_that_take_no_responses_share_the_budget() {
     let longest = (0..10).map(|_| works(&mut good)).max().expect("rounds");
     assert!(longest < Duration::from_secs(1), "held up for {longest:?}");
     assert!(budget.used_bytes() <= LIMIT, "{} bytes", budget.used_bytes());
-    // Reads of 1 MiB: those in the socket buffers (several MiB each), and those in the server's
-    // memory.
+    // The server has run the reads of 1 MiB whose data is in the socket buffers (several MiB each),
+    // and the reads whose data is in its own memory.
     let (done, shared) = (&setup.disk().done, &setup.disk().shared);
     let run = done.load(Ordering::Relaxed) + shared.load(Ordering::Relaxed) - 1000;
     assert!((6..100).contains(&run), "{run} reads were run for initiators that take none");
-    // A large read of the well-behaved initiator: free memory goes to connections that hold none.
+    // The initiator that follows the protocol makes a large read. Free memory goes to connections
+    // that hold none.
     assert_eq!(good.read(0, 4096).len(), 2 * MIB);
     // An initiator that resumes receiving gets all responses.
     for hog in &mut greedy {
@@ -86,7 +87,7 @@ fn initiators_that_take_no_responses_share_the_budget() {
 // that spare buffers of the same session held.
 #[test]
 fn each_transfer_length_is_served_with_little_memory() {
-    // Budget of all sessions with the smallest `--memory`.
+    // Budget that all sessions share with the smallest `--memory`.
     let limit = 8 * MIB;
     for disk in [Disk::new(SIZE), Disk::new(SIZE).slow()] {
         let budget = Budget::new(limit, OWN_BYTES);
@@ -123,7 +124,8 @@ fn memory_is_reserved_for_the_cdb_length_of_a_read() {
     let budget = Budget::new(LIMIT, OWN_BYTES);
     let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
     let mut liar = initiator(setup.address, 1, &[]);
-    // First with commands that wait for the storage, then with commands that run at once.
+    // The first round has commands that wait for the storage, the second has commands that run at
+    // once.
     for held in [true, false] {
         setup.disk().held.store(held, Ordering::Relaxed);
         let mut headers: Vec<_> = (0..20).map(|_| liar.read_header(0, 60000)).collect();
@@ -214,7 +216,7 @@ fn sessions_per_address_and_in_total_are_bounded() {
             let keys = [("InitiatorName", name.as_str()), ("TargetName", TARGET)];
             initiator.login_step(1, Some(3), &keys).map(|_| initiator)
         };
-        // Initiators choose their names freely, so each login uses another one.
+        // Initiators choose their names freely, so each login uses another name.
         let mut sessions: Vec<_> =
             (0..most).map(|name| log_in(name, 0).expect("there is room")).collect();
         for name in [0, 77] {
@@ -228,7 +230,7 @@ fn sessions_per_address_and_in_total_are_bounded() {
     }
 }
 
-// Regression test: each stalled session held 1 MiB of its own, 896 of them nearly 1 GiB.
+// Regression test: each stalled session held 1 MiB of its own, so 896 sessions held nearly 1 GiB.
 #[test]
 fn many_stalled_sessions_stay_within_the_budget() {
     let (limit, own_total) = (4 * MIB, 4 * MIB);
@@ -308,7 +310,7 @@ fn stalled_initiator_is_dropped_and_its_memory_freed() {
     *setup.targets.quiet_limit.lock() = Duration::from_millis(300);
     let mut greedy: Vec<_> = (1..=6).map(|id| initiator(setup.address, id, &[])).collect();
     for hog in &mut greedy {
-        // The session has begun, with the short limit.
+        // The session has begun. Its time limit is the short one.
         hog.nop(b"");
         for _ in 0..64 {
             let header = hog.read_header(0, 2048);
@@ -316,7 +318,7 @@ fn stalled_initiator_is_dropped_and_its_memory_freed() {
         }
     }
     *setup.targets.quiet_limit.lock() = QUIET_LIMIT;
-    // A new session gets memory at the latest when the stalled ones are dropped.
+    // A new session gets memory at the latest when the server drops the stalled sessions.
     let mut good = initiator(setup.address, 9, &[]);
     assert_eq!(good.read(0, 16384).len(), 8 * MIB);
     assert!(works(&mut good) < Duration::from_secs(1));
@@ -332,7 +334,7 @@ fn slow_pdus_time_out_and_delay_no_other_session() {
     *setup.targets.quiet_limit.lock() = Duration::from_millis(200);
     let mut good = initiator(setup.address, 9, &[]);
     let mut slow: Vec<_> = (1..=20).map(|id| initiator(setup.address, id + 9, &[])).collect();
-    // Half of them send an incomplete header, the others a header and a part of its data.
+    // Half of the initiators send an incomplete header, the others a header and a part of its data.
     let headers: Vec<_> = slow.iter_mut().map(|one| one.write_header(0, 64 << 10, true)).collect();
     let (mut gone, start) = (false, Instant::now());
     for at in 0.. {
@@ -371,7 +373,7 @@ fn silent_connections_do_not_block_logins() {
         // Another silent connection takes the free slot.
         silent.push(connect(0));
     }
-    // The server closed the oldest silent connections; all sessions remained.
+    // The server closed the oldest silent connections. All sessions remained.
     let mut byte = [0];
     silent[0].set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     assert_eq!(std::io::Read::read(&mut silent[0], &mut byte).expect("the end"), 0);
@@ -385,7 +387,7 @@ fn connections_of_one_thread_share_it_fairly() {
     let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 1);
     let mut initiators: Vec<_> = (1..=4).map(|id| initiator(setup.address, id, &[])).collect();
     *setup.disk().order.lock() = Some(Vec::new());
-    // All other commands arrive while the first one runs.
+    // All other commands arrive while the first command runs.
     *setup.disk().busy.lock() = Duration::from_millis(500);
     for (id, one) in initiators.iter_mut().enumerate() {
         let mut out = weir_block::OutBuf::default();
@@ -406,7 +408,7 @@ fn connections_of_one_thread_share_it_fairly() {
     }
     let order = setup.disk().order.lock().take().expect("it was noted");
     assert_eq!(order.len(), 4 * COMMANDS);
-    // Check the first half of the order, in which all connections have commands left.
+    // Check the first half of the recorded commands, in which all connections have commands left.
     let half = &order[..order.len() / 2];
     let longest = half.chunk_by(|a, b| a == b).map(<[u8]>::len).max().expect("commands");
     assert!(longest <= COMMANDS / 5, "{longest} commands in a row of one connection");

@@ -28,8 +28,8 @@ const MIB: usize = 1 << 20;
 /// Reject reason (RFC 7143 11.17.1).
 const TOO_MANY_IMMEDIATE: u8 = 6;
 
-/// Blocks the disk's commands until it is dropped, also when a test fails: a server that stops
-/// waits for its commands.
+/// Makes the disk's commands wait until this is dropped, also when a test fails: a server that
+/// stops waits for its commands.
 struct Held<'a>(&'a Disk);
 
 impl<'a> Held<'a> {
@@ -158,12 +158,12 @@ fn number_of_writes_with_open_r2ts_is_bounded() {
         assert_eq!(reply.opcode(), opcode::R2T);
         asked.insert(reply.itt());
     }
-    // A write that waits for memory would get its R2T in another task.
+    // If a further write got memory, another task would send its R2T during these waits.
     for _ in 0..3 {
         assert_eq!(initiator.nop(b"!").data, b"!", "data of {most} writes is asked for");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // An aborted write releases its memory for the next one.
+    // An aborted write releases its memory for the next write.
     initiator.manage(1, *asked.first().expect("one was asked for"), initiator.cmd_sn - 1);
     let replies = [initiator.reply(), initiator.reply()].map(|reply| reply.header);
     let r2t = replies.iter().find(|reply| reply.opcode() == opcode::R2T).expect("the next one");
@@ -193,8 +193,8 @@ fn target_list_is_sent_in_bounded_parts() {
     assert!(text.len() > 3 * TEXT_PART_BYTES);
 }
 
-// `stalled_initiator_is_dropped_and_its_memory_freed` would also pass if the server dropped only
-// sessions that hold memory which others wait for.
+// The test `stalled_initiator_is_dropped_and_its_memory_freed` would also pass if the server
+// dropped only sessions that hold memory for which others wait.
 #[test]
 fn stalled_initiator_is_dropped_even_if_memory_is_free() {
     let limit = Duration::from_millis(200);

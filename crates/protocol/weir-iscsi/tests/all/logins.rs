@@ -52,11 +52,12 @@ fn value(pairs: &[(String, String)], key: &str) -> String {
 struct Proof<'a> {
     name: &'a str,
     secret: &'a str,
-    /// The initiator's own challenge, for mutual CHAP; an empty one reflects the target's.
+    /// The initiator's own challenge, for mutual CHAP. An empty challenge sends the target's
+    /// challenge back.
     challenge: Option<&'a [u8]>,
 }
 
-/// Logs in with CHAP, into full feature phase. Returns the text of the last CHAP response.
+/// Logs in with CHAP up to full feature phase. Returns the text of the last CHAP response.
 fn prove(
     initiator: &mut Initiator,
     algorithms: &str,
@@ -126,7 +127,7 @@ fn chap_refuses_initiator_without_the_secret() {
         Proof { secret: "wrong horse", ..RIGHT },
         Proof { secret: "", ..RIGHT },
         Proof { name: "bob", ..RIGHT },
-        // Mutual CHAP, although the target has no secret for it.
+        // Requests mutual CHAP, although the target has no secret for it.
         Proof { challenge: Some(b"0123456789abcdef"), ..RIGHT },
     ] {
         let mut initiator = Initiator::connect(setup.address);
@@ -135,7 +136,7 @@ fn chap_refuses_initiator_without_the_secret() {
     }
     let mut initiator = Initiator::connect(setup.address);
     assert_eq!(prove(&mut initiator, "6,8", &RIGHT), failure, "no algorithm in common");
-    // Login without CHAP, in all variants.
+    // Logs in without CHAP, in all variants.
     for (stage, next, keys) in [
         (1, Some(3), &[][..]),
         (0, Some(3), &[]),
@@ -179,7 +180,7 @@ fn mutual_chap_authenticates_both_sides_and_refuses_reflection() {
     assert_eq!(prove(&mut Initiator::connect(address), "5", &RIGHT), failure);
     let reflected = Proof { challenge: Some(b""), ..RIGHT };
     assert_eq!(prove(&mut Initiator::connect(address), "5", &reflected), failure);
-    // The same secret in both directions fails.
+    // Login fails if both directions have the same secret.
     *targets.authentication.lock() = chap(Some("correct horse"));
     assert_eq!(prove(&mut Initiator::connect(address), "5", &mutual), failure);
 }
@@ -211,7 +212,7 @@ fn each_refusal_has_its_login_status() {
         assert_eq!(initiator.login_step(1, Some(3), &keys), Err(status), "{keys:?}");
         initiator.expect_end();
     }
-    // Invalid stages, text without an end, and the TSIH of no session.
+    // Try invalid stages, text without an end, and a TSIH that no session has.
     for (stage, next) in [(2, Some(3)), (3, Some(3)), (1, Some(1)), (1, Some(0)), (0, Some(2))] {
         let mut initiator = Initiator::connect(address);
         assert_eq!(initiator.login_step(stage, next, &NAMES), Err([2, 0]), "{stage} {next:?}");
@@ -253,7 +254,7 @@ fn heard(address: SocketAddr, names: &[(&'static str, &str)]) -> (Vec<Vec<String
     panic!("{names:?} was let in");
 }
 
-/// A wrong CHAP response.
+/// Returns a wrong CHAP response.
 fn wrong() -> Vec<(&'static str, &'static str)> {
     vec![("CHAP_N", "alice"), ("CHAP_R", "0x00112233445566778899aabbccddeeff")]
 }
@@ -302,7 +303,8 @@ fn wrong_chap_responses_are_counted_and_throttled() {
     let looked_at = answers.iter().filter(|status| **status == [2, 1]).count();
     let later = answers.iter().filter(|status| **status == [3, 1]).count();
     assert_eq!(looked_at + later, 60, "{answers:?}");
-    // Six delays fit into the longest wait; each thread may check one response at the same moment.
+    // Six delays fit into the longest wait, and each thread may check one response at the same
+    // moment.
     assert!(looked_at <= 14, "{looked_at} guesses were looked at");
     assert_eq!(*setup.targets.auth_throttle.lock(), looked_at);
     // A correct response is accepted once the throttle admits it.
@@ -318,7 +320,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-// Regression test: a guesser at the address of an initiator locked it out.
+// Regression test: a peer that guessed secrets from the address of an initiator locked the
+// initiator out.
 #[test]
 fn known_initiator_logs_in_during_guesses_from_its_address() {
     let setup = setup(Disk::new(SIZE));
@@ -396,7 +399,7 @@ fn chap_sessions_per_name_and_in_total_are_bounded() {
     assert_eq!(log_in("one", 9).err(), Some([3, 2]), "three of one name");
     sessions.push(log_in("other", 0).expect("a place for another name"));
     assert_eq!(log_in("third", 0).err(), Some([3, 2]), "four of all");
-    // A reinstated session takes its own slot; a session that ends frees its slot.
+    // A reinstated session takes its own slot. A session that ends frees its slot.
     sessions[3] = log_in("other", 0).expect("its own place");
     drop(sessions.pop());
     setup.wait_for_nexuses(3);
@@ -432,13 +435,13 @@ fn login_with_the_same_isid_reinstates_the_session() {
     first.expect_end();
     assert_eq!(setup.targets.sessions.list().len(), 1);
     assert_eq!(setup.disk().nexuses.load(Ordering::SeqCst), 1);
-    // Another ISID makes another session.
+    // A login with another ISID creates another session.
     let mut other = Initiator::connect(address);
     other.isid[5] = 9;
     other.log_in(&[]).expect("a session");
     assert_eq!(second.read(0, 1).len(), BLOCK);
-    // The TSIH of an active session: another CID is refused, the same CID reinstates the
-    // connection.
+    // The login has the TSIH of an active session. With another CID it is refused; with the same
+    // CID it reinstates the connection.
     let mut third = Initiator::connect(address);
     (third.tsih, third.cid) = (second.tsih, 2);
     assert_eq!(third.log_in(&[]), Err([2, 6]));
@@ -498,7 +501,7 @@ fn slow_login_is_dropped_after_the_time_limit() {
     let setup = serve_limited(targets, Budget::new(256 << 20, OWN), 2, LIMIT);
     let mut initiator = Initiator::connect(setup.address);
     let start = Instant::now();
-    // Single bytes from time to time do not extend the limit.
+    // Sending single bytes from time to time does not extend the time limit.
     let mut socket = initiator.socket.try_clone().expect("a socket");
     let drip = std::thread::spawn(move || {
         while std::io::Write::write_all(&mut socket, &[0x43]).is_ok() {

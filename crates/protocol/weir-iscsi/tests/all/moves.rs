@@ -116,7 +116,7 @@ fn session_with_unfinished_requests_does_not_move() {
         initiator.nop(b"");
     };
 
-    // Solicited data.
+    // The session has a read with solicited data in progress.
     initiator.read(0, 1);
     let before = server.connections_of_workers();
     let data = pattern(64 << 10, 3);
@@ -130,7 +130,7 @@ fn session_with_unfinished_requests_does_not_move() {
     assert_eq!(initiator.reply().status().0, 0);
     assert_eq!(targets.disk.bytes(0, data.len()), data);
 
-    // A command ahead of its CmdSN.
+    // A command arrived ahead of an earlier CmdSN.
     let (first, second) = (initiator.read_header(0, 1), initiator.read_header(1, 1));
     initiator.send(second, &[]);
     ask(&mut initiator);
@@ -139,7 +139,7 @@ fn session_with_unfinished_requests_does_not_move() {
     assert_eq!(initiator.take_read(BLOCK), data[..BLOCK]);
     assert_eq!(initiator.take_read(BLOCK), data[BLOCK..2 * BLOCK]);
 
-    // The rest of a text request.
+    // The session waits for the rest of a text request.
     let begun = initiator.text(b"X-a=", 0x40, NO_TAG);
     assert_eq!(begun.header.opcode(), opcode::TEXT_RESPONSE);
     ask(&mut initiator);
@@ -147,7 +147,7 @@ fn session_with_unfinished_requests_does_not_move() {
     let ended = initiator.text(b"1\0", 0x80, begun.header.word(20));
     assert_eq!(ended.data, b"X-a=NotUnderstood\0");
 
-    // No unfinished request: the session ignored the moves above, and now moves.
+    // No request is unfinished. The session ignored the moves above, and now moves.
     server.move_sessions(0, 1, 1);
     server.move_sessions(1, 0, 1);
     std::thread::sleep(Duration::from_millis(20));
@@ -185,7 +185,7 @@ fn server_can_end_moving_sessions() {
         let mut server = Some(server);
         std::thread::scope(|scope| {
             let reads = scope.spawn(|| {
-                // Until the target ends the session: an Async Message, or the end of the
+                // Wait until the target ends the session, by an Async Message or by closing the
                 // connection.
                 let start = Instant::now();
                 loop {

@@ -157,12 +157,12 @@ fn disallowed_data_is_refused_and_not_written() {
     // The target drops the data that follows the refused command.
     let data_out = Initiator::data_out(header.itt(), NO_TAG, 0, 0, true);
     initiator.send(data_out, &[9; BLOCK]);
-    // More than the maximum transfer length.
+    // The request is longer than the maximum transfer length.
     let mut header = initiator.write_header(0, BLOCK, true);
     header.set_word(20, TRANSFER_BYTES_MAX as u32 + 512);
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [5, 0x24, 0]));
-    // A bidirectional command.
+    // The command is bidirectional.
     let header = initiator.command(0xe1, BLOCK, &cdb10(0x2a, 0, 1));
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [5, 0x24, 0]));
@@ -204,7 +204,7 @@ fn stray_data_out_is_dropped() {
     let header = initiator.write_header(0, BLOCK, true);
     initiator.send(header, &[]);
     let r2t = initiator.reply().header;
-    // The tag of no open R2T.
+    // The Data-Out has the tag of no open R2T.
     let stray = Initiator::data_out(header.itt(), r2t.word(20) + 17, 0, 0, true);
     initiator.send(stray, &[9; BLOCK]);
     let data = pattern(BLOCK, 1);
@@ -232,7 +232,7 @@ fn data_digest_error_rejects_the_pdu_or_fails_only_its_command() {
     initiator.send_raw(out.filled());
     assert_eq!(initiator.reply().status().0, 0);
     assert_eq!(targets.disk.bytes(8 * BLOCK, BLOCK), data);
-    // Data-Out: the command fails after all of its data has arrived.
+    // For Data-Out, the command fails after all of its data has arrived.
     let header = initiator.write_header(16, BLOCK, true);
     initiator.send(header, &[]);
     let r2t = initiator.reply().header;
@@ -245,7 +245,7 @@ fn data_digest_error_rejects_the_pdu_or_fails_only_its_command() {
     assert_eq!(initiator.reply().header.byte(2), 2);
     assert_eq!(initiator.reply().status(), (2, [0x0b, 0x47, 0x05]));
     assert_eq!(targets.disk.bytes(16 * BLOCK, BLOCK), vec![0; BLOCK]);
-    // A wrong header digest.
+    // The PDU has a wrong header digest.
     let mut out = weir_block::OutBuf::default();
     let header = initiator.read_header(0, 1);
     weir_iscsi_wire::pdu::put(&mut out, header, &[], initiator.digests);
@@ -260,7 +260,8 @@ fn commands_run_in_cmd_sn_order() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[("InitialR2T", "No")]);
     let (old, new) = (pattern(4096, 3), pattern(4096, 4));
-    // Sent in reverse order: the last command, a read, must see both writes in CmdSN order.
+    // The commands are sent in reverse order. The last command, a read, must see both writes in
+    // CmdSN order.
     let first = initiator.write_header(0, 4096, false);
     let second = initiator.write_header(4, 4096, true);
     let third = initiator.read_header(0, 12);
@@ -355,8 +356,8 @@ fn abort_response_follows_the_end_of_the_command() {
     assert_eq!(initiator.reply().header.byte(2), 0);
     initiator.send_sequence(write.itt(), r2t.word(20), &[5; BLOCK], (0, BLOCK));
     assert_eq!(initiator.read(8, 1), vec![0; BLOCK]);
-    // Abort of an unknown task with an old CmdSN, then abort of a command that never arrived: the
-    // CmdSN of the latter counts as received.
+    // Abort an unknown task with an old CmdSN, then a command that never arrived. The CmdSN of that
+    // command counts as received.
     initiator.manage(1, 99, write.cmd_sn());
     assert_eq!(initiator.reply().header.byte(2), 1);
     let lost = initiator.read_header(0, 1);
@@ -396,7 +397,7 @@ fn task_management_aborts_the_addressed_tasks() {
         initiator.manage(function, NO_TAG, 0);
         assert_eq!(initiator.reply().header.byte(2), response);
     }
-    // A logical unit that does not exist.
+    // Address a logical unit that does not exist.
     let mut header = Header::new(opcode::MANAGEMENT | opcode::IMMEDIATE, 0x85);
     header.set(8, [0, 9, 0, 0, 0, 0, 0, 0]);
     header.set_word(16, 999);
@@ -450,7 +451,7 @@ fn tasks_aborted_by_another_nexus_get_no_response_without_tas() {
 fn logout_response_follows_the_last_command() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
-    // Logouts of an unknown connection, and for recovery.
+    // Send logouts of an unknown connection, and for recovery.
     let own = std::mem::replace(&mut initiator.cid, 9);
     assert_eq!(initiator.log_out(1).header.byte(2), 1);
     initiator.cid = own;
@@ -496,12 +497,12 @@ fn discovery_splits_long_target_lists() {
     let one = format!("SendTargets={TARGET}\0");
     assert_eq!(initiator.text(one.as_bytes(), 0x80, NO_TAG).data, expected.as_bytes());
     assert!(initiator.text(b"SendTargets=iqn.none\0", 0x80, NO_TAG).data.is_empty());
-    // A request in two PDUs.
+    // Send a request in two PDUs.
     let reply = initiator.text(b"SendTar", 0x40, NO_TAG);
     assert!(reply.data.is_empty() && reply.header.flags() == 0);
     let reply = initiator.text(b"gets=All\0", 0x80, reply.header.word(20));
     assert_eq!(reply.data, expected.as_bytes());
-    // A response in several PDUs.
+    // The response takes several PDUs.
     let one = targets.targets.lock()[0].clone();
     let named = |n| Discovered { name: format!("{TARGET}{n:02}"), ..one.clone() };
     *targets.targets.lock() = (0..20).map(named).collect();
@@ -516,10 +517,10 @@ fn discovery_splits_long_target_lists() {
         .map(|n| expected.replace(&format!("{TARGET}\0"), &format!("{TARGET}{n:02}\0")))
         .collect();
     assert_eq!(all, expected.as_bytes());
-    // Regression test: one text could request 96 lists of 1 MiB, which were built at once.
+    // Regression test: one text could request 96 lists of 1 MiB, which the target built at once.
     let twice = initiator.text(b"SendTargets=iqn.a\0SendTargets=iqn.b\0", 0x80, NO_TAG);
     assert_eq!(text::pairs(&twice.data), Ok(vec![("SendTargets", "Reject")]));
-    // Unknown keys, and a SCSI command.
+    // Send unknown keys, and a SCSI command.
     let reply = initiator.text(b"X-foo=1\0HeaderDigest=None\0", 0x80, NO_TAG);
     let pairs = text::pairs(&reply.data).expect("text");
     assert_eq!(pairs, [("X-foo", "NotUnderstood"), ("HeaderDigest", "Reject")]);
@@ -544,7 +545,7 @@ fn invalid_requests_are_rejected_with_their_header() {
         let found = (reply.header.opcode(), reply.header.byte(2), &reply.data[..]);
         assert_eq!(found, (opcode::REJECT, reason, &header.0[..]), "{first:#x}");
     }
-    // An Initiator Task Tag that is in use.
+    // Send an Initiator Task Tag that is in use.
     targets.disk.held.store(true, Ordering::Relaxed);
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
@@ -665,7 +666,8 @@ fn unread_responses_hold_little_memory() {
     }
     std::thread::sleep(Duration::from_millis(300));
     let run = targets.disk.done.load(Ordering::Relaxed) - before;
-    // Reads of 4 MiB: those in the socket buffers, plus at most `REPLY_BYTES_MAX`.
+    // The server has run the reads of 4 MiB whose data is in the socket buffers, and further reads
+    // with at most `REPLY_BYTES_MAX` of data.
     assert!((1..=16).contains(&run), "{run} reads were run for an initiator that takes none");
     for _ in 0..100 {
         initiator.take_read(8192 * BLOCK);
@@ -688,7 +690,7 @@ fn idle_initiator_without_nop_response_is_dropped() {
         initiator.send(header, &[]);
     }
     assert_eq!(initiator.read(0, 1).len(), BLOCK);
-    // Single bytes are no response.
+    // Single bytes do not count as a response.
     let ping = initiator.reply();
     assert_eq!(ping.header.opcode(), opcode::NOP_IN);
     initiator.send_raw(&[0]);
@@ -722,7 +724,8 @@ fn task_attributes_are_enforced() {
         header.itt()
     };
     let answered = |initiator: &mut Initiator| initiator.reply().header.itt();
-    // A write without its data: a later SIMPLE command overtakes it, a later ORDERED one waits.
+    // A write lacks its data. A later SIMPLE command overtakes the write, a later ORDERED command
+    // waits for it.
     let write = initiator.write_header(0, BLOCK, true);
     initiator.send(write, &[]);
     let r2t = initiator.reply().header;
@@ -737,7 +740,7 @@ fn task_attributes_are_enforced() {
     for expected in [write.itt(), ordered].into_iter().chain(behind) {
         assert_eq!(answered(&mut initiator), expected);
     }
-    // The same if the storage delays the earlier command.
+    // The same happens if the storage delays the earlier command.
     targets.disk.held.store(true, Ordering::Relaxed);
     let slow = read(&mut initiator, 1);
     let ordered = read(&mut initiator, ORDERED);

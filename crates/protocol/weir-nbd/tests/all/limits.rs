@@ -29,8 +29,8 @@ use weir_nbd::limits::{EXTENTS_MAX, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX};
 use weir_net::limits::PEER_TURNS_MAX;
 use weir_net::{Address, Budget, Listener, serve};
 
-/// Blocks the volume's requests until it is dropped, also when a test fails: a server that stops
-/// waits for its requests.
+/// Makes the volume's requests wait until this is dropped, also when a test fails: a server that
+/// stops waits for its requests.
 struct Held<'a>(&'a Memory);
 
 impl<'a> Held<'a> {
@@ -46,8 +46,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Sends reads to an export that blocks them, and asserts that the server starts exactly `most` of
-/// them.
+/// Sends reads to an export on which requests wait. Asserts that the server starts exactly `most`
+/// of the reads.
 fn assert_begun(setup: &Setup, client: &mut Client, (count, len): (u64, u32), most: usize) {
     let volume = setup.exports.volume("fast");
     let held = Held::new(&volume);
@@ -82,7 +82,7 @@ fn option(kind: u32, data: &[u8]) -> Vec<u8> {
     [b"IHAVEOPT", &kind.to_be_bytes()[..], &len.to_be_bytes(), data].concat()
 }
 
-/// Lengths of the extents in a BLOCK_STATUS from `offset` to the end of the export.
+/// Returns the lengths of the extents in a BLOCK_STATUS from `offset` to the end of the export.
 fn extents(client: &mut Client, offset: u64) -> Vec<u64> {
     client.ask(0, 7, 1, offset, (SIZE - offset) as u32);
     let head = client.get(20);
@@ -136,7 +136,7 @@ fn client_that_receives_no_reply_bytes_is_dropped() {
     good.get(1 << 20);
 }
 
-/// TLS server without a certificate: every handshake with it fails.
+/// TLS server without a certificate, with which every handshake fails.
 #[derive(Debug)]
 struct NoCertificate;
 
@@ -158,7 +158,7 @@ fn stalled_tls_handshake_times_out_and_frees_its_turn() {
         nbd.requiring_tls(Arc::new(config)).with_turn_limit(LIMIT)
     });
     let start = Instant::now();
-    // One client more than may handshake at once.
+    // Connect one client more than may handshake at once.
     let mut clients: Vec<Client> = (0..=PEER_TURNS_MAX).map(|_| setup.connect()).collect();
     for client in &mut clients {
         client.get(18);
@@ -177,7 +177,7 @@ fn stalled_tls_handshake_times_out_and_frees_its_turn() {
     assert!(took + slack >= LIMIT * 2 && took < LIMIT * 20, "{took:?}: a turn after the others");
 }
 
-/// Environment variable of the child process: the socket of its server.
+/// Environment variable of the child process with the socket path of its server.
 const SOCKET: &str = "WEIR_NBD_TEST_SOCKET";
 
 /// Serves at a socket until the input ends, with few free descriptors.
@@ -186,7 +186,7 @@ fn serve_with_few_descriptors(socket: &Path) {
     let nbd = Nbd::new(Arc::new(exports), Budget::new(1 << 20, OWN_BYTES));
     let listener = Listener::bind(&Address::Unix(socket.to_owned())).expect("a fresh socket");
     let server = serve(vec![listener], Arc::new(nbd), 1).expect("a thread");
-    // Wait for a reply: a worker has then opened its descriptors.
+    // After the first reply, a worker has opened its descriptors.
     UnixStream::connect(socket).and_then(|mut one| one.read_exact(&mut [0; 18])).expect("a server");
     let open = std::fs::read_dir("/proc/self/fd").expect("a list").flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
@@ -202,7 +202,7 @@ fn serve_with_few_descriptors(socket: &Path) {
 struct Process(Child);
 
 impl Process {
-    /// CPU time of all threads, plus the time that they waited for a CPU.
+    /// Returns the CPU time of all threads, plus the time that they waited for a CPU.
     fn runnable(&self) -> Duration {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("threads");
         let times = threads.flatten().flat_map(|thread| {

@@ -52,7 +52,7 @@ impl Setup {
         format!("nbd+unix:///{export}?socket={}", self.scratch.file("nbd.sock").display())
     }
 
-    /// Image with random data and zeros, for the clients' handling of sparse files.
+    /// Creates an image with random data and zeros, for the clients' handling of sparse files.
     fn image(&self) -> PathBuf {
         let mut data = vec![0_u8; 32 * MIB as usize];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;

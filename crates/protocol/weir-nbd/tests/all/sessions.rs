@@ -259,7 +259,8 @@ fn within_budget(setup: &Setup, limit_bytes: usize, work: impl FnOnce()) {
         worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         most
     });
-    // Memory without a reservation: accounts are rounded up, and reply buffers have spare capacity.
+    // The budget may be exceeded by memory without a reservation: accounts are rounded up, and
+    // reply buffers have spare capacity.
     let slack = 1 << 20;
     assert!(most <= limit_bytes + slack, "{most} bytes were held");
 }
@@ -301,10 +302,10 @@ fn half_sent_writes_are_dropped_if_others_need_memory() {
     within_budget(&setup, limit, || {
         let half = vec![1; 300 << 10];
         let mut stalled: Vec<Client> = Vec::new();
-        // Send as many requests as fit into the budget, which then becomes free all at once.
+        // Send as many requests as fit into the budget, which then becomes free completely.
         for n in 0..4 {
             let mut client = setup.client("fast");
-            // Whole blocks and partial ones; one part and many.
+            // The requests have complete and partial blocks, and one or several parts.
             let (offset, len) = [(0, 1 << 20), (512, 700 << 10), (0, 32 << 20)][n % 3];
             client.put(&request(0, 1, 1, offset, len));
             client.put(&half);
@@ -413,11 +414,11 @@ fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
     sender.join().expect("all was sent");
 }
 
-// Regression test: a client with reads and writes of 1 MiB waited for ever for memory that its own
+// Regression test: a client with reads and writes of 1 MiB waited forever for memory that its own
 // reply buffers held.
 #[test]
 fn mixed_requests_of_each_size_are_answered_with_little_memory() {
-    // Budget of all connections with the smallest `--memory`.
+    // Budget that all connections share with the smallest `--memory`.
     let limit = 8 << 20;
     for export in ["fast", "slow"] {
         let setup = setup_with("mixed", limit);

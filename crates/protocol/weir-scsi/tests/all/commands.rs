@@ -17,7 +17,7 @@ const INVALID_CDB: (u8, u8, u8) = (5, 0x24, 0);
 const INVALID_PARAMETER: (u8, u8, u8) = (5, 0x26, 0);
 const LIST_LENGTH: (u8, u8, u8) = (5, 0x1A, 0);
 
-/// READ or WRITE in all four CDB sizes.
+/// Returns READ or WRITE in all four CDB sizes.
 fn sized(codes: [u8; 4], flags: u8, lba: u32, blocks: u8) -> Vec<Vec<u8>> {
     let at = lba.to_be_bytes();
     vec![
@@ -139,7 +139,7 @@ fn write_handles_missing_and_excess_data_out() {
     let answer = run(&*nexus, &wide(0x8B, 0, 0, 2), &[1; 512]);
     assert_eq!(answer.sense(), (5, 0x0E, 3));
     assert!(medium.bytes().iter().all(|&byte| byte == 0));
-    // WRITE writes the whole blocks that arrived; the transport reports the residual count.
+    // WRITE writes the complete blocks that arrived. The transport reports the residual count.
     for (code, fill) in [(0x8A, 1), (0x8E, 2)] {
         let answer = run(&*nexus, &wide(code, 0, 0, 3), &[fill; 1500]);
         assert_eq!(answer.completion.wanted_bytes, 1536);
@@ -166,7 +166,7 @@ fn writes_with_fua_or_without_cache_are_durable() {
     run(&*nexus, &wide(0x8A, 0, 0, 1), &[3; 512]).good();
     run(&*nexus, &[0x35, 2, 0, 0, 0, 0, 0, 0, 0, 0], &[]).good();
     assert_eq!(durable(), Some(3));
-    // WCE cleared by MODE SELECT.
+    // MODE SELECT clears WCE.
     let mut part = vec![0, 0, 0, 0, 0x08, 18, 0];
     part.resize(4 + 20, 0);
     run(&*nexus, &[0x15, 0x10, 0, 0, 24, 0], &part).good();
@@ -237,7 +237,7 @@ fn verify_compares_data() {
     assert_eq!(answer.sense(), (0xE, 0x1D, 0));
     assert_eq!(answer.completion.sense.unwrap().information, Some(700));
     assert_eq!(run(&*nexus, &wide(0x8F, 0x04, 4, 2), &data).sense(), INVALID_CDB);
-    // BYTCHK 3: compares every block with one block of Data-Out.
+    // BYTCHK 3 compares every block with the same block of Data-Out.
     run(&*nexus, &wide(0x93, 0, 8, 8), &data[..512]).good();
     run(&*nexus, &wide(0x8F, 0x06, 8, 8), &data[..512]).good();
     let answer = run(&*nexus, &wide(0x8F, 0x06, 8, 8), &other[512..]);
@@ -273,10 +273,10 @@ fn write_same_and_unmap() {
     let pattern: Vec<u8> = (0..512_u32).map(|at| at as u8).collect();
     run(&*nexus, &wide(0x93, 0, 0, 64), &pattern).good();
     assert!(medium.bytes()[..64 * 512] == pattern.repeat(64));
-    // NDOB: no Data-Out, fills with zeros.
+    // With NDOB, the command has no Data-Out and fills with zeros.
     run(&*nexus, &wide(0x93, 0x01, 8, 8), &[]).good();
     assert!(medium.bytes()[8 * 512..16 * 512].iter().all(|&byte| byte == 0));
-    // UNMAP.
+    // The UNMAP bit is set.
     run(&*nexus, &wide(0x93, 0x08, 16, 8), &[0; 512]).good();
     let zeros = [0; 512];
     for (flags, blocks, data, expected) in [
@@ -410,7 +410,7 @@ fn mode_parameters() {
     assert_eq!(refused.sense(), (7, 0x27, 2));
     assert_eq!(refused.completion.sense.unwrap().to_bytes()[0], 0x72);
     assert_eq!(run(&*other, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good()[8], 8);
-    // A bit that is not changeable, a wrong page length, and a truncated list.
+    // Send a bit that is not changeable, a wrong page length, and a truncated list.
     let mut wrong = list.clone();
     wrong[7] ^= 1;
     assert_eq!(select(&wrong).sense(), INVALID_PARAMETER);
@@ -509,7 +509,7 @@ fn every_reported_operation_code_runs() {
     }
 }
 
-/// SBC-3 6.4.4, in units of a MiB here.
+/// The page has units of a MiB here (SBC-3 6.4.4).
 #[test]
 fn provisioning_log_page_reports_used_and_available() {
     let (medium, _unit, _target, nexus) = simple();
@@ -520,7 +520,7 @@ fn provisioning_log_page_reports_used_and_available() {
     assert_eq!(log(), [&[0x0C, 0, 0, 24], &available[..], &used(0)].concat());
     run(&*nexus, &wide(0x8A, 0, 0, 2049), &vec![1; 2049 * 512]).good();
     assert_eq!(log(), [&[0x0C, 0, 0, 24], &available[..], &used(2)].concat());
-    // Returns only the parameters from the requested code, here 2.
+    // The response has only the parameters from the requested code on, here 2.
     let rest = run(&*nexus, &[0x4D, 0, 0x4C, 0, 0, 0, 2, 1, 0, 0], &[]).good();
     assert_eq!(rest, [&[0x0C, 0, 0, 12], &used(2)[..]].concat());
 }

@@ -12,7 +12,7 @@ use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Target, Unit};
 
 const BLOCKS: u64 = SIZE / 512;
 
-/// Identification descriptor of the unit with this number.
+/// Returns the identification descriptor of the unit with this number.
 fn unit_descriptor(number: u8, block: u32) -> Vec<u8> {
     let mut bytes = vec![0xE4, 0, 0, 0, 1, 3, 0, 16];
     bytes.extend(identity(number).naa);
@@ -21,7 +21,8 @@ fn unit_descriptor(number: u8, block: u32) -> Vec<u8> {
     bytes
 }
 
-/// Block to block segment; the count is in source blocks, or in destination blocks with `flags` 2.
+/// Returns a block-to-block segment. The count is in source blocks, or in destination blocks with
+/// `flags` 2.
 fn segment(ends: (u16, u16), flags: u8, blocks: u16, from: u64, to: u64) -> Vec<u8> {
     let mut bytes = vec![2, flags, 0, 24];
     bytes.extend(ends.0.to_be_bytes());
@@ -104,8 +105,8 @@ fn merged_segments_copy_and_count_like_single_ones() {
         let chain = [segment((0, 0), 0, 8, 0, 8), segment((0, 0), 0, 8, 8, 16)];
         copy(&*nexus, &list(1, 0, &[unit_descriptor(1, 512)], &chain)).good();
         assert!(medium.bytes()[..expected.len()] == expected);
-        // Between two units: three segments that continue each other, one that does not, and one
-        // that fails.
+        // Between two units, copy three contiguous segments, a segment that is not contiguous with
+        // these, and a segment that fails.
         let other = Arc::new(MemoryMedium::new(SIZE));
         other.clones.store(clones, Ordering::SeqCst);
         assert!(target.add_lun(1, unit_of(&other, 2, 512)));
@@ -148,7 +149,7 @@ fn copy_finds_units_of_this_and_other_targets() {
     assert!(target.add_lun(0, unit) && target.add_lun(1, unit_of(&beside, 2, 4096)));
     let nexus = ready(&target, 1);
     let units = [1, 2, 3].map(|number| unit_descriptor(number, 0));
-    // Counts in source blocks, and in destination blocks.
+    // The counts are in source blocks, and in destination blocks.
     let segments =
         [segment((0, 1), 0, 16, 8, 1), segment((0, 1), 2, 2, 8, 7), segment((1, 2), 0, 1, 1, 0)];
     copy(&*nexus, &list(7, 0, &units, &segments)).good();
@@ -156,8 +157,8 @@ fn copy_finds_units_of_this_and_other_targets() {
     assert!(beside.bytes()[4096..3 * 4096] == *expected);
     assert!(beside.bytes()[7 * 4096..9 * 4096] == *expected);
     assert!(elsewhere.bytes()[..4096] == expected[..4096]);
-    // Seven source blocks are not whole destination blocks; another initiator cannot use the third
-    // unit.
+    // Seven source blocks are not a whole number of destination blocks. Another initiator cannot
+    // use the third unit.
     let odd = list(7, 0, &units, &[segment((0, 1), 0, 7, 0, 0)]);
     assert_eq!(copy(&*nexus, &odd).sense(), (0xA, 0x26, 0x0A));
     let other = ready(&target, 2);

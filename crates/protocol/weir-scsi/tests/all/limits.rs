@@ -92,7 +92,7 @@ fn blocks_of_one_unmap_are_limited() {
 fn bytes_of_one_write_same_are_limited() {
     let blocks = (WRITE_SAME_BYTES_MAX / 512) as u32;
     let (_medium, unit, _target, nexus) = simple_of(WRITE_SAME_BYTES_MAX + 4096);
-    // NDOB: zeros; with UNMAP and without.
+    // NDOB writes zeros, with the UNMAP bit and without it.
     for flags in [0x09, 0x01] {
         run(&*nexus, &wide(0x93, flags, 0, blocks), &[]).good();
         let more = run(&*nexus, &wide(0x93, flags, 0, blocks + 1), &[]);

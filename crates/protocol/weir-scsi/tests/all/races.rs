@@ -11,7 +11,8 @@ use weir_scsi::{Attribute, Command, Lun, Nexus, Status, Target};
 
 const TURNS: u64 = 100_000;
 
-/// COMPARE AND WRITE of block 0 from one counter value to the next; returns whether it matched.
+/// Runs COMPARE AND WRITE of block 0 from one counter value to the next. Returns whether the block
+/// matched.
 fn swap(nexus: &dyn Nexus, from: u64, to: u64) -> bool {
     let mut cdb = wide(0x89, 0, 0, 0);
     cdb[13] = 1;
@@ -28,7 +29,7 @@ fn swap(nexus: &dyn Nexus, from: u64, to: u64) -> bool {
     }
 }
 
-/// Two threads compete for each step of a counter; counts the winners.
+/// Two threads compete for each step of a counter. Asserts that each step has one winner.
 fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
     let barrier = Barrier::new(2);
     let wins = AtomicU64::new(0);
@@ -38,15 +39,15 @@ fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
             scope.spawn(move || {
                 let nexus = ready(target, number);
                 for turn in 0..turns {
-                    // Synchronise now and then: a fast thread may find the counter still one step
-                    // behind.
+                    // Synchronise every 1,000 steps: a fast thread may find the counter still one
+                    // step behind.
                     if turn % 1000 == 0 {
                         barrier.wait();
                     }
                     if swap(&*nexus, turn, turn + 1) {
                         wins.fetch_add(1, Ordering::SeqCst);
                     } else {
-                        // The other thread won: wait until its write is visible.
+                        // The other thread won, so wait until its write is visible.
                         while value(&*nexus) <= turn {
                             std::thread::yield_now();
                         }
@@ -110,7 +111,7 @@ fn compare_and_write_never_undoes_a_concurrent_write() {
     }
 }
 
-/// After the response to PREEMPT AND ABORT, no write of the victim changes the medium, even one
+/// After the response to PREEMPT AND ABORT, no write of the victim changes the medium, even a write
 /// that was already running.
 #[test]
 fn preempted_nexus_writes_nothing_after_the_response() {

@@ -18,7 +18,7 @@ use weir_scsi::{Lun, Management, Nexus, Options, Status, Unit, UnitStore};
 
 const CONFLICT: Status = Status::ReservationConflict;
 
-/// PERSISTENT RESERVE OUT with its parameter list.
+/// Runs PERSISTENT RESERVE OUT with its parameter list.
 fn out(nexus: &dyn Nexus, action: u8, kind: u8, key: u64, new: u64, flags: u8) -> Answer {
     let mut list = [key.to_be_bytes(), new.to_be_bytes(), [0; 8]].concat();
     list[20] = flags;
@@ -39,7 +39,8 @@ fn read(nexus: &dyn Nexus) -> Status {
 
 #[test]
 fn every_type_grants_the_access_of_table_71() {
-    // Type; read and write access of other registrants, and of unregistered nexuses.
+    // Columns: reservation type; read and write access of other registrants; the same of
+    // unregistered nexuses.
     let table = [
         (1, [true, false], [true, false]),
         (3, [false, false], [false, false]),
@@ -86,11 +87,11 @@ fn affected_nexuses_receive_unit_attentions() {
         [2, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]
     );
     out(&*first, 1, 5, 1, 0, 0).good();
-    // RELEASE with a wrong type, then with the right one.
+    // Send RELEASE with a wrong type, then with the right type.
     assert_eq!(out(&*first, 2, 6, 1, 0, 0).sense(), (5, 0x26, 4));
     out(&*first, 2, 5, 1, 0, 0).good();
     assert_eq!(run(&*second, &[0; 6], &[]).sense(), (6, 0x2A, 4));
-    // PREEMPT, with and without a reservation of the victim.
+    // Send PREEMPT, with and without a reservation of the victim.
     out(&*first, 1, 1, 1, 0, 0).good();
     let aborts = first.aborts(Lun::new(0));
     out(&*second, 5, 3, 2, 1, 0).good();
@@ -112,7 +113,7 @@ fn affected_nexuses_receive_unit_attentions() {
     assert_eq!(&status[36..36 + name.len()], name.as_bytes());
 }
 
-/// Invalid fields, and the reported capabilities.
+/// Sends invalid fields, and checks the reported capabilities.
 #[test]
 fn invalid_requests_change_nothing() {
     let (_medium, unit, _target, nexus) = simple();
@@ -120,7 +121,7 @@ fn invalid_requests_change_nothing() {
     let before = unit.reservations();
     assert_eq!(out(&*nexus, 1, 2, 1, 0, 0).sense(), (5, 0x24, 0));
     assert_eq!(out(&*nexus, 1, 0x11, 1, 0, 0).sense(), (5, 0x24, 0));
-    // APTPL without a store.
+    // Request APTPL for a unit without a store.
     assert_eq!(out(&*nexus, 0, 0, 1, 1, 1).sense(), (5, 0x26, 0));
     assert_eq!(out(&*nexus, 9, 0, 1, 1, 0).sense(), (5, 0x24, 0));
     for len in [0, 23, 25] {
@@ -135,7 +136,7 @@ fn invalid_requests_change_nothing() {
     }
 }
 
-/// TransportID of an initiator.
+/// Returns the TransportID of an initiator.
 fn transport_id(number: u8) -> Vec<u8> {
     let mut name = initiator(number).to_string().into_bytes();
     name.resize(name.len() / 4 * 4 + 4, 0);
@@ -145,7 +146,7 @@ fn transport_id(number: u8) -> Vec<u8> {
 #[test]
 fn parameter_list_beyond_the_limit_is_refused() {
     let (_medium, unit, _target, nexus) = simple();
-    // Registers one other port. Its name is padded with zeros to the list length.
+    // Registers one other port. The name of the port is padded with zeros to the list length.
     let register = |list_len: usize| {
         let mut id = transport_id(2);
         id.resize(list_len - 28, 0);
@@ -263,7 +264,7 @@ fn reservations_survive_a_loss_of_power() {
     assert_eq!(write(&*other), CONFLICT);
 }
 
-/// WCE in the caching page: current, changeable, default, saved values.
+/// Returns WCE in the caching page: current, changeable, default and saved values.
 fn caches(nexus: &dyn Nexus) -> Vec<bool> {
     let cached = |values: u8| {
         let answer = run(nexus, &[0x1A, 8, values << 6 | 8, 0, 255, 0], &[]).good();
@@ -292,7 +293,7 @@ fn saved_write_cache_setting_survives_restart_and_reset() {
     let (target, _unit) = make();
     let nexus = ready(&target, 1);
     assert_eq!(caches(&*nexus), [true; 4]);
-    // Off, without saving.
+    // Turn the cache off without saving.
     run(&*nexus, &[0x15, 0x10, 0, 0, 24, 0], &list).good();
     assert_eq!(caches(&*nexus), [false, true, true, true]);
     assert_eq!(*kept.write_cache.lock(), None);
@@ -334,7 +335,7 @@ fn spc_2_reserve_and_release() {
     assert_eq!(read(&*second), CONFLICT);
     run(&*first, &release, &[]).good();
     run(&*second, &reserve, &[]).good();
-    // The loss of the nexus and a reset each release the reservation.
+    // The loss of the nexus releases the reservation, and so does a reset.
     drop(second);
     run(&*first, &reserve, &[]).good();
     let second = ready_later(&target);
@@ -353,7 +354,7 @@ fn spc_2_reserve_and_release() {
     assert_eq!(write(&*second), CONFLICT);
 }
 
-/// Nexus to a unit that another nexus has reserved; consumes POWER ON.
+/// Returns a nexus to a unit that another nexus has reserved; consumes POWER ON.
 fn ready_later(target: &Arc<weir_scsi::Target>) -> Box<dyn Nexus> {
     let nexus = Box::new(target.nexus(initiator(2), 1));
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x29, 0));

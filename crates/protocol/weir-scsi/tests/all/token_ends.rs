@@ -18,7 +18,7 @@ use weir_scsi::{Attribute, Command, Lun};
 const CANCELLED: (u8, u8, u8) = (5, 0x23, 8);
 const REVOKED: (u8, u8, u8) = (5, 0x23, 6);
 
-/// EXTENDED COPY of one block within the only unit.
+/// Returns an EXTENDED COPY of one block within the only unit.
 fn copies(from: u64, to: u64) -> (Vec<u8>, Vec<u8>) {
     let mut list = vec![1, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
     list.extend([0xE4, 0, 0, 0, 1, 3, 0, 16]);
@@ -40,7 +40,8 @@ fn unmap(lba: u64) -> (Vec<u8>, Vec<u8>) {
     (vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], list)
 }
 
-/// Every command that changes the block at `lba`, which is filled with ones, with its name.
+/// Returns every command that changes the block at `lba`, which is filled with ones, with the
+/// command's name.
 fn changes(lba: u64, far: &[u8]) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let mut compare = wide(0x89, 0, lba, 0);
     compare[13] = 1;
@@ -83,7 +84,8 @@ fn every_write_command_cancels_overlapping_tokens() {
         medium.waits.store(waits, Ordering::SeqCst);
         let far = token(&*nexus, 0, &[(3000, 1)]);
         for case in 0..changes(0, &far).len() {
-            // First block, last block and second range of the token; and the neighbouring blocks.
+            // Test the first block, the last block and the second range of the token, and the
+            // neighbouring blocks.
             for (lba, ends) in [(16, true), (23, true), (33, true), (15, false), (24, false)] {
                 run(&*nexus, &wide(0x93, 0, 0, 64), &[1; 512]).good();
                 let held = token(&*nexus, 0, &[(16, 8), (32, 2)]);
@@ -129,7 +131,7 @@ fn reads_and_empty_writes_cancel_no_token() {
 fn changes_outside_of_scsi_revoke_all_tokens() {
     let (medium, unit, target, nexus) = simple();
     run(&*nexus, &wide(0x93, 0, 0, 64), &[1; 512]).good();
-    // Change of the size.
+    // Change the size of the volume.
     let held = token(&*nexus, 0, &[(0, 8)]);
     unit.resized();
     write_using(&*nexus, 0, 0, &held, &[(8, 8)]).good();
@@ -137,13 +139,13 @@ fn changes_outside_of_scsi_revoke_all_tokens() {
     unit.resized();
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x2A, 9));
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
-    // Unmapped from one target, as before a rollback.
+    // Remove the unit from one target, as before a rollback.
     let held = token(&*nexus, 0, &[(0, 8)]);
     assert!(target.add_lun(1, Arc::clone(&unit)));
     target.remove_lun(1);
     run(&*nexus, &[0; 6], &[]);
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
-    // Writes by other clients, without notice to the unit.
+    // Other clients write without notice to the unit.
     let held = token(&*nexus, 0, &[(0, 8)]);
     unit.changes_elsewhere();
     let before = medium.bytes();
@@ -213,7 +215,7 @@ fn tokens_and_copy_results_are_bounded() {
     populate(&*other, 0, 254, &[(16, 8)]).good();
     assert_eq!(write_using(&*nexus, 0, 0, &second, &[(8, 8)]).sense(), (5, 0x23, 4));
     write_using(&*nexus, 0, 0, &first, &[(8, 8)]).good();
-    // Copy results are bounded too: the newest are kept.
+    // The number of copy results is bounded too; the newest are kept.
     assert!(told(&*other, 0, 254).token.is_some());
     let gone = crate::common::tokens::information(&*other, 0, 7, 100);
     assert_eq!(gone.sense(), (5, 0x24, 0));

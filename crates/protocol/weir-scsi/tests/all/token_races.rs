@@ -10,10 +10,10 @@ use crate::common::tokens::{populate, token, told, write_using};
 use crate::common::{MemoryMedium, SIZE, ready, run, simple, unit_of, wide};
 use weir_scsi::{Status, Target};
 
-/// Blocks of the source: two pieces of a copy without cloning.
+/// Number of blocks of the source, which a copy without cloning reads in two parts.
 const LEN: u32 = 4096;
 
-/// Counter values that the writer fills the source with: last begun, last completed.
+/// Counter values with which the writer fills the source: the last begun, and the last completed.
 #[derive(Default)]
 struct Values {
     begun: AtomicU64,
@@ -49,7 +49,7 @@ fn write_values(target: &Arc<Target>, values: &Values) {
     }
 }
 
-/// Value that all blocks of the destination contain.
+/// Returns the value that all blocks of the destination contain.
 fn value_of(medium: &MemoryMedium) -> u64 {
     let bytes = medium.bytes();
     let written = &bytes[..LEN as usize * 512];

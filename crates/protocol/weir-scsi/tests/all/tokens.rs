@@ -54,7 +54,7 @@ fn write_using_token_copies_with_and_without_cloning() {
         let data = fill(&*nexus);
         medium.waits.store(waits, Ordering::SeqCst);
         if !cached {
-            // WCE cleared by MODE SELECT.
+            // MODE SELECT clears WCE.
             let mut part = vec![0, 0, 0, 0, 0x08, 18, 0];
             part.resize(4 + 20, 0);
             run_on(&*nexus, Lun::new(1), &[0x15, 0x10, 0, 0, 24, 0], &part).good();
@@ -83,7 +83,8 @@ fn write_using_token_copies_with_and_without_cloning() {
         }
         assert!(rest.iter().all(|&byte| byte == 0), "written beside");
         assert_eq!(unit.counters().cloned_bytes, 3008 * 512);
-        // Second use: from an offset, within the token's own unit, and with less than its data.
+        // The second use starts at an offset, is within the token's own unit, and uses only part of
+        // the data.
         write_using(&*nexus, 0, 2999, &token, &[(BLOCKS - 4, 4)]).good();
         let expected = [(3004, 1), (8000, 3)];
         assert!(pick(&[(BLOCKS - 4, 4)], &medium.bytes()) == pick(&expected, &data));
@@ -96,11 +97,11 @@ fn counts_and_offsets_are_in_destination_blocks() {
     let (other, _) = beside(&target, &*nexus, 4096);
     let data = fill(&*nexus);
     let held = token(&*nexus, 0, &[(15, 6), (40, 61)]);
-    // An offset of one block of 4096 bytes, as in an example of the standard.
+    // The offset is one block of 4096 bytes, as in an example of the standard.
     write_using(&*nexus, 1, 1, &held, &[(2, 1)]).good();
     assert!(pick(&[(16, 8)], &other.bytes()) == pick(&[(42, 8)], &data));
-    // 67 blocks of 512 bytes are 8 blocks of 4096 and a part of one, whose rest is filled with
-    // zeros.
+    // 67 blocks of 512 bytes fill 8 blocks of 4096 bytes and a part of another. Zeros fill the rest
+    // of that block.
     run_on(&*nexus, Lun::new(1), &wide(0x93, 0, 0, 32), &[0xEE; 4096]).good();
     let answer = write_using(&*nexus, 1, 0, &held, &[(1, 3), (7, 8)]);
     assert_eq!(answer.sense(), (0xA, 0x0D, 4));
@@ -113,7 +114,7 @@ fn counts_and_offsets_are_in_destination_blocks() {
     let written = other.bytes();
     assert!([&written[4096..4 * 4096], &written[7 * 4096..13 * 4096]].concat() == expected);
     assert!(written[13 * 4096..15 * 4096].iter().all(|&byte| byte == 0xEE));
-    // An offset at or beyond the end of the token's data.
+    // The offset is at or beyond the end of the token's data.
     assert_eq!(write_using(&*nexus, 1, 9, &held, &[(0, 1)]).sense(), (5, 0x26, 0));
     assert_eq!(write_using(&*nexus, 1, u64::MAX, &held, &[(0, 1)]).sense(), (5, 0x26, 0));
 }
@@ -167,7 +168,7 @@ fn invalid_lists_and_tokens_change_nothing() {
         (0x11, odd_length, (5, 0x26, 0)),
         // A token cannot be used to write to its own ranges.
         (0x11, writing(0, 0, &held, &[(100, 1), (63, 1)]), (5, 0x26, 0)),
-        // Wrong length, ROD type, unit, identifier and random bytes.
+        // The tokens have a wrong length, ROD type, unit or identifier, or random bytes.
         (0x11, patched(6, &[0x01, 0xF7]), (5, 0x23, 0x0A)),
         (0x11, patched(0, &[0, 1, 0, 0]), (5, 0x23, 0x01)),
         (0x11, patched(16 + 23, &[9]), (5, 0x23, 0x02)),
@@ -181,7 +182,7 @@ fn invalid_lists_and_tokens_change_nothing() {
     }
     assert!(medium.bytes() == before);
     assert_eq!(information(&*nexus, 0, 7, 10).sense(), (5, 0x24, 0));
-    // A list shorter than its length field, and an empty list.
+    // The list is shorter than its length field, or empty.
     let list = writing(0, 0, &held, &[(100, 1)]);
     let short = run(&*nexus, &block(0x11, 9, list.len() as u32 + 16), &list);
     assert_eq!(short.sense(), (5, 0x0E, 3));
@@ -335,7 +336,7 @@ fn third_party_copy_page_reports_token_limits() {
     assert_eq!((at, usize::from(be16(2))), (told.len(), told.len() - 4));
     let codes: Vec<u16> = kinds.iter().map(|(code, _)| *code).collect();
     assert_eq!(codes, [0, 1, 4, 8, 0x106, 0x108, 0x8001]);
-    // Maximum ranges, timeouts and blocks of a token.
+    // The parameters are the maximum ranges, timeouts and blocks of a token.
     assert_eq!(told[14..16], [0, 64]);
     assert_eq!(told[16..24], [0, 0, 2, 0x58, 0, 0, 0, 60]);
     assert_eq!(told[24..32], (2_u64 << 20).to_be_bytes());

@@ -37,7 +37,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // A killed nbdfuse aborts the operations in flight, and leaves its mount.
+        // If nbdfuse is killed, the operations in flight fail and the mount remains.
         drop(self.nbdfuse.kill());
         drop(self.nbdfuse.wait());
         run("umount", &["--lazy", &self.at.display().to_string()]);

@@ -31,7 +31,7 @@ const FLAGS: u16 = 1 | 1 << 2 | 1 << 3;
 const DISCONNECT: u8 = 2;
 /// Error for an unsupported command.
 const EINVAL: u32 = 22;
-/// Longest wait of the sending thread before it checks for new replies.
+/// Maximum time for which the sending thread waits before it checks for new replies.
 const LONG: Duration = Duration::from_hours(1);
 
 /// Serves one connection until its client leaves.
@@ -85,14 +85,14 @@ pub(super) fn serve(mut stream: UnixStream, disk: &Mutex<Disk>) -> io::Result<()
     }
 }
 
-/// Header of a reply to a request.
+/// Returns the header of a reply to a request.
 fn head(request: &[u8; 28], error: u32) -> Vec<u8> {
     [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &request[8..16]].concat()
 }
 
 /// Negotiates; returns false if the client requests no export.
 fn negotiate(stream: &mut UnixStream) -> io::Result<bool> {
-    // Fixed newstyle, without zeroes.
+    // Fixed newstyle negotiation with the no-zeroes flag.
     stream.write_all(b"NBDMAGICIHAVEOPT\x00\x03")?;
     stream.read_exact(&mut [0; 4])?;
     let export = [&(BYTES as u64).to_be_bytes()[..], &FLAGS.to_be_bytes()].concat();
@@ -127,7 +127,7 @@ fn negotiate(stream: &mut UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Sends each reply at its time, the earliest first.
+/// Sends each reply at its due time, the earliest first.
 fn send(mut out: UnixStream, replies: &Receiver<(Instant, Vec<u8>)>) -> io::Result<()> {
     let (mut waiting, mut number) = (BTreeMap::<(Instant, u64), Vec<u8>>::new(), 0);
     loop {

@@ -68,7 +68,7 @@ impl Fake {
     }
 
     pub(crate) fn pool_status(&self, pool: String) -> Pending<'_, PoolStatus> {
-        // A failed engine as clients see it: a response that never arrives, and a panic.
+        // Simulates a failed engine as clients see it: a response that never arrives, and a panic.
         if pool == "stuck" {
             return Box::pin(std::future::pending());
         }

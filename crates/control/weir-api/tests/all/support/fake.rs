@@ -40,7 +40,7 @@ mod state;
 mod targets;
 use state::{State, not_found, ready};
 
-/// The state of the server.
+/// A fake server with its state in memory.
 #[derive(Default)]
 pub(crate) struct Fake {
     state: Arc<Mutex<State>>,

@@ -83,7 +83,7 @@ pub(crate) fn start(state: &mut State, snapshot: String, is_difference: bool) ->
     }
 }
 
-/// The stream of a session.
+/// Takes the stream of a session.
 pub(crate) fn take(
     shared: &Arc<Mutex<State>>,
     session: String,
@@ -104,7 +104,7 @@ pub(crate) fn take(
     Ok(Box::new(Stream { state, session, parts, wait, is_stuck: own == "stuck" }))
 }
 
-/// Progress of a session.
+/// Returns the progress of a session.
 pub(crate) fn show(state: &State, session: &str) -> Result<SendProgress, ApiError> {
     let known = state.sends.get(session).ok_or_else(|| not_found("session", session))?;
     known.told.clone()

@@ -17,7 +17,7 @@ use weir_base::ErrorKind;
 
 use super::sending::Session;
 
-/// An event of the pool `tank` with the wait of the call in its message.
+/// Returns an event of the pool `tank` whose message contains the wait time of the call.
 pub(super) fn event(seq: u64, wait_ms: u64) -> Event {
     Event {
         seq,
@@ -45,7 +45,7 @@ pub(crate) struct State {
     pub(crate) sends: BTreeMap<String, Session>,
     /// Volume and bytes of received streams, by session.
     pub(crate) receives: BTreeMap<String, (String, Vec<u8>)>,
-    /// Streams as listed for administrators.
+    /// Streams in the list for administrators.
     pub(crate) streams: Vec<Stream>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn dedupe_of(properties: &PropertyValues) -> Option<bool> {
     properties.0.get("dedupe").map(|text| text == "on")
 }
 
-/// Gives a pool the status of one with a bad disk.
+/// Gives a pool the status of a pool with a bad disk.
 pub(crate) fn degrade(pool: &mut PoolStatus) {
     pool.state = Health::Degraded;
     pool.status =
@@ -143,7 +143,7 @@ impl State {
         self.snapshots.values_mut().for_each(|origin| origin.clones.retain(|name| name != volume));
     }
 
-    /// The entry, and a similar one for each volume.
+    /// Returns this entry, and a similar one for each volume.
     pub(super) fn history(&self, entry: HistoryEntry) -> Vec<HistoryEntry> {
         let call = |name: &String| format!("volume create {name}");
         let volumes =
@@ -152,7 +152,7 @@ impl State {
         std::iter::once(entry).chain(volumes).collect()
     }
 
-    /// An event similar to this one for each volume.
+    /// Returns an event similar to `like` for each volume.
     pub(super) fn creations(&self, like: &Event) -> Vec<Event> {
         let message = |name: &String| format!("volume create {name}: created");
         self.volumes.keys().map(|name| Event { message: message(name), ..like.clone() }).collect()
@@ -226,7 +226,7 @@ impl State {
         Ok(PoolCreated { change, flush_checks })
     }
 
-    /// The response of a call that has no visible effect on the pool.
+    /// Returns the response of a call that has no visible effect on the pool.
     pub(crate) fn touched(&self, name: &str) -> Result<PoolChange, ApiError> {
         let (_, pool) = self.pools.get(name).ok_or_else(|| not_found("pool", name))?;
         let (outcome, pool) = (Outcome::Changed, pool.clone());

@@ -38,7 +38,7 @@ use crate::state::seen::SeenFile;
 use crate::state::server::Clients;
 use crate::state::target_registry::TargetRegistry;
 
-/// Guaranteed maximum time of every call.
+/// Guaranteed maximum response time of every call.
 const BOUND: Duration = Duration::from_secs(5);
 
 /// A server in this process, with its management interface.
@@ -53,7 +53,7 @@ fn start() -> Server {
     start_in(tempfile::tempdir().unwrap())
 }
 
-/// Starts a server with its state and its disks in a directory.
+/// Starts a server with its state and its disks in this directory.
 pub(crate) fn start_in(dir: tempfile::TempDir) -> Server {
     let registry = Arc::new(Registry::default());
     let nbd = format!("unix:{}", dir.path().join("nbd").display());
@@ -105,7 +105,7 @@ impl Server {
         self.pool_of(name, VdevKind::Mirror, ["a", "b"]).await
     }
 
-    /// As [`Self::pool`], with any layout.
+    /// As [`Self::pool`], with the given layout.
     pub(crate) async fn pool_of<const N: usize>(
         &self,
         name: &str,
@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-/// The response of a call, which must arrive within [`BOUND`].
+/// Returns the response of a call, which must arrive within [`BOUND`].
 async fn timely<T>(
     what: &str,
     call: impl Future<Output = Result<T, ApiError>>,
@@ -146,7 +146,7 @@ async fn timely<T>(
     answer.unwrap_or_else(|_| panic!("{what}: no answer within {:?}", start.elapsed()))
 }
 
-/// Expects an error within [`BOUND`] that the pool is unresponsive.
+/// Asserts that a call returns, within [`BOUND`], an error about the unresponsive pool.
 async fn told<T: std::fmt::Debug>(what: &str, call: impl Future<Output = Result<T, ApiError>>) {
     let error = timely(what, call).await.expect_err(what);
     assert_eq!(error.kind, ErrorKind::Unavailable, "{what}: {error}");
@@ -166,7 +166,8 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     let export = |force| PoolExport { name: "tank".into(), force };
     let (protocol, name) = (Protocol::Nbd, "tank/v".to_owned());
     let delete = ExportDelete { protocol, name: name.clone(), force: true };
-    // Two calls that both need the disks: one waits for the other. Another pool works meanwhile.
+    // Two calls need the unresponsive disks, and one waits for the other. A call to another pool
+    // succeeds meanwhile.
     let ((), (), other) = tokio::join!(
         told("volume create", server.volume("tank/w")),
         told("volume resize", client.call(resize)),
@@ -198,13 +199,14 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     assert_eq!(names.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["other"]);
     timely("other", server.volume("other/x")).await.unwrap();
     let history = client.call(ListHistory { name: "tank".into() }).await.unwrap().entries;
-    // Calls that waited for the pool's lock may end after the forced export.
+    // Calls that waited for the pool's lock may end after the forced export, so search the whole
+    // history.
     let forced = history.iter().find(|entry| entry.call == "pool export tank --force").unwrap();
     assert_eq!(forced.outcome, "removed");
     assert!(forced.who.contains("uid "), "{}", forced.who);
     assert!(history.iter().any(|entry| entry.error.is_some()), "hung calls are recorded too");
 
-    // No change that was acknowledged before the freeze is lost.
+    // No change that was acknowledged before the disks froze is lost.
     frozen.iter().for_each(|faults| faults.clear());
     let search = vec![server.dir.path().display().to_string()];
     let import = PoolImport { pool: "tank".into(), search, force: false };
@@ -212,7 +214,7 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     client.call(ShowVolume { name: "tank/v".into() }).await.unwrap();
 }
 
-/// Expects any response within [`BOUND`]: success, or an error.
+/// Asserts that a call returns success or an error within [`BOUND`].
 async fn answered<T>(what: &str, call: impl Future<Output = Result<T, ApiError>>) {
     let start = Instant::now();
     let said = match timely(what, call).await {
@@ -274,7 +276,7 @@ async fn concurrent_calls_about_frozen_disks_answer_in_time() {
         )
     };
     tokio::join!(care, rest);
-    // Then one at a time, while the first ones wait for the disks.
+    // Then make calls one at a time, while the first calls wait for the disks.
     answered("scrub", scrub(ScrubAction::Start)).await;
     answered("offline", client.call(offline())).await;
     answered("clear", client.call(PoolClear { name: name(), disk: None, lost: true })).await;
@@ -297,7 +299,7 @@ async fn pool_create_answers_while_a_measured_disk_is_frozen() {
         role: VdevRole::Data,
         disks: vec![path.display().to_string()],
     }];
-    // With `force`, so that the measurement is the first access to the disk.
+    // `force` skips other checks, so that the flush measurement is the first access to the disk.
     let (name, force, properties) = ("cold".to_owned(), true, BTreeMap::new());
     let request = PoolCreate { name, vdevs, force, properties };
     let create = || server.client.call(request.clone());
@@ -382,7 +384,7 @@ async fn raidz_reads_around_as_many_frozen_disks_as_its_parity() {
     });
     write.await.unwrap();
     drop(open);
-    // Exported and imported, so that nothing is cached in memory.
+    // The pool is exported and imported, so that no block is cached in memory.
     let (name, force) = ("wide".to_owned(), false);
     let (protocol, volume) = (Protocol::Nbd, "wide/v".into());
     server.client.call(ExportDelete { protocol, name: volume, force: true }).await.unwrap();
@@ -419,7 +421,8 @@ async fn server_stops_with_a_frozen_pool() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
-// The grace period began at the first suspended pool and took 8 s, so a server could need 18 s.
+// Regression: the grace period began at the first suspended pool and took 8 s, so a server could
+// need 18 s to exit.
 #[test]
 fn stopping_server_exits_within_its_time_limit() {
     for silent_from in (0..12_000).step_by(100).map(Duration::from_millis) {
@@ -438,8 +441,8 @@ fn stopping_server_exits_within_its_time_limit() {
     }
 }
 
-// A closing pool was suspended after 2 s without I/O. Disks that are busy with other work need
-// longer.
+// Regression: a closing pool was suspended after 2 s without I/O. Disks that are busy with other
+// work need longer.
 #[tokio::test]
 async fn closing_pool_waits_for_disks_that_answer_after_three_seconds() {
     let server = start();
@@ -484,8 +487,8 @@ async fn server_starts_with_a_frozen_pool() {
     assert_eq!(server.client.call(ListExports {}).await.unwrap().exports.len(), 2);
 }
 
-// A leg that hung kept its pool closed at the start for as long as its labels took, although the
-// other leg had all data.
+// Regression: a leg that hung delayed the opening of its pool until its labels were read, although
+// the other leg had all data.
 #[tokio::test]
 async fn mirror_opens_without_a_frozen_leg_and_adds_it_later() {
     let server = start();

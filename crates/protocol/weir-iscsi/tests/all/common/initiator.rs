@@ -25,7 +25,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// SCSI status of a response; sense key, ASC and ASCQ.
+    /// Returns the SCSI status of a response, with sense key, ASC and ASCQ.
     pub(crate) fn status(&self) -> (u8, [u8; 3]) {
         let sense = self.data.get(2..).unwrap_or_default();
         let sense = if sense.len() < 14 { [0; 3] } else { [sense[2], sense[12], sense[13]] };
@@ -41,7 +41,7 @@ pub(crate) struct Initiator {
     pub(crate) isid: [u8; 6],
     pub(crate) tsih: u16,
     pub(crate) cid: u16,
-    /// Longest data segment of one Data-Out.
+    /// Maximum data segment length of one Data-Out.
     pub(crate) segment: usize,
     pub(crate) max_cmd_sn: u32,
     stat_sn: Option<u32>,
@@ -149,7 +149,7 @@ impl Initiator {
         self.socket.write_all(bytes).expect("the target takes it");
     }
 
-    /// Next PDU; `None` at the end of the connection.
+    /// Returns the next PDU; `None` at the end of the connection.
     pub(crate) fn try_reply(&mut self) -> Option<Reply> {
         loop {
             let framed = pdu::frame(&self.input, self.digests, 1 << 24).expect("a good header");
@@ -200,7 +200,7 @@ impl Initiator {
         self.itt
     }
 
-    /// Header of a command with the next CmdSN.
+    /// Returns the header of a command with the next CmdSN.
     pub(crate) fn command(&mut self, flags: u8, expected_bytes: usize, cdb: &[u8]) -> Header {
         let mut header = Header::new(opcode::COMMAND, flags);
         header.set_word(16, self.fresh_itt());
@@ -222,7 +222,7 @@ impl Initiator {
         self.command(flags, len, &cdb10(0x2a, block, (len / BLOCK) as u16))
     }
 
-    /// Runs a READ(10); expects no PDU of another command before its end.
+    /// Runs a READ(10). Asserts that no PDU of another command arrives before its end.
     pub(crate) fn read(&mut self, block: u32, blocks: u16) -> Vec<u8> {
         let header = self.read_header(block, blocks);
         self.send(header, &[]);
@@ -270,8 +270,8 @@ impl Initiator {
         }
     }
 
-    /// Writes: sends `immediate` bytes with the command, unsolicited Data-Outs up to `unsolicited`,
-    /// and the rest as R2Ts request it. Returns the response.
+    /// Runs a write: sends `immediate` bytes with the command, unsolicited Data-Outs up to
+    /// `unsolicited`, and the rest as R2Ts request it. Returns the response.
     pub(crate) fn write(
         &mut self,
         block: u32,
@@ -344,13 +344,13 @@ impl Initiator {
         self.reply()
     }
 
-    /// Expects that the target closes the connection.
+    /// Asserts that the target closes the connection.
     pub(crate) fn expect_end(&mut self) {
         assert!(self.try_reply().is_none(), "the connection ends");
     }
 }
 
-/// CDB of READ(10) or WRITE(10).
+/// Returns the CDB of READ(10) or WRITE(10).
 pub(crate) fn cdb10(operation: u8, block: u32, blocks: u16) -> [u8; 10] {
     let [a, b, c, d] = block.to_be_bytes();
     let [high, low] = blocks.to_be_bytes();

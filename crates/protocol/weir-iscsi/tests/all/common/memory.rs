@@ -38,13 +38,13 @@ pub(crate) struct Disk {
     pub(crate) panics: AtomicBool,
     /// Last CDB byte of each executed command, in order; `None` records nothing.
     pub(crate) order: Mutex<Option<Vec<u8>>>,
-    /// The next command blocks its thread for this time.
+    /// Time for which the next command blocks its thread.
     pub(crate) busy: Mutex<Duration>,
-    /// Commands that had to wait.
+    /// Number of commands that had to wait.
     pub(crate) begun: AtomicU64,
-    /// Commands that completed.
+    /// Number of commands that completed.
     pub(crate) done: AtomicU64,
-    /// Reads that returned shared blocks.
+    /// Number of reads that returned shared blocks.
     pub(crate) shared: AtomicU64,
     /// Abort count that every nexus reports.
     pub(crate) aborts: AtomicU64,
@@ -254,7 +254,7 @@ impl Nexus for DiskNexus {
     }
 }
 
-/// Target that every initiator may use.
+/// Name of the target that every initiator may use.
 pub(crate) const TARGET: &str = "iqn.2026-01.org.example:disk";
 
 /// Targets with one disk.
@@ -265,7 +265,7 @@ pub(crate) struct MemoryTargets {
     pub(crate) discovery: Mutex<Authentication>,
     pub(crate) targets: Mutex<Vec<Discovered>>,
     pub(crate) quiet_limit: Mutex<Duration>,
-    /// Number of wrong CHAP responses that the iSCSI server reported to this test implementation.
+    /// Number of wrong CHAP responses that the iSCSI server reported.
     pub(crate) auth_throttle: Mutex<usize>,
 }
 

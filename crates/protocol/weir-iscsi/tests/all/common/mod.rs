@@ -50,7 +50,7 @@ pub(crate) fn serve_limited(
     serve_as(targets, budget, threads, |iscsi| iscsi.with_login_limit(login_limit))
 }
 
-/// Serves targets with limits of the test's choice.
+/// Serves targets with the given limits.
 pub(crate) fn serve_as(
     targets: Arc<MemoryTargets>,
     budget: Arc<Budget>,
@@ -84,7 +84,7 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Pseudorandom bytes of a seed.
+/// Returns pseudorandom bytes for a seed.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| random.u8(..)).collect()

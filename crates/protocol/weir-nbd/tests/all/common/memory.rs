@@ -19,13 +19,13 @@ use weir_base::ErrorKind;
 use weir_block::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
-/// Preferred block size: a value that no other size here has.
+/// Preferred block size: a value that differs from all other sizes in the tests.
 const PREFERRED: u32 = 64 << 10;
 
 /// Volume in memory.
 pub(crate) struct Memory {
     data: RwLock<Vec<u8>>,
-    /// For each block: whether it was written.
+    /// Whether each block was written.
     written: RwLock<Vec<bool>>,
     size: u64,
     read_only: bool,
@@ -33,11 +33,12 @@ pub(crate) struct Memory {
     turn: AtomicU64,
     /// Requests wait while this is set.
     pub(crate) held: AtomicBool,
-    /// Requests that had to wait.
+    /// Number of requests that had to wait.
     pub(crate) begun: AtomicUsize,
-    /// Executed flushes.
+    /// Number of executed flushes.
     pub(crate) flushes: AtomicU64,
-    /// Every request panics while this is set: immediate ones at once, waiting ones in their task.
+    /// Every request panics while this is set: requests that complete immediately at once, requests
+    /// that wait in their task.
     pub(crate) panics: AtomicBool,
     /// Every request fails with this error, if set.
     pub(crate) failure: RwLock<Option<ErrorKind>>,

@@ -22,7 +22,7 @@ impl Scratch {
         Self(path)
     }
 
-    /// Path of a file in the directory.
+    /// Returns the path of a file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -35,7 +35,7 @@ pub(crate) fn setup_limited(name: &str, budget_bytes: usize, handshake_limit: Du
     setup_serving(name, budget_bytes, |nbd| nbd.with_handshake_limit(handshake_limit))
 }
 
-/// Serves with limits of the test's choice.
+/// Serves exports with the given limits.
 pub(crate) fn setup_serving(
     name: &str,
     budget_bytes: usize,
@@ -83,7 +83,8 @@ impl Setup {
         }
     }
 
-    /// Waits until connections have released all memory; a connection does so as it ends.
+    /// Waits until connections have released all memory. A connection releases its memory as it
+    /// ends.
     pub(crate) fn wait_for_memory(&self) {
         let start = Instant::now();
         while self.budget.used_bytes() != 0 {
@@ -112,7 +113,7 @@ impl Client {
         self.put(&request(flags, kind, cookie, offset, len));
     }
 
-    /// Error value and cookie of the next simple reply.
+    /// Returns the error value and the cookie of the next simple reply.
     pub(crate) fn reply(&mut self) -> (u32, u64) {
         let bytes = self.get(16);
         assert_eq!(bytes[..4], [0x67, 0x44, 0x66, 0x98]);

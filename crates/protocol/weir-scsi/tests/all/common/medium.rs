@@ -47,7 +47,7 @@ impl MemoryMedium {
         }
     }
 
-    /// All contents.
+    /// Returns all contents of the volume.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.state.lock().0.clone()
     }

@@ -84,15 +84,15 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Data-In of a command that ended with GOOD.
+    /// Returns the Data-In of a command that ended with GOOD.
     #[track_caller]
     pub(crate) fn good(self) -> Vec<u8> {
         assert_eq!(self.completion.status, Status::Good, "{:?}", self.completion);
         self.data
     }
 
-    /// Sense key, additional sense code and qualifier of a command that failed and returned no
-    /// data.
+    /// Returns the sense key, additional sense code and qualifier of a command that failed and
+    /// returned no data.
     #[track_caller]
     pub(crate) fn sense(&self) -> (u8, u8, u8) {
         assert_eq!(self.completion.status, Status::CheckCondition);
@@ -106,7 +106,8 @@ impl Answer {
     }
 }
 
-/// Runs a command as a transport does: first without waiting, then with.
+/// Runs a command as a transport does: first on the path that does not wait, then on the waiting
+/// path.
 pub(crate) fn run_on(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Answer {
     let mut padded = [0; 16];
     padded[..cdb.len()].copy_from_slice(cdb);
@@ -129,7 +130,7 @@ pub(crate) fn run(nexus: &dyn Nexus, cdb: &[u8], data_out: &[u8]) -> Answer {
     run_on(nexus, Lun::new(0), cdb, data_out)
 }
 
-/// Nexus whose initiator has already received POWER ON from each unit.
+/// Returns a nexus whose initiator has already received POWER ON from each unit.
 pub(crate) fn ready(target: &Arc<Target>, number: u8) -> Box<dyn Nexus> {
     let nexus = Box::new(target.nexus(initiator(number), 1));
     for (lun, _) in target.luns() {
@@ -139,7 +140,7 @@ pub(crate) fn ready(target: &Arc<Target>, number: u8) -> Box<dyn Nexus> {
     nexus
 }
 
-/// Target with one logical unit of 512-byte blocks, its medium, and a nexus to it.
+/// Returns a target with one logical unit of 512-byte blocks, its medium, and a nexus to it.
 pub(crate) fn simple() -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
     simple_of(SIZE)
 }
@@ -165,7 +166,7 @@ pub(crate) fn begin<'a>(
     nexus.execute(command, out)
 }
 
-/// Parameter list of UNMAP.
+/// Returns the parameter list of UNMAP.
 pub(crate) fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     let len = ranges.len() as u16 * 16;
     let mut list = (len + 6).to_be_bytes().to_vec();
@@ -179,13 +180,13 @@ pub(crate) fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     list
 }
 
-/// UNMAP.
+/// Runs UNMAP with this parameter list.
 pub(crate) fn unmap(nexus: &dyn Nexus, list: &[u8]) -> Answer {
     let len = (list.len() as u16).to_be_bytes();
     run(nexus, &[0x42, 0, 0, 0, 0, 0, 0, len[0], len[1], 0], list)
 }
 
-/// CDB of READ (16) or a similar command: operation code, flags, LBA, length.
+/// Returns the CDB of READ (16) or a similar command with operation code, flags, LBA and length.
 pub(crate) fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
     let mut cdb = vec![code, flags];
     cdb.extend(lba.to_be_bytes());

@@ -9,7 +9,7 @@ use super::{Answer, run_on};
 /// Logical block address and number of logical blocks.
 pub(crate) type Blocks = (u64, u32);
 
-/// Block device zero token.
+/// Returns the block device zero token.
 pub(crate) fn zeros() -> Vec<u8> {
     let mut token = vec![0xFF, 0xFF, 0, 1, 0, 0, 0x01, 0xF8];
     token.resize(512, 0);
@@ -26,7 +26,7 @@ fn descriptors(ranges: &[Blocks]) -> Vec<u8> {
     ranges.iter().flat_map(descriptor).collect()
 }
 
-/// Parameter list of POPULATE TOKEN; flags are IMMED and RTV.
+/// Returns the parameter list of POPULATE TOKEN; flags are IMMED and RTV.
 pub(crate) fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) -> Vec<u8> {
     let ranges = descriptors(ranges);
     let mut list = (14 + ranges.len() as u16).to_be_bytes().to_vec();
@@ -38,7 +38,7 @@ pub(crate) fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) 
     [list, ranges].concat()
 }
 
-/// Parameter list of WRITE USING TOKEN; flags are IMMED and DEL_TKN.
+/// Returns the parameter list of WRITE USING TOKEN; flags are IMMED and DEL_TKN.
 pub(crate) fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -> Vec<u8> {
     let ranges = descriptors(ranges);
     let mut list = (534 + ranges.len() as u16).to_be_bytes().to_vec();
@@ -50,7 +50,7 @@ pub(crate) fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -
     [list, ranges].concat()
 }
 
-/// CDB of POPULATE TOKEN (service action 10h) or WRITE USING TOKEN (11h).
+/// Returns the CDB of POPULATE TOKEN (service action 10h) or WRITE USING TOKEN (11h).
 pub(crate) fn block(action: u8, id: u32, len: u32) -> Vec<u8> {
     let mut cdb = vec![0x83, action, 0, 0, 0, 0];
     cdb.extend(id.to_be_bytes());
@@ -77,7 +77,7 @@ pub(crate) fn write_using(
     send(nexus, lun, 0x11, 2, &writing(0, offset, token, ranges))
 }
 
-/// RECEIVE ROD TOKEN INFORMATION (7) or RECEIVE COPY STATUS (5).
+/// Runs RECEIVE ROD TOKEN INFORMATION (7) or RECEIVE COPY STATUS (5).
 pub(crate) fn information(nexus: &dyn Nexus, lun: u16, action: u8, id: u32) -> Answer {
     let mut cdb = vec![0x84, action];
     cdb.extend(id.to_be_bytes());
@@ -125,7 +125,7 @@ pub(crate) fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
     }
 }
 
-/// Creates a token.
+/// Creates a ROD token.
 #[track_caller]
 pub(crate) fn token(nexus: &dyn Nexus, lun: u16, ranges: &[Blocks]) -> Vec<u8> {
     populate(nexus, lun, 1, ranges).good();
