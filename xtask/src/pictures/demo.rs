@@ -60,7 +60,6 @@ fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
             .args(["-c", typed])
             .current_dir(folder)
             .env("PATH", path)
-            .env("WEIR_API", format!("unix:{here}/weir-demo/api.sock"))
             .output()
             .context("bash")?;
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -80,15 +79,16 @@ impl Server {
     fn start(folder: &Path, binaries: &Path) -> Result<Self> {
         let mut command = Command::new(binaries.join("weir"));
         command.args(["serve", "--demo", "--log", "error"]).current_dir(folder);
-        let child = command.stdout(Stdio::piped()).spawn().context("weir serve")?;
+        // The server prints data to standard output and its greeting to standard error.
+        let child = command.stderr(Stdio::piped()).spawn().context("weir serve")?;
         Ok(Self { child })
     }
 
     /// Returns the lines of the text that the demo prints.
     fn greeting(&mut self) -> Result<Vec<String>> {
-        let stdout = self.child.stdout.take().context("the greeting was read before")?;
+        let stderr = self.child.stderr.take().context("the greeting was read before")?;
         let mut lines = Vec::new();
-        for line in BufReader::new(stdout).lines() {
+        for line in BufReader::new(stderr).lines() {
             let line = line?;
             let is_last = line.contains(READY);
             lines.push(line);
