@@ -41,7 +41,9 @@ impl Svg {
     /// Adds a line of text that starts at a point.
     pub(super) fn text(&mut self, [x, y]: [u32; 2], class: &str, text: &str) {
         let text = escaped(text);
-        self.elements.push(format!("<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{text}</text>"));
+        self.elements.push(format!(
+            "<text xml:space=\"preserve\" x=\"{x}\" y=\"{y}\" class=\"{class}\">{text}</text>"
+        ));
     }
 
     /// Adds a vertical arrow with two heads.

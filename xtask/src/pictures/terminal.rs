@@ -19,7 +19,7 @@ const LINE_HEIGHT: u32 = 18;
 const MARGIN: u32 = 16;
 
 /// Number of columns of the terminal; longer lines are wrapped.
-pub(super) const COLUMNS: usize = 120;
+pub(super) const COLUMNS: usize = 118;
 
 /// Draws the picture of a recording.
 pub(super) fn draw(lines: &[Line]) -> String {
@@ -40,11 +40,17 @@ fn rows(line: &Line) -> Vec<(&'static str, String)> {
         Line::Typed(text) => ("typed", format!("$ {text}")),
         Line::Printed(text) => ("", text.clone()),
     };
-    let chars: Vec<char> = text.chars().collect();
-    if chars.is_empty() {
-        return vec![(class, String::new())];
+    let mut rows = Vec::new();
+    let mut rest: Vec<char> = text.chars().collect();
+    while rest.len() > COLUMNS {
+        // Wraps at a space; a longer word is cut.
+        let space = rest[..COLUMNS].iter().rposition(|&c| c == ' ').filter(|&at| at > COLUMNS / 2);
+        let tail = rest.split_off(space.map_or(COLUMNS, |at| at + 1));
+        rows.push((class, rest.into_iter().collect()));
+        rest = std::iter::repeat_n(' ', 4).chain(tail).collect();
     }
-    chars.chunks(COLUMNS).map(|row| (class, row.iter().collect())).collect()
+    rows.push((class, rest.into_iter().collect()));
+    rows
 }
 
 #[cfg(test)]
@@ -55,7 +61,11 @@ mod tests {
     fn long_lines_are_wrapped() {
         let line = Line::Printed("x".repeat(COLUMNS + 1));
         let lengths: Vec<usize> = rows(&line).iter().map(|(_, row)| row.len()).collect();
-        assert_eq!(lengths, [COLUMNS, 1]);
+        assert_eq!(lengths, [COLUMNS, 5]);
+        let words = format!("{} {}", "x".repeat(COLUMNS - 10), "y".repeat(20));
+        let found: Vec<String> =
+            rows(&Line::Printed(words)).into_iter().map(|(_, row)| row).collect();
+        assert_eq!(found[1], format!("    {}", "y".repeat(20)));
         assert!(draw(&[Line::Typed("weir list".into())]).contains("$ weir list"));
     }
 }
