@@ -49,8 +49,7 @@ pub(super) fn record(binary: Option<&Path>) -> Result<Vec<Line>> {
 fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
     let mut server = Server::start(folder, binaries)?;
     let here = folder.display().to_string();
-    // Show paths as for a reader, who runs the demo in a folder of their own.
-    let shown = |text: &str| text.replace(&format!("{here}/"), "").trim_end().to_owned();
+    let shown = |text: &str| without(text, &format!("{here}/"));
     let mut lines = vec![Line::Typed("weir serve --demo".into())];
     lines.extend(server.greeting()?.iter().map(|line| Line::Printed(shown(line))));
     for typed in COMMANDS {
@@ -68,6 +67,21 @@ fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
         lines.extend(printed.lines().map(|line| Line::Printed(shown(line))));
     }
     Ok(lines)
+}
+
+/// A line of output without the path of the folder: readers run the demo in their own. Columns
+/// behind the path stay aligned.
+fn without(text: &str, folder: &str) -> String {
+    let mut parts = text.split(folder);
+    let mut line = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let gap = " ".repeat(folder.len());
+        line += &match part.split_once("  ") {
+            Some((path, columns)) => format!("{path}{gap}  {columns}"),
+            None => part.to_owned(),
+        };
+    }
+    line.trim_end().to_owned()
 }
 
 /// The running demo, which is stopped by SIGTERM on drop.
@@ -106,5 +120,16 @@ impl Drop for Server {
         // If the server ended by itself, both calls fail and nothing is left to stop.
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
         self.child.wait().ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stay_aligned_without_the_folder() {
+        assert_eq!(without("a /f/x  1", "/f/"), "a x     1");
+        assert_eq!(without("a /f/x\n", "/f/"), "a x");
     }
 }
