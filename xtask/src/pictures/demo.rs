@@ -72,14 +72,12 @@ fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
 /// A line of output without the path of the folder: readers run the demo in their own. Columns
 /// behind the path stay aligned.
 fn without(text: &str, folder: &str) -> String {
-    let mut parts = text.split(folder);
-    let mut line = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let gap = " ".repeat(folder.len());
-        line += &match part.split_once("  ") {
-            Some((path, columns)) => format!("{path}{gap}  {columns}"),
-            None => part.to_owned(),
-        };
+    let (gap, mut line) = (" ".repeat(folder.len()), String::new());
+    for (index, part) in text.split(folder).enumerate() {
+        match part.split_once("  ") {
+            Some((path, columns)) if index > 0 => line.extend([path, &gap, "  ", columns]),
+            _ => line += part,
+        }
     }
     line.trim_end().to_owned()
 }
