@@ -12,7 +12,7 @@ use anyhow::Result;
 use crate::affected::{self, Affected};
 use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
-use crate::test;
+use crate::{packages, test};
 
 /// Packages to check.
 #[derive(clap::Args)]
@@ -62,7 +62,7 @@ fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
     if packages.is_none() {
         stages.push(test::fmt_fuzz());
     }
-    if test::TASK_PACKAGES.into_iter().any(has) {
+    if packages::TASKS.into_iter().any(has) {
         stages.push(test::unit_xtask());
     }
     if has("weir") {
@@ -70,7 +70,7 @@ fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
         let suite = Suite::new("unit-weir", "--profile ci --package weir --bin weir", UNIT_LANES);
         stages.push(Stage { name: "unit-weir", step: Step::Tests(suite) });
     }
-    let is_apart = |name: &str| name == "weir" || test::TASK_PACKAGES.contains(&name);
+    let is_apart = |name: &str| name == "weir" || packages::TASKS.contains(&name);
     let others = packages
         .map(|packages| packages.iter().filter(|name| !is_apart(name.as_str())).cloned().collect());
     if others.as_ref().is_none_or(|others: &BTreeSet<String>| !others.is_empty()) {
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn only_stages_affected_by_a_change_run() {
         assert_eq!(names(Some(&[])), ["fmt", "tidy"]);
-        for task in test::TASK_PACKAGES {
+        for task in packages::TASKS {
             assert_eq!(names(Some(&[task])), ["fmt", "tidy", "clippy", "unit-xtask"]);
         }
         let both = ["fmt", "tidy", "clippy", "shipped", "unit-weir", "unit"];

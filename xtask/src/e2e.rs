@@ -10,8 +10,8 @@
 use anyhow::Result;
 
 use crate::runner::{E2E_LANES, Suite};
-use crate::setup;
 use crate::stage::{self, Needs, Stage, Step};
+use crate::{packages, setup};
 
 /// Tests to run, and the number of runs.
 #[derive(clap::Args)]
@@ -25,15 +25,15 @@ pub(crate) struct Args {
 
 /// Returns the suite of all end-to-end tests.
 pub(crate) fn suite() -> Suite {
-    Suite::new("e2e", "--profile ci --package weir --package weir-export", E2E_LANES)
+    Suite::new("e2e", &format!("--profile ci {}", packages::E2E), E2E_LANES)
 }
 
 /// Builds the examples of the crates, which the tests run. weir-nbd and weir-iscsi are excluded,
 /// because each has an example `memory`, and cargo puts all examples into one folder.
 pub(crate) fn examples() -> Stage {
-    let line = "build --profile ci --workspace --examples --exclude weir --exclude weir-command \
-                --exclude weir-peers --exclude xtask --exclude weir-nbd --exclude weir-iscsi";
-    Stage { name: "examples", step: Step::cargo(line) }
+    let chosen = packages::all_except(&["weir", "weir-nbd", "weir-iscsi"]);
+    let line = format!("build --profile ci {chosen} --examples");
+    Stage { name: "examples", step: Step::cargo(&line) }
 }
 
 /// Runs `cargo xtask e2e`.

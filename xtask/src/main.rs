@@ -16,6 +16,7 @@ mod e2e;
 mod fuzz;
 mod licences;
 mod moved;
+mod packages;
 mod pictures;
 mod run;
 mod runner;

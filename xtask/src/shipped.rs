@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 use weir_command::command;
 
+use crate::packages;
+
 /// Features that only tests request: package, features, reason.
 const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
     ("tokio", &["rt-multi-thread", "test-util"], "runtimes and clock of tests"),
@@ -25,26 +27,16 @@ const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Packages of all stages except `unit-xtask`, as options of cargo.
-const TESTS: [&str; 7] =
-    ["--workspace", "--exclude", "weir-command", "--exclude", "weir-peers", "--exclude", "xtask"];
-
-/// Options of cargo that exclude the package whose tests the stage `unit` leaves to other stages.
-const NOT_UNIT: [&str; 2] = ["--exclude", "weir"];
-
-/// Packages of the stage `e2e`, as options of cargo.
-const E2E: [&str; 4] = ["--package", "weir", "--package", "weir-export"];
-
 /// Kinds of dependencies that a build of tests contains, as options of cargo.
-const ALL_EDGES: [&str; 2] = ["--edges", "normal,build,dev"];
+const ALL_EDGES: &str = "--edges normal,build,dev";
 
 /// Features by package and version.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
 /// Runs the comparison. Fails if it finds a feature that is not in [`TESTS_ONLY`].
 pub(crate) fn main() -> Result<()> {
-    let shipped = features(&["--package", "weir", "--edges", "normal,build"])?;
-    let tests = features(&[&TESTS[..], &ALL_EDGES].concat())?;
+    let shipped = features("--package weir --edges normal,build")?;
+    let tests = features(&format!("{} {ALL_EDGES}", packages::all_except(&[])))?;
     let found = extra(&shipped, &tests);
     for (package, feature) in &found {
         println!(
@@ -55,8 +47,8 @@ pub(crate) fn main() -> Result<()> {
     if !found.is_empty() {
         bail!("shipped: {} features that the program lacks", found.len());
     }
-    let unit = features(&[&TESTS[..], &NOT_UNIT, &ALL_EDGES].concat())?;
-    let e2e = features(&[&E2E[..], &ALL_EDGES].concat())?;
+    let unit = features(&format!("{} {ALL_EDGES}", packages::all_except(&["weir"])))?;
+    let e2e = features(&format!("{} {ALL_EDGES}", packages::E2E))?;
     let differing = different(&unit, &e2e);
     if !differing.is_empty() {
         bail!(
@@ -77,9 +69,11 @@ fn different(one: &Features, other: &Features) -> Vec<String> {
     one.iter().filter(differs).map(|(package, _)| package.clone()).collect()
 }
 
-fn features(args: &[&str]) -> Result<Features> {
+/// Returns the features of a build with these options of cargo, separated by spaces.
+fn features(options: &str) -> Result<Features> {
     let mut cargo = command::command("cargo");
-    cargo.args(["tree", "--locked", "--prefix", "none", "--format", "{p}|{f}"]).args(args);
+    cargo.args(["tree", "--locked", "--prefix", "none", "--format", "{p}|{f}"]);
+    cargo.args(options.split_whitespace());
     Ok(parse(&command::output(&mut cargo)?))
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::Result;
 use weir_command::command;
 
-use crate::test::UNIT_PACKAGES;
+use crate::packages;
 
 /// Arguments with which cargo builds only the simulator.
 const BUILD: &str = "build --profile ci --package weir-sim";
@@ -42,7 +42,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
 /// has already run: those tests request more features of dependencies, so [`BUILD`] would compile
 /// the engine again.
 pub(crate) fn short() -> Result<()> {
-    let build = format!("test --no-run {UNIT_PACKAGES}");
+    let build = format!("test --no-run {}", packages::unit_tests());
     simulate(&build, &["--recoveries", &SHORT_RECOVERIES.to_string()])
 }
 

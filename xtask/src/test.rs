@@ -10,16 +10,7 @@ use anyhow::Result;
 
 use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
-use crate::{e2e, licences, setup, shipped, sim, tidy};
-
-/// Packages of the project's tasks. Their unit tests are built in a separate cargo call, because
-/// their features would make cargo compile most dependencies of the other packages again.
-pub(crate) const TASK_PACKAGES: [&str; 3] = ["weir-command", "weir-peers", "xtask"];
-
-/// Arguments with which cargo builds the unit tests: all packages except weir and
-/// [`TASK_PACKAGES`], without examples, which the end-to-end tests run.
-pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir \
-    --exclude weir-command --exclude weir-peers --exclude xtask --lib --bins --tests";
+use crate::{e2e, licences, packages, setup, shipped, sim, tidy};
 
 /// Returns the stage that checks the formatting of every crate of the workspace.
 pub(crate) fn fmt() -> Stage {
@@ -51,15 +42,16 @@ pub(crate) fn tidy() -> Stage {
 
 /// Returns the stage with the unit, property and snapshot tests of these packages, or of all. It
 /// has the profile and features of the other stages, so that they share one build.
-pub(crate) fn unit(packages: Option<BTreeSet<String>>) -> Stage {
-    let suite = Suite { packages, ..Suite::new("unit", UNIT_PACKAGES, UNIT_LANES) };
+pub(crate) fn unit(chosen: Option<BTreeSet<String>>) -> Stage {
+    let suite =
+        Suite { packages: chosen, ..Suite::new("unit", &packages::unit_tests(), UNIT_LANES) };
     Stage { name: "unit", step: Step::Tests(suite) }
 }
 
-/// Returns the stage with the unit tests of [`TASK_PACKAGES`].
+/// Returns the stage with the unit tests of [`packages::TASKS`].
 pub(crate) fn unit_xtask() -> Stage {
-    let packages = TASK_PACKAGES.join(" --package ");
-    let arguments = format!("--profile ci --package {packages}");
+    let names = packages::TASKS.join(" --package ");
+    let arguments = format!("--profile ci --package {names}");
     let suite = Suite::new("unit-xtask", &arguments, UNIT_LANES);
     Stage { name: "unit-xtask", step: Step::Tests(suite) }
 }

@@ -7,10 +7,11 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use weir_command::command;
+use weir_command::process::{Process, guarded};
 
 use super::terminal::Line;
 
@@ -32,11 +33,7 @@ const COMMANDS: [&str; 5] = [
 pub(super) fn record(binary: Option<&Path>) -> Result<Vec<Line>> {
     let binary = match binary {
         Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
-        None => {
-            let build = ["build", "--release", "--package", "weir"];
-            command::run(command::command("cargo").args(build))?;
-            command::root().join("target/release/weir")
-        }
+        None => command::weir_program()?,
     };
     let binaries = binary.parent().context("the program is in no folder")?.to_owned();
     let folder = std::env::temp_dir().join(format!("weir-pictures-{}", std::process::id()));
@@ -47,11 +44,16 @@ pub(super) fn record(binary: Option<&Path>) -> Result<Vec<Line>> {
 }
 
 fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
-    let mut server = Server::start(folder, binaries)?;
+    let mut serve = guarded(&binaries.join("weir").display().to_string());
+    serve.args(["serve", "--demo", "--log", "error"]).current_dir(folder);
+    // The server prints data to standard output and its greeting to standard error.
+    let mut child = serve.stderr(Stdio::piped()).spawn().context("weir serve")?;
+    let stderr = child.stderr.take().context("standard error is a pipe")?;
+    let _server = Process::new(child);
     let here = folder.display().to_string();
     let shown = |text: &str| without(text, &format!("{here}/"));
     let mut lines = vec![Line::Typed("weir serve --demo".into())];
-    lines.extend(server.greeting()?.iter().map(|line| Line::Printed(shown(line))));
+    lines.extend(greeting(stderr)?.iter().map(|line| Line::Printed(shown(line))));
     for typed in COMMANDS {
         lines.push(Line::Typed(typed.into()));
         let path = format!("{}:{}", binaries.display(), std::env::var("PATH")?);
@@ -82,43 +84,18 @@ fn without(text: &str, folder: &str) -> String {
     line.trim_end().to_owned()
 }
 
-/// The running demo, which is stopped by SIGTERM on drop.
-struct Server {
-    child: Child,
-}
-
-impl Server {
-    fn start(folder: &Path, binaries: &Path) -> Result<Self> {
-        let mut command = Command::new(binaries.join("weir"));
-        command.args(["serve", "--demo", "--log", "error"]).current_dir(folder);
-        // The server prints data to standard output and its greeting to standard error.
-        let child = command.stderr(Stdio::piped()).spawn().context("weir serve")?;
-        Ok(Self { child })
-    }
-
-    /// Returns the lines of the text that the demo prints.
-    fn greeting(&mut self) -> Result<Vec<String>> {
-        let stderr = self.child.stderr.take().context("the greeting was read before")?;
-        let mut lines = Vec::new();
-        for line in BufReader::new(stderr).lines() {
-            let line = line?;
-            let is_last = line.contains(READY);
-            lines.push(line);
-            if is_last {
-                return Ok(lines);
-            }
+/// Returns the lines of the text that the demo prints.
+fn greeting(stderr: ChildStderr) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for line in BufReader::new(stderr).lines() {
+        let line = line?;
+        let is_last = line.contains(READY);
+        lines.push(line);
+        if is_last {
+            return Ok(lines);
         }
-        bail!("weir serve --demo ended without its greeting: {lines:?}")
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        // If the server ended by itself, both calls fail and nothing is left to stop.
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
-        self.child.wait().ok();
-    }
+    bail!("weir serve --demo ended without its greeting: {lines:?}")
 }
 
 #[cfg(test)]

@@ -75,8 +75,9 @@ pub(super) fn check<'a>(sources: impl IntoIterator<Item = &'a Source>) -> Vec<Fi
     let mut folders: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for source in sources {
         let count = folders.entry(folder(&source.path)).or_default();
-        count.0 += lines(source).len();
-        count.1 += suspicions(source).len();
+        let lines = lines(source);
+        count.0 += lines.len();
+        count.1 += lines.into_iter().filter_map(suspicion).count();
     }
     let finding = |(path, (lines, suspicious)): (String, (usize, usize))| {
         let count = suspicious.saturating_sub((lines * PER_MILLE_MAX).div_ceil(1000));
@@ -162,7 +163,7 @@ fn function(line: &str) -> Option<&str> {
 
 /// Returns the folder to which a file counts: a crate, or the first one or two folders of other
 /// files.
-pub(super) fn folder(path: &str) -> String {
+fn folder(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     let deepest = if parts[0] == "crates" { 3 } else { 2 };
     let depth = deepest.min(parts.len() - 1);

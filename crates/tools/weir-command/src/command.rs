@@ -65,6 +65,16 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// Builds the release binary and returns its path.
+pub fn weir_program() -> Result<PathBuf> {
+    cargo(&["build", "--release", "--package", "weir"])?;
+    let line = ["metadata", "--no-deps", "--format-version", "1"];
+    let json = output(command("cargo").args(line))?;
+    let metadata: serde_json::Value = serde_json::from_str(&json)?;
+    let target = metadata["target_directory"].as_str().context("cargo names no target folder")?;
+    Ok(Path::new(target).join("release/weir"))
+}
+
 /// Runs git in the workspace and returns its output.
 pub fn git(args: &[&str]) -> Result<String> {
     output(command("git").args(args))

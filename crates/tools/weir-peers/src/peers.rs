@@ -18,18 +18,17 @@ mod servers;
 mod workload;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use regex::Regex;
 use results::{Results, Sample};
 use servers::{Kind, Server};
-use weir_command::command;
 use workload::{WORKLOADS, Workload};
 
-use crate::place::weir_program;
-use crate::{document, machine};
+use crate::machine;
+use crate::place::{self, Place};
 
 /// Selection and length of the measurement.
 #[derive(clap::Args)]
@@ -46,15 +45,8 @@ pub(crate) struct Args {
     /// Turns for each workload; default 3, with --quick 1.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Write the tables between the markers of this file (created if absent).
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Folder for volumes, sockets and samples; default target/bench.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Measure this program instead of building one.
-    #[arg(long, value_name = "PROGRAM")]
-    weir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// Lengths of the phases of a run.
@@ -107,16 +99,11 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     if kinds.is_empty() || workloads.is_empty() {
         bail!("nothing to measure: --only and --servers leave no workload or no server");
     }
-    let weir = match &args.weir {
-        _ if !kinds.contains(&Kind::Weir) => None,
-        Some(program) => Some(std::path::absolute(program)?),
-        None => Some(weir_program()?),
-    };
-    let dir = match &args.dir {
-        Some(dir) => std::path::absolute(dir)?,
-        None => command::root().join("target/bench"),
-    };
-    let data = fresh(&dir)?;
+    let is_weir = kinds.contains(&Kind::Weir);
+    let weir = is_weir.then(|| args.place.program()).transpose()?;
+    let dir = args.place.folder()?;
+    let data = dir.join("data");
+    place::empty(&data)?;
     let mut results = Results {
         machine: machine::facts(&data, weir.as_deref())?,
         quick: args.quick,
@@ -128,21 +115,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     fs::remove_dir_all(&data)?;
     measured?;
     let text = report::markdown(&results, &kinds, &workloads);
-    println!("{text}");
-    if let Some(out) = &args.out {
-        document::write_between(out, (report::BEGIN, report::END), &text)?;
-    }
-    Ok(())
-}
-
-/// Creates an empty folder for volumes and sockets; removes the files of a killed run.
-fn fresh(dir: &Path) -> Result<PathBuf> {
-    let data = dir.join("data");
-    if data.exists() {
-        fs::remove_dir_all(&data)?;
-    }
-    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
-    Ok(data)
+    args.place.print(&text, (report::BEGIN, report::END))
 }
 
 fn measure(

@@ -28,6 +28,31 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Returns the program to measure; builds one if none was named.
+    pub(crate) fn program(&self) -> Result<PathBuf> {
+        match &self.weir {
+            Some(program) => Ok(std::path::absolute(program)?),
+            None => command::weir_program(),
+        }
+    }
+
+    /// Returns the folder for disks, sockets and samples.
+    pub(crate) fn folder(&self) -> Result<PathBuf> {
+        match &self.dir {
+            Some(dir) => Ok(std::path::absolute(dir)?),
+            None => Ok(command::root().join("target/bench")),
+        }
+    }
+
+    /// Prints tables, and writes them into the document if one was named.
+    pub(crate) fn print(&self, text: &str, markers: (&str, &str)) -> Result<()> {
+        println!("{text}");
+        match &self.out {
+            Some(out) => document::write_between(out, markers, text),
+            None => Ok(()),
+        }
+    }
+
     /// Measures a program in an empty folder, and prints the tables and a description of the
     /// machine. `markers` are the document's begin and end markers.
     pub(crate) fn tables(
@@ -36,37 +61,21 @@ impl Place {
         markers: (&str, &str),
         measure: impl FnOnce(&Path, &Path) -> Result<String>,
     ) -> Result<()> {
-        let program = match &self.weir {
-            Some(program) => std::path::absolute(program)?,
-            None => weir_program()?,
-        };
-        let dir = match &self.dir {
-            Some(dir) => std::path::absolute(dir)?,
-            None => command::root().join("target/bench"),
-        };
-        let data = dir.join(name);
-        if data.exists() {
-            fs::remove_dir_all(&data)?;
-        }
-        fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+        let program = self.program()?;
+        let data = self.folder()?.join(name);
+        empty(&data)?;
         let tables = measure(&program, &data);
         let facts = machine::facts(&data, Some(&program))?;
         fs::remove_dir_all(&data)?;
         let text = format!("{}\n{}", tables?, document::facts_table(&facts));
-        println!("{text}");
-        match &self.out {
-            Some(out) => document::write_between(out, markers, &text),
-            None => Ok(()),
-        }
+        self.print(&text, markers)
     }
 }
 
-/// Builds the release binary and returns its path.
-pub(crate) fn weir_program() -> Result<PathBuf> {
-    command::cargo(&["build", "--release", "--package", "weir"])?;
-    let line = ["metadata", "--no-deps", "--format-version", "1"];
-    let json = command::output(command::command("cargo").args(line))?;
-    let metadata: serde_json::Value = serde_json::from_str(&json)?;
-    let target = metadata["target_directory"].as_str().context("cargo names no target folder")?;
-    Ok(Path::new(target).join("release/weir"))
+/// Creates an empty folder; removes the files of a killed run.
+pub(crate) fn empty(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())
 }

@@ -1,0 +1,25 @@
+//! Packages of the stages, as options of cargo.
+//!
+//! Not here: packages and files of the workspace (workspace.rs).
+//!
+//! Invariant: all stages name packages by these functions, so that `shipped` compares the builds
+//! that the stages make.
+
+/// Packages of the project's tasks. Their unit tests are built in a separate cargo call, because
+/// their features would make cargo compile most dependencies of the other packages again.
+pub(crate) const TASKS: [&str; 3] = ["weir-command", "weir-peers", "xtask"];
+
+/// Packages with end-to-end tests.
+pub(crate) const E2E: &str = "--package weir --package weir-export";
+
+/// Returns the options that select all packages except [`TASKS`] and `others`.
+pub(crate) fn all_except(others: &[&str]) -> String {
+    let excluded = TASKS.iter().chain(others);
+    excluded.fold("--workspace".to_owned(), |line, package| line + " --exclude " + package)
+}
+
+/// Returns the arguments with which cargo builds the unit tests: all packages except weir and
+/// [`TASKS`], without examples, which the end-to-end tests run.
+pub(crate) fn unit_tests() -> String {
+    format!("--profile ci {} --lib --bins --tests", all_except(&["weir"]))
+}
