@@ -24,19 +24,19 @@ use crate::limits::{CALL_WAIT, CALLS_MAX, SHARED_CALLS_MAX, TOKEN_CALLS_MAX};
 use crate::slots::{self, Slot};
 
 tokio::task_local! {
-    static TURN: CallPermit;
+    static PERMIT: CallPermit;
 }
 
 /// Returns the permit of the running call, which from now on only waits.
 pub(crate) fn give_back_current() {
     // Calls of root and of peers have no permit.
-    TURN.try_with(CallPermit::give_back).ok();
+    PERMIT.try_with(CallPermit::give_back).ok();
 }
 
 /// Runs a call that holds its permit.
 pub(crate) async fn within<T>(call_permit: Option<CallPermit>, call: impl Future<Output = T>) -> T {
     match call_permit {
-        Some(call_permit) => TURN.scope(call_permit, call).await,
+        Some(call_permit) => PERMIT.scope(call_permit, call).await,
         None => call.await,
     }
 }
@@ -167,7 +167,7 @@ mod tests {
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
             for _ in 0..TOKEN_CALLS_MAX {
-                held.push(take(&call_queue, name).await.expect("a turn"));
+                held.push(take(&call_queue, name).await.expect("a permit"));
             }
             assert!(call_queue.try_take(&format!("token {name}")).is_none());
         }
@@ -195,7 +195,7 @@ mod tests {
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
             for _ in 0..16 {
-                held.push(take(&call_queue, name).await.expect("a turn"));
+                held.push(take(&call_queue, name).await.expect("a permit"));
             }
         }
         for number in 0..16 {

@@ -20,8 +20,8 @@ pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// network.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of connections of a listener. A new connection evicts one that sends nothing.
-/// Each listener has its own slots, so a flood on TCP leaves the unix socket free.
+/// Maximum number of connections of a listener. At the maximum, a new connection evicts an idle
+/// one. Each listener has its own slots, so a flood on TCP leaves the unix socket free.
 pub const CONNECTIONS_MAX: usize = 64;
 
 /// Maximum number of connections of one address or one local user on a listener: three quarters, so

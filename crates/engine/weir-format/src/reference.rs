@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - a block enters the table with its second reference and stays until its last reference is
-//!   dropped. With one reference left it stays too, because that reference need not be the one that
-//!   the segment's summary names;
+//!   dropped. It stays even with one reference left, because the owner of that reference may differ
+//!   from the owner in the segment's summary;
 //! - a block that is not in the table has at most one reference, the one in the summary;
 //! - the table has only offsets and counts. Size, owner and checksum of a block are in the summary,
 //!   which a reader needs anyway to move or verify the block.

@@ -64,7 +64,7 @@ impl std::fmt::Debug for Ready {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ready")
             .field("name", &self.name)
-            .field("terms", &self.negotiated)
+            .field("negotiated", &self.negotiated)
             .finish_non_exhaustive()
     }
 }

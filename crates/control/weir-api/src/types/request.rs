@@ -7,7 +7,7 @@
 //! - a response to a caller with a scope passes [`Answer::keep`], which has no default: a new
 //!   response type does not compile without it;
 //! - a kept response contains no name of a pool, volume, snapshot, bookmark or export outside the
-//!   scope, and no state, size or property of one; messages lose only the names outside the scope.
+//!   scope, nor the state, size or property of such an object; messages lose only those names.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -43,7 +43,7 @@ const RETRY_MIN: Duration = Duration::from_secs(5);
 /// Maximum delay before a failed replication run is retried.
 const RETRY_MAX: Duration = Duration::from_mins(15);
 
-/// Timeout of a call to the other server, which may wait for a slow commit.
+/// Timeout of a call to the other server. The other server may wait for a slow commit.
 const CALL_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Maximum concurrent replication runs to one other server; further runs wait. The other server

@@ -130,7 +130,7 @@ impl Storing<'_> {
     }
 
     async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
-        let ptrs = out.write_candidate(&self.waiting).await?;
+        let ptrs = out.write_candidates(&self.waiting).await?;
         for (at, ptr) in self.places.drain(..).zip(ptrs) {
             self.changes[at].to = NewContents::Pointer(ptr);
         }

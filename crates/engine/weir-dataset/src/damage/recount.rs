@@ -169,7 +169,7 @@ impl Engine {
         }
         let _committer = self.core.committer.lock().await;
         let (pool, roots) = (self.pool(), self.roots_with(&[]));
-        for chain in roots.lines() {
+        for chain in roots.chains() {
             for version in &chain.versions {
                 if Tree::new(pool, version.root).has_markers().await? {
                     return Ok(Counts::Unknown);

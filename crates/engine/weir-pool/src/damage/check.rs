@@ -119,9 +119,9 @@ impl Pool {
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<u64, PoolError> {
         let (mut lost, mut partial) = (0, HashSet::default());
-        for line in roots.lines() {
-            for (index, version) in line.versions.iter().enumerate() {
-                let (tree, held) = (Tree::new(self, version.root), line.held_before(index));
+        for chain in roots.chains() {
+            for (index, version) in chain.versions.iter().enumerate() {
+                let (tree, held) = (Tree::new(self, version.root), chain.held_before(index));
                 let seen = Some(&mut partial);
                 lost += tree.walk_replaced(&held, version.freed_to, seen, visit).await?;
             }

@@ -120,9 +120,9 @@ impl Pool {
         }
         if found < counted && self.damaged_since().is_some() {
             let bytes = counted - found;
-            let mut leak = self.lost_nodes.leak.lock();
-            leak.retain(|other| other.seen == seen && other.vseg != vseg);
-            leak.push(Leak { vseg, bytes, seen });
+            let mut leaks = self.lost_nodes.leaks.lock();
+            leaks.retain(|other| other.seen == seen && other.vseg != vseg);
+            leaks.push(Leak { vseg, bytes, seen });
             return true;
         }
         let error = self.bad_segment("live_bytes", found);
@@ -165,7 +165,7 @@ impl Pool {
 
     /// Subtracts the leaked bytes that recounts found since the last commit.
     pub(crate) fn take_excess(&self, txg: Txg) {
-        for Leak { vseg, bytes, seen } in std::mem::take(&mut *self.lost_nodes.leak.lock()) {
+        for Leak { vseg, bytes, seen } in std::mem::take(&mut *self.lost_nodes.leaks.lock()) {
             if seen.next() == txg && self.segments.take_excess(vseg, bytes, txg) {
                 tracing::info!(vseg = vseg.0, bytes, "space of damaged blocks was reclaimed");
             }

@@ -8,8 +8,8 @@
 //! Invariants:
 //! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
 //!   read all data back;
-//! - a leg whose write or flush failed is faulted and no longer used: its content after its last
-//!   good flush is unknown (a failed flush is never retried into success);
+//! - a failed write or flush faults the leg, and the pool stops using it: its content after its
+//!   last good flush is unknown (a failed flush is never retried into success);
 //! - the checksum in the pointer decides whether a read is right, never the status that the disk
 //!   reports;
 //! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock

@@ -76,7 +76,8 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
 /// truncated, the rings of the disks supply it.
 fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     let mut content = uberblock.txg;
-    for (import_epoch, _before) in uberblock.lineage.iter().zip(uberblock.lineage.iter().skip(1)) {
+    let claims = uberblock.lineage.len().saturating_sub(1);
+    for import_epoch in uberblock.lineage.iter().take(claims) {
         if import_epoch.first != content {
             break;
         }

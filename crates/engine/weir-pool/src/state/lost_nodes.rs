@@ -38,7 +38,7 @@ pub(crate) struct LostNodes {
     /// True if a recount was requested.
     pub(crate) recount: AtomicBool,
     /// Leaked bytes that the next write-out subtracts from counters.
-    pub(crate) leak: Mutex<Vec<Leak>>,
+    pub(crate) leaks: Mutex<Vec<Leak>>,
     /// Copies of metadata blocks that were bad at the last scan, by segment and offset.
     pub(crate) bad_roots: Mutex<HashSet<(VsegId, u64)>>,
 }

@@ -30,7 +30,7 @@ use crate::tree::snapshot_chain::end_of;
 pub struct Found {
     /// Level of the node; 0: a block.
     pub level: u8,
-    /// Index of the block or node among those of its level.
+    /// Index of the block or node in its level.
     pub index: u64,
     /// Pointer to the block or node; a hole if only the other tree has a block there.
     pub ptr: BlockPtr,

@@ -176,12 +176,12 @@ impl Segments {
             return;
         }
         let roots = inner.slots.iter().filter(|(_, slot)| slot.entry.class == SegmentClass::Root);
-        let leak = roots.filter_map(|(vseg, slot)| {
+        let leaks = roots.filter_map(|(vseg, slot)| {
             let lives = of_roots.get(vseg).copied().unwrap_or_default();
             let leak = u64::from(slot.entry.live_bytes).saturating_sub(lives);
             (leak > 0).then_some((*vseg, leak))
         });
-        for (vseg, bytes) in leak.collect::<Vec<_>>() {
+        for (vseg, bytes) in leaks.collect::<Vec<_>>() {
             tracing::info!(vseg = vseg.0, bytes, "space below lost metadata nodes was reclaimed");
             inner.take_live(vseg, bytes as usize, txg);
             inner.live_bytes = inner.live_bytes.saturating_sub(bytes);

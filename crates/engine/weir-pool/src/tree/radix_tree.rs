@@ -172,7 +172,7 @@ impl<'a> Tree<'a> {
         self.pointer_at(0, block).await
     }
 
-    /// Looks up the pointer to a block (`level` 0) or node by its index among those of its level.
+    /// Looks up the pointer to a block (`level` 0) or node by its index in its level.
     /// Reads nodes as needed. Returns a hole if there is no such block or node.
     pub async fn pointer_at(&self, level: u8, index: u64) -> Result<BlockPtr, PoolError> {
         if level > self.root.height || index >= span(self.root.height - level) {

@@ -130,7 +130,7 @@ pub struct Roots {
     /// For each owner: the snapshot chains that reference its blocks, each with the last birth txg
     /// of those blocks.
     owners: HashMap<DatasetId, Vec<(Txg, Arc<SnapshotChain>)>>,
-    lines: Vec<Arc<SnapshotChain>>,
+    chains: Vec<Arc<SnapshotChain>>,
     lost: LostOwners,
 }
 
@@ -153,11 +153,11 @@ impl Roots {
     ) {
         let chain = Arc::new(chain);
         for (until, owner) in owners {
-            let lines = self.owners.entry(owner).or_default();
-            let at = lines.partition_point(|(other, _)| *other < until);
-            lines.insert(at, (until, Arc::clone(&chain)));
+            let chains = self.owners.entry(owner).or_default();
+            let at = chains.partition_point(|(other, _)| *other < until);
+            chains.insert(at, (until, Arc::clone(&chain)));
         }
-        self.lines.push(chain);
+        self.chains.push(chain);
     }
 
     /// Sets the datasets whose snapshot chains are unknown.
@@ -177,8 +177,8 @@ impl Roots {
     }
 
     /// All chains, each once.
-    pub fn lines(&self) -> &[Arc<SnapshotChain>] {
-        &self.lines
+    pub fn chains(&self) -> &[Arc<SnapshotChain>] {
+        &self.chains
     }
 
     /// Finds the version to check for a block of this owner and birth, and its volume. If any
@@ -188,8 +188,8 @@ impl Roots {
         owner: &BlockOwner,
         birth: Txg,
     ) -> Option<(DatasetId, &Version)> {
-        let lines = self.owners.get(&owner.dataset)?;
-        let (_, chain) = lines.iter().find(|(until, _)| *until >= birth)?;
+        let chains = self.owners.get(&owner.dataset)?;
+        let (_, chain) = chains.iter().find(|(until, _)| *until >= birth)?;
         let born = chain.versions.partition_point(|version| version.txg < birth);
         let version = chain.versions[born..].iter().find(|version| version.leads_to(owner))?;
         Some((chain.volume, version))

@@ -54,7 +54,7 @@ impl Candidate {
 pub enum Lookup {
     /// Pointer to the record: it was stored, or shares a cached block of the same content.
     Done(BlockPtr),
-    /// The index names a candidate on disk, which [`WriteOut::write_candidate`] must compare.
+    /// The index names a candidate on disk, which [`WriteOut::write_candidates`] must compare.
     Candidate(Candidate),
 }
 
@@ -76,9 +76,9 @@ impl Pool {
     /// For each record, returns whether the block that the index names has the same content; false
     /// if that block cannot be read. All reads run concurrently, and neighbouring blocks share a
     /// read.
-    async fn equal_on_disk(&self, candidate: &[Candidate]) -> Vec<bool> {
-        let mut wanted = Vec::with_capacity(candidate.len());
-        for (index, Candidate { dedupe_entry: ptr, .. }) in candidate.iter().enumerate() {
+    async fn equal_on_disk(&self, candidates: &[Candidate]) -> Vec<bool> {
+        let mut wanted = Vec::with_capacity(candidates.len());
+        for (index, Candidate { dedupe_entry: ptr, .. }) in candidates.iter().enumerate() {
             if let Ok(place) = self.locate(ptr).await {
                 wanted.push(Wanted { index, ptr: *ptr, place });
             }
@@ -91,12 +91,12 @@ impl Pool {
             let first = run[0].place.at;
             let equal = run.iter().filter(|Wanted { index, place, .. }| {
                 let (at, stored) =
-                    (start + (place.at - first) as usize, candidate[*index].stored());
+                    (start + (place.at - first) as usize, candidates[*index].stored());
                 buf.get(at..at + stored.len()) == Some(stored)
             });
             equal.map(|wanted| wanted.index).collect()
         });
-        let mut equal = vec![false; candidate.len()];
+        let mut equal = vec![false; candidates.len()];
         for index in join_all(reads).await.into_iter().flatten() {
             equal[index] = true;
         }
@@ -157,18 +157,18 @@ impl WriteOut<'_> {
     }
 
     /// Compares records with the blocks that the index names, then shares those blocks or stores
-    /// the records. Returns pointers in the order of `candidate`. The caller keeps `candidate`
+    /// the records. Returns pointers in the order of `candidates`. The caller keeps `candidates`
     /// small enough to be in RAM twice, and frees nothing between the lookup and this call.
     ///
     /// # Errors
     /// As [`Self::write_record`].
-    pub async fn write_candidate(
+    pub async fn write_candidates(
         &mut self,
-        candidate: &[Candidate],
+        candidates: &[Candidate],
     ) -> Result<Vec<BlockPtr>, PoolError> {
-        let equal = self.pool.equal_on_disk(candidate).await;
-        let mut ptrs = Vec::with_capacity(candidate.len());
-        for (one, equal) in candidate.iter().zip(equal) {
+        let equal = self.pool.equal_on_disk(candidates).await;
+        let mut ptrs = Vec::with_capacity(candidates.len());
+        for (one, equal) in candidates.iter().zip(equal) {
             let Candidate { owner, content, dedupe_entry, .. } = one;
             // Repeat the lookup: an earlier record of the batch may have had the same content.
             let judged = self.pool.dedupe_entry(content).map(|now| {
@@ -192,7 +192,7 @@ impl WriteOut<'_> {
         judged: Option<(BlockPtr, bool)>,
     ) -> Result<BlockPtr, PoolError> {
         if let Some((dedupe_entry, right)) = judged {
-            let shared = right && self.share_hinted(&dedupe_entry).await?;
+            let shared = right && self.share_candidate(&dedupe_entry).await?;
             // An index entry whose block could not be compared is not counted as wrong.
             if shared || self.is_older(&dedupe_entry) {
                 self.pool.dedupe_index.lock().judge(&dedupe_entry, shared);
@@ -209,7 +209,7 @@ impl WriteOut<'_> {
 
     /// Adds a reference to a verified block. Returns false if the block cannot have another
     /// reference.
-    async fn share_hinted(&mut self, ptr: &BlockPtr) -> Result<bool, PoolError> {
+    async fn share_candidate(&mut self, ptr: &BlockPtr) -> Result<bool, PoolError> {
         let one = Sharing::of([ptr]);
         match self.pool.check_share(&one).await {
             Ok(()) => self.share(&one).await.map(|()| true),

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use weir_iscsi_wire::pdu::{Management, ManagementResponse};
 use weir_scsi::{Management as Function, TaskManagementResponse};
 
-use super::sequence::QueuePermit;
+use super::sequence::Admission;
 use super::state::{Connection, Held};
 use crate::connection::pending::{Task, Waiting};
 
@@ -61,8 +61,8 @@ impl Connection {
             return self.respond_after(waiting);
         }
         let before = request.ref_cmd_sn.wrapping_sub(request.cmd_sn).cast_signed();
-        let turn = self.sequence.get().turn(request.ref_cmd_sn);
-        if turn == QueuePermit::Never || before >= 0 {
+        let admission = self.sequence.get().admission(request.ref_cmd_sn);
+        if admission == Admission::Never || before >= 0 {
             return self.managed(request.itt, ManagementResponse::NoTask);
         }
         // The command to abort never arrived. Its CmdSN counts as received (11.6.1).

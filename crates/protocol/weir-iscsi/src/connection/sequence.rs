@@ -8,7 +8,7 @@
 
 /// Position of a CmdSN relative to the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueuePermit {
+pub(super) enum Admission {
     /// The CmdSN equals ExpCmdSN.
     Now,
     /// The CmdSN is in the window, and earlier commands are missing.
@@ -38,13 +38,13 @@ impl Sequence {
         self.max
     }
 
-    pub(super) const fn turn(self, cmd_sn: u32) -> QueuePermit {
+    pub(super) const fn admission(self, cmd_sn: u32) -> Admission {
         let ahead = cmd_sn.wrapping_sub(self.expected).cast_signed();
         let window = self.max.wrapping_sub(self.expected).cast_signed();
         match ahead {
-            0 if window >= 0 => QueuePermit::Now,
-            1.. if ahead <= window => QueuePermit::Later,
-            _ => QueuePermit::Never,
+            0 if window >= 0 => Admission::Now,
+            1.. if ahead <= window => Admission::Later,
+            _ => Admission::Never,
         }
     }
 
@@ -76,13 +76,13 @@ mod tests {
     fn commands_come_in_order_within_the_window_across_the_wrap() {
         let mut sequence = Sequence::new(u32::MAX, 4);
         assert_eq!(sequence.max(), 2);
-        assert_eq!(sequence.turn(u32::MAX), QueuePermit::Now);
-        assert_eq!(sequence.turn(0), QueuePermit::Later);
-        assert_eq!(sequence.turn(2), QueuePermit::Later);
-        assert_eq!(sequence.turn(3), QueuePermit::Never);
-        assert_eq!(sequence.turn(u32::MAX - 1), QueuePermit::Never);
+        assert_eq!(sequence.admission(u32::MAX), Admission::Now);
+        assert_eq!(sequence.admission(0), Admission::Later);
+        assert_eq!(sequence.admission(2), Admission::Later);
+        assert_eq!(sequence.admission(3), Admission::Never);
+        assert_eq!(sequence.admission(u32::MAX - 1), Admission::Never);
         sequence.advance();
-        assert_eq!((sequence.expected(), sequence.turn(u32::MAX)), (0, QueuePermit::Never));
+        assert_eq!((sequence.expected(), sequence.admission(u32::MAX)), (0, Admission::Never));
     }
 
     #[test]
@@ -94,9 +94,12 @@ mod tests {
         sequence.advance();
         assert!(sequence.is_closed());
         for cmd_sn in [11, 12, 13] {
-            assert_eq!(sequence.turn(cmd_sn), QueuePermit::Never);
+            assert_eq!(sequence.admission(cmd_sn), Admission::Never);
         }
         sequence.open(1);
-        assert_eq!((sequence.turn(12), sequence.turn(13)), (QueuePermit::Now, QueuePermit::Never));
+        assert_eq!(
+            (sequence.admission(12), sequence.admission(13)),
+            (Admission::Now, Admission::Never)
+        );
     }
 }

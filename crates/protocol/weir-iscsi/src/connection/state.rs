@@ -29,7 +29,7 @@ use weir_net::{BusyPoll, MemoryGrant, Outgoing, Signal};
 use weir_scsi::Nexus;
 
 use super::outbox::Outbox;
-use super::sequence::{QueuePermit, Sequence};
+use super::sequence::{Admission, Sequence};
 use crate::connection::pending::{Exchange, Task, Waiting};
 use crate::error::IscsiError;
 use crate::limits::{
@@ -402,10 +402,10 @@ impl Connection {
             return self.dispatch(pdu);
         }
         let mut sequence = self.sequence.get();
-        match sequence.turn(header.cmd_sn()) {
-            QueuePermit::Never => Ok(Flow::Go),
-            QueuePermit::Later => self.hold(header, raw),
-            QueuePermit::Now => {
+        match sequence.admission(header.cmd_sn()) {
+            Admission::Never => Ok(Flow::Go),
+            Admission::Later => self.hold(header, raw),
+            Admission::Now => {
                 sequence.advance();
                 self.sequence.set(sequence);
                 match self.dispatch(pdu)? {

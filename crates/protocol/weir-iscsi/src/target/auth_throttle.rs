@@ -126,7 +126,7 @@ impl Place {
 
 /// Decision whether a response may be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QueuePermit {
+enum Admission {
     Now,
     After(Duration),
 }
@@ -164,9 +164,9 @@ impl AuthThrottle {
         let mut waiting = None;
         loop {
             let now = Instant::now();
-            match self.turn(who, now) {
-                QueuePermit::Now => return true,
-                QueuePermit::After(delay) => {
+            match self.admission(who, now) {
+                Admission::Now => return true,
+                Admission::After(delay) => {
                     if waiting.is_none() {
                         waiting = Waiting::enter(self, who);
                     }
@@ -179,7 +179,7 @@ impl AuthThrottle {
         }
     }
 
-    fn turn(&self, who: Guesser, now: Instant) -> QueuePermit {
+    fn admission(&self, who: Guesser, now: Instant) -> Admission {
         let state = self.state.lock();
         let next = match state.known.get(&who.known) {
             Some(known) => Some(known.next),
@@ -194,8 +194,8 @@ impl AuthThrottle {
             }
         };
         match next {
-            Some(next) if next > now => QueuePermit::After(next - now),
-            _ => QueuePermit::Now,
+            Some(next) if next > now => Admission::After(next - now),
+            _ => Admission::Now,
         }
     }
 
@@ -307,7 +307,7 @@ mod tests {
         let (mut now, mut looked_at) = (start, 0);
         while now < start + time {
             for who in &guessers {
-                if auth_throttle.turn(*who, now) == QueuePermit::Now {
+                if auth_throttle.admission(*who, now) == Admission::Now {
                     auth_throttle.failed(*who, now);
                     looked_at += 1;
                 }
@@ -324,7 +324,7 @@ mod tests {
         let [same, other_account] =
             ["a", "b"].map(|account| auth_throttle.guesser(peer(1), account, "t"));
         let other_address = apart(&auth_throttle, &[same], "a");
-        assert_eq!(auth_throttle.turn(same, start), QueuePermit::Now);
+        assert_eq!(auth_throttle.admission(same, start), Admission::Now);
         auth_throttle.failed(same, start);
         let delays = [
             (same, GUESS_DELAY_MIN),
@@ -332,15 +332,15 @@ mod tests {
             (other_address, CLEAN_ACCOUNT_INTERVAL),
         ];
         for (who, delay) in delays {
-            assert_eq!(auth_throttle.turn(who, start), QueuePermit::After(delay), "{who:?}");
-            assert_eq!(auth_throttle.turn(who, start + delay), QueuePermit::Now);
+            assert_eq!(auth_throttle.admission(who, start), Admission::After(delay), "{who:?}");
+            assert_eq!(auth_throttle.admission(who, start + delay), Admission::Now);
         }
         for _ in 0..40 {
             auth_throttle.failed(same, start);
         }
-        let delay = |who| match auth_throttle.turn(who, start) {
-            QueuePermit::After(delay) => delay,
-            QueuePermit::Now => Duration::ZERO,
+        let delay = |who| match auth_throttle.admission(who, start) {
+            Admission::After(delay) => delay,
+            Admission::Now => Duration::ZERO,
         };
         assert!(delay(same) >= GUESS_DELAY_MAX, "{:?}", delay(same));
         // An address that gave a wrong response for another account has few attempts for this one.
@@ -349,7 +349,7 @@ mod tests {
             start,
         );
         assert!(delay(other_address) >= GUESS_DELAY_MAX, "{:?}", delay(other_address));
-        assert_eq!(auth_throttle.turn(same, start + GUESS_FORGOTTEN), QueuePermit::Now);
+        assert_eq!(auth_throttle.admission(same, start + GUESS_FORGOTTEN), Admission::Now);
     }
 
     // Regression test: 3,000 addresses could guess 1,486 times a second.
@@ -385,11 +385,11 @@ mod tests {
         // Guessers at 48 addresses use every attempt that the throttle gives them.
         for step in 0..20 {
             let at = now + step * Duration::from_millis(100);
-            if auth_throttle.turn(dirty, at) == QueuePermit::Now {
+            if auth_throttle.admission(dirty, at) == Admission::Now {
                 auth_throttle.failed(dirty, at);
                 fair_queue += 1;
             }
-            assert_eq!(auth_throttle.turn(own, at), QueuePermit::Now);
+            assert_eq!(auth_throttle.admission(own, at), Admission::Now);
         }
         assert!(fair_queue <= 2, "{fair_queue}");
     }
@@ -404,13 +404,13 @@ mod tests {
         let elsewhere = guessed(&auth_throttle, 2..3000, account, start, Duration::from_secs(10));
         assert!(elsewhere > 0);
         let now = start + Duration::from_secs(10);
-        assert_eq!(auth_throttle.turn(own, now), QueuePermit::Now);
+        assert_eq!(auth_throttle.admission(own, now), Admission::Now);
         // At its own address, for its own name and for others.
         for name in ["victim", "other"] {
             auth_throttle.failed(auth_throttle.guesser(peer(1), name, "t"), now);
         }
-        assert_eq!(auth_throttle.turn(own, now), QueuePermit::After(KNOWN_INTERVAL));
-        assert_eq!(auth_throttle.turn(own, now + KNOWN_INTERVAL), QueuePermit::Now);
+        assert_eq!(auth_throttle.admission(own, now), Admission::After(KNOWN_INTERVAL));
+        assert_eq!(auth_throttle.admission(own, now + KNOWN_INTERVAL), Admission::Now);
     }
 
     #[test]
@@ -420,8 +420,8 @@ mod tests {
         let first = auth_throttle.guesser(peer(1), "first", "t");
         auth_throttle.proved(auth_throttle.guesser(peer(0), "known", "t"), start);
         assert_eq!(
-            auth_throttle.turn(auth_throttle.guesser(peer(0), "known", "t"), start),
-            QueuePermit::Now
+            auth_throttle.admission(auth_throttle.guesser(peer(0), "known", "t"), start),
+            Admission::Now
         );
         (0..10).for_each(|_| auth_throttle.failed(first, start));
         for number in 2..2 * ADDRESS_PLACES as u32 {
@@ -429,10 +429,10 @@ mod tests {
                 .failed(auth_throttle.guesser(peer(number), &number.to_string(), "t"), start);
         }
         let at = start + GUESS_DELAY_MIN;
-        assert_ne!(auth_throttle.turn(first, at), QueuePermit::Now);
+        assert_ne!(auth_throttle.admission(first, at), Admission::Now);
         assert_eq!(
-            auth_throttle.turn(auth_throttle.guesser(peer(0), "known", "t"), at),
-            QueuePermit::Now
+            auth_throttle.admission(auth_throttle.guesser(peer(0), "known", "t"), at),
+            Admission::Now
         );
         for number in 0..2 * KNOWN_MAX as u32 {
             auth_throttle.proved(auth_throttle.guesser(peer(number), "own", "t"), start);

@@ -306,7 +306,7 @@ fn wrong_chap_responses_are_counted_and_throttled() {
     // Six delays fit into the longest wait, and each thread may check one response at the same
     // moment.
     assert!(looked_at <= 14, "{looked_at} guesses were looked at");
-    assert_eq!(*setup.targets.auth_throttle.lock(), looked_at);
+    assert_eq!(*setup.targets.wrong_responses.lock(), looked_at);
     // A correct response is accepted once the throttle admits it.
     prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
 }
@@ -340,7 +340,7 @@ fn known_initiator_logs_in_during_guesses_from_its_address() {
                 }
             });
         }
-        wait_until("the guesses have begun", || *setup.targets.auth_throttle.lock() > 20);
+        wait_until("the guesses have begun", || *setup.targets.wrong_responses.lock() > 20);
         for _ in 0..10 {
             prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
         }

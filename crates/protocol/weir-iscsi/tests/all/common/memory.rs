@@ -266,7 +266,7 @@ pub(crate) struct MemoryTargets {
     pub(crate) targets: Mutex<Vec<Discovered>>,
     pub(crate) quiet_limit: Mutex<Duration>,
     /// Number of wrong CHAP responses that the iSCSI server reported.
-    pub(crate) auth_throttle: Mutex<usize>,
+    pub(crate) wrong_responses: Mutex<usize>,
 }
 
 impl MemoryTargets {
@@ -282,7 +282,7 @@ impl MemoryTargets {
             discovery: Mutex::new(Authentication::None),
             targets: Mutex::default(),
             quiet_limit: Mutex::new(weir_iscsi::limits::QUIET_LIMIT),
-            auth_throttle: Mutex::default(),
+            wrong_responses: Mutex::default(),
         })
     }
 
@@ -322,7 +322,7 @@ impl Targets for MemoryTargets {
     }
 
     fn guessed(&self, _: &str) {
-        *self.auth_throttle.lock() += 1;
+        *self.wrong_responses.lock() += 1;
     }
 
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal> {
