@@ -67,8 +67,8 @@ pub const CLONE_BLOCKS_MAX: usize = 1 << 20;
 pub const CLONE_PIECE_BLOCKS: u64 = 1 << 18;
 
 /// Time without a completed operation after which a disk with operations in flight counts as
-/// unresponsive. The time is twenty times that of a spinning disk under a full queue, and short
-/// enough to return an error to a caller that waits 5 s.
+/// unresponsive. A spinning disk with a full queue takes a twentieth of this time. The time is
+/// short enough to return an error to a caller that waits 5 s.
 pub const DISK_UNRESPONSIVE: Duration = Duration::from_secs(2);
 
 /// Time for which an import waits for the labels of a disk that the pool does not need. A busy disk

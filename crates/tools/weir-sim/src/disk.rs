@@ -1,7 +1,7 @@
 //! Simulated disk: a volatile write cache over media, with faults on demand.
 //!
-//! The world decides when operations are issued and complete; [`crate::CutPlan`] decides what a
-//! power cut keeps.
+//! The world decides the time at which operations are issued and complete; [`crate::CutPlan`]
+//! decides which writes survive a power cut.
 //!
 //! Invariants:
 //! - reads see a write from its completion on; a read in flight at that time may see either

@@ -10,7 +10,8 @@ use std::ops::Range;
 use super::wire::Piece;
 use crate::load::Generations;
 
-/// Maximum number of runs of equal states in one message: less than 1 MiB as text.
+/// Maximum number of runs of blocks with equal states in one message. As text they take less than
+/// 1 MiB.
 const RUNS_MAX: usize = 40_000;
 
 /// Splits the states of blocks into one or more messages.
