@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{WEIR, eventually, tool};
+use crate::common::{WEIR, accepts, eventually, tool};
 
 #[test]
 fn example_server_works_with_qemu_io() {
@@ -20,7 +20,7 @@ fn example_server_works_with_qemu_io() {
         .stdin(Stdio::piped())
         .spawn()
         .expect("cargo xtask e2e builds the example of weir-export");
-    eventually("the example listens", Duration::from_secs(30), || socket.exists());
+    eventually("the example listens", Duration::from_secs(30), || accepts(&socket));
     let uri = format!("nbd+unix:///vol?socket={}", socket.display());
     let printed = tool(
         "qemu-io",

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::bench::SmallDisk;
-use crate::common::{Dirs, GIB, code, eventually, path, text};
+use crate::common::{Dirs, GIB, accepts, code, eventually, path, text};
 use crate::liars::{Bench, NO};
 
 /// The server nbdkit with a memory disk and the error filter; the drop kills it.
@@ -27,7 +27,7 @@ impl Nbdkit {
         command.env("PATH", path()).args(["-f", "--exit-with-parent", "-U"]).arg(&socket);
         command.args(["--filter=error", "memory", "8M", "error=EIO"]).args(arguments);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        eventually("nbdkit listens", Duration::from_secs(20), || socket.exists());
+        eventually("nbdkit listens", Duration::from_secs(20), || accepts(&socket));
         Self { child, socket }
     }
 

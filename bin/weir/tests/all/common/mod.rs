@@ -428,6 +428,12 @@ pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() ->
     }
 }
 
+/// True if a process accepts connections on a unix socket. The file of a socket exists before its
+/// process listens, and remains after the process was killed.
+pub(crate) fn accepts(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
 /// Writes a secret to a file that other users cannot read, as Weir requires.
 pub(crate) fn write_secret(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
