@@ -127,8 +127,8 @@ pub const HEDGE_MIN: Duration = Duration::from_millis(20);
 /// Maximum hedge delay, for slow legs.
 pub const HEDGE_MAX: Duration = Duration::from_millis(500);
 
-/// Hedge delay as a multiple of the leg's usual time, within the two bounds above and below. The
-/// factor prevents a slow kind of disk from causing two reads for each request.
+/// Hedge delay as a multiple of the leg's usual read time, clamped to [`HEDGE_MIN`] and
+/// [`HEDGE_MAX`]. With a fixed delay, a slow kind of disk would cause two reads for each request.
 pub const HEDGE_FACTOR: u32 = 16;
 
 /// Time for which reads try a leg last after another leg served a read because this one was slow.

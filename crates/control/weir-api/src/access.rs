@@ -147,8 +147,8 @@ impl Scope {
         any && all
     }
 
-    /// Hides names outside the scope in a message about a pool that the scope covers in part.
-    /// Messages about a pool that is covered in part name no other pool.
+    /// Hides names outside the scope in a message about a pool that the scope covers in part. The
+    /// function does not hide names in other pools: the caller passes no such message.
     pub fn cut_text(&self, text: &str) -> String {
         if self.is_all() {
             return text.to_owned();

@@ -85,7 +85,7 @@ pub struct CellAssessment {
     pub criteria: Vec<Criterion>,
     /// Outcome of the cell, after applying its verdict.
     pub outcome: Outcome,
-    /// Reason why the outcome differs from the worst figure, or why nothing was measured.
+    /// Reason why the verdict changed the outcome, or why nothing was measured; `None`: no change.
     pub reason: Option<String>,
 }
 

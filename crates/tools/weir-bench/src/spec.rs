@@ -249,8 +249,9 @@ pub enum SearchSpec {
     },
     /// Highest rate that meets the requirement, within a tolerance.
     Knee {
-        /// Half the distance between the highest rate that meets the requirement and the lowest
-        /// rate that misses it, in percent of the rate.
+        /// The search ends when half the distance between the highest rate that meets the
+        /// requirement and the lowest rate that misses it is at most this percentage of the missed
+        /// rate.
         tolerance_pct: f64,
         /// Requirement that a rate has to meet.
         slo: Requirement,

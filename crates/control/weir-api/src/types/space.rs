@@ -57,7 +57,8 @@ pub struct CleanerStatus {
     /// As `clean_below_segments`, while clients are idle.
     pub clean_idle_below_segments: u64,
     /// Number of free and pending segments below which the cleaner cleans every segment that yields
-    /// space. Live data never uses these segments.
+    /// space. The pool's capacity for live data excludes this many segments; client writes may
+    /// still use them, down to `writers_wait_segments`.
     pub reserve_segments: u64,
     /// Number of free segments at or below which writes wait for the cleaner.
     pub writers_wait_segments: u64,

@@ -321,8 +321,8 @@ impl Core {
         LostOwners { numbers, until: orphans.fold(losses.held(), Txg::max) }
     }
 
-    /// Newest birth txg of the blocks that the engine keeps for datasets with unreadable records
-    /// and for clones with lost origins.
+    /// Newest birth txg of the blocks that no volume may free, because a dataset with an unreadable
+    /// directory entry or a clone with an unreadable origin may reference them.
     pub(crate) fn held_for_unread(&self) -> Txg {
         self.directory_losses.lock().held()
     }

@@ -4,7 +4,8 @@
 //! Not here: when this runs (weir-dataset's recount), counters of segments (`recount`).
 //!
 //! Invariants:
-//! - every tree was read completely while no write-out ran;
+//! - a table or segment changes only after all trees of datasets were read without an error; no
+//!   commit runs during that read;
 //! - a restored table counts each block that a pointer names, even a block with a single reference:
 //!   the last owner of a shared block may differ from the owner in its summary;
 //! - lost segments are abandoned only once no tree of the last txgs, to which an import may go

@@ -115,8 +115,9 @@ pub(crate) async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), Po
     Ok(disk.flush().await.map_err(Arc::new)?)
 }
 
-/// Builds the vdevs of a label from the available disks, in label order, and adds a watch to each
-/// disk.
+/// Builds the vdevs of a label from the available disks, in label order. Wraps each disk: adds I/O
+/// statistics and stall detection (`DiskWatch`), and checks before writes that this server still
+/// owns the pool.
 pub(crate) fn build_vdevs(
     label: &Label,
     disks: Vec<Vec<Option<Arc<dyn Device>>>>,

@@ -124,7 +124,7 @@ impl OwnerGuard {
         true
     }
 
-    /// Wraps a disk: adds a watch, and checks this guard before writes.
+    /// Wraps a disk: adds statistics (`DiskWatch`), and checks this guard before writes.
     pub(crate) fn guard(self: &Arc<Self>, disk: Arc<dyn Device>) -> Arc<dyn Device> {
         let behind = watched(disk, &self.clock);
         Arc::new(GuardedDevice { behind, guard: Arc::clone(self), looked: Looked::default() })
@@ -245,7 +245,7 @@ impl Device for GuardedDevice {
     }
 }
 
-/// Adds a watch to a disk that has none.
+/// Adds statistics (`DiskWatch`) to a disk that has none.
 pub(crate) fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
     match disk.watch() {
         Some(_) => disk,

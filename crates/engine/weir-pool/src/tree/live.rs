@@ -418,8 +418,8 @@ impl Pool {
             let table = match table {
                 Ok(table) if table.as_ref().is_none_or(|table| !table.is_unknown()) => table,
                 unknown => {
-                    // Any block of these segments may be shared. Such blocks are verified and
-                    // copied, but not moved.
+                    // The reference counts are unknown, so any block of these segments may be
+                    // shared. A scan verifies and copies these blocks; the cleaner moves none.
                     failed.extend(unknown.err());
                     *uncounted = true;
                     shared.extend(same.iter().map(shared_block));

@@ -273,8 +273,9 @@ impl Pool {
         (legs, unconfirmed)
     }
 
-    /// Stores the changed tables of a kind, or all of them, one after another, and drops deleted
-    /// ones. Returns the new tree and the pointers of the stored tables.
+    /// Writes the changed tables of one kind, or every table of that kind if `all`. Replaces the
+    /// pointers of deleted tables by holes. Returns the new tree and the pointers of the tables
+    /// written.
     async fn write_tables<T: Table>(
         &self,
         out: &mut WriteOut<'_>,

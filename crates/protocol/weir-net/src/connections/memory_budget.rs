@@ -96,7 +96,8 @@ struct Account {
     awaits_client: AtomicUsize,
     /// Bytes transferred over the socket so far; the number wraps.
     moved_bytes: AtomicUsize,
-    /// Start of the current stall interval, and `moved_bytes` at that time.
+    /// Start of the current [`STALL_CHECK`] interval, and `moved_bytes` at that time; `None`: no
+    /// check is running.
     stall: Mutex<Option<(Instant, usize)>>,
     is_evicted: AtomicBool,
     evict: Notify,

@@ -14,8 +14,8 @@
 //!   held stable, no writer changes it;
 //! - an entry waits only for earlier entries, and all ranges of one command enter the table
 //!   together, so that neither deadlock nor starvation occurs;
-//! - a writer notifies the tokens after it has its range and before its first change: at that time
-//!   no command holds the range stable.
+//! - a writer cancels the ROD tokens that overlap its range after its lock is granted and before
+//!   its first change. No command holds the range stable then, so none is using these tokens.
 
 use std::future::Future;
 use std::pin::Pin;

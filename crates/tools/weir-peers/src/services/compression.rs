@@ -43,7 +43,8 @@ const WAYS: [Way; 2] = [
     },
 ];
 
-/// Write rates with LZ4 divided by the rates without it, one for each turn.
+/// Ratios of one kind of data and one access pattern: for each round, the write rate with LZ4
+/// divided by the rate without it.
 struct Ratio {
     data: &'static Data,
     way: &'static Way,

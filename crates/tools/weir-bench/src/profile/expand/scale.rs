@@ -29,7 +29,7 @@ pub(in crate::profile) fn titled(title: String, scale: Scale) -> String {
     if scale == Scale::Seed { title } else { format!("{title}, {} scale", name(scale)) }
 }
 
-/// Adds the effect of the scale to the assumptions.
+/// Appends a description of the scale to the assumptions, unless it runs the whole profile.
 pub(in crate::profile) fn tell(scale: Scale, assume: &mut Vec<String>) {
     if scale != Scale::Seed {
         assume.push(format!("{} scale: {}", name(scale), meaning(scale)));

@@ -74,7 +74,8 @@ fn negotiate_for_ever(client: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Sends the server's greeting one byte at a time.
+/// Sends the first 8 bytes of the greeting (`MAGIC`) repeatedly, one byte per quarter of
+/// [`ANSWER_LIMIT`]. A timeout for each read would never end this handshake.
 fn greet_for_ever(client: &mut TcpStream) -> io::Result<()> {
     for byte in MAGIC.to_be_bytes().into_iter().cycle() {
         client.write_all(&[byte])?;
