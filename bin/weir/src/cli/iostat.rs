@@ -8,6 +8,7 @@
 //! - if the pool was imported again in between, the report covers the time since then: rates are
 //!   never negative.
 
+use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -45,7 +46,7 @@ struct DiskReport {
     rates: Rates,
 }
 
-/// Operations and bytes per second, and mean latency of the operations that ended in the interval.
+/// Operations and bytes per second, and latencies of the operations that ended in the interval.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Rates {
     reads_per_s: f64,
@@ -57,9 +58,21 @@ struct Rates {
     write_us: Option<u64>,
     sync_write_us: Option<u64>,
     flush_us: Option<u64>,
+    #[serde(flatten)]
+    p99: P99,
 }
 
+/// 99th percentiles of the latencies: in the first report since the import, later of the last 30 to
+/// 60 s. Those of a vdev and of the pool are the largest of their disks.
 #[expect(clippy::struct_field_names, reason = "the unit ends the name")]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct P99 {
+    read_p99_us: Option<u64>,
+    write_p99_us: Option<u64>,
+    sync_write_p99_us: Option<u64>,
+    flush_p99_us: Option<u64>,
+}
+
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct ClientRates {
     reads_per_s: f64,
@@ -67,6 +80,9 @@ struct ClientRates {
     flushes_per_s: f64,
     read_bytes_per_s: f64,
     written_bytes_per_s: f64,
+    read_p99_us: Option<u64>,
+    write_p99_us: Option<u64>,
+    flush_p99_us: Option<u64>,
 }
 
 /// Difference between two polls in the counters of one kind of operation.
@@ -75,6 +91,7 @@ struct OpDelta {
     count: u64,
     bytes: u64,
     total_us: u64,
+    p99_us: Option<u64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -86,11 +103,16 @@ struct Delta {
 }
 
 impl OpDelta {
-    fn between(before: OpIo, now: OpIo) -> Self {
+    /// `before` is `None` in the report since the import.
+    fn between(before: Option<OpIo>, now: OpIo) -> Self {
+        let whole = (now.count > 0).then_some(now.p99_us);
+        let p99_us = if before.is_some() { now.recent_p99_us } else { whole };
+        let before = before.unwrap_or_default();
         Self {
             count: now.count.saturating_sub(before.count),
             bytes: now.bytes.saturating_sub(before.bytes),
             total_us: now.total_us.saturating_sub(before.total_us),
+            p99_us,
         }
     }
 
@@ -99,6 +121,7 @@ impl OpDelta {
             count: self.count + other.count,
             bytes: self.bytes + other.bytes,
             total_us: self.total_us + other.total_us,
+            p99_us: self.p99_us.max(other.p99_us),
         }
     }
 
@@ -108,12 +131,12 @@ impl OpDelta {
 }
 
 impl Delta {
-    fn between(before: &DiskIo, now: &DiskIo) -> Self {
+    fn between(before: Option<&DiskIo>, now: &DiskIo) -> Self {
         Self {
-            read: OpDelta::between(before.read, now.read),
-            write: OpDelta::between(before.write, now.write),
-            sync_write: OpDelta::between(before.sync_write, now.sync_write),
-            flush: OpDelta::between(before.flush, now.flush),
+            read: OpDelta::between(before.map(|io| io.read), now.read),
+            write: OpDelta::between(before.map(|io| io.write), now.write),
+            sync_write: OpDelta::between(before.map(|io| io.sync_write), now.sync_write),
+            flush: OpDelta::between(before.map(|io| io.flush), now.flush),
         }
     }
 
@@ -142,6 +165,12 @@ impl Delta {
             write_us: self.write.mean_us(),
             sync_write_us: self.sync_write.mean_us(),
             flush_us: self.flush.mean_us(),
+            p99: P99 {
+                read_p99_us: self.read.p99_us,
+                write_p99_us: self.write.p99_us,
+                sync_write_p99_us: self.sync_write.p99_us,
+                flush_p99_us: self.flush.p99_us,
+            },
         }
     }
 }
@@ -163,7 +192,7 @@ fn report(before: Option<&PoolStatus>, now: &PoolStatus) -> Report {
         let mut disks = Vec::new();
         for disk in &vdev.disks {
             let io = disk.io.unwrap_or_default();
-            let delta = Delta::between(&known(&disk.guid).unwrap_or_default(), &io);
+            let delta = Delta::between(known(&disk.guid).as_ref(), &io);
             sum = sum.plus(delta);
             let rates = delta.rates(seconds);
             disks.push(DiskReport { path: disk.path.clone(), slow: disk.slow, rates });
@@ -192,6 +221,9 @@ fn client_rates(before: &ClientIo, now: &ClientIo, seconds: f64) -> ClientRates 
         flushes_per_s: per_s(before.flushes, now.flushes),
         read_bytes_per_s: per_s(before.read_bytes, now.read_bytes),
         written_bytes_per_s: per_s(before.written_bytes, now.written_bytes),
+        read_p99_us: now.read_p99_us,
+        write_p99_us: now.write_p99_us,
+        flush_p99_us: now.flush_p99_us,
     }
 }
 
@@ -205,13 +237,49 @@ pub(crate) fn run(
 ) -> Result<(), ApiError> {
     let mut before: Option<PoolStatus> = None;
     let mut left = if interval.is_some() { count.unwrap_or(u64::MAX) } else { 1 };
+    let mut screen = Screen::default();
     loop {
         let now = session.call(ShowPool { name: pool.to_owned() })?;
-        session.print(&report(before.as_ref(), &now), |report| text(report, style))?;
+        session.print(&report(before.as_ref(), &now), |report| screen.next(report, style))?;
         left -= 1;
         let Some(seconds) = interval.filter(|_| left > 0) else { return Ok(()) };
         before = Some(now);
         std::thread::sleep(Duration::from_secs(seconds));
+    }
+}
+
+/// Number of lines of a terminal whose size is unknown.
+const SCREEN_LINES: usize = 24;
+
+/// The lines printed since the last header: a header is repeated when it left the terminal.
+#[derive(Default)]
+struct Screen {
+    lines: usize,
+}
+
+impl Screen {
+    fn next(&mut self, report: &Report, style: Style) -> String {
+        let terminal = io::stdout();
+        let height = if terminal.is_terminal() {
+            let size = rustix::termios::tcgetwinsize(&terminal);
+            let rows = size.map_or(0, |size| usize::from(size.ws_row));
+            if rows > 0 { rows } else { SCREEN_LINES }
+        } else {
+            usize::MAX
+        };
+        let text = text(report, style);
+        if style == Style::Script { text } else { self.fit(&text, height) }
+    }
+
+    /// Removes the header of a report while the last one is among the last `height` lines.
+    fn fit(&mut self, text: &str, height: usize) -> String {
+        let lines = text.lines().count();
+        if self.lines == 0 || self.lines + lines > height {
+            self.lines = lines;
+            return text.to_owned();
+        }
+        self.lines += lines - 1;
+        text.split_once('\n').map_or_else(String::new, |(_, rest)| rest.to_owned())
     }
 }
 
@@ -234,9 +302,13 @@ fn text(report: &Report, style: Style) -> String {
         ">READ B/s",
         ">WRITE B/s",
         ">READ mean",
+        ">p99",
         ">WRITE mean",
+        ">p99",
         ">SYNC mean",
+        ">p99",
         ">FLUSH mean",
+        ">p99",
     ];
     let table = output::table(header, &rows, style);
     match (style, report.written_per_client_byte) {
@@ -248,7 +320,7 @@ fn text(report: &Report, style: Style) -> String {
     }
 }
 
-fn row(name: &str, rates: &Rates, style: Style) -> [String; 10] {
+fn row(name: &str, rates: &Rates, style: Style) -> [String; 14] {
     [
         name.to_owned(),
         operations(rates.reads_per_s, style),
@@ -257,13 +329,17 @@ fn row(name: &str, rates: &Rates, style: Style) -> [String; 10] {
         bytes(rates.read_bytes_per_s, style),
         bytes(rates.written_bytes_per_s, style),
         time(rates.read_us, style),
+        time(rates.p99.read_p99_us, style),
         time(rates.write_us, style),
+        time(rates.p99.write_p99_us, style),
         time(rates.sync_write_us, style),
+        time(rates.p99.sync_write_p99_us, style),
         time(rates.flush_us, style),
+        time(rates.p99.flush_p99_us, style),
     ]
 }
 
-fn client_row(rates: &ClientRates, style: Style) -> [String; 10] {
+fn client_row(rates: &ClientRates, style: Style) -> [String; 14] {
     let none = || time(None, style);
     [
         "clients".to_owned(),
@@ -273,9 +349,13 @@ fn client_row(rates: &ClientRates, style: Style) -> [String; 10] {
         bytes(rates.read_bytes_per_s, style),
         bytes(rates.written_bytes_per_s, style),
         none(),
+        time(rates.read_p99_us, style),
+        none(),
+        time(rates.write_p99_us, style),
         none(),
         none(),
         none(),
+        time(rates.flush_p99_us, style),
     ]
 }
 
@@ -307,7 +387,8 @@ mod tests {
     use super::*;
 
     fn op(count: u64, bytes: u64, total_us: u64) -> OpIo {
-        OpIo { count, bytes, total_us, ..OpIo::default() }
+        let recent_p99_us = Some(2 * total_us / count.max(1));
+        OpIo { count, bytes, total_us, p99_us: 7000, recent_p99_us, ..OpIo::default() }
     }
 
     fn disk(name: &str, io: &DiskIo) -> DiskStatus {
@@ -366,7 +447,21 @@ mod tests {
         assert!((next.total.writes_per_s - 20.0).abs() < 1e-9);
         let text = text(&next, Style::People);
         assert!(text.contains("    /b (slow)"), "{text}");
+        let p99 = |report: &Report| report.vdevs[0].disks[0].rates.p99.sync_write_p99_us;
+        assert_eq!((p99(&first), p99(&next)), (Some(7000), Some(333)), "since import, then recent");
+        assert_eq!(next.total.p99.sync_write_p99_us, Some(5666), "of the slowest disk");
         assert!(text.contains("per byte written by clients: 4.00"), "{text}");
+    }
+
+    #[test]
+    fn header_is_repeated_when_it_left_the_screen() {
+        let mut screen = Screen::default();
+        let report = "HEADER\na\nb\n";
+        let shown: Vec<String> = (0..5).map(|_| screen.fit(report, 8)).collect();
+        assert_eq!(shown.concat(), "HEADER\na\nb\na\nb\na\nb\nHEADER\na\nb\na\nb\n");
+        let mut file = Screen::default();
+        let headers = (0..100).filter(|_| file.fit(report, usize::MAX).contains("HEADER"));
+        assert_eq!(headers.count(), 1);
     }
 
     #[test]

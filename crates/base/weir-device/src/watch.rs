@@ -3,7 +3,7 @@
 //! `watched` measures; weir-pool reacts to slow disks.
 //!
 //! Invariants:
-//! - memory is bounded: one histogram of fixed size for each kind of operation;
+//! - memory is bounded: three histograms of fixed size for each kind of operation;
 //! - reading the statistics never waits for the disk;
 //! - after [`DiskWatch::fail_io`] no operation succeeds, including those in flight.
 
@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_base::Clock;
 use weir_base::limits::{AVOID_MAX, AVOID_MIN};
+
+use crate::recent::{LONGEST_US, RecentTimes};
 
 /// Kinds of operations that are measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,8 @@ pub struct OpFigures {
     pub p50_us: u64,
     /// 99th percentile.
     pub p99_us: u64,
+    /// 99th percentile of the last 30 to 60 s; `None` without an operation.
+    pub recent_p99_us: Option<u64>,
     /// Maximum time.
     pub max_us: u64,
 }
@@ -88,8 +92,6 @@ impl DiskFigures {
     }
 }
 
-/// Upper bound of the histograms: a day, in microseconds. A longer time counts as a day.
-const LONGEST_US: u64 = 86_400_000_000;
 /// Weight of the newest operation in the recent mean (a divisor).
 const RECENT_SHARE: u64 = 8;
 
@@ -101,6 +103,7 @@ struct OpWatch {
     /// Histogram of the times with one significant digit, an error of at most 6 %; it uses a few
     /// KiB.
     times: Mutex<Histogram<u64>>,
+    recent: RecentTimes,
 }
 
 impl OpWatch {
@@ -112,10 +115,12 @@ impl OpWatch {
             total_us: AtomicU64::new(0),
             recent_us: AtomicU64::new(0),
             times: Mutex::new(times),
+            recent: RecentTimes::default(),
         }
     }
 
-    fn record(&self, us: u64) {
+    fn record(&self, now_us: u64, us: u64) {
+        self.recent.record(now_us, us);
         self.total_us.fetch_add(us, Ordering::Relaxed);
         let recent = self.recent_us.load(Ordering::Relaxed);
         // The first sample has full weight. Concurrent updates may lose a sample, which does not
@@ -126,7 +131,7 @@ impl OpWatch {
         self.times.lock().saturating_record(us);
     }
 
-    fn figures(&self) -> OpFigures {
+    fn figures(&self, now_us: u64) -> OpFigures {
         let times = self.times.lock();
         OpFigures {
             count: times.len(),
@@ -136,6 +141,7 @@ impl OpWatch {
             recent_us: self.recent_us.load(Ordering::Relaxed),
             p50_us: times.value_at_quantile(0.5),
             p99_us: times.value_at_quantile(0.99),
+            recent_p99_us: self.recent.p99_us(now_us),
             max_us: times.max(),
         }
     }
@@ -178,8 +184,9 @@ impl DiskWatch {
 
     /// All statistics.
     pub fn figures(&self) -> DiskFigures {
+        let now_us = self.now_us();
         DiskFigures {
-            ops: DiskOp::ALL.map(|op| self.ops[op as usize].figures()),
+            ops: DiskOp::ALL.map(|op| self.ops[op as usize].figures(now_us)),
             in_flight: self.in_flight.load(Ordering::Relaxed),
             silent: self.silent(),
             bypassed: self.bypassed.load(Ordering::Relaxed),
@@ -261,7 +268,7 @@ impl Begun<'_> {
     pub(crate) fn end(self, moved_bytes: Option<u64>) {
         let (watch, now) = (self.watch, self.watch.now_us());
         let op = &watch.ops[self.op as usize];
-        op.record(now.saturating_sub(self.start_us));
+        op.record(now, now.saturating_sub(self.start_us));
         match moved_bytes {
             Some(bytes) => op.bytes.fetch_add(bytes, Ordering::Relaxed),
             None => op.errors.fetch_add(1, Ordering::Relaxed),

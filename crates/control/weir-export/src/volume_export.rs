@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use weir_base::BLOCK_BYTES;
 use weir_block::{Block, ExportError, ExportFuture, Extent};
-use weir_dataset::{DatasetError, Engine, Volume};
+use weir_dataset::{DatasetError, Engine, TrafficKind, Volume};
 
 /// A volume that clients of a block protocol have open.
 pub struct OpenVolume {
@@ -52,28 +53,29 @@ pub(crate) fn refused(error: DatasetError) -> ExportError {
     ExportError::new(error.kind(), error.to_string())
 }
 
-/// Direction of a request's data.
-#[derive(Clone, Copy)]
-enum Direction {
-    Read,
-    Write,
-}
-
 impl OpenVolume {
-    /// Counts a request if it has completed.
+    /// Counts a request if it has completed; `begun` is its start if it is timed.
     fn count(
         &self,
-        way: Direction,
+        kind: TrafficKind,
+        begun: Option<Instant>,
         bytes: u64,
         done: Result<bool, DatasetError>,
     ) -> Result<bool, ExportError> {
         if let Ok(true) = done {
-            match way {
-                Direction::Read => self.engine.traffic().read(bytes),
-                Direction::Write => self.engine.traffic().wrote(bytes),
+            let traffic = self.engine.traffic();
+            traffic.end(kind, begun);
+            match kind {
+                TrafficKind::Read => traffic.read(bytes),
+                TrafficKind::Write => traffic.wrote(bytes),
+                TrafficKind::Flush => traffic.flushed(),
             }
         }
         done.map_err(refused)
+    }
+
+    fn begin(&self, kind: TrafficKind) -> Option<Instant> {
+        self.engine.traffic().begin(kind)
     }
 }
 
@@ -96,7 +98,8 @@ impl weir_block::Export for OpenVolume {
 
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, ExportError> {
         let bytes = out.len() as u64;
-        self.count(Direction::Read, bytes, self.volume.try_read(offset, out))
+        let begun = self.begin(TrafficKind::Read);
+        self.count(TrafficKind::Read, begun, bytes, self.volume.try_read(offset, out))
     }
 
     fn try_share(
@@ -105,38 +108,47 @@ impl weir_block::Export for OpenVolume {
         len_bytes: u64,
         blocks: &mut Vec<Block>,
     ) -> Result<bool, ExportError> {
-        self.count(Direction::Read, len_bytes, self.volume.try_share(offset, len_bytes, blocks))
+        let begun = self.begin(TrafficKind::Read);
+        let done = self.volume.try_share(offset, len_bytes, blocks);
+        self.count(TrafficKind::Read, begun, len_bytes, done)
     }
 
     fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
         Box::pin(async move {
             let bytes = out.len() as u64;
+            let begun = self.begin(TrafficKind::Read);
             let done = self.volume.read(offset, out).await;
-            self.count(Direction::Read, bytes, done.map(|()| true)).map(|_| ())
+            self.count(TrafficKind::Read, begun, bytes, done.map(|()| true)).map(|_| ())
         })
     }
 
     fn try_write(&self, offset: u64, data: &[u8]) -> Result<bool, ExportError> {
-        self.count(Direction::Write, data.len() as u64, self.volume.try_write(offset, data))
+        let begun = self.begin(TrafficKind::Write);
+        let bytes = data.len() as u64;
+        self.count(TrafficKind::Write, begun, bytes, self.volume.try_write(offset, data))
     }
 
     fn write<'a>(&'a self, offset: u64, data: &'a [u8]) -> ExportFuture<'a, ()> {
         Box::pin(async move {
-            let done = self.volume.write(offset, data).await;
-            self.count(Direction::Write, data.len() as u64, done.map(|()| true)).map(|_| ())
+            let begun = self.begin(TrafficKind::Write);
+            let done = self.volume.write(offset, data).await.map(|()| true);
+            self.count(TrafficKind::Write, begun, data.len() as u64, done).map(|_| ())
         })
     }
 
     fn try_write_blocks(&self, offset: u64, blocks: &mut Vec<Block>) -> Result<bool, ExportError> {
         let bytes = bytes_of(blocks);
-        self.count(Direction::Write, bytes, self.volume.try_write_blocks(offset, blocks))
+        let begun = self.begin(TrafficKind::Write);
+        let done = self.volume.try_write_blocks(offset, blocks);
+        self.count(TrafficKind::Write, begun, bytes, done)
     }
 
     fn write_blocks(&self, offset: u64, blocks: Vec<Block>) -> ExportFuture<'_, ()> {
         Box::pin(async move {
             let bytes = bytes_of(&blocks);
+            let begun = self.begin(TrafficKind::Write);
             let done = self.volume.write_blocks(offset, blocks).await;
-            self.count(Direction::Write, bytes, done.map(|()| true)).map(|_| ())
+            self.count(TrafficKind::Write, begun, bytes, done.map(|()| true)).map(|_| ())
         })
     }
 
@@ -156,9 +168,9 @@ impl weir_block::Export for OpenVolume {
 
     fn flush(&self) -> ExportFuture<'_, ()> {
         Box::pin(async move {
-            self.engine.flush(&self.volume).await.map_err(refused)?;
-            self.engine.traffic().flushed();
-            Ok(())
+            let begun = self.begin(TrafficKind::Flush);
+            let done = self.engine.flush(&self.volume).await.map(|()| true);
+            self.count(TrafficKind::Flush, begun, 0, done).map(|_| ())
         })
     }
 

@@ -48,7 +48,7 @@ pub use state::outcome::Outcome;
 pub use state::properties::{effective, found_at};
 pub use state::snapshot::SnapshotId;
 pub use state::taken_by::{TAKEN_BY, TakenBy};
-pub use state::traffic::{Traffic, TrafficCounts};
+pub use state::traffic::{Kind as TrafficKind, Traffic, TrafficCounts};
 pub use state::volume::{Volume, VolumeInfo, VolumeSpace};
 pub use streams::digest::{DIGEST_BYTES, Digests};
 pub use streams::receive::{Mark, ReceiveSpec, Received, Receiver};

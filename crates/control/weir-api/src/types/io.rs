@@ -24,6 +24,10 @@ pub struct OpIo {
     pub p50_us: u64,
     /// 99th percentile of the latency, within 6 %.
     pub p99_us: u64,
+    /// 99th percentile of the latency in the last 30 to 60 s, within 6 %; absent without an
+    /// operation in that time.
+    #[serde(default)]
+    pub recent_p99_us: Option<u64>,
     /// Maximum latency.
     pub max_us: u64,
 }
@@ -60,4 +64,14 @@ pub struct ClientIo {
     pub written_bytes: u64,
     /// Number of flushes.
     pub flushes: u64,
+    /// 99th percentile of the time that the server took for reads in the last 30 to 60 s, from a
+    /// sample of the requests, within 6 %; absent without a request.
+    #[serde(default)]
+    pub read_p99_us: Option<u64>,
+    /// The same for writes.
+    #[serde(default)]
+    pub write_p99_us: Option<u64>,
+    /// The same for flushes.
+    #[serde(default)]
+    pub flush_p99_us: Option<u64>,
 }

@@ -77,8 +77,18 @@ pub(crate) fn pool(engine: &Engine) -> PoolStatus {
 }
 
 fn client(counts: TrafficCounts) -> ClientIo {
-    let TrafficCounts { reads, read_bytes, writes, written_bytes, flushes } = counts;
-    ClientIo { reads, read_bytes, writes, written_bytes, flushes }
+    let TrafficCounts { reads, read_bytes, writes, written_bytes, flushes, p99_us } = counts;
+    let [read_p99_us, write_p99_us, flush_p99_us] = p99_us;
+    ClientIo {
+        reads,
+        read_bytes,
+        writes,
+        written_bytes,
+        flushes,
+        read_p99_us,
+        write_p99_us,
+        flush_p99_us,
+    }
 }
 
 fn written(pool: &Pool) -> SegmentIo {
@@ -118,8 +128,18 @@ fn cleaner(status: &weir_pool::CleanerStatus) -> CleanerStatus {
 }
 
 fn op(figures: &OpFigures) -> OpIo {
-    let OpFigures { count, bytes, errors, total_us, recent_us, p50_us, p99_us, max_us } = *figures;
-    OpIo { count, bytes, errors, total_us, recent_us, p50_us, p99_us, max_us }
+    let OpFigures {
+        count,
+        bytes,
+        errors,
+        total_us,
+        recent_us,
+        p50_us,
+        p99_us,
+        recent_p99_us,
+        max_us,
+    } = *figures;
+    OpIo { count, bytes, errors, total_us, recent_us, p50_us, p99_us, recent_p99_us, max_us }
 }
 
 fn disk_io(figures: &DiskFigures) -> DiskIo {

@@ -5,6 +5,12 @@
 //! Invariant: a protocol server counts each request once, when it completes successfully.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use weir_device::RecentTimes;
+
+/// One of this many reads and writes is timed, so that the clock costs little for each request.
+const SAMPLED: u64 = 16;
 
 /// Client requests since the pool was imported.
 #[derive(Debug, Default)]
@@ -14,6 +20,30 @@ pub struct Traffic {
     writes: AtomicU64,
     written_bytes: AtomicU64,
     flushes: AtomicU64,
+    /// Times of a sample of the requests, in the order of [`Kind`].
+    times: [RecentTimes; 3],
+    start: Start,
+}
+
+/// Origin of the times.
+#[derive(Debug)]
+struct Start(Instant);
+
+impl Default for Start {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+/// Kind of a client request.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Flush.
+    Flush,
 }
 
 /// Snapshot of the counters.
@@ -29,9 +59,30 @@ pub struct TrafficCounts {
     pub written_bytes: u64,
     /// Flushes.
     pub flushes: u64,
+    /// 99th percentile of the time of recent requests, in the order of [`Kind`]; `None` without a
+    /// recent request.
+    pub p99_us: [Option<u64>; 3],
 }
 
 impl Traffic {
+    /// Returns the time if this request is in the sample of timed requests: one of 16.
+    pub fn begin(&self, kind: Kind) -> Option<Instant> {
+        let counter = match kind {
+            Kind::Read => &self.reads,
+            Kind::Write => &self.writes,
+            Kind::Flush => return Some(Instant::now()),
+        };
+        (counter.load(Ordering::Relaxed) % SAMPLED == 0).then(Instant::now)
+    }
+
+    /// Records the time of a request that is in the sample.
+    pub fn end(&self, kind: Kind, begun: Option<Instant>) {
+        let Some(begun) = begun else { return };
+        let took = begun.elapsed();
+        let now = begun.saturating_duration_since(self.start.0) + took;
+        self.times[kind as usize].record(now.as_micros() as u64, took.as_micros() as u64);
+    }
+
     /// Counts one read.
     pub fn read(&self, bytes: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -52,12 +103,14 @@ impl Traffic {
     /// Reads the counters.
     pub fn counts(&self) -> TrafficCounts {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let now_us = self.start.0.elapsed().as_micros() as u64;
         TrafficCounts {
             reads: now(&self.reads),
             read_bytes: now(&self.read_bytes),
             writes: now(&self.writes),
             written_bytes: now(&self.written_bytes),
             flushes: now(&self.flushes),
+            p99_us: self.times.each_ref().map(|times| times.p99_us(now_us)),
         }
     }
 }
