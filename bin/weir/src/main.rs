@@ -14,16 +14,16 @@ mod offline;
 mod selftest;
 mod serve_args;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
 use weir_api::ApiError;
 use weir_api::wire::exit_code;
 
 use crate::bench::answer::Answer;
 use crate::cli::args::{Cli, Command};
-use crate::cli::base::output;
 use crate::cli::base::session::Session;
+use crate::cli::base::{hints, output};
 use crate::cli::{
     advise, args, bookmark, events, export, lun, overview, pool, property, replicate, schedule,
     server, snapshot, stream, target, token, transfer, volume,
@@ -31,7 +31,11 @@ use crate::cli::{
 
 fn main() -> ExitCode {
     weir_server::process::keep_secrets_out_of_cores();
-    let cli = Cli::parse();
+    let given: Vec<OsString> = std::env::args_os().collect();
+    let cli = match args::parse(&given) {
+        Ok(cli) => cli,
+        Err(error) => hints::exit(&error, &args::grammar(), &given),
+    };
     let json = cli.json();
     match run(cli) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
@@ -105,8 +109,8 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
             stream::run(&verb, &Session::open(&root, &remote.into())?)
         }
         Command::Token { verb, remote } => token::run(verb, &Session::open(&root, &remote.into())?),
-        Command::Events { follow, after, remote } => {
-            events::run(&Session::open(&root, &remote.into())?, follow, after)
+        Command::Events { arguments, remote } => {
+            events::run(&Session::open(&root, &remote.into())?, arguments)
         }
         Command::Server { verb, remote } => {
             server::run(&verb, &Session::open(&root, &remote.into())?)
@@ -131,7 +135,7 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
+            clap_complete::generate(shell, &mut args::grammar(), "weir", &mut script);
             output::print(&String::from_utf8_lossy(&script))
         }
     };

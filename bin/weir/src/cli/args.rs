@@ -5,8 +5,10 @@
 //! Invariant: flags for the server's address and the output format are valid before the noun,
 //! before the verb and after it; the last one wins.
 
+use std::ffi::OsString;
+
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::bench::run::BenchArgs;
@@ -14,6 +16,7 @@ use crate::cli::advise::DedupeVerb;
 use crate::cli::base::list::ListArgs;
 use crate::cli::base::remote::{Remote, RemoteWithoutCa, RootRemote};
 use crate::cli::bookmark::BookmarkVerb;
+use crate::cli::events::EventArgs;
 use crate::cli::export::ExportVerb;
 use crate::cli::lun::LunVerb;
 use crate::cli::pool::PoolVerb;
@@ -176,12 +179,8 @@ pub(crate) enum Command {
     Events {
         #[command(flatten)]
         remote: Remote,
-        /// Keep running and print new events as they occur
-        #[arg(short, long)]
-        follow: bool,
-        /// Show only events with a higher number
-        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-        after: u64,
+        #[command(flatten)]
+        arguments: EventArgs,
     },
     /// Show the state of the running server
     Server {
@@ -238,6 +237,52 @@ impl Cli {
     }
 }
 
+/// Examples of the commands, one a line. A line that starts with `~` is not run by tests.
+const EXAMPLES: &str = include_str!("examples.txt");
+
+/// Maximum number of examples in the help of a command.
+const EXAMPLES_SHOWN: usize = 2;
+
+/// Returns the grammar of the command line, with examples in the help of each command.
+pub(crate) fn grammar() -> clap::Command {
+    with_examples(Cli::command(), "weir")
+}
+
+fn examples() -> impl Iterator<Item = &'static str> {
+    let lines = EXAMPLES.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.trim_start_matches("~ "))
+}
+
+fn with_examples(mut command: clap::Command, path: &str) -> clap::Command {
+    let verbs: Vec<String> =
+        command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    let is_noun = !verbs.is_empty();
+    for verb in verbs {
+        let below = format!("{path} {verb}");
+        command = command.mut_subcommand(verb, |verb| with_examples(verb, &below));
+    }
+    let is_shown = |line: &&str| {
+        line.strip_prefix(path)
+            .is_some_and(|rest| rest.is_empty() || (!is_noun && rest.starts_with(' ')))
+    };
+    let examples: Vec<String> =
+        examples().filter(is_shown).take(EXAMPLES_SHOWN).map(|e| format!("  {e}")).collect();
+    if examples.is_empty() {
+        return command;
+    }
+    let mut text = format!("Examples:\n{}", examples.join("\n"));
+    if let Some(more) = command.get_after_help() {
+        text = format!("{text}\n\n{more}");
+    }
+    command.after_help(text)
+}
+
+/// Parses the command line.
+pub(crate) fn parse(given: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut matches = grammar().try_get_matches_from(given)?;
+    Cli::from_arg_matches_mut(&mut matches)
+}
+
 /// Prints an error for an invalid command line and exits, as clap does.
 pub(crate) fn refuse(message: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, message).exit()
@@ -258,6 +303,69 @@ mod tests {
         let mut verbs: Vec<String> = verbs.collect();
         verbs.sort();
         assert_eq!(verbs, weir_server::VERBS);
+    }
+
+    #[test]
+    fn help_of_each_command_has_an_example_that_parses() {
+        for line in examples() {
+            let line = line.split(['<', '>']).next().unwrap_or_default().replace('\'', "");
+            let words = line.split_whitespace();
+            assert!(Cli::try_parse_from(words).is_ok(), "{line}");
+        }
+        let mut commands = vec![(grammar(), String::new())];
+        while let Some((command, path)) = commands.pop() {
+            let path = format!("{path} {}", command.get_name());
+            let below = command.get_subcommands().filter(|verb| verb.get_name() != "help");
+            let below: Vec<_> = below.map(|verb| (verb.clone(), path.clone())).collect();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let has_own = ["agent", "calibrate", "export"].contains(&command.get_name());
+            assert!(!below.is_empty() || help.contains("Examples:\n  weir") || has_own, "{path}");
+            commands.extend(below);
+        }
+    }
+
+    /// Prints the help of a command and of its verbs as a page.
+    fn page(command: &clap::Command, path: &str, text: &mut String) {
+        let depth = path.split(' ').count();
+        let mut command = command.clone().bin_name(path).disable_help_subcommand(true);
+        if path != "weir" {
+            let help = command.render_long_help().to_string();
+            // All commands share the global options.
+            let (own, rest) = help.split_once("\nGlobal options:\n").unwrap_or((&help, ""));
+            let after = rest.split_once("\n\nExamples:").map(|(_, after)| after);
+            let after = after.map(|after| format!("\nExamples:{after}")).unwrap_or_default();
+            let lines = own.lines().chain(after.lines()).map(str::trim_end);
+            let lines: Vec<&str> = lines.collect();
+            *text += &format!("\n{} {path}\n\n```text\n", "#".repeat(depth));
+            *text += lines.join("\n").trim_end();
+            *text += "\n```\n";
+        }
+        let verbs = command.get_subcommands().filter(|verb| verb.get_name() != "help");
+        for verb in verbs {
+            page(verb, &format!("{path} {}", verb.get_name()), text);
+        }
+    }
+
+    #[test]
+    fn command_line_is_documented() {
+        let mut text = "# Command line\n\nPrinted from the code: `UPDATE=1 cargo test -p weir \
+                        --bin weir`.\n\nEvery command that calls the server also has the options \
+                        `--api ADDRESS`, `--ca FILE`, `--json` and `--timeout SECONDS`. The exit \
+                        code is 0 for success, 1 for a negative result of `weir bench`, 2 for an \
+                        invalid command line, and otherwise the kind of the \
+                        [error](../errors.md).\n"
+            .to_owned();
+        page(&grammar(), "weir", &mut text);
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(file, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(
+            found == text,
+            "docs/reference/cli.md is not what the code says; refresh it: UPDATE=1 cargo test -p \
+             weir --bin weir"
+        );
     }
 
     #[test]

@@ -13,12 +13,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use weir_api::ApiError;
 use weir_api::types::{
     Health, PoolAttach, PoolChange, PoolClear, PoolDetach, PoolOffline, PoolOnline, PoolReplace,
-    PoolScrub, ScanKind, ScanState, ScrubAction, ShowPool,
+    PoolScrub, PoolStatus, ScanKind, ScanState, ScrubAction, ShowPool,
 };
 use weir_base::ErrorKind;
 
 use crate::cli::base::layout::absolute;
-use crate::cli::base::pool_text::{changed, kind_name, scan_line, warn};
+use crate::cli::base::pool_text::{changed, kind_name, redundancy, scan_line, warn, watch_command};
 use crate::cli::base::session::Session;
 
 /// Poll interval of `--wait`.
@@ -137,54 +137,89 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
                 (_, true) => ScrubAction::Stop,
                 _ => ScrubAction::Start,
             };
-            let request = PoolScrub { name: name.clone(), action };
-            let change = session.call(request)?;
-            if wait {
-                return watch(session, &name, ScanKind::Scrub);
-            }
-            changed(session, &change)
+            scrub(session, &name, action, wait)
         }
         CareVerb::Offline { name, disk } => {
-            let request = PoolOffline { name, disk };
-            changed(session, &session.call(request)?)
+            let change = session.call(PoolOffline { name, disk: disk.clone() })?;
+            let left = redundancy(&change.pool, &disk).map(|left| "; ".to_owned() + &left);
+            let done = format!("{disk} is offline{}", left.unwrap_or_default());
+            changed(session, &change, &done, &format!("{disk} is offline already"))
         }
         CareVerb::Online { wait, name, disk, path } => {
             let at = path.as_deref().map(absolute).transpose()?;
-            let change = online(session, &PoolOnline { name: name.clone(), disk, at })?;
-            if wait {
-                warn(session, &change);
-                return watch(session, &name, ScanKind::Resilver);
-            }
-            changed(session, &change)
+            let change = online(session, &PoolOnline { name, disk: disk.clone(), at })?;
+            joined(session, &change, wait, &format!("{disk} is online"))
         }
         CareVerb::Attach { force, wait, name, disk, new } => {
-            let request = PoolAttach { name: name.clone(), disk, new: absolute(&new)?, force };
+            let path = absolute(&new)?;
+            let request = PoolAttach { name, disk: disk.clone(), new: path, force };
             let change = session.call(request)?;
-            if wait {
-                warn(session, &change);
-                return watch(session, &name, ScanKind::Resilver);
-            }
-            changed(session, &change)
+            joined(session, &change, wait, &format!("{new} is attached to {disk}"))
         }
         CareVerb::Detach { name, disk } => {
-            let request = PoolDetach { name, disk };
-            changed(session, &session.call(request)?)
+            let done = format!("{disk} is detached from pool {name}");
+            let change = session.call(PoolDetach { name, disk: disk.clone() })?;
+            changed(session, &change, &done, &format!("{disk} is detached already"))
         }
         CareVerb::Replace { force, wait, at_once, name, disk, new } => {
+            let by = new.clone().unwrap_or_else(|| "the new disk at its path".to_owned());
             let new = new.as_deref().map(absolute).transpose()?;
-            let request = PoolReplace { name: name.clone(), disk, new, force, at_once };
-            let change = session.call(request)?;
-            if wait {
-                warn(session, &change);
-                return watch(session, &name, ScanKind::Resilver);
-            }
-            changed(session, &change)
+            let done = format!("{by} replaces {disk}");
+            let change = session.call(PoolReplace { name, disk, new, force, at_once })?;
+            joined(session, &change, wait, &done)
         }
         CareVerb::Clear { lost, name, disk } => {
-            let request = PoolClear { name, disk, lost };
-            changed(session, &session.call(request)?)
+            let of = match &disk {
+                Some(disk) => format!("the errors of {disk}"),
+                None => format!("the errors of pool {name}"),
+            };
+            let change = session.call(PoolClear { name, disk, lost })?;
+            let already = format!("{of} are cleared already");
+            changed(session, &change, &format!("{of} are cleared"), &already)
         }
     }
+}
+
+fn scrub(session: &Session, name: &str, action: ScrubAction, wait: bool) -> Result<(), ApiError> {
+    let change = session.call(PoolScrub { name: name.to_owned(), action })?;
+    if wait {
+        return watch(session, name, ScanKind::Scrub);
+    }
+    let (done, already) = match action {
+        ScrubAction::Start => ("started", "is running already"),
+        ScrubAction::Pause => ("is paused", "is paused already"),
+        ScrubAction::Stop => ("is stopped", "is stopped already"),
+    };
+    let next = match action {
+        ScrubAction::Start => watch_command(name),
+        ScrubAction::Pause => format!("to continue: weir pool scrub {name}"),
+        ScrubAction::Stop => format!("to start it again: weir pool scrub {name}"),
+    };
+    let of = format!("the scrub of pool {name}");
+    changed(session, &change, &format!("{of} {done}; {next}"), &format!("{of} {already}"))
+}
+
+/// Prints the outcome of a verb after which the pool may resilver a disk, or waits for the end of
+/// the resilver.
+fn joined(session: &Session, change: &PoolChange, wait: bool, done: &str) -> Result<(), ApiError> {
+    let name = &change.pool.name;
+    if wait {
+        warn(session, change);
+        return watch(session, name, ScanKind::Resilver);
+    }
+    let resilver = if is_resilvering(&change.pool) {
+        format!("; the pool resilvers it; {}", watch_command(name))
+    } else {
+        String::new()
+    };
+    changed(session, change, &format!("{done}{resilver}"), &format!("{done} already"))
+}
+
+fn is_resilvering(pool: &PoolStatus) -> bool {
+    pool.scan.as_ref().is_some_and(|scan| {
+        scan.kind == ScanKind::Resilver
+            && matches!(scan.state, ScanState::Running | ScanState::Paused)
+    })
 }
 
 /// Waits until a scan of this kind ends, and prints the outcome.

@@ -10,15 +10,15 @@ use clap::Subcommand;
 use weir_api::ApiError;
 use weir_api::types::{
     Allocated, DiskStatus, ErrorCounts, Evacuation, FlushCheck, ImportablePool, ListPools, Outcome,
-    PoolCreate, PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, ShowPool,
-    VdevKind, VdevRole, VdevStatus,
+    PoolChange, PoolCreate, PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus,
+    ShowPool, VdevKind, VdevRole, VdevStatus,
 };
 use weir_base::size::Human;
 use weir_base::{ErrorKind, names};
 
 use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output::Style;
-use crate::cli::base::pool_text::{changed, scan_line, warn, warn_and_say};
+use crate::cli::base::pool_text::{scan_line, warn};
 use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, layout, output};
 use crate::cli::maintenance::CareVerb;
@@ -57,8 +57,8 @@ pub(crate) enum PoolVerb {
         /// Name of the pool
         name: Option<String>,
     },
-    /// Show I/O of disks and clients: operations and bytes per second, mean latency, and bytes
-    /// written to disks per byte written by clients
+    /// Show I/O of disks and clients: operations and bytes per second, mean and p99 latency, and
+    /// bytes written to disks per byte written by clients
     Iostat {
         /// Print for scripts: no header, tab-separated columns, bytes and microseconds
         #[arg(short = 'H')]
@@ -72,10 +72,13 @@ pub(crate) enum PoolVerb {
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
-    /// Show the changes made to a pool, their callers and their outcomes
+    /// Show the changes made to a pool or to all pools, their callers and their outcomes
     History {
-        /// Name of the pool, also of an exported or destroyed one
-        name: String,
+        /// Show only the newest changes
+        #[arg(short = 'n', long = "last", value_name = "COUNT")]
+        last: Option<usize>,
+        /// Name of the pool, also of an exported or destroyed one; without it all pools
+        name: Option<String>,
     },
     /// Destroy a pool and everything in it
     Destroy {
@@ -146,7 +149,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
         PoolVerb::Iostat { script, name, interval, count } => {
             iostat::run(session, &name, interval, count, Style::new(script))
         }
-        PoolVerb::History { name } => events::history(session, name),
+        PoolVerb::History { last, name } => events::history(session, name, last),
         PoolVerb::Import { search, force, name } => import(session, &search, force, name),
         PoolVerb::Care(verb) => maintenance::run(verb, session),
         PoolVerb::Shape(verb) => vdev::run(verb, session),
@@ -179,9 +182,11 @@ pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     })
 }
 
-/// As [`changed`], and includes the flush tests of the disks in the JSON output.
+/// Prints the outcome of a creation, with the flush tests of the disks.
 fn created(session: &Session, made: &PoolCreated) -> Result<(), ApiError> {
-    warn_and_say(session, &made.change);
+    let PoolChange { pool, outcome, .. } = &made.change;
+    warn(session, &made.change);
+    session.say(&output::outcome("pool", &pool.name, *outcome));
     session.print(made, |made| flush_checks(&made.flush_checks))
 }
 
@@ -211,18 +216,22 @@ fn import(
     let Some(pool) = name else {
         let answer = session.call(PoolScan { search })?;
         if answer.pools.is_empty() {
-            session.say("there are no pools to import");
+            session.say(
+                "no disk with a pool to import was found; to search elsewhere: weir pool import -d \
+                 DIR",
+            );
         }
         return session
             .print(&answer, |all| all.pools.iter().map(importable).collect::<Vec<_>>().join("\n"));
     };
     let change = session.call(PoolImport { pool, search, force })?;
-    if change.outcome == Outcome::Changed {
-        warn(session, &change);
-        session.say(&format!("pool {} imported", change.pool.name));
-        return session.print(&change, |_| String::new());
-    }
-    changed(session, &change)
+    warn(session, &change);
+    let name = &change.pool.name;
+    session.say(&match change.outcome {
+        Outcome::Unchanged => format!("pool {name} is imported already"),
+        _ => format!("pool {name} imported"),
+    });
+    session.print(&change, |_| String::new())
 }
 
 fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {

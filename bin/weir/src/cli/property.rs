@@ -46,9 +46,19 @@ impl TypedValueParser for PropertyNames {
     }
 }
 
-/// Returns the table of properties for the help text.
+/// Returns the table of all properties for the help text.
 fn table() -> String {
-    let lines = PROPERTIES.iter().map(|spec| format!("  {}\n", spec.help()));
+    table_of(|_| true)
+}
+
+/// Returns the table of the properties that can be set.
+fn settable() -> String {
+    table_of(|spec| spec.values.is_some())
+}
+
+fn table_of(is_listed: impl Fn(&PropertySpec) -> bool) -> String {
+    let listed = PROPERTIES.iter().filter(|spec| is_listed(spec));
+    let lines = listed.map(|spec| format!("  {}\n", spec.help()));
     let own = "  module:name: your own, for pools, volumes and snapshots\n";
     format!("Properties:\n{}{own}", lines.collect::<String>())
 }
@@ -107,7 +117,7 @@ pub(crate) struct GetArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = table())]
+#[command(after_help = settable())]
 pub(crate) struct SetArgs {
     /// Properties to set, and full names of pools, volumes and snapshots, in any order
     #[arg(required = true, value_name = "PROPERTY=VALUE... NAME")]

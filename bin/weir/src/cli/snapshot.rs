@@ -7,7 +7,7 @@
 use clap::Subcommand;
 use weir_api::ApiError;
 use weir_api::types::{
-    ListSnapshots, Request, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate,
+    ListSnapshots, Outcome, Request, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate,
     SnapshotDestroy, SnapshotHold, SnapshotRelease, SnapshotRename, SnapshotRollback,
     SnapshotsDestroyed, check_listed,
 };
@@ -108,29 +108,53 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
             destroy(session, request, yes)
         }
         SnapshotVerb::Hold { tag, name } => {
-            changed(session, &session.call(SnapshotHold { name, tag })?)
+            let done = format!("snapshot {name} is held by {tag}");
+            let already = format!("snapshot {name} is held by {tag} already");
+            said(session, &session.call(SnapshotHold { name, tag })?, &done, &already)
         }
         SnapshotVerb::Release { tag, name } => {
-            changed(session, &session.call(SnapshotRelease { name, tag })?)
+            let done = format!("hold {tag} of snapshot {name} is released");
+            let already = format!("snapshot {name} has no hold {tag}; nothing changed");
+            said(session, &session.call(SnapshotRelease { name, tag })?, &done, &already)
         }
         SnapshotVerb::Holds { of, list } => holds(session, of, &list),
         SnapshotVerb::Rename { name, to } => {
-            changed(session, &session.call(SnapshotRename { name, to })?)
+            let done = format!("{name} is now {to}");
+            let already = format!("{to} has this name already");
+            said(session, &session.call(SnapshotRename { name, to })?, &done, &already)
         }
         SnapshotVerb::Rollback { name, destroy_newer, yes } => {
             let request = SnapshotRollback { name, destroy_newer };
             request.check()?;
             confirm::rollback(&request.name, yes)?;
+            let name = request.name.clone();
             let change = session.call(request)?;
-            session.say(&output::outcome("volume", &change.volume.name, change.outcome));
+            session.say(&match change.outcome {
+                Outcome::Unchanged => format!("the volume is in the state of {name} already"),
+                _ => format!("volume {} is rolled back to {name}", change.volume.name),
+            });
             session.print(&change, |_| String::new())
         }
         SnapshotVerb::Clone { name, volume } => {
+            let of = format!(", a clone of {name}");
             let change = session.call(SnapshotClone { name, volume })?;
-            session.say(&output::outcome("volume", &change.volume.name, change.outcome));
+            let outcome = output::outcome("volume", &change.volume.name, change.outcome);
+            let is_new = change.outcome == Outcome::Created;
+            session.say(&if is_new { outcome + &of } else { outcome });
             session.print(&change, |_| String::new())
         }
     }
+}
+
+/// Prints the outcome of a verb: `done` if it changed the snapshot, otherwise `already`.
+fn said(
+    session: &Session,
+    change: &SnapshotChange,
+    done: &str,
+    already: &str,
+) -> Result<(), ApiError> {
+    session.say(if change.outcome == Outcome::Unchanged { already } else { done });
+    session.print(change, |_| String::new())
 }
 
 fn changed(session: &Session, change: &SnapshotChange) -> Result<(), ApiError> {

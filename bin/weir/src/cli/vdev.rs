@@ -9,7 +9,9 @@ use std::time::Duration;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use weir_api::ApiError;
-use weir_api::types::{Outcome, PoolAdd, PoolExpand, PoolRemove, ShowPool, VdevStatus};
+use weir_api::types::{
+    Outcome, PoolAdd, PoolChange, PoolExpand, PoolRemove, PoolStatus, ShowPool, VdevStatus,
+};
 use weir_base::{ErrorKind, size};
 
 use crate::cli::base::pool_text::changed;
@@ -64,7 +66,8 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
         ShapeVerb::Add { force, name, layout } => {
             let vdevs = layout::parse(&layout)?;
             let request = PoolAdd { name, vdevs, force };
-            changed(session, &session.call(request)?)
+            let change = session.call(request)?;
+            changed(session, &change, &sized("has new vdevs", &change), "the pool has them already")
         }
         ShapeVerb::Remove { stop, yes, wait, name, vdev } => {
             confirm::removal(&name, &vdev, yes || stop)?;
@@ -80,8 +83,17 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
                 }
             }
         }
-        ShapeVerb::Expand { name } => changed(session, &session.call(PoolExpand { name })?),
+        ShapeVerb::Expand { name } => {
+            let already = format!("pool {name} uses the full size of its disks already");
+            let change = session.call(PoolExpand { name })?;
+            changed(session, &change, &sized("uses the full size of its disks", &change), &already)
+        }
     }
+}
+
+fn sized(what: &str, change: &PoolChange) -> String {
+    let PoolStatus { name, size_bytes, .. } = &change.pool;
+    format!("pool {name} {what}; its size is {}", size::Human(*size_bytes))
 }
 
 /// Describes the outcome of a removal: in progress, done or cancelled. A repeated request retries

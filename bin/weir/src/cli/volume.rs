@@ -4,11 +4,11 @@
 //!
 //! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use weir_api::ApiError;
 use weir_api::types::{
-    ListVolumes, ShowVolume, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
-    VolumePromote, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
+    ListVolumes, Outcome, ShowVolume, Volume, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumePromote, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
 };
 use weir_base::{ErrorKind, names, size};
 
@@ -25,9 +25,8 @@ pub(crate) enum VolumeVerb {
     Create {
         /// Full name, such as tank/vm1
         name: String,
-        /// Size that clients see, such as 10GiB; a multiple of the record size
-        #[arg(long, allow_hyphen_values = true)]
-        size: String,
+        #[command(flatten)]
+        size: SizeArgs,
         /// Size of a record, the unit of checksums, compression and allocation; cannot be changed
         /// later
         #[arg(
@@ -66,9 +65,8 @@ pub(crate) enum VolumeVerb {
     Resize {
         /// Full name, such as tank/vm1
         name: String,
-        /// Size that clients see, such as 10GiB; a multiple of the volume's record size
-        #[arg(long, allow_hyphen_values = true)]
-        size: String,
+        #[command(flatten)]
+        size: SizeArgs,
     },
     /// Rename a volume; its exports keep their names and stay connected
     Rename {
@@ -107,6 +105,31 @@ pub(crate) enum VolumeVerb {
         #[arg(short, long)]
         yes: bool,
     },
+}
+
+/// The size of a volume: the word after its name, or an option as in `zfs create -V`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct SizeArgs {
+    /// Size that clients see, such as 10GiB; a multiple of the record size. `resize` also accepts
+    /// +1GiB to grow
+    #[arg(value_name = "SIZE")]
+    word: Option<String>,
+    /// The same as an option
+    #[arg(
+        short = 's',
+        short_alias = 'V',
+        long = "size",
+        value_name = "SIZE",
+        allow_hyphen_values = true
+    )]
+    option: Option<String>,
+}
+
+impl SizeArgs {
+    fn text(self) -> String {
+        self.word.or(self.option).expect("the group requires one of both")
+    }
 }
 
 /// Help text on the use of record sizes.
@@ -154,12 +177,20 @@ const SETS: [Set; 3] = [
 pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         VolumeVerb::Create { name, size, record_size, properties } => {
+            let size = size.text();
+            check_order("create", &name, &size)?;
             check_name(&name)?;
             let record_bytes = parse_size(&record_size)?;
             let size_bytes = whole_records(&size, record_bytes)?;
             let properties = property::values(&properties)?;
             let request = VolumeCreate { name, size_bytes, record_bytes, properties };
-            sized(session, &session.call(request)?)
+            let change = session.call(request)?;
+            sized(session, &change)?;
+            if change.outcome == Outcome::Created {
+                let name = &change.volume.name;
+                session.say(&format!("next: weir export create nbd {name}"));
+            }
+            Ok(())
         }
         VolumeVerb::List { pool, list } => self::list(session, pool, &list),
         VolumeVerb::Show { name } => session.print(&session.call(ShowVolume { name })?, show),
@@ -170,20 +201,36 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             changed(session, &session.call(request)?)
         }
         VolumeVerb::Resize { name, size } => {
+            let size = size.text();
+            check_order("resize", &name, &size)?;
             check_name(&name)?;
             let size_bytes = new_size(&name, &size, session)?;
             let request = VolumeResize { name, size_bytes };
             sized(session, &session.call(request)?)
         }
         VolumeVerb::Rename { name, to } => {
-            let request = VolumeRename { name, to };
-            changed(session, &session.call(request)?)
+            let request = VolumeRename { name: name.clone(), to };
+            renamed(session, &name, &session.call(request)?)
         }
         VolumeVerb::Copy { name, to } => {
-            let request = VolumeCopy { name, to };
-            changed(session, &session.call(request)?)
+            let of = format!(", a copy of {name}");
+            let change = session.call(VolumeCopy { name, to })?;
+            let outcome = output::outcome("volume", &change.volume.name, change.outcome);
+            let is_new = change.outcome == Outcome::Created;
+            session.say(&if is_new { outcome + &of } else { outcome });
+            session.print(&change, |_| String::new())
         }
-        VolumeVerb::Promote { name } => changed(session, &session.call(VolumePromote { name })?),
+        VolumeVerb::Promote { name } => {
+            let change = session.call(VolumePromote { name })?;
+            let name = &change.volume.name;
+            session.say(&match change.outcome {
+                Outcome::Unchanged => format!("volume {name} is no clone already"),
+                _ => {
+                    format!("volume {name} is promoted; the volume it was cloned from is its clone")
+                }
+            });
+            session.print(&change, |_| String::new())
+        }
         VolumeVerb::Advise { name } => advise::advise(name, session),
         VolumeVerb::Destroy { name, recursive, yes } => {
             check_name(&name)?;
@@ -194,6 +241,16 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             session.print(&answer, |_| String::new())
         }
     }
+}
+
+/// Rejects a size before the name.
+fn check_order(verb: &str, name: &str, size: &str) -> Result<(), ApiError> {
+    if names::volume(name).is_ok() || names::volume(size).is_err() {
+        return Ok(());
+    }
+    let message = format!("{name:?} is no volume: the name of the volume comes before its size");
+    Err(ApiError::new(ErrorKind::Invalid, message)
+        .with_action(format!("weir volume {verb} {size} {name}")))
 }
 
 fn check_name(name: &str) -> Result<(), ApiError> {
@@ -228,6 +285,18 @@ fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
     let size = size::both_forms(change.volume.size_bytes);
     let outcome = output::outcome("volume", &change.volume.name, change.outcome);
     session.say(&format!("{outcome}: {size}"));
+    session.print(change, |_| String::new())
+}
+
+/// Prints the new name of a volume, and exports that keep the old name.
+fn renamed(session: &Session, old: &str, change: &VolumeChange) -> Result<(), ApiError> {
+    let Volume { name, exports, .. } = &change.volume;
+    let kept = exports.iter().any(|export| export.ends_with(old));
+    let kept = if kept { format!("; its export is still called {old}") } else { String::new() };
+    session.say(&match change.outcome {
+        Outcome::Unchanged => format!("the volume is called {name} already"),
+        _ => format!("{old} is now {name}{kept}"),
+    });
     session.print(change, |_| String::new())
 }
 

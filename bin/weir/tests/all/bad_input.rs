@@ -122,7 +122,7 @@ fn disk_is_not_used_twice() {
     all.server.weir("pool create tank a").ok();
     for name in ["a", "soft", "hard"] {
         let line = format!("pool create --force other {name}");
-        all.server.weir(&line).fails(code::BUSY, &[name, "already open here as"]);
+        all.server.weir(&line).fails(code::BUSY, &[name, "is a disk of pool tank"]);
     }
     all.server.assert_alive();
 }

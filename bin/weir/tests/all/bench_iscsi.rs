@@ -123,11 +123,19 @@ fn weir_target_is_measured_with_all_its_operations() {
         own("trim", "64KiB"),
     ];
     let profile = PROFILE.replace("DURABILITY", "fua") + &all.concat();
-    bench(&dirs, &profile, &["-t", &url, "-o", "out"]).ok();
-    let found = result(&dirs, "out");
-    let kinds = kinds(&found);
-    let names: Vec<&str> = kinds.iter().map(|(name, _)| name.as_str()).collect();
     let wanted = ["compare_and_write", "copy", "read", "trim", "write", "write_same"];
+    // On a busy machine no operation of a kind may end within the 400 ms of a run.
+    let (found, kinds) = (0..5)
+        .map(|attempt| {
+            let out = format!("out{attempt}");
+            bench(&dirs, &profile, &["-t", &url, "-o", &out]).ok();
+            let found = result(&dirs, &out);
+            let kinds = kinds(&found);
+            (found, kinds)
+        })
+        .find(|(_, kinds)| kinds.len() >= wanted.len())
+        .expect("one of five runs has every operation");
+    let names: Vec<&str> = kinds.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, wanted);
     assert!(kinds.iter().all(|(_, bytes)| *bytes >= 64 << 10), "{kinds:?}");
     let facts = &found["target"]["facts"];

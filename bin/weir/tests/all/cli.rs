@@ -185,7 +185,7 @@ fn every_verb_prints_its_result() {
     let found = server.weir("pool import -d /dev -d .").ok().out;
     assert!(found.contains("id: 1234567890123456789") && found.contains("mirror-1"), "{found}");
     assert_eq!(server.weir("pool import tank").ok().talk, "pool tank imported\n");
-    assert!(server.weir("pool import tank").ok().talk.contains("nothing changed"));
+    assert!(server.weir("pool import tank").ok().talk.contains("is imported already"));
     server.weir("pool destroy tank --yes").ok();
     let none = server.weir("pool list").ok();
     assert_eq!((none.out.as_str(), none.talk.as_str()), ("", "there are no pools\n"));

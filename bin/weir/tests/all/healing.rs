@@ -208,7 +208,7 @@ fn invalid_disk_commands_are_refused() {
     server.weir("pool online tank c").fails(code::NOT_FOUND, &["tank", "c"]);
     server.weir("pool clear tank c").fails(code::NOT_FOUND, &["tank", "c"]);
     server.weir("pool offline tank a").ok();
-    assert!(server.weir("pool offline tank a").ok().talk.contains("nothing changed"));
+    assert!(server.weir("pool offline tank a").ok().talk.contains("a is offline already"));
     server.weir("pool offline tank b").fails(code::BUSY, &["only disk", "/b"]);
     // Another disk has the path of the leg.
     fs::rename(dirs.file("a"), dirs.file("away")).unwrap();

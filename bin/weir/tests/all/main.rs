@@ -25,6 +25,7 @@ mod failing_disks;
 mod flush_check;
 mod forecasts;
 mod full;
+mod guide;
 mod healing;
 mod iscsi;
 mod iscsi_kernel;

@@ -60,7 +60,9 @@ fn file_behind_a_loop_device_is_locked() {
         assert!(ran.talk.contains("in use") || ran.talk.contains("not exist"), "{}", ran.talk);
     }
     // The same server reaches the disk by its other path.
-    first.weir(&format!("pool create --force other {device}")).fails(code::BUSY, &["open here"]);
+    first
+        .weir(&format!("pool create --force other {device}"))
+        .fails(code::BUSY, &["is a disk of pool tank"]);
     assert_eq!(first.status("tank")["state"], "online");
     first.assert_alive();
 }

@@ -100,6 +100,98 @@ fn initiators_are_named_before_a_target_or_unit_is_removed() {
 }
 
 #[test]
+fn size_is_the_second_word_or_an_option() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    let said = server.weir("volume create tank/a 10GB").ok();
+    assert!(
+        said.talk.contains("volume tank/a created: 9.31GiB (10,000,003,072 bytes)"),
+        "{said:?}"
+    );
+    assert!(said.talk.contains("next: weir export create nbd tank/a"), "{said:?}");
+    server.weir("volume create -V 1G tank/b").ok();
+    server.weir("volume create tank/c -s 1G").ok();
+    server.weir("volume create tank/c 1G --size 1G").fails(2, &["cannot be used with"]);
+    let said = server.weir("volume resize tank/b +1GiB").ok();
+    assert!(said.talk.contains("volume tank/b changed: 2GiB (2,147,483,648 bytes)"), "{said:?}");
+}
+
+#[test]
+fn outcome_names_the_change() {
+    let dirs = Dirs::new();
+    dirs.disk("c", GIB);
+    dirs.disk("d", GIB);
+    let server = started(&dirs);
+    server.weir("pool create safe mirror b c").ok();
+    server.weir("volume create safe/v 16MiB").ok();
+    server.weir("export create nbd safe/v").ok();
+    for (line, text) in [
+        ("pool import safe", "pool safe is imported already"),
+        ("pool offline safe c", "c is offline; mirror-0 has no redundancy left"),
+        ("pool offline safe c", "c is offline already"),
+        ("pool online safe c", "c is online"),
+        ("pool attach safe b d --wait", "resilvered"),
+        ("pool offline safe d", "d is offline; mirror-0 survives the loss of 1 more disk"),
+        ("pool online safe d --wait", ""),
+        ("pool detach safe d", "d is detached from pool safe"),
+        ("pool clear safe", "the errors of pool safe are cleared"),
+        ("pool expand safe", "pool safe uses the full size of its disks already"),
+        ("pool add tank d", "pool tank has new vdevs; its size is "),
+        ("volume rename safe/v safe/w", "safe/v is now safe/w; its export is still called safe/v"),
+        ("snapshot create safe/w@a", "snapshot safe/w@a created"),
+        ("snapshot hold keep safe/w@a", "snapshot safe/w@a is held by keep"),
+        ("snapshot hold keep safe/w@a", "snapshot safe/w@a is held by keep already"),
+        ("snapshot release keep safe/w@a", "hold keep of snapshot safe/w@a is released"),
+        ("snapshot rename safe/w@a safe/w@b", "safe/w@a is now safe/w@b"),
+        ("snapshot clone safe/w@b safe/x", "volume safe/x created, a clone of safe/w@b"),
+        ("volume copy safe/w safe/y", "volume safe/y created, a copy of safe/w"),
+        ("volume promote safe/x", "volume safe/x is promoted"),
+        ("pool scrub tank --wait", "scrub repaired"),
+    ] {
+        let said = server.weir(line).ok();
+        assert!(said.talk.contains(text), "{line}: {said:?}");
+    }
+}
+
+#[test]
+fn events_and_history_are_filtered_and_survive_a_restart() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    server.weir("volume create tank/v 16MiB").ok();
+    server.weir("pool create other b").ok();
+    server.weir("volume create other/v 16MiB").ok();
+    server.weir("pool destroy other --yes").ok();
+    let lines = |server: &Server, line: &str| server.weir(line).ok().out.lines().count();
+    assert_eq!(lines(&server, "events --pool other"), 3);
+    assert_eq!(lines(&server, "events -n 1"), 1);
+    assert_eq!(lines(&server, "events --level error"), 0);
+    let last = server.weir("pool history -n 1").ok().out;
+    assert!(last.contains("pool destroy other") && last.contains("WHO"), "{last}");
+    assert_eq!(last.lines().count(), 2, "{last}");
+    let all = server.weir("pool history").ok().out;
+    assert!(all.contains("volume create tank/v") && all.contains("volume create other/v"), "{all}");
+    let before = server.weir("events").ok().out;
+    server.stop_clean();
+    let server = dirs.start();
+    let after = server.weir("events").ok().out;
+    assert!(after.starts_with(&before), "{before}\n{after}");
+    assert_eq!(lines(&server, "events --pool other --since 1h"), 3);
+}
+
+#[test]
+fn iostat_shows_the_99th_percentile() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    let shown = server.weir("pool iostat tank 1 2").ok().out;
+    let header = shown.lines().next().unwrap();
+    let titles: Vec<&str> = header.split_whitespace().collect();
+    assert_eq!(titles.iter().filter(|title| **title == "p99").count(), 4, "{shown}");
+    assert_eq!(shown.matches("READ op/s").count(), 1, "one header: {shown}");
+    let json = server.weir("pool status tank --json").json();
+    assert!(json["vdevs"][0]["disks"][0]["io"]["write"]["recent_p99_us"].is_u64(), "{json}");
+}
+
+#[test]
 fn vdev_removal_needs_confirmation() {
     let dirs = Dirs::new();
     let server = started(&dirs);
@@ -169,6 +261,20 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
         "raidz2 needs at least three disks",
         "2 were given",
     ),
+    (
+        "pool create p /dev/absent",
+        code::NOT_FOUND,
+        "/dev/absent: open failed: No such file",
+        "try: lsblk -o NAME,SIZE,SERIAL,MOUNTPOINTS lists the disks",
+    ),
+    (
+        "pool create p absent.img",
+        code::NOT_FOUND,
+        "absent.img: open failed: No such file",
+        "to create a file: truncate -s 10G /",
+    ),
+    ("pool create p a", code::BUSY, "/a is a disk of pool tank", "try: weir pool status tank"),
+    ("pool add tank a", code::BUSY, "/a is a disk of pool tank", "try: weir pool status tank"),
     ("pool status none", code::NOT_FOUND, "none", "try: weir pool list"),
     ("volume show tank/none", code::NOT_FOUND, "tank/none", "try: weir volume list"),
     ("export create iscsi tank/v", code::INVALID, "iSCSI shows volumes at targets", "weir lun add"),
@@ -197,6 +303,31 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
         "write one such as iqn.2026-01.org.weir:vms",
     ),
     ("volume create tank/x --size ten", code::INVALID, "does not start with a number", "10GiB"),
+    (
+        "volume create 10G tank/x",
+        code::INVALID,
+        "\"10G\" is no volume: the name of the volume comes before its size",
+        "try: weir volume create tank/x 10G",
+    ),
+    (
+        "volume create tank/v 32MiB",
+        code::EXISTS,
+        "volume tank/v exists with size 16MiB, not 32MiB",
+        "try: weir volume resize tank/v 32MiB",
+    ),
+    ("volume create tank/x", 2, "<SIZE", "try: weir volume create tank/x 10GiB"),
+    (
+        "create volume tank/x",
+        2,
+        "weir has no command \"create\"",
+        "weir volume create tank/x 10GiB",
+    ),
+    ("list volumes", 2, "unexpected argument 'volumes'", "try: weir volume list"),
+    ("volumes", 2, "weir has no command \"volumes\"", "try: weir volume list"),
+    ("snapshot tank/v@a", 2, "weir snapshot has no command", "try: weir snapshot create tank/v@a"),
+    ("volume delete tank/v", 2, "volume has no command", "try: weir volume destroy tank/v"),
+    ("stat tank", 2, "weir has no command \"stat\"", "try: weir pool iostat tank"),
+    ("pool stats tank", 2, "weir pool has no command \"stats\"", "try: weir pool status tank"),
 ];
 
 #[test]
@@ -216,4 +347,24 @@ fn wrong_word_is_refused_with_the_right_command() {
     server.weir("volume create tank/w --size 16MiB").ok();
     let again = server.weir("volume create tank/w --size 16MiB").ok();
     assert!(again.talk.contains("volume tank/w: already up to date"), "{again:?}");
+}
+
+/// Runs the examples of the help in their order, on one server whose disks are files.
+#[test]
+fn examples_of_the_help_work() {
+    const EXAMPLES: &str = include_str!("../../src/cli/examples.txt");
+    let dirs = Dirs::new();
+    for disk in 'b'..='k' {
+        dirs.disk(&format!("sd{disk}"), GIB);
+    }
+    let mut command = dirs.serve();
+    command.args(["--iscsi", "127.0.0.1:0", "--nbd-allow", "127.0.0.1"]);
+    let server = Server::start(&dirs, "", command);
+    for line in EXAMPLES.lines().filter(|line| line.starts_with("weir")) {
+        let script = line.replace("-d /dev", "-d .").replace("/dev/", "");
+        let script = script.replacen("weir", WEIR, 1);
+        let ran = Ran::of(line, &server.shell(&script).output().unwrap());
+        assert_eq!(ran.code, Some(0), "{line}: {ran:?}");
+    }
+    assert!(dirs.file("vm2.img").exists(), "weir rescue wrote the volume");
 }

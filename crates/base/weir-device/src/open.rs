@@ -28,6 +28,7 @@ use weir_base::file_behind;
 use weir_base::size::Human;
 use weir_block::IoBuf;
 
+use crate::device::DeviceError;
 use crate::device::Geometry;
 
 /// Access mode of a disk.
@@ -58,6 +59,16 @@ enum Refusal {
     TooSmall { len_bytes: u64, len_bytes_min: u64 },
     #[error("has sectors of {0} bytes; 512 to 4096 are supported")]
     Sectors(u32),
+}
+
+impl DeviceError {
+    /// Returns the path under which this process has the disk open already, if that is the error.
+    pub fn opened_as(&self) -> Option<&str> {
+        match self.source.get_ref()?.downcast_ref()? {
+            Refusal::OpenHere(path) => Some(path),
+            _ => None,
+        }
+    }
 }
 
 fn refuse(kind: ErrorKind, why: Refusal) -> io::Error {

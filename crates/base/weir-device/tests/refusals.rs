@@ -111,6 +111,7 @@ fn open_twice_in_this_process() {
         refused(other, ErrorKind::Busy, &first);
         let error = FileDevice::open(other, OpenMode::ReadOnly, MIB).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy);
+        assert_eq!(error.opened_as(), path.to_str());
     }
     drop(disk);
     let looking = FileDevice::open(&path, OpenMode::ReadOnly, MIB).unwrap();

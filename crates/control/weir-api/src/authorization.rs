@@ -57,7 +57,7 @@ pub fn authorize(
 /// Removes the names outside the scope from an error.
 pub(crate) fn keep_error(error: &ApiError, scope: &Scope) -> ApiError {
     let [message, action] = [&error.message, &error.action].map(|text| scope.cut_text(text));
-    ApiError { kind: error.kind, message, action }
+    ApiError { kind: error.kind, message, action, field: error.field.clone() }
 }
 
 /// Returns the scope of the caller; it covers no object for a caller without rights.

@@ -25,6 +25,9 @@ pub struct ApiError {
     pub message: String,
     /// Remedy for users: the next step.
     pub action: String,
+    /// Field of the request's body that is missing or wrong, such as `vdevs[0].disks`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
 }
 
 /// Body of every error response.
@@ -37,7 +40,7 @@ pub struct ErrorBody {
 impl ApiError {
     /// Creates an error with the usual action for its kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), action: advice(kind).to_owned() }
+        Self { kind, message: message.into(), action: advice(kind).to_owned(), field: None }
     }
 
     /// Returns the error with a more specific action.

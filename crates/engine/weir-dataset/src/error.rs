@@ -32,8 +32,7 @@ pub enum DatasetError {
     },
     /// A volume of this name exists with another size.
     #[error(
-        "volume {name} exists with size {}, not {}; to change it: weir volume resize {name} --size \
-         {asked_bytes}",
+        "volume {name} exists with size {}, not {}",
         Human(*has_bytes),
         Human(*asked_bytes)
     )]

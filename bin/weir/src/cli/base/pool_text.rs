@@ -4,8 +4,13 @@
 //!
 //! Invariant: each line is complete by itself.
 
+use std::path::Path;
+
 use weir_api::ApiError;
-use weir_api::types::{PoolChange, ScanKind, ScanState, ScanStatus};
+use weir_api::types::{
+    DiskStatus, Health, Outcome, PoolChange, PoolStatus, ScanKind, ScanState, ScanStatus, VdevKind,
+    VdevStatus,
+};
 use weir_base::size::Human;
 
 use crate::cli::base::output;
@@ -18,14 +23,46 @@ pub(crate) fn warn(session: &Session, change: &PoolChange) {
     }
 }
 
-pub(crate) fn warn_and_say(session: &Session, change: &PoolChange) {
+/// Prints the outcome of a verb: `done` if it changed the pool, otherwise `already`.
+pub(crate) fn changed(
+    session: &Session,
+    change: &PoolChange,
+    done: &str,
+    already: &str,
+) -> Result<(), ApiError> {
     warn(session, change);
-    session.say(&output::outcome("pool", &change.pool.name, change.outcome));
+    let is_unchanged = change.outcome == Outcome::Unchanged;
+    session.say(if is_unchanged { already } else { done });
+    session.print(change, |_| String::new())
 }
 
-pub(crate) fn changed(session: &Session, change: &PoolChange) -> Result<(), ApiError> {
-    warn_and_say(session, change);
-    session.print(change, |_| String::new())
+/// Returns the command that shows the progress of a scan.
+pub(crate) fn watch_command(pool: &str) -> String {
+    format!("watch: weir pool status {pool}")
+}
+
+/// Describes the redundancy of the vdev with this disk; `None` if no vdev contains the disk.
+pub(crate) fn redundancy(pool: &PoolStatus, disk: &str) -> Option<String> {
+    let has_disk = |vdev: &&VdevStatus| vdev.disks.iter().any(|known| is_named(known, disk));
+    let vdev = pool.vdevs.iter().find(has_disk)?;
+    let away = vdev.disks.iter().filter(|disk| disk.state != Health::Online).count();
+    let spare = match vdev.kind {
+        VdevKind::Disk => 0,
+        VdevKind::Mirror => vdev.disks.len().saturating_sub(1),
+        VdevKind::Raidz1 => 1,
+        VdevKind::Raidz2 => 2,
+        VdevKind::Raidz3 => 3,
+    };
+    Some(match spare.saturating_sub(away) {
+        0 => format!("{} has no redundancy left", vdev.name),
+        1 => format!("{} survives the loss of 1 more disk", vdev.name),
+        left => format!("{} survives the loss of {left} more disks", vdev.name),
+    })
+}
+
+/// True if a user may name a disk so: by its path, the end of its path, or its guid.
+fn is_named(known: &DiskStatus, disk: &str) -> bool {
+    known.path == disk || known.guid == disk || Path::new(&known.path).ends_with(disk)
 }
 
 /// Formats a scan as `zpool status` does; `None` if the pool had no scan.

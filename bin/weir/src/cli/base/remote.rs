@@ -8,20 +8,25 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// Heading of these options in the help of a command, after its own options.
+const GLOBAL: &str = "Global options";
+/// Forms of an address.
+const ADDRESS: &str = "unix:PATH|https://HOST:PORT|HOST:PORT";
+
 /// Flags of every verb that calls the server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Remote {
     /// Address of the server; also from the environment variable WEIR_API
-    #[arg(long, global = true, value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = ADDRESS)]
     api: Option<String>,
     /// File with the CA certificate for a server at https:// (PEM); also WEIR_CA
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
     /// Time limit for the server's response
-    #[arg(long, global = true, value_name = "SECONDS",
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
 }
@@ -31,13 +36,13 @@ pub(crate) struct Remote {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RemoteWithoutCa {
     /// Address of the server; also from the environment variable WEIR_API
-    #[arg(long, global = true, value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = ADDRESS)]
     api: Option<String>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
     /// Time limit for the server's response
-    #[arg(long, global = true, value_name = "SECONDS",
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
 }
@@ -47,16 +52,16 @@ pub(crate) struct RemoteWithoutCa {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RootRemote {
     /// Address of the server; also from the environment variable WEIR_API
-    #[arg(id = "root_api", long = "api", value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
+    #[arg(id = "root_api", long = "api", help_heading = GLOBAL, value_name = ADDRESS)]
     pub(crate) api: Option<String>,
     /// File with the CA certificate for a server at https:// (PEM); also WEIR_CA
-    #[arg(id = "root_ca", long = "ca", value_name = "FILE")]
+    #[arg(id = "root_ca", long = "ca", help_heading = GLOBAL, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Print JSON
-    #[arg(id = "root_json", long = "json")]
+    #[arg(id = "root_json", long = "json", help_heading = GLOBAL)]
     pub(crate) json: bool,
     /// Time limit for the server's response
-    #[arg(id = "root_timeout", long = "timeout", value_name = "SECONDS",
+    #[arg(id = "root_timeout", long = "timeout", help_heading = GLOBAL, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: Option<u64>,
 }

@@ -216,7 +216,19 @@ impl Server {
     /// Returns a `weir` command for this server that is not started yet.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
-        command.args(words).current_dir(&self.dir).stdin(Stdio::null());
+        command.args(words);
+        self.with_address(command)
+    }
+
+    /// Returns a shell command with the address of this server, in the folder of the disks.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]);
+        self.with_address(command)
+    }
+
+    fn with_address(&self, mut command: Command) -> Command {
+        command.current_dir(&self.dir).stdin(Stdio::null());
         command.env_remove("WEIR_TOKEN").env_remove("WEIR_TOKEN_FILE").env_remove("WEIR_CA");
         command.env("WEIR_API", format!("unix:{}", self.api.display()));
         command

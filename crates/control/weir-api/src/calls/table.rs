@@ -99,6 +99,9 @@ calls! {
         /// Lists the recorded changes of a pool with their callers and outcomes.
         ListHistory = "pool_history", GET "/v1/pools/{name:pool}/history", Viewer, Filtered, Look
             => 200 HistoryList;
+        /// Lists the recorded changes of all pools, also of destroyed and exported ones.
+        ListAllHistory = "history_list", GET "/v1/history", Viewer, Filtered, Look
+            => 200 AllHistory;
         /// Starts, pauses or stops a scrub, which reads and verifies every copy of each block and
         /// rewrites bad copies from good ones.
         PoolScrub = "pool_scrub", POST "/v1/pools/{name:pool}/scrub", Operator, Named, Change

@@ -210,9 +210,29 @@ fn read<C: DeserializeOwned>(text: &[u8]) -> Result<C, ApiError> {
     Ok(call)
 }
 
+/// Describes the error of a body, and names the field if there is one.
 fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
-    let at = if path == "." { String::new() } else { format!("{path}: ") };
-    bad(format!("the request cannot be read: {at}{error}"))
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what = text.strip_suffix(&place).unwrap_or(&text);
+    let body = format!("(body, line {}, column {})", error.line(), error.column());
+    if error.is_syntax() || error.is_eof() {
+        return bad(format!("the request is not valid JSON: {what} {body}"));
+    }
+    let quoted = |start: &str| what.strip_prefix(start)?.split('`').next();
+    let join = |name: &str| match path {
+        "." => name.to_owned(),
+        // The path of an unknown field ends with the field.
+        path if path.split('.').next_back() == Some(name) => path.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    let (field, what) = match (quoted("missing field `"), quoted("unknown field `")) {
+        (Some(name), _) => (Some(join(name)), format!("{} is missing", join(name))),
+        (_, Some(name)) => (Some(join(name)), what.to_owned()),
+        _ if path == "." => (None, what.to_owned()),
+        _ => (Some(path.to_owned()), format!("{path}: {what}")),
+    };
+    ApiError { field, ..bad(format!("{what} {body}")) }
 }
 
 fn bad(message: String) -> ApiError {

@@ -146,43 +146,80 @@ pub struct HistoryList {
     pub next: Option<String>,
 }
 
-impl Answer for HistoryList {
-    const ENTRIES: Option<&'static str> = Some("entries");
+/// Request to list the history of all pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListAllHistory {}
 
-    fn keep(&mut self, scope: &Scope) {
-        self.entries.retain(|entry| {
-            let text = format!("{} {}", entry.call, entry.error.as_deref().unwrap_or(""));
-            scope.covers_text(&entry.pool, &text)
-        });
-    }
+no_rules!(ListAllHistory);
 
-    fn page(self, page: &Page) -> Result<Self, ApiError> {
-        page::cut(self, page)
-    }
+/// The changing calls of all pools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AllHistory {
+    /// The calls, oldest first.
+    pub entries: Vec<HistoryEntry>,
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
-impl Paged for HistoryList {
-    type Entry = HistoryEntry;
-
-    fn parts(&mut self) -> (&mut Vec<HistoryEntry>, &mut Option<String>) {
-        (&mut self.entries, &mut self.next)
+impl HistoryEntry {
+    fn is_shown(&self, scope: &Scope) -> bool {
+        let text = format!("{} {}", self.call, self.error.as_deref().unwrap_or(""));
+        scope.covers_text(&self.pool, &text)
     }
 
-    /// Entries have no names, so the key is a checksum of all fields.
-    fn key(entry: &HistoryEntry) -> String {
+    /// Returns the key of the entry. Entries have no names, so the key is a checksum of all fields.
+    fn key(&self) -> String {
         let mut sum = Sum(0xcbf2_9ce4_8422_2325);
         // Writing to `Sum` never fails.
-        drop(serde_json::to_writer(&mut sum, entry));
-        format!("{}-{:016x}", entry.unix_ms, sum.0)
+        drop(serde_json::to_writer(&mut sum, self));
+        format!("{}-{:016x}", self.unix_ms, sum.0)
     }
 
-    fn is(entry: &HistoryEntry, key: &str) -> bool {
+    fn has_key(&self, key: &str) -> bool {
         let time = key.split('-').next().and_then(|time| time.parse().ok());
-        time == Some(entry.unix_ms) && Self::key(entry) == key
+        time == Some(self.unix_ms) && self.key() == key
     }
-
-    const GROWS: bool = true;
 }
+
+/// Implements paging and scopes for a list of history entries.
+macro_rules! history_list {
+    ($list:ident) => {
+        impl Answer for $list {
+            const ENTRIES: Option<&'static str> = Some("entries");
+
+            fn keep(&mut self, scope: &Scope) {
+                self.entries.retain(|entry| entry.is_shown(scope));
+            }
+
+            fn page(self, page: &Page) -> Result<Self, ApiError> {
+                page::cut(self, page)
+            }
+        }
+
+        impl Paged for $list {
+            type Entry = HistoryEntry;
+
+            fn parts(&mut self) -> (&mut Vec<HistoryEntry>, &mut Option<String>) {
+                (&mut self.entries, &mut self.next)
+            }
+
+            fn key(entry: &HistoryEntry) -> String {
+                entry.key()
+            }
+
+            fn is(entry: &HistoryEntry, key: &str) -> bool {
+                entry.has_key(key)
+            }
+
+            const GROWS: bool = true;
+        }
+    };
+}
+
+history_list!(HistoryList);
+history_list!(AllHistory);
 
 /// FNV-1a hash, strong enough to distinguish entries of the same millisecond.
 struct Sum(u64);

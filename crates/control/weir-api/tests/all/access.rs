@@ -4,8 +4,9 @@
 //! A fake server behind the gate answers the calls.
 //!
 //! Invariants:
-//! - the walk fails if the document has an operation that the walk does not know;
-//! - an authorized request of the walk reaches its handler: no response is `400`.
+//! - each operation of the OpenAPI document is in the table of [`Operation`], or the test panics;
+//! - each authorized request is valid and reaches its handler: no response is `400`. An operation
+//!   without an entry in [`body`] is sent with `{}`, so required fields cause a `400`.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -453,6 +454,7 @@ fn responses_name_no_object_outside_the_scope() {
         "/v1/targets/iqn.2026-01.org.weir:vms",
         "/v1/events",
         "/v1/pools/tank/history",
+        "/v1/history",
     ] {
         let whole = get(&server, Who::Token("admin"), path);
         assert!(whole.contains("tank/other"), "nothing to hide in {path}: {whole}");

@@ -1,4 +1,5 @@
-//! Tests that the generated documents are up to date: `docs/openapi.json`, `docs/errors.md`.
+//! Tests that the generated documents are up to date: `docs/openapi.json`, `docs/errors.md`,
+//! `docs/reference/api.md` and `docs/reference/properties.md`.
 //!
 //! Their contents come from weir-api itself.
 //!
@@ -7,9 +8,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use weir_api::openapi;
 use weir_api::types::PROPERTIES;
 use weir_api::wire::{advice, exit_code, http_status};
+use weir_api::{Operation, openapi};
 use weir_base::ErrorKind;
 
 fn check(name: &str, wanted: &str) {
@@ -73,7 +74,7 @@ fn property_table_is_in_the_operating_document() {
     let mut table = String::from("| property | of | values | default | inherited | what it is |\n");
     table += "| --- | --- | --- | --- | --- | --- |\n";
     for spec in PROPERTIES {
-        let of: Vec<_> = spec.of.iter().map(|of| of.name()).collect();
+        let of: Vec<_> = spec.of.iter().map(|of| format!("{of:?}").to_lowercase()).collect();
         let inherited = if spec.inherits { "yes" } else { "" };
         writeln!(
             table,
@@ -148,6 +149,63 @@ fn errors_are_documented() {
         .unwrap();
     }
     check("errors.md", &text);
+}
+
+#[test]
+fn calls_are_documented() {
+    let mut text = String::from(
+        "# API\n\nPrinted from the code: `UPDATE=1 cargo test -p weir-api`.\n\n\
+         The server answers JSON over HTTP, on a unix socket and, if configured, over TCP with a \
+         token. [openapi.json](../openapi.json) has the schemas of all requests and answers; a \
+         running server serves it at `/v1/openapi.json`. A call needs the role below or a higher \
+         one, and a scope that covers its objects ([Security](../security.md)). Errors have one \
+         form ([Errors](../errors.md)).\n\n\
+         ```\ncurl --unix-socket /run/weir/api.sock http://localhost/v1/pools\n```\n",
+    );
+    let mut tag = "";
+    let mut all: Vec<&Operation> = Operation::all().collect();
+    all.sort_by_key(|operation| operation.tag);
+    for operation in all {
+        if operation.tag != tag {
+            tag = operation.tag;
+            write!(text, "\n## {tag}\n\n| call | request | role | purpose |\n").unwrap();
+            text.push_str("| --- | --- | --- | --- |\n");
+        }
+        let summary = operation.summary.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (name, method, path) = (operation.name, &operation.method, operation.path);
+        let path = path.replace(":pool/volume", "").replace(":pool", "");
+        let role = operation.role.name();
+        writeln!(text, "| {name} | `{method} {path}` | {role} | {summary} |").unwrap();
+    }
+    check("reference/api.md", &text);
+}
+
+#[test]
+fn properties_are_documented() {
+    let mut text = String::from(
+        "# Properties\n\nPrinted from the code: `UPDATE=1 cargo test -p weir-api`.\n\n\
+         `weir get all NAME` shows all properties of a pool, volume or snapshot with their \
+         sources, `weir set PROPERTY=VALUE NAME` sets one \
+         ([Sources and inheritance](../operating/properties.md)).\n",
+    );
+    for (title, is_settable) in
+        [("Properties that can be set", true), ("Read-only properties", false)]
+    {
+        write!(text, "\n## {title}\n\n").unwrap();
+        text.push_str("| property | of | meaning | values | default | inherited |\n");
+        text.push_str("| --- | --- | --- | --- | --- | --- |\n");
+        for spec in PROPERTIES.iter().filter(|spec| spec.values.is_some() == is_settable) {
+            let of: Vec<String> =
+                spec.of.iter().map(|of| format!("{of:?}").to_lowercase()).collect();
+            let (values, default) = (spec.values.unwrap_or("-"), spec.default);
+            let default = if default.is_empty() { "-" } else { default };
+            let inherits = if spec.inherits { "yes" } else { "-" };
+            let (name, of, what) = (spec.name, of.join(", "), spec.what);
+            writeln!(text, "| {name} | {of} | {what} | {values} | {default} | {inherits} |")
+                .unwrap();
+        }
+    }
+    check("reference/properties.md", &text);
 }
 
 #[test]

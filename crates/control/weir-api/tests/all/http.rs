@@ -273,6 +273,33 @@ async fn invalid_requests_get_errors_of_one_form() {
 }
 
 #[tokio::test]
+async fn error_names_the_field_of_the_body() {
+    let server = start();
+    for (body, message, field) in [
+        ("{\n\"name\":\"x\"}", "vdevs is missing (body, line 2, column 11)", Some("vdevs")),
+        (
+            r#"{"name":"x","vdevs":[{"kind":"disk"}]}"#,
+            "vdevs[0].disks is missing",
+            Some("vdevs[0].disks"),
+        ),
+        (r#"{"name":7,"vdevs":[]}"#, "name: invalid type: integer `7`", Some("name")),
+        (r#"{"name":"x","vdevs":[],"size":1}"#, "unknown field `size`", Some("size")),
+        (r#"{"name":"x","#, "the request is not valid JSON: EOF", None),
+    ] {
+        let request = format!(
+            "POST /v1/pools HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let (status, answer) = raw(&server, &request).await;
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let error = &answer["error"];
+        assert_eq!((status, error["field"].as_str()), (400, field), "{answer}");
+        assert!(error["message"].as_str().unwrap().starts_with(message), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn long_request_header_is_refused() {
     let server = start();
     let get = |length: usize| {

@@ -4,8 +4,9 @@
 //!
 //! Invariant: it holds no disk open.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -25,15 +26,27 @@ pub struct Activity {
     /// Directories in which the caller may name disks; `None` if it may name disks in any
     /// directory.
     named: Option<Arc<NamedDirs>>,
+    /// Pools by the path of a disk; empty for callers that may not learn them.
+    pools: BTreeMap<PathBuf, String>,
     steps: AtomicU64,
     disks: Mutex<Vec<Weak<dyn Device>>>,
 }
 
 impl Activity {
     /// Returns the activity of a new call by the caller of the current task.
-    pub(crate) fn of_caller(named: &Arc<NamedDirs>) -> Self {
-        let named = if caller_files::caller_names_any() { None } else { Some(Arc::clone(named)) };
-        Self { named, ..Self::default() }
+    pub(crate) fn of_caller(
+        named: &Arc<NamedDirs>,
+        pools: impl FnOnce() -> BTreeMap<PathBuf, String>,
+    ) -> Self {
+        if caller_files::caller_names_any() {
+            return Self { pools: pools(), ..Self::default() };
+        }
+        Self { named: Some(Arc::clone(named)), ..Self::default() }
+    }
+
+    /// Returns the pool with a disk at this path, if the caller may learn it.
+    pub(crate) fn pool_of(&self, disk: &str) -> Option<&str> {
+        self.pools.get(Path::new(disk)).map(String::as_str)
     }
 
     /// Resolves a path from the caller; returns `None` if the caller may name any path.

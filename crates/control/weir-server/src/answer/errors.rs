@@ -7,7 +7,8 @@
 
 use weir_api::ApiError;
 use weir_api::types::Outcome;
-use weir_base::ErrorKind;
+use weir_base::size::Human;
+use weir_base::{ErrorKind, size};
 use weir_dataset::DatasetError;
 
 pub(crate) fn not_found(what: &str, name: &str) -> ApiError {
@@ -50,6 +51,13 @@ fn action(error: &DatasetError) -> Option<String> {
         )),
         DatasetError::NotMarked { name, property, address } => {
             Some(format!("weir set {property}={address} {name}"))
+        }
+        DatasetError::ExistsWithSize { name, asked_bytes, .. } => {
+            let size = Human(*asked_bytes).to_string();
+            // A rounded size would not be the size that the caller asked for.
+            let is_exact = size::parse(&size).is_ok_and(|bytes| bytes == *asked_bytes);
+            let size = if is_exact { size } else { asked_bytes.to_string() };
+            Some(format!("weir volume resize {name} {size}"))
         }
         _ => None,
     }

@@ -31,7 +31,27 @@ pub(crate) fn device_error(error: &DeviceError) -> ApiError {
         return ApiError::new(ErrorKind::Permission, error.source.to_string())
             .with_action(caller_files::REFUSED_ACTION);
     }
-    ApiError::new(error.kind(), error.to_string())
+    let wire = ApiError::new(error.kind(), error.to_string());
+    if error.kind() != ErrorKind::NotFound {
+        return wire;
+    }
+    let path = &error.path;
+    wire.with_action(if path.starts_with("/dev/") {
+        "lsblk -o NAME,SIZE,SERIAL,MOUNTPOINTS lists the disks".to_owned()
+    } else {
+        format!("name a disk or an existing file; to create a file: truncate -s 10G {path}")
+    })
+}
+
+/// As [`device_error`]; names the pool that has the disk, if the caller may learn it.
+fn new_disk_error(error: &DeviceError, activity: &Activity) -> ApiError {
+    match error.opened_as().and_then(|known| activity.pool_of(known)) {
+        Some(pool) => {
+            let message = format!("{} is a disk of pool {pool}", error.path);
+            ApiError::new(ErrorKind::Busy, message).with_action(format!("weir pool status {pool}"))
+        }
+        None => device_error(error),
+    }
 }
 
 /// Opens a disk at a path from a caller.
@@ -130,7 +150,7 @@ pub(crate) async fn open_new(
     activity: &Activity,
 ) -> Result<Arc<dyn Device>, ApiError> {
     let disk = open(path, OpenMode::ReadWrite, DISK_BYTES_MIN, activity)
-        .map_err(|error| device_error(&error))?;
+        .map_err(|error| new_disk_error(&error, activity))?;
     if !force {
         refuse_content(&*disk).await?;
         return Ok(disk);

@@ -1,7 +1,7 @@
-//! Events of this run of the server: ring buffers in memory, and the callers that wait for the next
-//! event.
+//! Events of the server: ring buffers in memory, and the callers that wait for the next event.
 //!
-//! The sources are `pool_monitor` and `recorder`; `history` has records that survive the server.
+//! The sources are `pool_monitor` and `recorder`; `event_file` has the events of earlier runs, and
+//! `history` the changing calls.
 //!
 //! Each class of events has its own ring, so that unauthenticated peers and callers evict no events
 //! about disks and data. Events that they can cause at will are counted: one event and one log line
@@ -16,11 +16,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use std::path::Path;
+
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_api::Operation;
 use weir_api::types::{Event, EventLevel, EventList, ListEvents};
 use weir_base::{Clock as _, SystemClock};
+
+use super::event_file::EventFile;
 
 /// Maximum number of events in one response, well below the client's limit.
 const ANSWERED_MAX: usize = 1000;
@@ -98,9 +102,11 @@ struct Share<'a> {
     kind: &'a str,
 }
 
-/// The events since this server started.
+/// Events of this run of the server; events of earlier runs precede them.
 pub(crate) struct Events {
     run: String,
+    /// The file of events, and the number of the last event in it; `None` in tests.
+    saved: Mutex<Option<(EventFile, u64)>>,
     /// Events by class, in the order of [`Class::ALL`].
     kept: Mutex<[VecDeque<Event>; Class::ALL.len()]>,
     counts: Mutex<BTreeMap<String, Count>>,
@@ -114,16 +120,66 @@ impl Events {
         // The process id alone could repeat after a reboot.
         let run = format!("{}-{}", clock.unix_ms(), std::process::id());
         let newest = watch::Sender::new(0);
-        Self { run, kept: Mutex::default(), counts: Mutex::default(), newest, clock }
+        let (kept, counts, saved) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { run, saved, kept, counts, newest, clock }
+    }
+
+    /// Reads the events of earlier runs from the state directory.
+    pub(crate) fn load(dir: &Path) -> Self {
+        let events = Self::new();
+        let (file, mut earlier) = EventFile::load(dir);
+        // The file has more events than the ring buffers.
+        let mut left = Class::ALL.map(Class::kept_max);
+        let mut is_kept: Vec<bool> = Vec::with_capacity(earlier.len());
+        for event in earlier.iter().rev() {
+            let left = &mut left[Class::of(event) as usize];
+            is_kept.push(*left > 0);
+            *left = left.saturating_sub(1);
+        }
+        earlier.retain(|_| is_kept.pop().unwrap_or(true));
+        earlier.into_iter().for_each(|event| events.put(event));
+        *events.saved.lock() = Some((file, *events.newest.borrow()));
+        events
+    }
+
+    /// Writes new events to the state directory; blocks for the write. While another thread
+    /// writes, it returns at once.
+    pub(crate) fn save(&self) {
+        let Some(mut saved) = self.saved.try_lock() else { return };
+        let Some((file, last)) = saved.as_mut() else { return };
+        let (newest, new, count) = {
+            let kept = self.kept.lock();
+            let count = kept.iter().map(VecDeque::len).sum();
+            let after = if file.is_long(count) { 0 } else { *last };
+            let later = kept
+                .iter()
+                .flat_map(|ring| ring.range(ring.partition_point(|event| event.seq <= after)..));
+            let mut new: Vec<Event> = later.cloned().collect();
+            new.sort_by_key(|event| event.seq);
+            (*self.newest.borrow(), new, count)
+        };
+        if newest == *last {
+            return;
+        }
+        let written = if file.is_long(count) { file.replace(&new) } else { file.append(&new) };
+        match written {
+            Ok(()) => *last = newest,
+            Err(error) => tracing::warn!(%error, "events not saved"),
+        }
     }
 
     /// Adds an event, which may evict the oldest of its class.
     pub(crate) fn add(&self, new: NewEvent) {
         let NewEvent { level, kind, pool, disk, message } = new;
+        let unix_ms = self.clock.unix_ms();
+        self.put(Event { seq: 0, unix_ms, level, kind, pool, disk, message });
+    }
+
+    /// Adds an event with the next number.
+    fn put(&self, event: Event) {
         let mut kept = self.kept.lock();
         let seq = *self.newest.borrow() + 1;
-        let unix_ms = self.clock.unix_ms();
-        let event = Event { seq, unix_ms, level, kind, pool, disk, message };
+        let event = Event { seq, ..event };
         let class = Class::of(&event);
         let ring = &mut kept[class as usize];
         ring.push_back(event);
@@ -393,6 +449,49 @@ mod tests {
         let rest = kept.last().expect("an event");
         assert_eq!((rest.kind.as_str(), rest.pool.as_deref()), ("replication", None));
         assert!(rest.message.contains("replications of this server failed"), "{rest:?}");
+    }
+
+    #[test]
+    fn events_survive_a_restart_and_a_torn_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let events = Events::load(dir.path());
+        events.add(event("a"));
+        events.add(of_kind("volume_create", EventLevel::Info));
+        events.save();
+        events.add(event("b"));
+        events.save();
+        events.save();
+        std::fs::write(&path, [&std::fs::read(&path).unwrap(), &b"{\"seq\":3,"[..]].concat())
+            .unwrap();
+        let again = Events::load(dir.path());
+        let kept = again.kept_after(0);
+        assert_ne!(kept.run, events.run);
+        let shown: Vec<_> = kept.events.iter().map(|e| (e.seq, e.message.as_str())).collect();
+        assert_eq!(shown, [(1, "a"), (2, "volume_create"), (3, "b")]);
+        assert_eq!(kept.events[0].unix_ms, events.kept_after(0).events[0].unix_ms);
+        again.add(event("c"));
+        again.save();
+        assert_eq!(Events::load(dir.path()).kept_after(0).events.len(), 4);
+    }
+
+    #[test]
+    fn event_file_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = Events::load(dir.path());
+        for round in 0..5 {
+            for _ in 0..DATA_MAX {
+                events.add(event("x"));
+            }
+            events.save();
+            let text = std::fs::read_to_string(dir.path().join("events.jsonl")).unwrap();
+            assert!(
+                text.lines().count() <= 3 * DATA_MAX,
+                "round {round}: {}",
+                text.lines().count()
+            );
+        }
+        assert_eq!(Events::load(dir.path()).kept_after(0).newest, DATA_MAX as u64);
     }
 
     #[tokio::test]

@@ -233,8 +233,17 @@ impl History {
 
     /// Returns the entries of one pool, oldest first.
     pub(crate) fn of(&self, pool: &str) -> Vec<HistoryEntry> {
+        self.matching(|entry| entry.pool == pool)
+    }
+
+    /// Returns the entries of all pools, oldest first.
+    pub(crate) fn of_all(&self) -> Vec<HistoryEntry> {
+        self.matching(|_| true)
+    }
+
+    fn matching(&self, matches: impl Fn(&HistoryEntry) -> bool) -> Vec<HistoryEntry> {
         let kept = self.kept.lock();
-        let mut all: Vec<_> = kept.all().filter(|entry| entry.pool == pool).cloned().collect();
+        let mut all: Vec<_> = kept.all().filter(|entry| matches(entry)).cloned().collect();
         all.sort_by_key(|entry| entry.unix_ms);
         all
     }

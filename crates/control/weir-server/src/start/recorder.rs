@@ -19,6 +19,7 @@ use crate::access::activity::Activity;
 use crate::answer::errors::internal;
 use crate::monitor::call_timeout::CallTimeout;
 use crate::record::call_record::Call;
+use crate::state::saved_state::SavedPool;
 use crate::state::server::Manager;
 
 /// Interval of the checks for unresponsive disks.
@@ -64,7 +65,16 @@ fn wait_patiently<'a>(
     pool: String,
     work: Pending<'static, ()>,
 ) -> Pending<'a, ()> {
-    let activity = Arc::new(Activity::of_caller(&manager.files.dirs));
+    let pools = || {
+        let state = manager.state.lock();
+        let pools = state.state.pools.iter();
+        let of_pool = |pool: &SavedPool| {
+            let name = pool.name.clone();
+            pool.disks.clone().into_iter().map(move |disk| (disk, name.clone()))
+        };
+        pools.flat_map(of_pool).collect()
+    };
+    let activity = Arc::new(Activity::of_caller(&manager.files.dirs, pools));
     let covered = Arc::clone(&activity).cover(work);
     let mut task = tokio::spawn(caller::on_behalf_of(caller::current(), covered));
     Box::pin(async move {

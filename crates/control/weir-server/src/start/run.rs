@@ -126,7 +126,8 @@ async fn serve(
 ) -> Result<(), ApiError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
-    let events = Arc::new(events::Events::new());
+    let events = Arc::new(events::Events::load(&options.state_dir));
+    let last_events = Arc::clone(&events);
     let own = (options.state_dir.as_path(), Arc::clone(&events));
     let clients = serve_data(data, own, (options.memory, options.handshake_limit))?;
     let record = Record { events, history: Arc::new(history::History::load(&options.state_dir)) };
@@ -178,8 +179,7 @@ async fn serve(
             tracing::warn!(%error, "the management interface ended with an error");
         }
         manager.transfers.end_all();
-        let saved = tokio::task::spawn_blocking(move || tokens.save_uses());
-        drop(tokio::time::timeout(SAVE_LIMIT, saved).await);
+        save_last(tokens, last_events).await;
         manager.shut_down().await
     };
     tokio::select! {
@@ -193,6 +193,15 @@ async fn serve(
             std::process::exit(130)
         }
     }
+}
+
+/// Saves the uses of tokens and the last events, if the state directory allows it in time.
+async fn save_last(tokens: Arc<Tokens>, events: Arc<events::Events>) {
+    let saved = tokio::task::spawn_blocking(move || {
+        tokens.save_uses();
+        events.save();
+    });
+    drop(tokio::time::timeout(SAVE_LIMIT, saved).await);
 }
 
 /// Creates the manager and the list of tokens.

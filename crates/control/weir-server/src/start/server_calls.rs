@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use weir_api::stream::Bytes;
 use weir_api::types::{
-    EventList, HistoryList, ListEvents, ListHistory, ListTokens, ReceiveProgress, Removed,
-    ServerInfo, ShowPool, ShowServer, TokenCreate, TokenCreated, TokenList, TokenRevoke,
+    AllHistory, EventList, HistoryList, ListAllHistory, ListEvents, ListHistory, ListTokens,
+    ReceiveProgress, Removed, ServerInfo, ShowPool, ShowServer, TokenCreate, TokenCreated,
+    TokenList, TokenRevoke,
 };
 use weir_api::{ApiError, Handle, Pending, SendStream, Streams};
 use weir_block::Arena;
@@ -53,6 +54,14 @@ impl Handle<ListHistory> for Manager {
             self.handle(ShowPool { name: name.clone() }).await?;
         }
         Ok(HistoryList { pool: name, entries, next: None })
+    }
+}
+
+impl Handle<ListAllHistory> for Manager {
+    /// Lists the recorded changes of all pools, oldest first. The history remains after a pool is
+    /// destroyed or exported.
+    async fn handle(&self, _call: ListAllHistory) -> Result<AllHistory, ApiError> {
+        Ok(AllHistory { entries: self.record.history.of_all(), next: None })
     }
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use weir_api::token::SecretText;
 use weir_api::types::{
-    Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Compression,
-    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventList, Export,
-    ExportChange, ExportCreate, ExportDelete, ExportList, ExportSet, GetProperties, HistoryEntry,
-    HistoryList, ImportableList, ImportablePool, InitiatorAllow, InitiatorDeny, ListEvents,
-    ListSnapshots, LunAdd, LunRemove, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDetach, PoolExport, PoolImport, PoolList,
+    AllHistory, Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList,
+    Compression, DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventList,
+    Export, ExportChange, ExportCreate, ExportDelete, ExportList, ExportSet, GetProperties,
+    HistoryEntry, HistoryList, ImportableList, ImportablePool, InitiatorAllow, InitiatorDeny,
+    ListEvents, ListSnapshots, LunAdd, LunRemove, Outcome, PoolAdd, PoolAttach, PoolChange,
+    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDetach, PoolExport, PoolImport, PoolList,
     PoolOffline, PoolOnline, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
     PropertyChange, PropertyInherit, PropertyList, PropertySet, ReceiveDone, ReceiveStart,
     ReceiveStarted, ReceiveToken, Removed, Replication, ReplicationAct, ReplicationAction,
@@ -188,6 +188,22 @@ impl Fake {
             Some(entry) => Ok(HistoryList { pool, entries: state.history(entry), next: None }),
             None => Err(not_found("pool", &pool)),
         })
+    }
+
+    pub(crate) fn history_list(&self) -> Pending<'_, AllHistory> {
+        let pools: Vec<String> = self.state().pools.keys().cloned().collect();
+        let entry = |pool: String| HistoryEntry {
+            unix_ms: 1_700_000_000_000,
+            took_ms: 12,
+            who: weir_api::caller::current().to_string(),
+            call: format!("pool create {pool}"),
+            pool,
+            outcome: "created".into(),
+            error: None,
+            times: 1,
+        };
+        let entries = pools.into_iter().map(entry).flat_map(|entry| self.state().history(entry));
+        ready(Ok(AllHistory { entries: entries.collect(), next: None }))
     }
 
     pub(crate) fn events(&self, query: ListEvents) -> Pending<'_, EventList> {

@@ -17,18 +17,18 @@ use weir_api::calls::lookup;
 use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkCreate, BookmarkDestroy, DedupeEstimate, DigestRequest, ExportCreate, ExportDelete,
-    ExportKey, ExportSet, GetProperties, InitiatorAllow, InitiatorDeny, ListBookmarks, ListEvents,
-    ListExports, ListHistory, ListPools, ListReplications, ListSchedules, ListSnapshots,
-    ListStreams, ListTargets, ListTokens, ListVolumes, LunAdd, LunRemove, PoolAdd, PoolAttach,
-    PoolClear, PoolCreate, PoolDestroy, PoolDetach, PoolExpand, PoolExport, PoolImport,
-    PoolOffline, PoolOnline, PoolRemove, PoolReplace, PoolScan, PoolScrub, PropertyInherit,
-    PropertySet, ReceiveAbort, ReceiveFinish, ReceiveProgress, ReceiveStart, ReceiveStop,
-    ReplicationAct, ReplicationCreate, ReplicationDelete, ScheduleClear, ScheduleSet, SendStart,
-    SendStop, ShowExport, ShowPool, ShowReceive, ShowSend, ShowServer, ShowTarget, ShowVolume,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotHold, SnapshotRelease, SnapshotRename,
-    SnapshotRollback, StreamCancel, TargetCreate, TargetDelete, TokenCreate, TokenRevoke,
-    VolumeAdvise, VolumeCopy, VolumeCreate, VolumeDestroy, VolumePromote, VolumeRename,
-    VolumeResize, VolumeSet,
+    ExportKey, ExportSet, GetProperties, InitiatorAllow, InitiatorDeny, ListAllHistory,
+    ListBookmarks, ListEvents, ListExports, ListHistory, ListPools, ListReplications,
+    ListSchedules, ListSnapshots, ListStreams, ListTargets, ListTokens, ListVolumes, LunAdd,
+    LunRemove, PoolAdd, PoolAttach, PoolClear, PoolCreate, PoolDestroy, PoolDetach, PoolExpand,
+    PoolExport, PoolImport, PoolOffline, PoolOnline, PoolRemove, PoolReplace, PoolScan, PoolScrub,
+    PropertyInherit, PropertySet, ReceiveAbort, ReceiveFinish, ReceiveProgress, ReceiveStart,
+    ReceiveStop, ReplicationAct, ReplicationCreate, ReplicationDelete, ScheduleClear, ScheduleSet,
+    SendStart, SendStop, ShowExport, ShowPool, ShowReceive, ShowSend, ShowServer, ShowTarget,
+    ShowVolume, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotHold, SnapshotRelease,
+    SnapshotRename, SnapshotRollback, StreamCancel, TargetCreate, TargetDelete, TokenCreate,
+    TokenRevoke, VolumeAdvise, VolumeCopy, VolumeCreate, VolumeDestroy, VolumePromote,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{ApiError, AuditLine, Call, Handle, Pending, Run, SendStream, Streams, Work};
 use weir_base::ErrorKind;
@@ -149,6 +149,7 @@ impl Fake {
             "pool_expand": PoolExpand => |call| self.pool_expand(call.name);
             "pool_export": PoolExport => |call| self.pool_export(call);
             "pool_history": ListHistory => |call| self.pool_history(call.name);
+            "history_list": ListAllHistory => |_call| self.history_list();
             "events": ListEvents => |call| self.events(call);
             "property_get": GetProperties => |call| self.property_get(call);
             "property_set": PropertySet => |call| self.property_set(call);

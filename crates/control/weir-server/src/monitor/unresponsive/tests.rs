@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_api::types::{
-    ExportCreate, ExportDelete, Health, ListEvents, ListExports, ListHistory, ListPools,
-    ListSnapshots, ListVolumes, Outcome, PoolAdd, PoolAttach, PoolClear, PoolCreate, PoolDestroy,
-    PoolDetach, PoolExport, PoolImport, PoolOffline, PoolOnline, PoolReplace, PoolScan, PoolScrub,
-    PropertyValues, Protocol, ScrubAction, ShowExport, ShowPool, ShowServer, ShowVolume,
-    SnapshotCreate, VdevKind, VdevRole, VdevSpec, VolumeChange, VolumeCreate, VolumeDestroy,
-    VolumePromote, VolumeResize, VolumeSet,
+    ExportCreate, ExportDelete, Health, ListAllHistory, ListEvents, ListExports, ListHistory,
+    ListPools, ListSnapshots, ListVolumes, Outcome, PoolAdd, PoolAttach, PoolClear, PoolCreate,
+    PoolDestroy, PoolDetach, PoolExport, PoolImport, PoolOffline, PoolOnline, PoolReplace,
+    PoolScan, PoolScrub, PropertyValues, Protocol, ScrubAction, ShowExport, ShowPool, ShowServer,
+    ShowVolume, SnapshotCreate, VdevKind, VdevRole, VdevSpec, VolumeChange, VolumeCreate,
+    VolumeDestroy, VolumePromote, VolumeResize, VolumeSet,
 };
 use weir_api::{Address, Client, Listener};
 use weir_base::limits::LABELS_WAIT;
@@ -199,6 +199,8 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     assert_eq!(names.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["other"]);
     timely("other", server.volume("other/x")).await.unwrap();
     let history = client.call(ListHistory { name: "tank".into() }).await.unwrap().entries;
+    let all = timely("all history", client.call(ListAllHistory {})).await.unwrap().entries;
+    assert!(history.iter().all(|entry| all.contains(entry)));
     // Calls that waited for the pool's lock may end after the forced export, so search the whole
     // history.
     let forced = history.iter().find(|entry| entry.call == "pool export tank --force").unwrap();
