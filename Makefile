@@ -1,5 +1,5 @@
 # Each target is one call of `cargo xtask`; `cargo xtask --help` lists their options.
-.PHONY: run test check sim soak fuzz e2e bench bench-peers bench-layouts bench-services cc
+.PHONY: run test check sim soak fuzz book e2e bench bench-peers bench-layouts bench-services cc
 
 run: cc
 	@cargo xtask run
@@ -18,6 +18,10 @@ soak: cc
 
 fuzz: cc
 	@cargo xtask fuzz $(TARGET) $(if $(SECONDS),--seconds $(SECONDS))
+
+# Builds the documentation as a book: target/book/index.html
+book: cc
+	@cargo xtask book
 
 e2e: cc
 	@cargo xtask e2e $(FILTER) $(if $(REPEAT),--repeat $(REPEAT))

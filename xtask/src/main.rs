@@ -11,6 +11,7 @@
 
 mod affected;
 mod bench;
+mod book;
 mod check;
 mod e2e;
 mod fuzz;
@@ -53,6 +54,8 @@ enum Task {
     Moved(moved::Args),
     /// Draw the pictures of README.md
     Pictures(pictures::Args),
+    /// Build the documentation as a book in target/book and check its links.
+    Book,
     /// Check the licences, names and sources of all dependencies.
     Licences,
     /// Run the checks before every commit: formatting, lints, tidy and the fast tests.
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Task::Tidy(args) => tidy::main(&args),
         Task::Moved(args) => moved::main(&args),
         Task::Pictures(args) => pictures::main(&args),
+        Task::Book => book::main(),
         Task::Licences => licences::main(),
         Task::Check(args) => check::main(&args),
         Task::Test => test::main(),

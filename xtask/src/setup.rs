@@ -68,13 +68,21 @@ const FOR_TEST: &[Need] = &[
     need("sg_xcopy", "sg3-utils"),
 ];
 
-/// Cargo tools with pinned versions, so that all machines run the same checks.
-const CARGO_TOOLS: &[(&str, &str)] = &[(DENY, "0.20.2"), (FUZZ, "0.13.2")];
+/// Cargo tools with pinned versions, so that all machines run the same checks, and options of their
+/// builds.
+const CARGO_TOOLS: &[(&str, &str, &[&str])] = &[
+    (DENY, "0.20.2", &[]),
+    (FUZZ, "0.13.2", &[]),
+    // Without its search index, its web server and its file watcher.
+    (MDBOOK, "0.5.4", &["--no-default-features"]),
+];
 /// The cargo tool that checks licences, names and sources of dependencies more thoroughly than
 /// licences.rs.
 pub(crate) const DENY: &str = "cargo-deny";
 /// The cargo tool that builds fuzz targets.
 pub(crate) const FUZZ: &str = "cargo-fuzz";
+/// The program that builds the book of the documentation.
+pub(crate) const MDBOOK: &str = "mdbook";
 
 /// Runs `cargo xtask setup`.
 pub(crate) fn main(args: &Args) -> Result<()> {
@@ -100,17 +108,18 @@ pub(crate) fn for_clients() -> Result<()> {
     uml::build()
 }
 
-/// Installs a cargo tool; only the longest tasks call it.
+/// Installs a cargo tool, once.
 pub(crate) fn cargo_tool(tool: &str) -> Result<()> {
     if command::find(tool).is_some() {
         return Ok(());
     }
-    let known = CARGO_TOOLS.iter().find(|(known, _)| *known == tool);
-    let (_, version) = known.expect("only tools of the list are asked for");
+    let known = CARGO_TOOLS.iter().find(|(known, ..)| *known == tool);
+    let (_, version, options) = known.expect("only tools of the list are asked for");
     eprintln!("setup: installing {tool} {version}, once; this takes minutes");
     let start = Instant::now();
     // Build in debug mode: the tools run for seconds, while an optimised build takes minutes.
-    command::cargo(&["install", "--locked", "--debug", "--version", version, tool])?;
+    let install = ["install", "--locked", "--debug", "--version", version, tool];
+    command::cargo(&[&install[..], options].concat())?;
     eprintln!("setup: {tool} installed in {:.0} s", start.elapsed().as_secs_f64());
     if command::find(tool).is_none() {
         bail!("{tool} is installed, but cargo's bin folder is not in PATH");

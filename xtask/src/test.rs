@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
-use crate::{e2e, licences, packages, setup, shipped, sim, tidy};
+use crate::{book, e2e, licences, packages, setup, shipped, sim, tidy};
 
 /// Returns the stage that checks the formatting of every crate of the workspace.
 pub(crate) fn fmt() -> Stage {
@@ -66,6 +66,7 @@ pub(crate) fn main() -> Result<()> {
         fmt_fuzz(),
         tidy(),
         Stage { name: "licences", step: Step::Task(licences::main) },
+        Stage { name: "book", step: Step::Task(book::main) },
         unit(None),
         unit_xtask(),
         Stage { name: "sim", step: Step::Task(sim::short) },
