@@ -2,7 +2,7 @@
 .PHONY: run test check sim soak fuzz book e2e bench bench-peers bench-layouts bench-services cc
 
 run: cc
-	@cargo xtask run
+	@./run.sh
 
 test: cc
 	@cargo xtask test

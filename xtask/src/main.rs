@@ -19,7 +19,6 @@ mod licences;
 mod moved;
 mod packages;
 mod pictures;
-mod run;
 mod runner;
 mod setup;
 mod shipped;
@@ -45,9 +44,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     /// Install the Debian packages that other tasks need.
-    Setup(setup::Args),
-    /// Build the release binary and serve the demo pool.
-    Run,
+    Setup,
     /// Check the sources against the rules that no compiler checks.
     Tidy(tidy::Args),
     /// Check that the changes since a commit only move items between files.
@@ -90,8 +87,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
-        Task::Setup(args) => setup::main(&args),
-        Task::Run => run::main(),
+        Task::Setup => setup::for_clients(),
         Task::Tidy(args) => tidy::main(&args),
         Task::Moved(args) => moved::main(&args),
         Task::Pictures(args) => pictures::main(&args),

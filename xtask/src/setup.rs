@@ -19,14 +19,6 @@ use weir_command::command;
 
 mod uml;
 
-/// Purpose of the setup.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Install only the tools that `make run` suggests; report missing ones and continue
-    #[arg(long)]
-    run: bool,
-}
-
 /// A program and the Debian package that contains it.
 struct Need {
     tool: &'static str,
@@ -36,10 +28,6 @@ struct Need {
 const fn need(tool: &'static str, package: &'static str) -> Need {
     Need { tool, package }
 }
-
-/// Tools in the commands that the demo prints.
-const FOR_RUN: &[Need] =
-    &[need("nbdinfo", "libnbd-bin"), need("qemu-img", "qemu-utils"), need("fio", "fio")];
 
 /// Tools of tests and benchmarks.
 const FOR_TEST: &[Need] = &[
@@ -83,24 +71,6 @@ pub(crate) const DENY: &str = "cargo-deny";
 pub(crate) const FUZZ: &str = "cargo-fuzz";
 /// The program that builds the book of the documentation.
 pub(crate) const MDBOOK: &str = "mdbook";
-
-/// Runs `cargo xtask setup`.
-pub(crate) fn main(args: &Args) -> Result<()> {
-    if args.run {
-        for_run();
-        Ok(())
-    } else {
-        for_clients()
-    }
-}
-
-/// Installs tools for `make run`. The server needs no tools; the commands that the demo prints need
-/// them.
-pub(crate) fn for_run() {
-    if let Err(error) = packages(FOR_RUN) {
-        eprintln!("{error}; the server runs without it");
-    }
-}
 
 /// Installs the packages of tests and benchmarks, and builds the library for User-Mode Linux.
 pub(crate) fn for_clients() -> Result<()> {

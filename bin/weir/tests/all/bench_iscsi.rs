@@ -139,7 +139,15 @@ fn weir_target_is_measured_with_all_its_operations() {
     assert_eq!(names, wanted);
     assert!(kinds.iter().all(|(_, bytes)| *bytes >= 64 << 10), "{kinds:?}");
     let facts = &found["target"]["facts"];
-    assert_eq!(facts["product"], "WEIR VOLUME 0.1");
+    assert_eq!(
+        facts["product"],
+        concat!(
+            "WEIR VOLUME ",
+            env!("CARGO_PKG_VERSION_MAJOR"),
+            ".",
+            env!("CARGO_PKG_VERSION_MINOR")
+        )
+    );
     assert_ne!(facts["extended copy"], "no");
     // The saved files contain neither secret.
     for name in ["result.json", "report.html", "report.md"] {

@@ -120,3 +120,34 @@ fn printed_demo_commands_succeed() {
     assert!(!read.contains("failed"), "{read}");
     demo.interrupt();
 }
+
+/// `make run` with a cargo that only leaves a program in the target folder.
+#[test]
+fn make_run_states_its_duration_first_and_then_serves() {
+    use std::os::unix::fs::PermissionsExt as _;
+    const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../run.sh");
+    let dir = tempfile::tempdir().unwrap();
+    let program = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let weir =
+        "mkdir -p target/release; printf '#!/bin/sh\\necho weir \"$@\"' > target/release/weir";
+    program("bin/cargo", &format!("echo cargo \"$@\"; {weir}; chmod +x target/release/weir"));
+    for tool in ["nbdinfo", "qemu-img", "fio"] {
+        program(&format!("bin/{tool}"), "");
+    }
+    let path = format!("{}/bin:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let run = || {
+        let mut script = Command::new(SCRIPT);
+        script.current_dir(dir.path()).env("PATH", &path).env_remove("CARGO_TARGET_DIR");
+        let ran = crate::common::Ran::of("run.sh", &script.output().unwrap()).ok();
+        ran.out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = run();
+    assert!(first[0].starts_with("Weir: this compiles the program and its libraries, about "));
+    assert_eq!(first[1..], ["cargo build --release --package weir", "weir serve --demo"]);
+    assert!(run()[0].starts_with("Weir: this builds what changed, then it serves a demo pool"));
+}
