@@ -78,6 +78,16 @@ pub(crate) fn for_clients() -> Result<()> {
     uml::build()
 }
 
+/// Prepares all stages of CI: compiles the tool of the book while the packages are installed.
+pub(crate) fn for_stages() -> Result<()> {
+    std::thread::scope(|scope| {
+        let tool = scope.spawn(|| cargo_tool(MDBOOK));
+        let packages = for_clients();
+        tool.join().expect("the thread does not panic")?;
+        packages
+    })
+}
+
 /// Installs a cargo tool, once.
 pub(crate) fn cargo_tool(tool: &str) -> Result<()> {
     if command::find(tool).is_some() {

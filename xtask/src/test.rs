@@ -59,7 +59,7 @@ pub(crate) fn unit_xtask() -> Stage {
 /// Runs `cargo xtask test`.
 pub(crate) fn main() -> Result<()> {
     let stages = [
-        Stage { name: "setup", step: Step::Task(setup::for_clients) },
+        Stage { name: "setup", step: Step::Task(setup::for_stages) },
         fmt(),
         clippy(),
         shipped(),

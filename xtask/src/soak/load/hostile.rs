@@ -40,9 +40,9 @@ const DISCOVERIES: usize = 300;
 const GUESSES: usize = 200;
 /// Time for which a client holds a round of connections.
 const HOLD: Duration = Duration::from_secs(20);
-/// Time between two connections, of all kinds together: 1,000 connections per second. The clients
-/// share two cores with the server. At 5,000 per second of all kinds the p99 of the verified load
-/// is ten times as long; with each kind alone it does not grow.
+/// Interval between two connections of all hostile clients: 1,000 connections per second in total.
+/// The clients share two cores with the server. At 5,000 connections per second, one kind alone
+/// does not increase the p99 of the verified load; all kinds together increase it tenfold.
 const PACE: Duration = Duration::from_millis(1);
 /// Nice value of the threads of hostile clients: the lowest priority.
 const NICE: i32 = 19;
