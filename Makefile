@@ -1,4 +1,4 @@
-# Each target is one call of `cargo xtask`; `cargo xtask --help` lists their options.
+# Each target but `run` is one call of `cargo xtask`; `cargo xtask --help` lists their options.
 .PHONY: run test check sim soak fuzz book e2e bench bench-peers bench-layouts bench-services cc
 
 run: cc
