@@ -248,7 +248,8 @@ pub(crate) fn grammar() -> clap::Command {
     with_examples(Cli::command(), "weir")
 }
 
-fn examples() -> impl Iterator<Item = &'static str> {
+/// Returns the examples of all commands, in the order in which they work.
+pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
     let lines = EXAMPLES.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.trim_start_matches("~ "))
 }
@@ -324,6 +325,8 @@ mod tests {
         }
     }
 
+    use std::fmt::Write as _;
+
     /// Prints the help of a command and of its verbs as a page.
     fn page(command: &clap::Command, path: &str, text: &mut String) {
         let depth = path.split(' ').count();
@@ -336,7 +339,8 @@ mod tests {
             let after = after.map(|after| format!("\nExamples:{after}")).unwrap_or_default();
             let lines = own.lines().chain(after.lines()).map(str::trim_end);
             let lines: Vec<&str> = lines.collect();
-            *text += &format!("\n{} {path}\n\n```text\n", "#".repeat(depth));
+            let title = "#".repeat(depth);
+            writeln!(text, "\n{title} {path}\n\n```text").unwrap();
             *text += lines.join("\n").trim_end();
             *text += "\n```\n";
         }

@@ -101,7 +101,12 @@ pub(crate) fn run(session: &Session, mut arguments: EventArgs) -> Result<(), Api
         newest_unix_ms = seen.events.last().map_or(newest_unix_ms, |event| event.unix_ms);
         let is_new = !seen.events.is_empty();
         if !arguments.follow || is_new {
-            session.print(&arguments.filter(seen), lines)?;
+            let shown = arguments.filter(seen);
+            if let (true, Some(pool)) = (shown.events.is_empty(), &arguments.pool) {
+                // Distinguishes a pool without events from a misspelled name.
+                session.call(ListHistory { name: pool.clone() })?;
+            }
+            session.print(&shown, lines)?;
             // The count limits only the events that exist already.
             arguments.last = None;
         }

@@ -107,6 +107,11 @@ fn protocol(word: &str, volume: &str) -> Result<Protocol, ApiError> {
         "nfs" | "smb" | "cifs" => {
             (format!("{word} is not in this version"), format!("weir export create nbd {volume}"))
         }
+        // The arguments in the other order.
+        _ if volume == Protocol::Nbd.name() => (
+            format!("{word} is not an export protocol: the protocol comes first"),
+            format!("weir export create nbd {word}"),
+        ),
         _ => (
             format!("{word} is not an export protocol"),
             format!("weir export create nbd {volume}"),

@@ -62,6 +62,11 @@ pub(crate) fn run(verb: LunVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         LunVerb::Add { target, volume, lun, block_size, write_cache, shared } => {
             let block_bytes = block_size.as_deref().map(block_bytes).transpose()?;
+            if target.contains('/') && !volume.contains('/') {
+                let message = format!("{target} is a volume: the target comes first");
+                return Err(ApiError::new(ErrorKind::Invalid, message)
+                    .with_action(format!("weir lun add {volume} {target}")));
+            }
             let target = target_name(&target);
             let name = volume.clone();
             let write_cache = write_cache.as_deref().map(on_or_off).transpose()?;

@@ -20,10 +20,10 @@ use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output::Style;
 use crate::cli::base::pool_text::{scan_line, warn};
 use crate::cli::base::session::Session;
-use crate::cli::base::{confirm, layout, output};
+use crate::cli::base::{confirm, hints, layout, output};
 use crate::cli::maintenance::CareVerb;
 use crate::cli::vdev::ShapeVerb;
-use crate::cli::{cleaner, damage, events, iostat, maintenance, vdev};
+use crate::cli::{args, cleaner, damage, events, iostat, maintenance, vdev};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
@@ -139,7 +139,14 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             })
         }
         PoolVerb::Destroy { name, yes } => {
-            names::pool(&name).map_err(weir_api::Error::from)?;
+            if let Err(error) = names::pool(&name) {
+                let other = if name.contains('@') { "snapshot" } else { "volume" };
+                let error = ApiError::from(weir_api::Error::from(error));
+                return Err(match hints::line_of("pool", other, &args::grammar()) {
+                    Some(line) => error.with_action(line),
+                    None => error,
+                });
+            }
             confirm::destruction("pool", &name, yes)?;
             let request = PoolDestroy { confirm: name.clone(), name };
             let answer = session.call(request)?;

@@ -14,14 +14,15 @@ use clap::{Arg, Args, Command, ValueEnum};
 use serde::Serialize;
 use weir_api::types::{
     GetProperties, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyKind,
-    PropertySet, PropertySource, PropertySpec, PropertyValues, Request,
+    PropertySet, PropertySource, PropertySpec, PropertyValues, Request, find_property,
+    is_user_property,
 };
 use weir_api::{ApiError, Call};
-use weir_base::{ErrorKind, size};
+use weir_base::{ErrorKind, names, size};
 
-use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
+use crate::cli::base::{hints, output};
 use crate::cli::pool::split_property;
 
 /// Parser of one or more property names; shell completion offers the known names.
@@ -165,6 +166,18 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
         "all" => Vec::new(),
         names => names.split(',').map(str::to_owned).collect(),
     };
+    if let [name] = properties.as_slice()
+        && arguments.names.is_empty()
+        && find_property(name).is_err()
+        && (names::pool(name).is_ok() || name.contains('/'))
+        && !is_user_property(name)
+    {
+        let message = format!("{name:?} is no property");
+        return Err(
+            ApiError::new(ErrorKind::Invalid, message).with_action(format!("weir get all {name}"))
+        );
+    }
+    properties.iter().try_for_each(|name| known(name))?;
     let query = GetProperties { of: arguments.names.clone(), properties };
     let mut answer = session.call(query)?;
     let kept = |p: &Property| {
@@ -217,6 +230,15 @@ pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError
 
 pub(crate) fn inherit(arguments: &InheritArgs, session: &Session) -> Result<(), ApiError> {
     let InheritArgs { recursive, property, names } = arguments;
+    if let [name] = names.as_slice()
+        && find_property(property).is_err()
+        && find_property(name).is_ok()
+    {
+        let message = format!("{property:?} is no property: the property comes first");
+        return Err(ApiError::new(ErrorKind::Invalid, message)
+            .with_action(format!("weir inherit {name} {property}")));
+    }
+    known(property)?;
     let request = |name: &String| PropertyInherit {
         name: name.clone(),
         property: property.clone(),
@@ -247,11 +269,31 @@ fn changed<C: Call<Answer = PropertyChange>>(
     session.print(&Changes { changes }, |_| String::new())
 }
 
+/// Words of zfs, and the property with that meaning.
+const OF_ZFS: [(&str, &str); 3] =
+    [("volsize", "size"), ("recordsize", "record_size"), ("volblocksize", "record_size")];
+
+/// Refuses an unknown property. The error has the typed command with the property that was meant.
+fn known(name: &str) -> Result<(), ApiError> {
+    let Err(error) = find_property(name) else { return Ok(()) };
+    if is_user_property(name) {
+        return Ok(());
+    }
+    let error = ApiError::from(error);
+    let of_zfs = OF_ZFS.iter().find(|(word, _)| *word == name).map(|(_, property)| *property);
+    let near = || hints::nearest(name, PROPERTIES.iter().map(|spec| spec.name));
+    Err(match of_zfs.or_else(near).and_then(|near| hints::line_with(name, near)) {
+        Some(line) => error.with_action(line),
+        None => error.with_action("weir set --help lists the properties"),
+    })
+}
+
 /// Parses properties from the command line.
 pub(crate) fn values(given: &[String]) -> Result<PropertyValues, ApiError> {
     let mut properties = BTreeMap::new();
     for text in given {
         let (name, value) = split_property(text)?;
+        known(name)?;
         if properties.insert(name.to_owned(), value.to_owned()).is_some() {
             let message = format!("property {name:?} is given twice");
             return Err(ApiError::new(ErrorKind::Invalid, message));

@@ -12,6 +12,7 @@ use weir_api::types::{
     SnapshotsDestroyed, check_listed,
 };
 use weir_base::size::Human;
+use weir_base::{ErrorKind, names};
 
 use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::session::Session;
@@ -99,6 +100,15 @@ pub(crate) enum SnapshotVerb {
 pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         SnapshotVerb::Create { names, recursive } => {
+            // "snapshot create tank/vm1 a", as for LVM.
+            if let [volume, own] = names.as_slice()
+                && names::volume(volume).is_ok()
+                && names::snapshot(&format!("{volume}@{own}")).is_ok()
+            {
+                let message = format!("{volume:?} is a volume, and {own:?} no snapshot of one");
+                return Err(ApiError::new(ErrorKind::Invalid, message)
+                    .with_action(format!("weir snapshot create {volume}@{own}")));
+            }
             changed(session, &session.call(SnapshotCreate { names, recursive })?)
         }
         SnapshotVerb::List { of, list } => self::list(session, of, &list),

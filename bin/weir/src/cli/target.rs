@@ -122,7 +122,10 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
         TargetVerb::Allow(arguments) => {
             let request = InitiatorAllow {
                 target: target_name(&arguments.target),
-                initiator: arguments.initiator.to_ascii_lowercase(),
+                initiator: match arguments.initiator.as_str() {
+                    "any" | "all" => "*".to_owned(),
+                    name => name.to_ascii_lowercase(),
+                },
                 chap: account(arguments.chap_user, arguments.chap_secret_file.as_deref())?,
                 mutual: account(arguments.mutual_user, arguments.mutual_secret_file.as_deref())?,
             };

@@ -15,8 +15,8 @@ use weir_base::{ErrorKind, names, size};
 use crate::cli::base::list::{Cell, ListArgs, Set};
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
-use crate::cli::base::{confirm, output};
-use crate::cli::{advise, property};
+use crate::cli::base::{confirm, hints, output};
+use crate::cli::{advise, args, property};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeVerb {
@@ -179,7 +179,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         VolumeVerb::Create { name, size, record_size, properties } => {
             let size = size.text();
             check_order("create", &name, &size)?;
-            check_name(&name)?;
+            check_name(session, &name)?;
             let record_bytes = parse_size(&record_size)?;
             let size_bytes = whole_records(&size, record_bytes)?;
             let properties = property::values(&properties)?;
@@ -195,7 +195,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         VolumeVerb::List { pool, list } => self::list(session, pool, &list),
         VolumeVerb::Show { name } => session.print(&session.call(ShowVolume { name })?, show),
         VolumeVerb::Set { properties, name } => {
-            check_name(&name)?;
+            check_name(session, &name)?;
             let properties = property::values(&properties)?;
             let request = VolumeSet { name, properties };
             changed(session, &session.call(request)?)
@@ -203,7 +203,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         VolumeVerb::Resize { name, size } => {
             let size = size.text();
             check_order("resize", &name, &size)?;
-            check_name(&name)?;
+            check_name(session, &name)?;
             let size_bytes = new_size(&name, &size, session)?;
             let request = VolumeResize { name, size_bytes };
             sized(session, &session.call(request)?)
@@ -233,7 +233,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         }
         VolumeVerb::Advise { name } => advise::advise(name, session),
         VolumeVerb::Destroy { name, recursive, yes } => {
-            check_name(&name)?;
+            check_name(session, &name)?;
             confirm::destruction("volume", &name, yes)?;
             let request = VolumeDestroy { name, recursive };
             let answer = session.call(request)?;
@@ -253,9 +253,23 @@ fn check_order(verb: &str, name: &str, size: &str) -> Result<(), ApiError> {
         .with_action(format!("weir volume {verb} {size} {name}")))
 }
 
-fn check_name(name: &str) -> Result<(), ApiError> {
-    names::volume(name).map_err(weir_api::Error::from)?;
-    Ok(())
+/// Checks the name of a volume. The error has the command for the object that was meant.
+fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
+    let Err(error) = names::volume(name) else { return Ok(()) };
+    let error = ApiError::from(weir_api::Error::from(error));
+    let other = if name.contains('@') { "snapshot" } else { "pool" };
+    let is_other = names::snapshot(name).is_ok() || names::pool(name).is_ok();
+    let line = match hints::line_of("volume", other, &args::grammar()) {
+        Some(line) if is_other => Some(line),
+        _ if names::pool(name).is_ok() => {
+            session.only_pool().and_then(|pool| hints::line_with(name, &format!("{pool}/{name}")))
+        }
+        _ => None,
+    };
+    Err(match line {
+        Some(line) => error.with_action(line),
+        None => error,
+    })
 }
 
 fn parse_size(text: &str) -> Result<u64, ApiError> {

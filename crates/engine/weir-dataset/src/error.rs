@@ -177,6 +177,8 @@ pub enum DatasetError {
         name: String,
         /// The dependent object, and the remedy.
         why: String,
+        /// Command that removes the dependency, if there is one.
+        next: Option<String>,
     },
     /// A maximum number is reached.
     #[error("{name} already has {count} {what}, the maximum")]

@@ -16,6 +16,8 @@ use weir_api::types::{VdevKind, VdevRole, VdevSpec};
 use weir_api::{ApiError, Error};
 use weir_base::ErrorKind;
 
+use crate::cli::base::hints;
+
 /// True for a word of zpool's grammar that has no vdev kind in this version of Weir.
 fn is_unsupported(word: &str) -> bool {
     word.starts_with("raidz")
@@ -57,6 +59,11 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
         if let Some(next) = role_of(word) {
             (in_vdev, role) = (false, next);
             continue;
+        }
+        if matches!(word.as_str(), "stripe" | "striped") && !Path::new(word).exists() {
+            let message = format!("{word} is not a keyword: disks named alone are striped");
+            let action = hints::line_without(word);
+            return Err(ApiError::new(ErrorKind::Invalid, message).with_action(action));
         }
         if is_unsupported(word) || word == "disk" {
             return Err(no_such_vdev(word));

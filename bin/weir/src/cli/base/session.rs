@@ -16,11 +16,12 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use weir_api::place::{API_PORT, API_VARIABLE, default_server};
 use weir_api::token::SecretText;
+use weir_api::types::{ListPools, ListVolumes};
 use weir_api::{Address, ApiError, Call, Client};
 use weir_base::{ErrorKind, private};
 
-use crate::cli::base::output;
 use crate::cli::base::remote::RootRemote;
+use crate::cli::base::{hints, output};
 
 /// Variable with the path of the token file. Tokens are never arguments, because every user of the
 /// machine can see the arguments of a process.
@@ -128,7 +129,39 @@ impl Session {
 
     /// Makes one call.
     pub(crate) fn call<C: Call>(&self, call: C) -> Result<C::Answer, ApiError> {
-        self.wait(self.client.call(call))
+        self.wait(self.client.call(call)).map_err(|error| self.with_nearest(error))
+    }
+
+    /// Adds the typed command line with the nearest existing name to an error about a missing pool
+    /// or volume.
+    fn with_nearest(&self, error: ApiError) -> ApiError {
+        let Some((noun, name)) = hints::missing(&error.message) else { return error };
+        if error.kind != ErrorKind::NotFound {
+            return error;
+        }
+        let names: Vec<String> = match noun {
+            "pool" => {
+                let pools = self.wait(self.client.call(ListPools {}));
+                pools.map(|all| all.pools.into_iter().map(|pool| pool.name).collect())
+            }
+            "volume" => {
+                let volumes = self.wait(self.client.call(ListVolumes { pool: None }));
+                volumes.map(|all| all.volumes.into_iter().map(|volume| volume.name).collect())
+            }
+            _ => return error,
+        }
+        .unwrap_or_default();
+        let near = hints::nearest(name, names.iter().map(String::as_str));
+        match near.and_then(|near| hints::line_with(name, near)) {
+            Some(line) => error.with_action(line),
+            None => error,
+        }
+    }
+
+    /// Returns the name of the only pool.
+    pub(crate) fn only_pool(&self) -> Option<String> {
+        let mut pools = self.wait(self.client.call(ListPools {})).ok()?.pools;
+        if pools.len() == 1 { pools.pop().map(|pool| pool.name) } else { None }
     }
 
     /// Returns the client, for calls whose body is a stream.

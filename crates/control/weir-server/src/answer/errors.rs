@@ -10,6 +10,7 @@ use weir_api::types::Outcome;
 use weir_base::size::Human;
 use weir_base::{ErrorKind, size};
 use weir_dataset::DatasetError;
+use weir_pool::PoolError;
 
 pub(crate) fn not_found(what: &str, name: &str) -> ApiError {
     ApiError::new(ErrorKind::NotFound, format!("{what} {name:?} does not exist"))
@@ -26,7 +27,7 @@ pub(crate) fn outcome(outcome: weir_dataset::Outcome) -> Outcome {
     }
 }
 
-pub(crate) fn pool_error(error: weir_pool::PoolError) -> ApiError {
+pub(crate) fn pool_error(error: PoolError) -> ApiError {
     api_error(&DatasetError::from(error))
 }
 
@@ -51,6 +52,16 @@ fn action(error: &DatasetError) -> Option<String> {
         )),
         DatasetError::NotMarked { name, property, address } => {
             Some(format!("weir set {property}={address} {name}"))
+        }
+        DatasetError::InUse { next, .. } => next.clone(),
+        DatasetError::Pool(PoolError::NoSuchDisk { pool, .. }) => {
+            Some(format!("weir pool status {pool}"))
+        }
+        // Never suggest to shrink a volume.
+        DatasetError::ExistsWithSize { name, asked_bytes, has_bytes }
+            if asked_bytes < has_bytes =>
+        {
+            Some(format!("weir volume show {name}"))
         }
         DatasetError::ExistsWithSize { name, asked_bytes, .. } => {
             let size = Human(*asked_bytes).to_string();

@@ -62,7 +62,9 @@ fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
              otherwise name its disks with -d DIR or -d DISK",
         );
     }
-    error.with_action("name its disks with -d DIR or -d DISK, and release disks that are in use")
+    error.with_action(format!(
+        "weir pool import -d DIR {pool}, where DIR has its disks; release disks that are in use"
+    ))
 }
 
 impl Handle<PoolCreate> for Manager {

@@ -50,7 +50,8 @@ impl Engine {
                     "has {count} snapshots; destroy them first, or use -r to destroy them with \
                      the volume"
                 );
-                return Err(DatasetError::InUse { name, why });
+                let next = Some(format!("weir volume destroy -r {name}"));
+                return Err(DatasetError::InUse { name, why, next });
             }
             self.refuse_held(&state, |_| true)?;
             state.record.state = DatasetState::Destroying;

@@ -265,7 +265,9 @@ impl Engine {
                     "is the origin of {}; destroy the clones first, or promote one",
                     names.join(", ")
                 );
-                return Err(DatasetError::InUse { name: self.snapshot_name(&volume, &name), why });
+                let next = Some(format!("weir volume promote {}", names[0]));
+                let name = self.snapshot_name(&volume, &name);
+                return Err(DatasetError::InUse { name, why, next });
             }
         }
         Ok(())
@@ -287,11 +289,12 @@ impl Engine {
             let holds = &snapshot.moment().holds;
             if !holds.is_empty() {
                 let why = format!("is held by {}; release the hold first", holds.join(", "));
-                return Err(DatasetError::InUse { name: name(), why });
+                let next = Some(format!("weir snapshot release {} {}", holds[0], name()));
+                return Err(DatasetError::InUse { name: name(), why, next });
             }
             if snapshot.view.strong_count() > 0 {
                 let why = "is exported or being read; end the export or the read first".to_owned();
-                return Err(DatasetError::InUse { name: name(), why });
+                return Err(DatasetError::InUse { name: name(), why, next: None });
             }
         }
         Ok(())
@@ -530,10 +533,9 @@ impl Engine {
                 (snapshots, marks) => format!("{snapshots} newer snapshots and {marks} bookmarks"),
             };
             let why = format!("has {what}; -r destroys them");
-            return Err(DatasetError::InUse {
-                name: self.snapshot_name(&id.volume, &id.name),
-                why,
-            });
+            let name = self.snapshot_name(&id.volume, &id.name);
+            let next = Some(format!("weir snapshot rollback -r {name}"));
+            return Err(DatasetError::InUse { name, why, next });
         }
         self.refuse_clones(&volume, goes)?;
         self.refuse_held(&volume.state.lock(), goes)?;

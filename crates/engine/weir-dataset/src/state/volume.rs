@@ -306,7 +306,7 @@ impl Volume {
         }
         if let Some(receiving) = &descent(&state.record).receiving {
             let why = format!("is receiving a stream, up to snapshot {}", receiving.snapshot);
-            return Err(DatasetError::InUse { name: self.full_name(state), why });
+            return Err(DatasetError::InUse { name: self.full_name(state), why, next: None });
         }
         self.check(state, offset, len)
     }

@@ -430,7 +430,9 @@ impl Engine {
              receive --abort'",
             receiving.snapshot
         );
-        Err(DatasetError::InUse { name: self.full_name(&state.record.name), why })
+        let name = self.full_name(&state.record.name);
+        let next = Some(format!("weir receive --abort {name}"));
+        Err(DatasetError::InUse { name, why, next })
     }
 
     /// Commits the received data and returns the resume token of a volume's stream.
@@ -469,7 +471,8 @@ impl Engine {
             let receiving = receiving.ok_or_else(|| self.not_receiving(volume))?;
             if state.claimed {
                 let why = "is receiving a stream now; stop that first".to_owned();
-                return Err(DatasetError::InUse { name: self.full_name(volume), why });
+                let next = Some("weir stream list".to_owned());
+                return Err(DatasetError::InUse { name: self.full_name(volume), why, next });
             }
             receiving
         };

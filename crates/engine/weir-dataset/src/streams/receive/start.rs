@@ -212,7 +212,8 @@ impl Engine {
         }
         if state.claimed {
             let why = "is receiving a stream now".to_owned();
-            return Err(DatasetError::InUse { name, why });
+            let next = Some("weir stream list".to_owned());
+            return Err(DatasetError::InUse { name, why, next });
         }
         check_first(&name, begin, there.next_record)
     }
