@@ -49,6 +49,12 @@ impl NexusState {
         self.itl_nexuses.read().get(&lun.number()?).cloned()
     }
 
+    /// The I_T_L nexus for the logical unit with an NAA designator.
+    pub(crate) fn itl_nexus_of(&self, naa: [u8; 16]) -> Option<Arc<ItlNexus>> {
+        let itl_nexuses = self.itl_nexuses.read();
+        itl_nexuses.values().find(|itl_nexus| itl_nexus.unit.identity.naa == naa).cloned()
+    }
+
     /// Mapped logical unit numbers, in ascending order.
     pub(crate) fn luns(&self) -> Vec<u16> {
         self.itl_nexuses.read().keys().copied().collect()
