@@ -32,9 +32,10 @@ pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 /// an administrator always gets a connection.
 pub const ROOT_SLOTS: usize = 16;
 
-/// Maximum number of connections of a listener that wait for a slot. The server reads nothing of
-/// their requests, and answers further connections with 503 and `Retry-After`. Each waiting
-/// connection holds a descriptor and some KiB.
+/// Maximum number of connections of a listener that wait for a slot, including those that waited
+/// for [`SLOT_WAIT`] and are being answered 503. The server reads nothing of their requests, and
+/// answers further connections with 503 and `Retry-After`. Each waiting connection holds a
+/// descriptor and some KiB.
 pub const WAITING_MAX: usize = 256;
 
 /// Maximum number of waiting connections of one address or one local user: three quarters, as for
@@ -49,8 +50,8 @@ pub const ACCEPT_QUEUE: i32 = 672;
 /// client waits for a response.
 pub const SLOT_WAIT: Duration = Duration::from_secs(10);
 
-/// Maximum number of concurrent 503 responses to connections without a slot; the server closes
-/// further connections without a response.
+/// Maximum number of concurrent 503 responses to connections for which the queue has no room; the
+/// server closes further connections without a response.
 pub const REFUSALS_MAX: usize = 64;
 
 /// Time limit of each 503 response to a connection without a slot, including the TLS handshake.

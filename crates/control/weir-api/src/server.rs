@@ -180,7 +180,8 @@ impl Source {
     }
 }
 
-/// Accepts connections until the server stops. `refusals` limits concurrent 503 responses.
+/// Accepts connections until the server stops. `refusals` limits concurrent 503 responses to
+/// connections for which the queue had no room; the limits of the queue include the others.
 async fn accept_all(
     source: Source,
     router: Router,
@@ -210,13 +211,17 @@ async fn accept_all(
                 drop(tokio::spawn(caller::on_behalf_of(caller, async move {
                     let _refusal = refusal;
                     let taken = match entrance {
-                        Entrance::Taken(taken) => Some(taken),
-                        Entrance::Waits(waiting) => waiting.taken().await,
-                        Entrance::Full => None,
+                        Entrance::Taken(taken) => Ok(taken),
+                        Entrance::Waits(waiting) => waiting.taken().await.map_err(Some),
+                        Entrance::Full => Err(None),
                     };
                     match taken {
-                        Some(taken) => serve_accepted(accepted, taken, router, stopped).await,
-                        None => refuse(accepted).await,
+                        Ok(taken) => serve_accepted(accepted, taken, router, stopped).await,
+                        Err(timed_out) => {
+                            refuse(accepted).await;
+                            // Until here the connection counts against the limits of the queue.
+                            drop(timed_out);
+                        }
                     }
                 })));
             }

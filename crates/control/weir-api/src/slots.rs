@@ -10,6 +10,8 @@
 //! request meanwhile.
 //!
 //! Invariants:
+//! - the queue has at most [`WAITING_MAX`] connections, including those that waited too long and are
+//!   being answered 503;
 //! - at most [`CONNECTIONS_MAX`] connections, and [`ROOT_SLOTS`] more of root on a unix socket;
 //! - at most [`PEER_CONNECTIONS_MAX`] of one address or one local user (other tables have other
 //!   limits: [`SlotLimits`]);
@@ -335,6 +337,8 @@ struct Table {
     taken: Vec<Arc<Slot>>,
     /// Connections that wait for a slot, in FIFO order.
     waiting: Vec<(Arc<Slot>, oneshot::Sender<()>)>,
+    /// Owners of the connections that waited too long and are being answered 503.
+    timed_out: Vec<SlotOwner>,
     /// Time of the last search for connections to evict.
     looked: Option<Instant>,
 }
@@ -402,6 +406,22 @@ pub(crate) struct Waiting {
     entered: oneshot::Receiver<()>,
 }
 
+/// A connection that got no slot within [`SLOT_WAIT`]. It counts against the limits of the queue
+/// until this is dropped, so keep this value while the 503 is sent.
+pub(crate) struct TimedOut {
+    slots: Arc<Slots>,
+    who: SlotOwner,
+}
+
+impl Drop for TimedOut {
+    fn drop(&mut self) {
+        let mut table = self.slots.table.lock();
+        if let Some(at) = table.timed_out.iter().position(|who| *who == self.who) {
+            table.timed_out.swap_remove(at);
+        }
+    }
+}
+
 impl Default for Slots {
     fn default() -> Self {
         Self::with(SlotLimits {
@@ -436,7 +456,9 @@ impl Slots {
             return Entrance::Taken(taken);
         }
         let most = &self.most;
-        if of_who >= most.waiting_of_one || table.waiting.len() >= most.waiting {
+        let of_who = of_who + table.timed_out.iter().filter(|other| **other == who).count();
+        let all = table.waiting.len() + table.timed_out.len();
+        if of_who >= most.waiting_of_one || all >= most.waiting {
             drop(table);
             self.report_refused(who);
             return Entrance::Full;
@@ -522,17 +544,22 @@ impl Slots {
 }
 
 impl Waiting {
-    /// Waits for a slot; returns `None` after [`SLOT_WAIT`].
-    pub(crate) async fn taken(mut self) -> Option<Taken> {
+    /// Waits for a slot for at most [`SLOT_WAIT`].
+    pub(crate) async fn taken(mut self) -> Result<Taken, TimedOut> {
         let slots = Arc::clone(&self.taken.slots.lock());
         let deadline = Instant::now() + SLOT_WAIT;
         loop {
-            if let Ok(entered) = tokio::time::timeout(POLL_INTERVAL, &mut self.entered).await {
-                return entered.is_ok().then_some(self.taken);
+            let entered = tokio::time::timeout(POLL_INTERVAL, &mut self.entered).await;
+            if let Ok(Ok(())) = entered {
+                return Ok(self.taken);
             }
-            if Instant::now() >= deadline {
-                slots.report_refused(self.taken.slot.who);
-                return None;
+            if entered.is_ok() || Instant::now() >= deadline {
+                let who = self.taken.slot.who;
+                slots.report_refused(who);
+                // Count the connection as timed out before it leaves the queue, so that its share
+                // of the queue is never free in between.
+                slots.table.lock().timed_out.push(who);
+                return Err(TimedOut { slots, who });
             }
             // Connections become evictable with time. One search serves the whole queue.
             let mut table = slots.table.lock();

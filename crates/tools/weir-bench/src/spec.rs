@@ -337,6 +337,16 @@ pub enum Access {
 }
 
 impl Access {
+    /// Whether operations of `bytes` fit into a file of the dataset. A walk starts operations
+    /// anywhere in a file; all other access patterns start them at multiples of their size.
+    pub(crate) fn fits(&self, bytes: u32, file_bytes: u64) -> bool {
+        let bytes = u64::from(bytes);
+        match self {
+            Self::Walk { .. } => bytes <= file_bytes,
+            _ => bytes > 0 && file_bytes.is_multiple_of(bytes),
+        }
+    }
+
     /// Whether some or all operations start at random addresses.
     pub fn is_random(&self) -> bool {
         match self {

@@ -280,6 +280,12 @@ impl Client {
         self.engine.commit().await.map_err(Stop::Told)?;
         let Some(opened) = self.open()? else { return Ok(()) };
         self.expected.borrow_mut().volumes[opened.index].busy += 1;
+        let done = self.overflow_log(&opened).await;
+        self.expected.borrow_mut().volumes[opened.index].busy -= 1;
+        done
+    }
+
+    async fn overflow_log(&self, opened: &Opened) -> Result<(), Stop> {
         let count = STORM_BLOCKS.min(opened.blocks());
         let times = LOG_QUEUED_BYTES_MAX as usize / (count * BLOCK_BYTES) + 2;
         for _ in 0..times {
@@ -289,11 +295,9 @@ impl Client {
                 let writes: Vec<Tag> = (0..count).map(&mut write).collect();
                 whole_blocks(&writes)
             };
-            self.write_tags(&opened, 0, tags).await?;
+            self.write_tags(opened, 0, tags).await?;
         }
-        let done = self.flush(&opened).await;
-        self.expected.borrow_mut().volumes[opened.index].busy -= 1;
-        done
+        self.flush(opened).await
     }
 }
 
@@ -308,3 +312,6 @@ impl Opened {
         self.volume.size_bytes() as usize / BLOCK_BYTES
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ fn waits(slots: &Arc<Slots>, who: SlotOwner) -> Waiting {
 
 fn is_empty(slots: &Slots) -> bool {
     let table = slots.table.lock();
-    table.taken.is_empty() && table.waiting.is_empty()
+    table.taken.is_empty() && table.waiting.is_empty() && table.timed_out.is_empty()
 }
 
 async fn pass(time: Duration) {
@@ -136,16 +136,43 @@ async fn queue_admits_peers_with_few_connections_first() {
     let late = tokio::spawn(waits(&slots, peer(9)).taken());
     let of_second = held.iter().position(|(_, taken)| taken.slot.who == peer(2));
     drop(held.remove(of_second.expect("there are some")));
-    let late = late.await.expect("no panic").expect("it came last and has the fewest");
+    let late = late.await.expect("no panic").ok().expect("it came last and has the fewest");
     let mut many = many.into_iter();
     let first = tokio::spawn(many.next().expect("there are many").taken());
     drop(held.remove(0));
-    let first = first.await.expect("no panic").expect("the first of its peer");
+    let first = first.await.expect("no panic").ok().expect("the first of its peer");
     let calls = [&root, &late, &first].map(|taken| taken.slot.call());
     assert!(first.slot.rank(Instant::now(), GRACE).is_none(), "it did not wait for its client");
     // No slot becomes free for the other connections of this peer.
-    assert!(many.next().expect("there are many").taken().await.is_none());
+    assert!(many.next().expect("there are many").taken().await.is_err());
     drop((many, held, calls, root, late, first));
+    assert!(is_empty(&slots));
+}
+
+// Regression: a connection that had waited for 10 s left the queue before its 503 was sent. A client
+// that did not read its responses could hold as many connections again for 2 s.
+#[tokio::test(start_paused = true)]
+async fn timed_out_connection_counts_as_waiting_until_its_response_is_sent() {
+    let slots = Arc::new(Slots::default());
+    let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
+    let mut held: Vec<_> = (0..PEER_CONNECTIONS_MAX).map_while(|_| busy(peer(1))).collect();
+    held.extend((PEER_CONNECTIONS_MAX..CONNECTIONS_MAX).map_while(|_| busy(peer(2))));
+    let waiting = (0..PEER_WAITING_MAX).map(|_| tokio::spawn(waits(&slots, peer(1)).taken()));
+    let mut refused = Vec::new();
+    for waits in waiting.collect::<Vec<_>>() {
+        refused.push(waits.await.expect("no panic").err().expect("no slot became free"));
+    }
+    // The share of the peer, and the total of the queue.
+    assert!(matches!(slots.knock(peer(1)), Entrance::Full), "{} are answered", refused.len());
+    let mut others: Vec<_> =
+        (PEER_WAITING_MAX..WAITING_MAX).map(|_| waits(&slots, peer(2))).collect();
+    assert!(matches!(slots.knock(peer(3)), Entrance::Full));
+    drop(refused.pop());
+    others.push(waits(&slots, peer(1)));
+    assert!(matches!(slots.knock(peer(1)), Entrance::Full));
+    drop(refused);
+    others.push(waits(&slots, peer(3)));
+    drop((others, held));
     assert!(is_empty(&slots));
 }
 

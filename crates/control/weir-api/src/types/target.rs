@@ -337,7 +337,7 @@ pub struct TargetSession {
     pub commands: u64,
     /// Bytes sent to the initiator.
     pub read_bytes: u64,
-    /// Bytes received from the initiator.
+    /// Data bytes of the initiator's successful commands.
     pub written_bytes: u64,
 }
 

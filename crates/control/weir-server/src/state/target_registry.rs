@@ -59,6 +59,9 @@ pub(crate) struct Terms {
     pub(crate) target: Option<Credentials>,
 }
 
+/// Minimum of [`Table::units_max`].
+const UNITS_MIN: usize = 64;
+
 struct Entry {
     scsi: Arc<Target>,
     /// Credentials by initiator name, or `*` for any initiator.
@@ -75,6 +78,20 @@ impl Entry {
 struct Table {
     targets: BTreeMap<String, Entry>,
     units: BTreeMap<DatasetKey, Weak<Unit>>,
+    /// Number of entries in `units` at which dropped units are removed from it: twice as many as
+    /// were left by the previous removal, so that adding a unit takes constant time on average.
+    units_max: usize,
+}
+
+impl Table {
+    /// Adds a unit, and from time to time removes the entries of units that no target has.
+    fn keep(&mut self, key: DatasetKey, unit: &Arc<Unit>) {
+        if self.units.len() >= self.units_max {
+            self.units.retain(|_, unit| unit.strong_count() > 0);
+            self.units_max = UNITS_MIN.max(2 * self.units.len());
+        }
+        self.units.insert(key, Arc::downgrade(unit));
+    }
 }
 
 /// All open targets, by name.
@@ -243,8 +260,7 @@ impl TargetRegistry {
             Some(unit) => unit,
             None => self.unit(key, engine, volume, lun)?,
         };
-        table.units.retain(|_, unit| unit.strong_count() > 0);
-        table.units.insert(key, Arc::downgrade(&unit));
+        table.keep(key, &unit);
         // A session that is about to end may have kept the unit alive since its removal.
         unit.revoke_tokens();
         let Some(entry) = table.targets.get(name) else { return Ok(false) };

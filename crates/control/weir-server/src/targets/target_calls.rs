@@ -8,6 +8,7 @@
 //! - one protocol uses a volume, unless a request declares it as shared between clients that
 //!   coordinate.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -176,8 +177,9 @@ impl Manager {
     pub(crate) fn luns_of(&self, of: Of<'_>) -> Vec<(String, KnownLun)> {
         let state = self.state.lock();
         let all = state.state.targets.iter();
-        let luns = all.flat_map(|t| t.luns.iter().map(|lun| (t.name.clone(), lun.clone())));
-        luns.filter(|(_, lun)| of.is(&lun.volume)).collect()
+        let luns = all.flat_map(|target| target.luns.iter().map(move |lun| (target, lun)));
+        let luns = luns.filter(|(_, lun)| of.is(&lun.volume));
+        luns.map(|(target, lun)| (target.name.clone(), lun.clone())).collect()
     }
 
     fn show_lun(&self, target: &str, lun: &KnownLun) -> Result<(), ApiError> {
@@ -394,7 +396,7 @@ impl Handle<LunAdd> for Manager {
             return Err(ApiError::new(ErrorKind::Exists, message)
                 .with_action("use the same write cache setting at all targets of a volume"));
         }
-        let taken = |n: u16| known.luns.iter().any(|lun| lun.number == n);
+        let taken: BTreeSet<u16> = known.luns.iter().map(|lun| lun.number).collect();
         let mut same = known.luns.iter().filter(|lun| lun.volume == volume);
         let same = same.find(|lun| number.is_none_or(|number| number == lun.number));
         if let Some(lun) = same
@@ -403,13 +405,13 @@ impl Handle<LunAdd> for Manager {
             return self.changed(&target, Outcome::Unchanged);
         }
         let number = match number {
-            Some(number) if taken(number) => {
+            Some(number) if taken.contains(&number) => {
                 let message = format!("LUN {number} of {target} is taken");
                 return Err(ApiError::new(ErrorKind::Exists, message)
                     .with_action("remove that LUN first, or leave the number out"));
             }
             Some(number) => number,
-            None => (0..=LUN_MAX).find(|n| !taken(*n)).ok_or_else(|| {
+            None => (0..=LUN_MAX).find(|n| !taken.contains(n)).ok_or_else(|| {
                 ApiError::new(ErrorKind::NoSpace, format!("{target} has no free LUN number"))
             })?,
         };

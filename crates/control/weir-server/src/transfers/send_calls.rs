@@ -5,6 +5,7 @@
 //! Invariants:
 //! - at most a few frames wait in memory: a slow receiver blocks the engine;
 //! - a frame is moved from the engine to the socket without a copy;
+//! - a session counts against the limits, and is listed, from the start of its call to its end;
 //! - a session ends with its stream, when its receiver goes away, or when no part is taken for
 //!   long.
 
@@ -28,7 +29,7 @@ use weir_format::stream::ResumeToken;
 
 use crate::answer::errors::internal;
 use crate::snapshots::bookmark_calls::bookmark_id;
-use crate::state::sends::{FRAMES_WAITING, Frames, Listed, Outgoing, id, send};
+use crate::state::sends::{Begun, FRAMES_WAITING, Frames, Listed, Outgoing, id, send};
 use crate::state::server::Manager;
 use crate::state::stream_session::{About, over};
 use crate::state::transfers::{Transfers, session_name};
@@ -86,7 +87,55 @@ impl Drop for Taken {
     }
 }
 
+/// A session whose start has not been answered; dropping it ends the session.
+struct Starting<'t> {
+    transfers: &'t Transfers,
+    session: Option<String>,
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.transfers.sends.lock().sessions.remove(&session);
+        }
+    }
+}
+
 impl Transfers {
+    /// Enters a session that sends, and waits until the engine has estimated its stream. The
+    /// session counts against the limits and is listed from the beginning, because the estimate
+    /// reads the disks.
+    async fn start_send(
+        &self,
+        about: About,
+        engine: impl FnOnce() -> (oneshot::Receiver<Begun>, Frames),
+    ) -> Result<(String, Begun), ApiError> {
+        self.refuse_more(None)?;
+        let (begins, frames) = engine();
+        let send = Arc::new(Outgoing {
+            about,
+            ended_early: Notify::new(),
+            is_taken: AtomicBool::new(false),
+            sent_bytes: AtomicU64::new(0),
+            frames: Mutex::new(frames),
+        });
+        let session = session_name();
+        self.sends.lock().sessions.insert(session.clone(), Listed(Arc::clone(&send)));
+        let mut starting = Starting { transfers: self, session: Some(session.clone()) };
+        let _using = send.about.used.begin();
+        let Ok(begun) = begins.await else {
+            let mut frames = send.frames.lock().await;
+            return Err(match (&mut frames.ended).await {
+                Ok(Err(error)) => error,
+                _ => ApiError::new(ErrorKind::Internal, "the stream ended before it started"),
+            });
+        };
+        // An administrator may have cancelled the stream meanwhile.
+        self.sends.lock().find(&session)?;
+        starting.session = None;
+        Ok((session, begun))
+    }
+
     async fn next_frame(
         &self,
         session: &str,
@@ -118,30 +167,16 @@ impl Handle<SendStart> for Manager {
     /// `Busy` while the server has too many streams.
     async fn handle(&self, request: SendStart) -> Result<SendStarted, ApiError> {
         let (pool, spec) = send_spec(&request)?;
-        self.transfers.refuse_more(None)?;
         let open = self.pool(&pool)?;
-        let (begun, begins) = oneshot::channel();
-        let (give, come) = mpsc::channel(FRAMES_WAITING);
-        let ended =
-            tokio::spawn(
-                async move { open.call(move |engine| send(engine, spec, begun, give)).await },
-            );
-        let Ok(begun) = begins.await else {
-            return Err(match ended.await {
-                Ok(Err(error)) => error,
-                _ => ApiError::new(ErrorKind::Internal, "the stream ended before it started"),
-            });
+        let engine = || {
+            let (begun, begins) = oneshot::channel();
+            let (give, come) = mpsc::channel(FRAMES_WAITING);
+            let call =
+                async move { open.call(move |engine| send(engine, spec, begun, give)).await };
+            (begins, Frames { come, next: None, ended: tokio::spawn(call) })
         };
-        let session = session_name();
-        let send = Outgoing {
-            about: About::new(&pool, &request.snapshot),
-            ended_early: Notify::new(),
-            is_taken: AtomicBool::new(false),
-            sent_bytes: AtomicU64::new(0),
-            frames: Mutex::new(Frames { come, next: None, ended }),
-        };
-        let listed = Listed(Arc::new(send));
-        self.transfers.sends.lock().sessions.insert(session.clone(), listed);
+        let about = About::new(&pool, &request.snapshot);
+        let (session, begun) = self.transfers.start_send(about, engine).await?;
         Ok(SendStarted {
             session,
             guid: begun.guid.to_string(),
@@ -258,6 +293,10 @@ impl Handle<StreamCancel> for Manager {
 mod tests {
     use std::time::Instant;
 
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use weir_api::access::{Files, Rights};
+    use weir_api::caller::{self, Caller};
+
     use super::*;
 
     #[tokio::test]
@@ -285,5 +324,134 @@ mod tests {
         transfers.end_idle_at(used + Duration::from_mins(2));
         assert_eq!(transfers.sends.lock().len(), 0);
         assert!(give.is_closed(), "the engine makes no further frame");
+    }
+
+    /// An engine that begins a stream at once and makes frames for as long as they are taken.
+    fn endless() -> (oneshot::Receiver<Begun>, Frames) {
+        let (begun, begins) = oneshot::channel();
+        drop(begun.send(begun_stream()));
+        let (give, come) = mpsc::channel(FRAMES_WAITING);
+        let ended = tokio::spawn(async move {
+            while give.send(vec![7; 256 << 10]).await.is_ok() {}
+            Ok(())
+        });
+        (begins, Frames { come, next: None, ended })
+    }
+
+    fn begun_stream() -> Begun {
+        Begun { guid: 1, from: None, first_byte: 0, size_bytes: 1 << 30, estimate_bytes: 1 << 30 }
+    }
+
+    fn user(name: &str) -> Caller {
+        Caller::new(name, Rights { files: Files::Named, ..Rights::everything() })
+    }
+
+    /// Runs a download: a part of the stream is made when the socket has taken the previous one.
+    async fn download(mut stream: Taken, mut socket: DuplexStream) {
+        while let Ok(Some(part)) = stream.next().await {
+            if socket.write_all(&part).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    // Regression: a stream counted against the limits, and was listed, only after its estimate.
+    // Concurrent calls exceeded the limits.
+    #[tokio::test]
+    async fn stream_is_counted_and_listed_while_it_is_estimated() {
+        let transfers = Arc::new(Transfers::default());
+        let start = |name: String| {
+            let transfers = Arc::clone(&transfers);
+            let (begun, begins) = oneshot::channel();
+            let (_, come) = mpsc::channel(FRAMES_WAITING);
+            let call = async move {
+                let frames = || {
+                    let ended = tokio::spawn(async { Ok(()) });
+                    (begins, Frames { come, next: None, ended })
+                };
+                transfers.start_send(About::new("tank", "tank/v@s"), frames).await
+            };
+            (begun, tokio::spawn(caller::on_behalf_of(user(&name), call)))
+        };
+        let (estimates, calls): (Vec<_>, Vec<_>) =
+            (0..12).map(|n| start(format!("user {}", n % 2))).unzip();
+        tokio::task::yield_now().await;
+        assert_eq!(transfers.list().streams.len(), 8);
+        for estimate in estimates {
+            drop(estimate.send(begun_stream()));
+        }
+        let mut begun = 0;
+        for call in calls {
+            match call.await.expect("no panic") {
+                Ok(_) => begun += 1,
+                Err(error) => assert_eq!(error.kind, ErrorKind::Busy),
+            }
+        }
+        assert_eq!((begun, transfers.list().streams.len()), (8, 8));
+        // A failed estimate, and a caller that goes away, leave no stream.
+        transfers.end_all();
+        let (estimate, call) = start("user 0".to_owned());
+        drop(estimate);
+        assert!(call.await.expect("no panic").is_err());
+        let (_estimate, call) = start("user 0".to_owned());
+        tokio::task::yield_now().await;
+        assert_eq!(transfers.list().streams.len(), 1);
+        call.abort();
+        assert!(call.await.is_err());
+        assert_eq!(transfers.list().streams.len(), 0);
+        // A stream that an administrator cancels during its estimate does not begin.
+        let (estimate, call) = start("user 0".to_owned());
+        tokio::task::yield_now().await;
+        transfers.end_sends();
+        drop(estimate.send(begun_stream()));
+        assert_eq!(call.await.expect("no panic").err().map(|e| e.kind), Some(ErrorKind::NotFound));
+    }
+
+    #[tokio::test]
+    async fn streams_of_stalling_clients_are_listed_until_they_end() {
+        let transfers = Arc::new(Transfers::default());
+        let start = || {
+            let transfers = &transfers;
+            let begin =
+                async move { transfers.start_send(About::new("tank", "tank/v@s"), endless).await };
+            caller::on_behalf_of(user("hostile"), begin)
+        };
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let (session, _) = start().await.expect("within the share");
+            let (server, client) = tokio::io::duplex(64 << 10);
+            let stream = Taken { transfers: Arc::clone(&transfers), session };
+            clients.push((client, tokio::spawn(download(stream, server))));
+        }
+        assert_eq!(start().await.err().map(|error| error.kind), Some(ErrorKind::Busy));
+        // Two clients read nothing. The others read two minutes long a byte a second, which does
+        // not empty the buffers of one part.
+        let mut byte = [0; 1];
+        for _ in 0..120 {
+            for (client, _) in clients.iter_mut().skip(2) {
+                client.read_exact(&mut byte).await.expect("the connection is open");
+            }
+            tokio::task::yield_now().await;
+        }
+        let listed = transfers.list().streams;
+        assert!(listed.iter().all(|it| it.caller == "hostile" && it.moved_bytes == 256 << 10));
+        let used: Vec<Instant> = {
+            let sends = transfers.sends.lock();
+            sends.sessions.values().map(|send| *send.0.about.used.at.lock()).collect()
+        };
+        let (first, last) = (used.iter().min().copied(), used.iter().max().copied());
+        let (first, last) = (first.expect("four streams"), last.expect("four streams"));
+        transfers.end_idle_at(first + Duration::from_secs(119));
+        assert_eq!(transfers.list().streams.len(), 4);
+        assert_eq!(start().await.err().map(|error| error.kind), Some(ErrorKind::Busy));
+        transfers.end_idle_at(last + Duration::from_mins(2));
+        assert_eq!(transfers.list().streams.len(), 0);
+        start().await.expect("the share is free");
+        // The downloads end when their clients read on or close.
+        for (client, download) in clients {
+            drop(client);
+            download.await.expect("no panic");
+        }
+        assert_eq!(transfers.list().streams.len(), 1, "a late end removes no other stream");
     }
 }

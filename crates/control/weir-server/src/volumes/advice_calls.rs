@@ -135,7 +135,7 @@ fn forecast(names: Vec<String>, permille: u32, count: &DedupeCount) -> DedupeFor
         names,
         job: None,
         progress_permille: permille,
-        blocks: estimate.blocks,
+        blocks: estimate.records,
         unique: estimate.unique,
         duplicates: estimate.duplicates,
         stored_bytes: estimate.stored_bytes,

@@ -1,5 +1,5 @@
 //! Estimate of the savings by dedupe in existing volumes, from the checksums in their trees. Reads
-//! no data.
+//! no data. The unit is the record: the block that one pointer of a volume references.
 //!
 //! Dedupe itself is in weir-pool; the caller decides when to stop.
 //!
@@ -49,16 +49,16 @@ pub struct DedupeCount {
     looked_at: u64,
 }
 
-/// Result of the sample, extrapolated to all visited blocks.
+/// Result of the sample, extrapolated to all visited records.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DedupeEstimate {
-    /// Number of blocks; each disk address counts once.
-    pub blocks: u64,
-    /// Number of different contents: the blocks that dedupe would store.
+    /// Number of records; each disk address counts once.
+    pub records: u64,
+    /// Number of different contents: the records that dedupe would store.
     pub unique: u64,
-    /// Number of the remaining blocks, which dedupe would not store.
+    /// Number of the remaining records, which dedupe would not store.
     pub duplicates: u64,
-    /// Present size of all blocks on disk.
+    /// Present size of all records on disk.
     pub stored_bytes: u64,
     /// Part of `stored_bytes` that the duplicates occupy.
     pub saved_bytes: u64,
@@ -68,7 +68,7 @@ pub struct DedupeEstimate {
     pub ratio_low: f64,
     /// Upper bound of the ratio; see [`Self::ratio_low`].
     pub ratio_high: f64,
-    /// RAM for a dedupe index of all unique blocks.
+    /// RAM for a dedupe index of all unique records.
     pub index_bytes: u64,
     /// One in this many contents is in the sample; 1: every content.
     pub one_in: u64,
@@ -92,7 +92,7 @@ impl DedupeCount {
         Self { kept: HashSet::new(), kept_max: kept_max.max(1), bits: 0, looked_at: 0 }
     }
 
-    /// Number of blocks visited so far.
+    /// Number of records visited so far.
     pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
@@ -119,7 +119,7 @@ impl DedupeCount {
         }
     }
 
-    /// Extrapolates the sample to all visited blocks.
+    /// Extrapolates the sample to all visited records.
     pub fn estimate(&self) -> DedupeEstimate {
         // For each content: the number of disk addresses that have it, and their stored units.
         let mut contents: BTreeMap<u128, (u64, u64)> = BTreeMap::new();
@@ -141,14 +141,14 @@ impl DedupeCount {
         let square = |of: &(u64, u64)| (saved(of) as f64 - share * of.1 as f64).powi(2);
         let error = (out * contents.values().map(square).sum::<f64>()).sqrt() / units as f64;
         let scale = (1_u64 << self.bits) as f64;
-        let blocks = places * scale;
+        let records = whole(places * scale);
         let stored_bytes = units as f64 * scale * PACK_BYTES as f64;
         let ratio = |share: f64| 1.0 / (1.0 - share.clamp(0.0, 0.999_999));
         let unique = whole(contents.len() as f64 * scale);
         DedupeEstimate {
-            blocks: whole(blocks),
+            records,
             unique,
-            duplicates: whole(blocks).saturating_sub(unique),
+            duplicates: records.saturating_sub(unique),
             stored_bytes: whole(stored_bytes),
             saved_bytes: whole(stored_bytes * share),
             ratio: ratio(share),
@@ -161,7 +161,7 @@ impl DedupeCount {
 }
 
 impl Engine {
-    /// Adds further blocks of a volume to the sample, beginning with record `from`. Returns the
+    /// Adds further records of a volume to the sample, beginning with record `from`. Returns the
     /// record at which to continue; `None` at the end.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn sample_without_limit_is_exact() {
         let estimate = counted(10_000, 10_000).estimate();
-        assert_eq!((estimate.blocks, estimate.unique, estimate.duplicates), (10_000, 6000, 4000));
+        assert_eq!((estimate.records, estimate.unique, estimate.duplicates), (10_000, 6000, 4000));
         assert_eq!(estimate.saved_bytes, 4000 * 4096);
         assert_eq!(estimate.index_bytes, 6000 * HINT_BYTES);
         assert_eq!((estimate.one_in, estimate.ratio), (1, 10.0 / 6.0));
@@ -253,7 +253,7 @@ mod tests {
         (0..10).for_each(|_| count.add(&ptr(1, 5)));
         count.add(&ptr(1, 6));
         let estimate = count.estimate();
-        assert_eq!((estimate.blocks, estimate.unique, estimate.duplicates), (2, 1, 1));
+        assert_eq!((estimate.records, estimate.unique, estimate.duplicates), (2, 1, 1));
     }
 
     #[test]
@@ -266,12 +266,12 @@ mod tests {
         assert!((estimate.ratio / truth - 1.0).abs() < 0.05, "{estimate:?}");
         assert!(estimate.ratio_low < truth && truth < estimate.ratio_high, "{estimate:?}");
         assert!(estimate.ratio_high - estimate.ratio_low < 0.1, "{estimate:?}");
-        assert!((estimate.blocks as f64 / 1e6 - 1.0).abs() < 0.05, "{estimate:?}");
+        assert!((estimate.records as f64 / 1e6 - 1.0).abs() < 0.05, "{estimate:?}");
     }
 
     #[test]
     fn estimate_of_nothing_has_ratio_one() {
         let estimate = DedupeCount::new(1).estimate();
-        assert_eq!((estimate.blocks, estimate.ratio), (0, 1.0));
+        assert_eq!((estimate.records, estimate.ratio), (0, 1.0));
     }
 }

@@ -8,6 +8,7 @@ use weir_base::Guid;
 use weir_base::limits::LOG_QUEUED_BYTES_MAX;
 use weir_dataset::{Engine, Outcome, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
+use weir_format::log::{ALIGN_BYTES, HEADER_BYTES};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, LegState, VdevSpec};
 
@@ -191,20 +192,23 @@ fn volumes_are_resized_but_never_cut() {
 #[test]
 fn damaged_log_batch_is_replayed_from_the_other_leg() {
     const LOG: std::ops::Range<usize> = 1 << 20..9 << 20;
-    /// Offset of the damaged byte in a batch: the first byte after the header's fields.
-    const WATERMARK: usize = 48;
-    for leg in 0..2 {
+    /// Offsets of the damaged bytes: in the first record, and in the fields `pool`, `batch`,
+    /// `batch_bytes` and `raw_bytes` of the header. The change in `batch_bytes` makes another
+    /// plausible length.
+    const DAMAGED: [usize; 5] = [HEADER_BYTES, 8, 24, 33, 40];
+    for (leg, byte) in (0..2).flat_map(|leg| DAMAGED.map(|byte| (leg, byte))) {
         let disks = disks(2);
         let engine = create(&disks);
         let v = volume(&engine, 16 << 20);
         now(v.write(0, &noise(1, 4096))).unwrap();
         now(engine.flush(&v)).unwrap();
         drop((engine, v));
-        for batch in LOG.step_by(4096) {
-            disks[leg].corrupt(batch + WATERMARK..batch + WATERMARK + 1, |byte| *byte ^= 4);
+        for batch in LOG.step_by(ALIGN_BYTES) {
+            disks[leg].corrupt(batch + byte..batch + byte + 1, |byte| *byte ^= 0x10);
         }
         let engine = reopen(&disks);
-        assert_eq!(read(&engine.volume("v").unwrap(), 0, 4096), noise(1, 4096), "leg {leg}");
+        let read = read(&engine.volume("v").unwrap(), 0, 4096);
+        assert_eq!(read, noise(1, 4096), "leg {leg}, byte {byte}");
     }
 }
 

@@ -42,7 +42,10 @@ impl Connection {
         let expected = if command.read || command.write { command.expected_bytes } else { 0 };
         let residual = Residual::of(moved, expected);
         let send = if command.read { produced.min(expected as usize) } else { 0 };
-        self.place.counters().count(send, if command.write { expected as usize } else { 0 });
+        // A failed command wrote nothing that the initiator may rely on. A successful one wrote no
+        // more than its CDB requires.
+        let written = if command.write && good { moved.min(expected.into()) } else { 0 };
+        self.place.counters().count(send as u64, written);
         if send == 0 {
             out.truncate(mark);
             return self.put_response(out, command.itt, data_sn, residual, completion);
@@ -61,7 +64,7 @@ impl Connection {
     ) -> Outgoing {
         let (room, digests) = (self.header_room(), self.digests());
         let len = blocks.len() * BLOCK_BYTES;
-        self.place.counters().count(len, 0);
+        self.place.counters().count(len as u64, 0);
         let parts = self.parts(len);
         let digest_room = if digests.data { 4 } else { 0 };
         let head = self.outbox.buffer(parts.len() * (room + digest_room));

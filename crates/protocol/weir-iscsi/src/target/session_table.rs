@@ -77,7 +77,7 @@ pub struct SessionInfo {
     pub commands: u64,
     /// Data bytes sent to the initiator.
     pub read_bytes: u64,
-    /// Data bytes received from the initiator.
+    /// Data bytes of the initiator's successful commands.
     pub written_bytes: u64,
 }
 
@@ -117,10 +117,10 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Counts a command that was answered.
-    pub(crate) fn count(&self, read_bytes: usize, written_bytes: usize) {
+    pub(crate) fn count(&self, read_bytes: u64, written_bytes: u64) {
         self.commands.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(read_bytes as u64, Ordering::Relaxed);
-        self.written_bytes.fetch_add(written_bytes as u64, Ordering::Relaxed);
+        self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        self.written_bytes.fetch_add(written_bytes, Ordering::Relaxed);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use weir_iscsi::Iscsi;
 use weir_iscsi_wire::pdu::{NO_TAG, opcode};
-use weir_net::ServerHandle;
+use weir_net::{AllowList, ServerHandle};
 
 use crate::common::initiator::{Initiator, NAME};
 use crate::common::memory::{BLOCK, Disk, TARGET};
@@ -178,6 +178,7 @@ fn partial_pdu_moves_with_its_session() {
 
 #[test]
 fn server_can_end_moving_sessions() {
+    let others = AllowList::parse(["10.0.0.0/8"]).expect("a list");
     for round in 0..60_u32 {
         let Setup { targets, server, address } = setup(Disk::new(SIZE).slow());
         let mut initiator = Initiator::session(address, &[]);
@@ -211,8 +212,9 @@ fn server_can_end_moving_sessions() {
                 }
             });
             std::thread::sleep(Duration::from_millis(u64::from(round % 7)));
-            match round % 2 {
+            match round % 3 {
                 0 => handle.disconnect(TARGET),
+                1 => handle.disconnect_all_but(TARGET, &others),
                 _ => assert_eq!(targets.sessions.end_initiator(TARGET, NAME), 1),
             }
             let read = reads.join();

@@ -109,7 +109,7 @@ impl<P: Protocol> ServerHandle<P> {
     }
 
     /// As [`Self::disconnect`], but keeps clients with an address in `kept` and clients of unix
-    /// sockets. Only for protocols whose sessions do not move.
+    /// sockets.
     pub fn disconnect_all_but(&self, name: &str, kept: &AllowList) {
         self.disconnect_others(name, Some(kept));
     }

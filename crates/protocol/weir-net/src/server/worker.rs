@@ -11,9 +11,10 @@
 //! - an order to end connections also reaches connections on their way.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::mem::discriminant;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::connections::connection_table::{ConnectionTable, Place};
 use crate::io::signal::Signal;
 use crate::io::socket::{Socket, UserOf, Watch, shut};
 use crate::limits::{DISCONNECTS_KEPT, DRAIN_LIMIT};
+use crate::listen::allow::AllowList;
 use crate::listen::listener::{Accepted, Peer};
 use crate::server::message::{LOST, Message, NewConnection, ServerState, WorkerHandle, send};
 use crate::server::protocol::Protocol;
@@ -67,19 +69,44 @@ struct Session<T> {
     parked: Option<T>,
 }
 
-/// Recent disconnect calls: the names, with the last time of each.
+/// Recent disconnect calls, for sessions that were moving at that time.
 #[derive(Default)]
-struct Disconnects(HashMap<String, Instant>);
+struct Disconnects(Vec<Disconnect>);
+
+/// A disconnect call: ends the sessions that used `name` at this time.
+struct Disconnect {
+    name: String,
+    /// Clients that stay connected; `None`: no client stays.
+    kept: Option<AllowList>,
+    when: Instant,
+}
+
+impl Disconnect {
+    /// Whether a client stays connected: one with an address on the list, or one of a unix socket,
+    /// which has no address.
+    fn keeps(&self, address: Option<IpAddr>) -> bool {
+        let Some(kept) = &self.kept else { return false };
+        address.is_none_or(|address| kept.contains(address))
+    }
+}
 
 impl Disconnects {
-    fn add(&mut self, name: String, when: Instant) {
-        self.0.retain(|_, when| when.elapsed() < DISCONNECTS_KEPT);
-        self.0.insert(name, when);
+    /// Adds a call, and drops those that it includes or that are too old for any moving session.
+    fn add(&mut self, call: Disconnect) {
+        self.0.retain(|old| {
+            let is_included =
+                old.name == call.name && (call.kept.is_none() || call.kept == old.kept);
+            !is_included && old.when.elapsed() < DISCONNECTS_KEPT
+        });
+        self.0.push(call);
     }
 
     /// Whether a disconnect call applied to this session while it was moving.
-    fn concern(&self, user_of: &UserOf) -> bool {
-        self.0.get(&user_of.name).is_some_and(|when| user_of.since <= *when)
+    fn concern(&self, user_of: &UserOf, address: Option<IpAddr>) -> bool {
+        let applies = |call: &Disconnect| {
+            call.name == user_of.name && user_of.since <= call.when && !call.keeps(address)
+        };
+        self.0.iter().any(applies)
     }
 }
 
@@ -102,7 +129,9 @@ impl<P: Protocol> Worker<P> {
         loop {
             match self.receiver.recv().await {
                 Some(Message::Connection(arrival)) => {
-                    if arrival.user_of.as_ref().is_some_and(|of| disconnects.concern(of)) {
+                    let address = arrival.peer.address;
+                    let is_concerned = |of: &UserOf| disconnects.concern(of, address);
+                    if arrival.user_of.as_ref().is_some_and(is_concerned) {
                         shut(&arrival.socket, Shutdown::Read);
                     }
                     let place = Arc::clone(&arrival.place);
@@ -115,15 +144,10 @@ impl<P: Protocol> Worker<P> {
                     }
                 }
                 Some(Message::Disconnect(name, kept, when)) => {
-                    let stays = |watch: &Watch| {
-                        kept.as_ref().is_some_and(|kept| {
-                            watch.address().is_none_or(|address| kept.contains(address))
-                        })
-                    };
-                    connections.stop(|watch| watch.is_user_of(&name) && !stays(watch));
-                    if kept.is_none() {
-                        disconnects.add(name, when);
-                    }
+                    let call = Disconnect { name, kept, when };
+                    connections
+                        .stop(|watch| watch.is_user_of(&call.name) && !call.keeps(watch.address()));
+                    disconnects.add(call);
                 }
                 Some(Message::GiveWay(place)) => connections.close_idle(&place),
                 Some(Message::Give { to, count }) => connections.give(to, count),
@@ -287,5 +311,39 @@ impl Connections {
         while !self.entries.borrow().is_empty() {
             self.gone.wait().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Regression: a disconnect call with a list of clients that stay did not reach sessions that
+    // were moving to another worker.
+    #[test]
+    fn disconnect_calls_with_a_list_reach_moving_sessions() {
+        let list = |text| Some(AllowList::parse([text]).expect("a list"));
+        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let user_of = |name: &str| UserOf { name: name.to_owned(), since: Instant::now() };
+        let call = |name: &str, kept| {
+            let name = name.to_owned();
+            Disconnect { name, kept, when: Instant::now() }
+        };
+        let (a, b) = (user_of("a"), user_of("b"));
+        let mut calls = Disconnects::default();
+        calls.add(call("a", list("10.0.0.1")));
+        assert!(calls.concern(&a, address(2)) && !calls.concern(&b, address(2)));
+        assert!(!calls.concern(&a, address(1)) && !calls.concern(&a, None));
+        // A later list that keeps the client does not revive its session.
+        calls.add(call("a", list("10.0.0.2")));
+        assert!(calls.concern(&a, address(2)) && calls.concern(&a, address(1)));
+        let later = user_of("a");
+        assert!(!calls.concern(&later, address(9)), "it began after the calls");
+        calls.add(call("a", list("10.0.0.2")));
+        assert_eq!(calls.0.len(), 2, "a repeated call replaces the earlier one");
+        calls.add(call("a", None));
+        assert_eq!(calls.0.len(), 1);
+        assert!(calls.concern(&a, address(2)) && calls.concern(&a, None));
+        assert!(!calls.concern(&b, None));
     }
 }

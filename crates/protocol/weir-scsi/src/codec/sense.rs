@@ -39,6 +39,15 @@ pub struct FieldPointer {
     pub bit: Option<u8>,
 }
 
+/// Segment pointer: the segment of an EXTENDED COPY that failed (SPC-4 4.5.2.4.5 and 6.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentPointer {
+    /// Number of the segment descriptor, from 0.
+    pub segment: u16,
+    /// First byte of the invalid field in the segment descriptor, if a field is invalid.
+    pub byte: Option<u16>,
+}
+
 /// Contents of sense data, independent of the fixed or descriptor format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sense {
@@ -52,6 +61,8 @@ pub struct Sense {
     pub information: Option<u64>,
     /// SENSE KEY SPECIFIC field of an ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
+    /// COMMAND-SPECIFIC INFORMATION and SENSE KEY SPECIFIC fields of a COPY ABORTED.
+    pub segment: Option<SegmentPointer>,
     /// Whether to use the descriptor format (D_SENSE).
     pub descriptor: bool,
 }
@@ -59,7 +70,7 @@ pub struct Sense {
 impl Sense {
     /// Creates sense data from a key, an additional sense code and its qualifier.
     pub const fn new(key: u8, asc: u8, ascq: u8) -> Self {
-        Self { key, asc, ascq, information: None, field: None, descriptor: false }
+        Self { key, asc, ascq, information: None, field: None, segment: None, descriptor: false }
     }
 
     /// Adds an INFORMATION field.
@@ -69,7 +80,7 @@ impl Sense {
         self
     }
 
-    /// Encodes the sense data: 18 bytes in fixed format, 8 to 28 in descriptor format (SPC-4 4.5.2,
+    /// Encodes the sense data: 18 bytes in fixed format, 8 to 40 in descriptor format (SPC-4 4.5.2,
     /// 4.5.3).
     pub fn to_bytes(&self) -> Vec<u8> {
         if self.descriptor { self.to_descriptors() } else { self.to_fixed() }
@@ -81,7 +92,9 @@ impl Sense {
         let valid = if information.is_some() { 0x80 } else { 0 };
         let mut bytes = vec![0x70 | valid, 0, self.key];
         bytes.extend(information.unwrap_or_default().to_be_bytes());
-        bytes.extend([10, 0, 0, 0, 0, self.asc, self.ascq, 0]);
+        bytes.push(10);
+        bytes.extend(self.command_specific().unwrap_or_default());
+        bytes.extend([self.asc, self.ascq, 0]);
         bytes.extend(self.key_specific().unwrap_or_default());
         bytes
     }
@@ -92,6 +105,10 @@ impl Sense {
             descriptors.extend([0x00, 0x0A, 0x80, 0]);
             descriptors.extend(information.to_be_bytes());
         }
+        if let Some(specific) = self.command_specific() {
+            descriptors.extend([0x01, 0x0A, 0, 0, 0, 0, 0, 0]);
+            descriptors.extend(specific);
+        }
         if let Some([first, second, third]) = self.key_specific() {
             descriptors.extend([0x02, 0x06, 0, 0, first, second, third, 0]);
         }
@@ -101,7 +118,19 @@ impl Sense {
         bytes
     }
 
+    /// COMMAND-SPECIFIC INFORMATION of EXTENDED COPY: its last two bytes are the number of the
+    /// segment. The first two are 0, because the sense data contains none of another unit.
+    fn command_specific(&self) -> Option<[u8; 4]> {
+        let [high, low] = self.segment?.segment.to_be_bytes();
+        Some([0, 0, high, low])
+    }
+
     fn key_specific(&self) -> Option<[u8; 3]> {
+        if let Some(SegmentPointer { byte: Some(byte), .. }) = self.segment {
+            let [high, low] = byte.to_be_bytes();
+            // SKSV, and SD: the byte counts from the start of the segment descriptor.
+            return Some([0xA0, high, low]);
+        }
         let FieldPointer { in_cdb, byte, bit } = self.field?;
         let place = bit.map_or(0, |bit| 0x08 | bit & 7);
         let [high, low] = byte.to_be_bytes();

@@ -9,14 +9,15 @@
 //! - a copy accesses only logical units that its nexus may use, and obeys reservations and write
 //!   protection;
 //! - an invalid list copies nothing; after an error during the copy, the copy result contains the
-//!   progress.
+//!   progress;
+//! - the sense data of an error during the copy names the segment.
 
 use std::sync::atomic::Ordering;
 
 use crate::codec::copy_list::{self, CopyList, Segment, SegmentKind};
 use crate::codec::operation::Access;
-use crate::codec::refusal::Outcome;
-use crate::codec::sense::{Sense, key};
+use crate::codec::refusal::{Outcome, Refusal};
+use crate::codec::sense::{SegmentPointer, Sense, key};
 use crate::command::block::{check_writable, settle};
 use crate::command::copy_run::{ABORTED, CopyRun};
 use crate::command::task::Task;
@@ -44,6 +45,29 @@ pub(crate) async fn extended_copy(task: &Task<'_>) -> Outcome {
     run.end(outcome)
 }
 
+/// Bytes of fields in a segment descriptor (SPC-4 6.4.6).
+const SOURCE: u16 = 4;
+const DESTINATION: u16 = 6;
+const SOURCE_LBA: u16 = 12;
+const DESTINATION_LBA: u16 = 20;
+
+/// Adds the invalid field of the segment descriptor to sense data; [`in_segment`] adds the number.
+fn at_field(sense: Sense, byte: u16) -> Sense {
+    Sense { segment: Some(SegmentPointer { segment: 0, byte: Some(byte) }), ..sense }
+}
+
+/// Adds the number of the failed segment to sense data. Of merged segments it is the first.
+fn in_segment(refusal: Refusal, segment: usize) -> Refusal {
+    match refusal {
+        Refusal::Check(sense) if sense.key == key::COPY_ABORTED => {
+            let byte = sense.segment.and_then(|pointer| pointer.byte);
+            let segment = u16::try_from(segment).unwrap_or(u16::MAX);
+            Refusal::Check(Sense { segment: Some(SegmentPointer { segment, byte }), ..sense })
+        }
+        other => other,
+    }
+}
+
 /// Finds the logical unit of a CSCD descriptor, if this nexus may use it.
 fn find(task: &Task<'_>, copy_list: &CopyList, index: u16) -> Result<End, Sense> {
     let target = copy_list.targets.get(usize::from(index)).ok_or(UNREACHABLE)?;
@@ -57,28 +81,43 @@ fn find(task: &Task<'_>, copy_list: &CopyList, index: u16) -> Result<End, Sense>
 
 async fn copy_segments(run: &CopyRun<'_>, task: &Task<'_>, copy_list: &CopyList) -> Outcome {
     let mut rest = &copy_list.segments[..];
-    while let Some(first) = rest.first() {
-        let source = find(task, copy_list, first.source)?;
-        let destination = find(task, copy_list, first.destination)?;
-        let (count, from, to) = joined(rest, first, &source.unit, &destination.unit)?;
-        if !source.allows(task, Access::Read) || !destination.allows(task, Access::Write) {
-            return Err(UNREACHABLE.into());
-        }
-        check_writable(&destination.unit)
-            .map_err(|sense| Sense { key: key::COPY_ABORTED, ..sense })?;
-        let _run = destination.itl_nexus.as_ref().map(|itl_nexus| itl_nexus.run());
-        let from = Place { unit: &source.unit, range: from };
-        let to = Place { unit: &destination.unit, range: to };
-        transfer::copy(run, from, to, false).await?;
-        let len = from.range.len_bytes();
-        destination.unit.counting.cloned_bytes.fetch_add(len, Ordering::Relaxed);
-        run.advance(count as u64, len);
-        if !destination.unit.mode.write_cache() {
-            destination.unit.medium.flush().await.map_err(failed)?;
-        }
+    while !rest.is_empty() {
+        let number = copy_list.segments.len() - rest.len();
+        let done = copy_first(run, task, copy_list, rest).await;
+        let count = done.map_err(|refusal| in_segment(refusal, number))?;
         rest = rest.get(count..).unwrap_or_default();
     }
     settle(task, false).await
+}
+
+/// Copies the first of these segments, and others that continue it. Returns the number of copied
+/// segments.
+async fn copy_first(
+    run: &CopyRun<'_>,
+    task: &Task<'_>,
+    copy_list: &CopyList,
+    segments: &[Segment],
+) -> Result<usize, Refusal> {
+    let Some(first) = segments.first() else { return Ok(0) };
+    let source = find(task, copy_list, first.source).map_err(|sense| at_field(sense, SOURCE))?;
+    let destination =
+        find(task, copy_list, first.destination).map_err(|sense| at_field(sense, DESTINATION))?;
+    let (count, from, to) = joined(segments, first, &source.unit, &destination.unit)?;
+    if !source.allows(task, Access::Read) || !destination.allows(task, Access::Write) {
+        return Err(UNREACHABLE.into());
+    }
+    check_writable(&destination.unit).map_err(|sense| Sense { key: key::COPY_ABORTED, ..sense })?;
+    let _run = destination.itl_nexus.as_ref().map(|itl_nexus| itl_nexus.run());
+    let from = Place { unit: &source.unit, range: from };
+    let to = Place { unit: &destination.unit, range: to };
+    transfer::copy(run, from, to, false).await?;
+    let len = from.range.len_bytes();
+    destination.unit.counting.cloned_bytes.fetch_add(len, Ordering::Relaxed);
+    run.advance(count as u64, len);
+    if !destination.unit.mode.write_cache() {
+        destination.unit.medium.flush().await.map_err(failed)?;
+    }
+    Ok(count)
 }
 
 /// Merges the first segment with following segments that continue it in source and destination.
@@ -131,11 +170,12 @@ fn ranges(segment: &Segment, source: &Unit, destination: &Unit) -> Result<(Range
     {
         return Err(INEXACT);
     }
-    let range = |unit: &Unit, lba: u64, offset: u64| {
-        let lba = lba.checked_add(offset / unit.block()).ok_or(ABORTED)?;
-        unit.range(lba, len / unit.block()).map_err(|_| ABORTED)
+    let range = |unit: &Unit, lba: u64, offset: u64, field: u16| {
+        let lba = lba.checked_add(offset / unit.block());
+        let range = lba.and_then(|lba| unit.range(lba, len / unit.block()).ok());
+        range.ok_or(at_field(ABORTED, field))
     };
-    let from = range(source, segment.source_lba, from_offset)?;
-    let to = range(destination, segment.destination_lba, to_offset)?;
+    let from = range(source, segment.source_lba, from_offset, SOURCE_LBA)?;
+    let to = range(destination, segment.destination_lba, to_offset, DESTINATION_LBA)?;
     Ok((from, to))
 }

@@ -76,7 +76,7 @@ fn standard(task: &Task<'_>) -> Vec<u8> {
 
 /// REQUEST SENSE: returns the first pending unit attention, or NO SENSE.
 pub(crate) fn request_sense(task: &Task<'_>, out: &mut OutBuf) {
-    let waiting = task.itl_nexus.attentions.take();
+    let waiting = task.nexus.take_attention(task.itl_nexus);
     let sense = waiting.map_or(Sense::new(key::NO_SENSE, 0, 0), Attention::sense);
     let sense = Sense { descriptor: bit(task.cdb, 1, 0x01), ..sense };
     reply(out, &sense.to_bytes(), byte(task.cdb, 4).into());

@@ -15,21 +15,21 @@ use crate::codec::refusal::Outcome;
 use crate::codec::sense::{invalid_cdb, invalid_cdb_bit};
 use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, bit, byte};
-use crate::unit::nexus_state::{NexusState, luns_were_told};
+use crate::unit::nexus_state::NexusState;
 
 /// REPORT LUNS; works with any logical unit number.
 pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome {
-    let numbers = match byte(cdb, 2) {
-        0x00 | 0x02 => nexus.luns(),
-        // The command requests only well known logical units; this target has none.
-        0x01 => Vec::new(),
-        _ => return Err(invalid_cdb(2).into()),
-    };
+    let select = byte(cdb, 2);
+    if select > 0x02 {
+        return Err(invalid_cdb(2).into());
+    }
+    nexus.clear_luns_changed();
+    // With 01h the command requests only well known logical units; this target has none.
+    let numbers = if select == 0x01 { Vec::new() } else { nexus.luns() };
     let mut bytes = (numbers.len() as u32 * 8).to_be_bytes().to_vec();
     bytes.extend([0; 4]);
     bytes.extend(numbers.into_iter().flat_map(|number| Lun::new(number).0));
     reply(out, &bytes, be32(cdb, 6) as usize);
-    luns_were_told(nexus);
     Ok(())
 }
 

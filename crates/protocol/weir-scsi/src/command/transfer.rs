@@ -33,8 +33,7 @@ pub(crate) struct End {
 impl End {
     /// Finds a logical unit by its NAA designator, if this nexus may use it.
     pub(crate) fn find(task: &Task<'_>, naa: [u8; 16]) -> Option<Self> {
-        let itl_nexuses = task.nexus.itl_nexuses();
-        match itl_nexuses.into_iter().find(|itl_nexus| itl_nexus.unit.identity.naa == naa) {
+        match task.nexus.itl_nexus_of(naa) {
             Some(itl_nexus) => {
                 Some(Self { unit: Arc::clone(&itl_nexus.unit), itl_nexus: Some(itl_nexus) })
             }

@@ -70,7 +70,7 @@ impl<'a> Task<'a> {
     /// Runs the command if it is a READ of whole blocks that are in memory, `len_bytes` in total.
     pub(crate) fn try_share(&self, len_bytes: u64, blocks: &mut Vec<Block>) -> Option<Completion> {
         let operation = Operation::find(self.cdb).ok().filter(|of| of.action == Action::Read)?;
-        if self.itl_nexus.attentions.is_any() || self.admit(operation).is_err() {
+        if self.nexus.has_attention(self.itl_nexus) || self.admit(operation).is_err() {
             return None;
         }
         let start = blocks.len();
@@ -108,7 +108,7 @@ impl<'a> Task<'a> {
         if matches!(byte(self.cdb, 0), 0x03 | 0x12 | 0xA0) {
             return Ok(());
         }
-        match self.itl_nexus.attentions.take() {
+        match self.nexus.take_attention(self.itl_nexus) {
             Some(attention) => Err(attention.sense().into()),
             None => Ok(()),
         }

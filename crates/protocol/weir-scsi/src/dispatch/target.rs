@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use weir_block::{Block, OutBuf};
 
 use crate::codec::command::{Command, Lun, Management, TaskManagementResponse};
@@ -22,7 +22,6 @@ use crate::codec::transport::{Completion, Nexus};
 use crate::command::task::Task;
 use crate::dispatch::run;
 use crate::limits::LUN_MAX;
-use crate::unit::attention::Attention;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::logical_unit::Unit;
 use crate::unit::nexus_name::NexusName;
@@ -87,9 +86,9 @@ impl Target {
             return false;
         }
         for nexus in state.alive() {
-            tell_change(&nexus);
             let itl_nexus = ItlNexus::new(Arc::clone(&unit), Arc::clone(&nexus.name));
             nexus.itl_nexuses.write().insert(number, itl_nexus);
+            nexus.raise_luns_changed();
         }
         state.awaited.remove(&number);
         state.luns.insert(number, unit);
@@ -119,7 +118,7 @@ impl Target {
         let unit = state.luns.remove(&number)?;
         for nexus in state.alive() {
             let gone = nexus.itl_nexuses.write().remove(&number);
-            tell_change(&nexus);
+            nexus.raise_luns_changed();
             drop(gone);
         }
         // Revoke the tokens last: after the removal, no command can find the unit by one of its
@@ -142,8 +141,7 @@ impl Target {
             .iter()
             .map(|(&number, unit)| (number, ItlNexus::new(Arc::clone(unit), Arc::clone(&name))))
             .collect();
-        let (itl_nexuses, directory) = (RwLock::new(itl_nexuses), self.directory.clone());
-        let nexus = Arc::new(NexusState { name, itl_nexuses, directory });
+        let nexus = NexusState::new(name, itl_nexuses, self.directory.clone());
         state.nexuses.retain(|nexus| nexus.strong_count() > 0);
         state.nexuses.push(Arc::downgrade(&nexus));
         TargetNexus { target: Arc::clone(self), state: nexus }
@@ -153,12 +151,6 @@ impl Target {
 impl TargetState {
     fn alive(&self) -> Vec<Arc<NexusState>> {
         self.nexuses.iter().filter_map(Weak::upgrade).collect()
-    }
-}
-
-fn tell_change(nexus: &NexusState) {
-    for itl_nexus in nexus.itl_nexuses() {
-        itl_nexus.attentions.raise(Attention::LUNS_CHANGED);
     }
 }
 

@@ -36,7 +36,7 @@ impl Attention {
     pub(crate) const CAPACITY_CHANGED: Self = Self(0x2A, 0x09);
     /// Available space fell below the soft threshold.
     pub(crate) const SOFT_THRESHOLD: Self = Self(0x38, 0x07);
-    /// The set of mapped logical units changed.
+    /// The set of mapped logical units changed. Pending for an I_T nexus, in `nexus_state`.
     pub(crate) const LUNS_CHANGED: Self = Self(0x3F, 0x0E);
 
     /// Sense data of the condition.
@@ -89,15 +89,6 @@ impl Attentions {
         self.pending.store(!queue.is_empty(), Ordering::Release);
         first
     }
-
-    /// Clears a condition that the initiator has learned of in another way.
-    pub(crate) fn clear(&self, attention: Attention) {
-        if self.pending.load(Ordering::Acquire) {
-            let mut queue = self.queue.lock();
-            queue.retain(|&pending| pending != attention);
-            self.pending.store(!queue.is_empty(), Ordering::Release);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -110,8 +101,6 @@ mod tests {
         attentions.raise(Attention::MODE_CHANGED);
         attentions.raise(Attention::MODE_CHANGED);
         attentions.raise(Attention::RESET);
-        attentions.raise(Attention::LUNS_CHANGED);
-        attentions.clear(Attention::LUNS_CHANGED);
         let told: Vec<_> = std::iter::from_fn(|| attentions.take()).collect();
         assert_eq!(told, [Attention::RESET, Attention::POWER_ON, Attention::MODE_CHANGED]);
         assert_eq!(attentions.take(), None);

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
@@ -26,14 +27,32 @@ pub trait Directory: Send + Sync + 'static {
 pub(crate) struct NexusState {
     pub(crate) name: Arc<NexusName>,
     pub(crate) itl_nexuses: RwLock<BTreeMap<u16, Arc<ItlNexus>>>,
+    /// Whether REPORTED LUNS DATA HAS CHANGED is pending. With LUICLR set, the report by one logical
+    /// unit clears the condition in all, so the I_T nexus has it once (SPC-4 7.8.7).
+    luns_changed: AtomicBool,
     /// Finds logical units of other targets.
     pub(crate) directory: Option<Arc<dyn Directory>>,
 }
 
 impl NexusState {
+    pub(crate) fn new(
+        name: Arc<NexusName>,
+        itl_nexuses: BTreeMap<u16, Arc<ItlNexus>>,
+        directory: Option<Arc<dyn Directory>>,
+    ) -> Arc<Self> {
+        let (itl_nexuses, luns_changed) = (RwLock::new(itl_nexuses), AtomicBool::new(false));
+        Arc::new(Self { name, itl_nexuses, luns_changed, directory })
+    }
+
     /// The I_T_L nexus for a logical unit number.
     pub(crate) fn itl_nexus(&self, lun: Lun) -> Option<Arc<ItlNexus>> {
         self.itl_nexuses.read().get(&lun.number()?).cloned()
+    }
+
+    /// The I_T_L nexus for the logical unit with an NAA designator.
+    pub(crate) fn itl_nexus_of(&self, naa: [u8; 16]) -> Option<Arc<ItlNexus>> {
+        let itl_nexuses = self.itl_nexuses.read();
+        itl_nexuses.values().find(|itl_nexus| itl_nexus.unit.identity.naa == naa).cloned()
     }
 
     /// Mapped logical unit numbers, in ascending order.
@@ -50,12 +69,30 @@ impl NexusState {
     pub(crate) fn itl_nexuses(&self) -> Vec<Arc<ItlNexus>> {
         self.itl_nexuses.read().values().cloned().collect()
     }
-}
 
-/// Clears REPORTED LUNS DATA HAS CHANGED: the response to REPORT LUNS contains the change (SPC-4
-/// 6.33).
-pub(crate) fn luns_were_told(nexus: &NexusState) {
-    for itl_nexus in nexus.itl_nexuses() {
-        itl_nexus.attentions.clear(Attention::LUNS_CHANGED);
+    /// Raises REPORTED LUNS DATA HAS CHANGED, after a change of the map of logical units.
+    pub(crate) fn raise_luns_changed(&self) {
+        self.luns_changed.store(true, Ordering::Release);
+    }
+
+    /// Clears REPORTED LUNS DATA HAS CHANGED. REPORT LUNS does so before it reads the map (SPC-4
+    /// 6.33): a later change is reported again.
+    pub(crate) fn clear_luns_changed(&self) {
+        self.luns_changed.store(false, Ordering::Release);
+    }
+
+    /// Whether a unit attention is pending for a command to this logical unit.
+    pub(crate) fn has_attention(&self, itl_nexus: &ItlNexus) -> bool {
+        itl_nexus.attentions.is_any() || self.luns_changed.load(Ordering::Acquire)
+    }
+
+    /// Removes and returns the first unit attention for a command to this logical unit: those of
+    /// the unit, then the one of the I_T nexus.
+    pub(crate) fn take_attention(&self, itl_nexus: &ItlNexus) -> Option<Attention> {
+        itl_nexus.attentions.take().or_else(|| {
+            let is_pending = self.luns_changed.load(Ordering::Acquire)
+                && self.luns_changed.swap(false, Ordering::AcqRel);
+            is_pending.then_some(Attention::LUNS_CHANGED)
+        })
     }
 }

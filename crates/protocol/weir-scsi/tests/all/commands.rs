@@ -456,6 +456,43 @@ fn mapping_changes_raise_luns_changed() {
     assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), TaskManagementResponse::NoLun);
 }
 
+// Regression: the target sets LUICLR, but each logical unit reported the change on its own: after the
+// report by one unit, and for each other unit again.
+#[test]
+fn one_unit_reports_luns_changed_for_the_whole_nexus() {
+    let (medium, _unit, target, nexus) = simple();
+    assert!(target.add_lun(1, unit_of(&medium, 2, 512)));
+    let nexus_2 = ready(&target, 2);
+    for number in [0, 1] {
+        run_on(&*nexus, Lun::new(number), &[0; 6], &[]);
+    }
+    run(&*nexus, &[0; 6], &[]);
+    let ready_on = |nexus: &dyn Nexus, number| run_on(nexus, Lun::new(number), &[0; 6], &[]);
+    let sense = [3, 0, 0, 0, 252, 0];
+    // A command reports the change.
+    assert!(target.add_lun(2, unit_of(&medium, 3, 512)));
+    assert_eq!(ready_on(&*nexus, 1).sense(), (6, 0x3F, 0x0E));
+    ready_on(&*nexus, 0).good();
+    ready_on(&*nexus, 1).good();
+    // REQUEST SENSE reports the change.
+    target.remove_lun(2);
+    let told = run_on(&*nexus, Lun::new(1), &sense, &[]).good();
+    assert_eq!((told[2], told[12], told[13]), (6, 0x3F, 0x0E));
+    ready_on(&*nexus, 0).good();
+    // The other nexus still has its own condition, and reports two changes as one.
+    assert_eq!(ready_on(&*nexus_2, 0).sense(), (6, 0x3F, 0x0E));
+    ready_on(&*nexus_2, 1).good();
+    // A read of blocks in memory reports it too.
+    target.add_lun(2, unit_of(&medium, 3, 512));
+    let cdb = wide(0x88, 0, 0, 8);
+    let read = Command { lun: Lun::new(0), cdb: &cdb, data_out: &[], attribute: Attribute::Simple };
+    assert_eq!(nexus.try_share(&read, 4096, &mut Vec::new()), None);
+    assert_eq!(ready_on(&*nexus, 0).sense(), (6, 0x3F, 0x0E));
+    // The new unit reports POWER ON and, after the report by another unit, no change.
+    assert_eq!(ready_on(&*nexus, 2).sense(), (6, 0x29, 0));
+    ready_on(&*nexus, 2).good();
+}
+
 #[test]
 fn inquiry_and_report_luns_leave_unit_attentions_pending() {
     let (_medium, _unit, target, _nexus) = simple();

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::common::{
     Answer, MemoryMedium, SIZE, identity, ready, run, run_on, simple, target, unit_of,
 };
-use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Target, Unit};
+use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Sense, Target, Unit};
 
 const BLOCKS: u64 = SIZE / 512;
 
@@ -126,6 +126,49 @@ fn merged_segments_copy_and_count_like_single_ones() {
         assert_eq!(copy(&*nexus, &list(3, 0, &units, &segments)).sense().0, 0xA);
         assert_eq!(results(&*nexus, 0, 3).good()[5..7], [0, 3]);
     }
+}
+
+// Regression: the sense data of a failed segment did not name the segment.
+#[test]
+fn sense_data_names_the_failed_segment_and_its_field() {
+    let (_medium, _unit, target, nexus) = simple();
+    let small = Arc::new(MemoryMedium::new(1 << 20));
+    assert!(target.add_lun(1, unit_of(&small, 2, 512)));
+    let units = [1, 2, 9].map(|number| unit_descriptor(number, 512));
+    let good = |at: u64| segment((0, 0), 0, 8, at, 4096 + at);
+    run(&*nexus, &[0; 6], &[]);
+    // Bytes 8 to 11: COMMAND-SPECIFIC INFORMATION with the number of the segment. Bytes 15 to 17:
+    // segment pointer with SD, and the byte of the field in the segment descriptor.
+    let cases = [
+        (segment((0, 1), 0, 8, 0, 2047), (0, 0), [0xA0, 0, 20]),
+        (segment((1, 0), 0, 8, 2041, 0), (0, 0), [0xA0, 0, 12]),
+        (segment((0, 0), 0, 8, u64::MAX, 0), (0, 0), [0xA0, 0, 12]),
+        (segment((5, 0), 0, 8, 0, 0), (0x0D, 2), [0xA0, 0, 4]),
+        (segment((0, 2), 0, 8, 0, 0), (0x0D, 2), [0xA0, 0, 6]),
+    ];
+    for (bad, (asc, ascq), pointer) in cases {
+        let segments = [good(0), good(100), bad, good(200)];
+        let answer = copy(&*nexus, &list(5, 0, &units, &segments));
+        assert_eq!(answer.sense(), (0xA, asc, ascq));
+        let sense = answer.completion.sense.expect("sense data");
+        let bytes = sense.to_bytes();
+        assert_eq!((&bytes[8..12], &bytes[15..]), (&[0, 0, 0, 2][..], &pointer[..]));
+        assert_eq!(results(&*nexus, 4, 5).good()[60..], bytes);
+        let descriptors = Sense { descriptor: true, ..sense }.to_bytes();
+        let specific = [1, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+        assert_eq!(descriptors[8..20], specific);
+        assert_eq!(descriptors[20..], [2, 6, 0, 0, pointer[0], pointer[1], pointer[2], 0]);
+    }
+    // A segment that follows merged segments has its own number.
+    let segments =
+        [segment((0, 1), 0, 8, 0, 0), segment((0, 1), 0, 8, 8, 8), segment((0, 1), 0, 8, 16, 9999)];
+    let sense = copy(&*nexus, &list(6, 0, &units, &segments)).completion.sense;
+    assert_eq!(sense.expect("sense data").to_bytes()[8..12], [0, 0, 0, 2]);
+    // An error of the parameter list is an ILLEGAL REQUEST and names no segment.
+    let mut strange = good(0);
+    strange[0] = 3;
+    let sense = copy(&*nexus, &list(7, 0, &units, &[good(0), strange])).completion.sense;
+    assert_eq!(sense.expect("sense data").to_bytes()[8..12], [0; 4]);
 }
 
 /// Directory with one unit, visible to one initiator.

@@ -9,6 +9,7 @@ mod commands;
 mod common;
 mod copies;
 mod limits;
+mod many_units;
 mod races;
 mod reservations;
 mod token_ends;

@@ -5,7 +5,7 @@
 //! Invariant: a validated task causes neither overflow nor unbounded allocation.
 
 use super::wire::Task;
-use crate::spec::{LoadSpec, OpKind};
+use crate::spec::{Access, LoadSpec, OpKind};
 
 const WORKERS_MAX: u32 = 1024;
 /// Maximum queue depth summed over all workers of a task ...
@@ -45,17 +45,26 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
         let plain = |op: OpKind| matches!(op, OpKind::Read | OpKind::Write | OpKind::Flush);
         is(!stream.op.is_some_and(plain), "a stream's special operation is a plain read or write")?;
         is((1..=WEIGHT_MAX).contains(&stream.share), "a stream's share is invalid")?;
+        // Operations of a walk start at multiples of its alignment, all others at multiples of
+        // their size.
+        let align_bytes = match stream.access {
+            Access::Walk { align_bytes, .. } => align_bytes,
+            _ => 0,
+        };
+        let is_walk = matches!(stream.access, Access::Walk { .. });
+        is(!is_walk || (1..=BLOCK_BYTES_MAX).contains(&align_bytes), "an alignment is invalid")?;
         for block in &stream.blocks {
             is(block.weight <= WEIGHT_MAX, "a weight is too large")?;
             let bytes = block.bytes;
             let fits = bytes > 0
                 && bytes <= BLOCK_BYTES_MAX
                 && bytes.is_multiple_of(task.block_bytes)
-                && dataset.file_bytes.is_multiple_of(u64::from(bytes));
+                && stream.access.fits(bytes, dataset.file_bytes);
             is(fits, "an operation does not fit the dataset")?;
             let clients = u64::from(task.of);
             let part_bytes = total_bytes.unwrap_or_default() / clients;
-            let room = clients == 1 || part_bytes >= 2 * u64::from(bytes) + 4096;
+            let needed = u64::from(align_bytes) + 2 * u64::from(bytes) + 4096;
+            let room = clients == 1 || part_bytes >= needed;
             is(room, "the dataset is too small to give each client a part of it")?;
         }
     }
@@ -119,6 +128,33 @@ mod tests {
             let mut task = task();
             spoil(&mut task);
             assert!(check(&task).is_err(), "{number}");
+        }
+    }
+
+    // Regression: another host refused walks whose operations do not divide the files of the
+    // dataset, although the coordinator allows them and one host runs them.
+    #[test]
+    fn walks_follow_the_rule_of_the_coordinator() {
+        let walk = |bytes: u32, align_bytes: u32| {
+            let mut task = task();
+            task.dataset = DatasetSpec { files: 2, file_bytes: 1 << 20 };
+            let stream = &mut task.streams[0];
+            stream.access = Access::Walk { random_pct: 50.0, align_bytes, between: false };
+            stream.blocks[0].bytes = bytes;
+            check(&task)
+        };
+        assert_eq!(walk(12 << 10, 4096), Ok(()), "12 KiB do not divide 1 MiB");
+        assert_eq!(walk(300 << 10, 300 << 10), Ok(()));
+        for (bytes, align_bytes) in
+            [(12 << 10, 0), (12 << 10, u32::MAX), (2 << 20, 4096), (300 << 10, 512 << 10)]
+        {
+            assert!(walk(bytes, align_bytes).is_err(), "{bytes} {align_bytes}");
+        }
+        for access in [Access::Random, Access::Sequential] {
+            let mut task = task();
+            task.streams[0].access = access;
+            task.streams[0].blocks[0].bytes = 12 << 10;
+            assert!(check(&task).is_err(), "{access:?}");
         }
     }
 }

@@ -174,7 +174,12 @@ impl Stream {
         let Access::Walk { random_pct, align_bytes, .. } = self.access else { return None };
         let (align, len) = (u64::from(align_bytes.max(1)), u64::from(bytes));
         let Walk { within, part_bytes, next } = &mut self.walk;
-        let first = within.start.next_multiple_of(align);
+        // An operation must not cross the end of a file.
+        let within_file = |offset: u64| {
+            let part_end = (offset / *part_bytes + 1) * *part_bytes;
+            if offset + len > part_end { part_end.next_multiple_of(align) } else { offset }
+        };
+        let first = within_file(within.start.next_multiple_of(align));
         let jumps = match random_pct {
             0.0 => false,
             100.0 => true,
@@ -186,11 +191,7 @@ impl Stream {
         } else {
             (*next).next_multiple_of(align)
         };
-        // An operation must not cross the end of a file.
-        let part_end = (offset / *part_bytes + 1) * *part_bytes;
-        if offset + len > part_end {
-            offset = part_end.next_multiple_of(align);
-        }
+        offset = within_file(offset);
         if offset + len > within.end {
             if once {
                 return None;
@@ -359,6 +360,28 @@ mod tests {
         assert!((share(&|c| c.kind == OpKind::Read) - 0.7).abs() < 0.02);
         let hot = 4.0 * f64::from(1 << 20) / 10.0;
         assert!((share(&|c| (c.offset as f64) < hot) - 0.9).abs() < 0.02);
+    }
+
+    // Regression: if the range of a client began shortly before the end of a file, a walk started
+    // operations there that crossed the end.
+    #[test]
+    fn walk_in_the_range_of_a_client_crosses_no_end_of_a_file() {
+        const PART: u64 = 1 << 20;
+        let bytes = 300 << 10;
+        for random_pct in [0.0, 50.0, 100.0] {
+            let access = Access::Walk { random_pct, align_bytes: 4096, between: false };
+            let blocks = vec![BlockShare { bytes, weight: 1 }];
+            let (name, read_pct, op, share) = (String::new(), 100.0, None, 1);
+            let stream = StreamSpec { name, access, blocks, read_pct, op, share };
+            let dataset = DatasetSpec { files: 3, file_bytes: PART };
+            let within = PART - 8192..2 * PART + 8192;
+            let mut chooser = Chooser::new(&[stream], &dataset, &within, (0, 1), 7, false);
+            for choice in (0..1000).filter_map(|_| chooser.next_op()) {
+                let end = choice.offset + u64::from(choice.len_bytes);
+                assert!(within.start <= choice.offset && end <= within.end, "{choice:?}");
+                assert_eq!(choice.offset / PART, (end - 1) / PART, "{choice:?}");
+            }
+        }
     }
 
     fn walk(random_pct: f64, sizes: &[u32], between: bool, bytes: u64) -> Vec<Choice> {

@@ -12,12 +12,6 @@ use crate::target::{Target, TargetError};
 pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
     let info = target.info();
     let (address, block_bytes) = (info.address.clone(), info.block_bytes);
-    // A walk starts operations anywhere in a file; all other access patterns start them at
-    // multiples of their size.
-    let fits = |access: &Access, bytes: u32| match access {
-        Access::Walk { .. } => u64::from(bytes) <= spec.dataset.file_bytes,
-        _ => spec.dataset.file_bytes.is_multiple_of(u64::from(bytes)),
-    };
     let sizes = spec.cells.iter().flat_map(|cell| {
         let sizes = |stream: &StreamSpec| {
             let access = stream.access;
@@ -34,7 +28,7 @@ pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError>
             let bytes = u64::from(bytes);
             return Err(TargetError::Unaligned { address, block_bytes, bytes }.into());
         }
-        if !fits(&access, bytes) {
+        if !access.fits(bytes, spec.dataset.file_bytes) {
             let (cell, part_bytes) = (cell.to_owned(), spec.dataset.file_bytes);
             return Err(RunError::Block { cell, block_bytes: bytes, part_bytes });
         }
