@@ -32,9 +32,10 @@ use crate::cli::{
 fn main() -> ExitCode {
     weir_server::process::keep_secrets_out_of_cores();
     let given: Vec<OsString> = std::env::args_os().collect();
+    hints::set_grammar(args::grammar());
     let cli = match args::parse(&given) {
         Ok(cli) => cli,
-        Err(error) => hints::exit(&error, &args::grammar(), &given),
+        Err(error) => hints::exit(&error, &given),
     };
     let json = cli.json();
     match run(cli) {

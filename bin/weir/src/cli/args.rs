@@ -13,6 +13,7 @@ use clap_complete::Shell;
 
 use crate::bench::run::BenchArgs;
 use crate::cli::advise::DedupeVerb;
+use crate::cli::base::examples;
 use crate::cli::base::list::ListArgs;
 use crate::cli::base::remote::{Remote, RemoteWithoutCa, RootRemote};
 use crate::cli::bookmark::BookmarkVerb;
@@ -237,21 +238,12 @@ impl Cli {
     }
 }
 
-/// Examples of the commands, one a line. A line that starts with `~` is not run by tests.
-const EXAMPLES: &str = include_str!("examples.txt");
-
 /// Maximum number of examples in the help of a command.
 const EXAMPLES_SHOWN: usize = 2;
 
 /// Returns the grammar of the command line, with examples in the help of each command.
 pub(crate) fn grammar() -> clap::Command {
     with_examples(Cli::command(), "weir")
-}
-
-/// Returns the examples of all commands, in the order in which they work.
-pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
-    let lines = EXAMPLES.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| line.trim_start_matches("~ "))
 }
 
 fn with_examples(mut command: clap::Command, path: &str) -> clap::Command {
@@ -267,7 +259,7 @@ fn with_examples(mut command: clap::Command, path: &str) -> clap::Command {
             .is_some_and(|rest| rest.is_empty() || (!is_noun && rest.starts_with(' ')))
     };
     let examples: Vec<String> =
-        examples().filter(is_shown).take(EXAMPLES_SHOWN).map(|e| format!("  {e}")).collect();
+        examples::all().filter(is_shown).take(EXAMPLES_SHOWN).map(|e| format!("  {e}")).collect();
     if examples.is_empty() {
         return command;
     }
@@ -308,7 +300,7 @@ mod tests {
 
     #[test]
     fn help_of_each_command_has_an_example_that_parses() {
-        for line in examples() {
+        for line in examples::all() {
             let line = line.split(['<', '>']).next().unwrap_or_default().replace('\'', "");
             let words = line.split_whitespace();
             assert!(Cli::try_parse_from(words).is_ok(), "{line}");

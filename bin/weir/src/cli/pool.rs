@@ -23,7 +23,7 @@ use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, hints, layout, output};
 use crate::cli::maintenance::CareVerb;
 use crate::cli::vdev::ShapeVerb;
-use crate::cli::{args, cleaner, damage, events, iostat, maintenance, vdev};
+use crate::cli::{cleaner, damage, events, iostat, maintenance, vdev};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
@@ -142,7 +142,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             if let Err(error) = names::pool(&name) {
                 let other = if name.contains('@') { "snapshot" } else { "volume" };
                 let error = ApiError::from(weir_api::Error::from(error));
-                return Err(match hints::line_of("pool", other, &args::grammar()) {
+                return Err(match hints::line_of("pool", other) {
                     Some(line) => error.with_action(line),
                     None => error,
                 });

@@ -16,7 +16,7 @@ use crate::cli::base::list::{Cell, ListArgs, Set};
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, hints, output};
-use crate::cli::{advise, args, property};
+use crate::cli::{advise, property};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeVerb {
@@ -259,7 +259,7 @@ fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
     let error = ApiError::from(weir_api::Error::from(error));
     let other = if name.contains('@') { "snapshot" } else { "pool" };
     let is_other = names::snapshot(name).is_ok() || names::pool(name).is_ok();
-    let line = match hints::line_of("volume", other, &args::grammar()) {
+    let line = match hints::line_of("volume", other) {
         Some(line) if is_other => Some(line),
         _ if names::pool(name).is_ok() => {
             session.only_pool().and_then(|pool| hints::line_with(name, &format!("{pool}/{name}")))

@@ -10,8 +10,8 @@
 //! request meanwhile.
 //!
 //! Invariants:
-//! - the queue has at most [`WAITING_MAX`] connections, including those that waited too long and are
-//!   being answered 503;
+//! - the queue has at most [`WAITING_MAX`] connections, including connections that waited too long
+//!   and are being answered 503;
 //! - at most [`CONNECTIONS_MAX`] connections, and [`ROOT_SLOTS`] more of root on a unix socket;
 //! - at most [`PEER_CONNECTIONS_MAX`] of one address or one local user (other tables have other
 //!   limits: [`SlotLimits`]);

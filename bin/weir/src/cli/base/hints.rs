@@ -8,12 +8,12 @@
 //! - the exit code is 2, and help and version are printed as clap does.
 
 use std::ffi::OsString;
+use std::sync::OnceLock;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use crate::cli::args::examples;
-use crate::cli::base::output;
+use crate::cli::base::{examples, output};
 
 /// Verbs that remove an object or a setting; each noun has one or two of them.
 const REMOVALS: &[&str] = &["destroy", "delete", "remove", "revoke", "clear", "cancel"];
@@ -105,8 +105,17 @@ const GLOBAL: [&str; 4] = ["api", "ca", "json", "timeout"];
 /// Options that take a value and may precede a command.
 const WITH_VALUE: [&str; 3] = ["--api", "--ca", "--timeout"];
 
+/// The grammar of this process.
+static GRAMMAR: OnceLock<Command> = OnceLock::new();
+
+/// Sets the grammar, once, before the first use of this file.
+pub(crate) fn set_grammar(grammar: Command) {
+    drop(GRAMMAR.set(grammar));
+}
+
 /// Prints the error of the parser and exits.
-pub(crate) fn exit(error: &Error, grammar: &Command, given: &[OsString]) -> ! {
+pub(crate) fn exit(error: &Error, given: &[OsString]) -> ! {
+    let grammar = GRAMMAR.get().expect("main sets the grammar first");
     let words: Vec<String> =
         given.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     match text(error, grammar, &words) {
@@ -388,8 +397,8 @@ fn typed() -> Vec<String> {
     std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the typed command line with the name `wrong` replaced: the whole word, or its start before
-/// `/`, `@`, `#` or `=`. `None` if no word has this name.
+/// Returns the typed command line with the name `wrong` replaced: the whole word, or its start
+/// before `/`, `@`, `#` or `=`. `None` if no word has this name.
 pub(crate) fn line_with(wrong: &str, right: &str) -> Option<String> {
     replaced(&typed(), wrong, right)
 }
@@ -414,7 +423,8 @@ pub(crate) fn line_without(wrong: &str) -> String {
 }
 
 /// Returns the typed command line with another noun, if that noun has the verb.
-pub(crate) fn line_of(noun: &str, other: &str, grammar: &Command) -> Option<String> {
+pub(crate) fn line_of(noun: &str, other: &str) -> Option<String> {
+    let grammar = GRAMMAR.get()?;
     let mut words = typed();
     let at = words.iter().position(|word| word == noun)?;
     other.clone_into(&mut words[at]);
@@ -452,8 +462,8 @@ fn kind(grammar: &Command, command: &[String]) -> Option<ErrorKind> {
     grammar.clone().try_get_matches_from(words).err().map(|error| error.kind())
 }
 
-/// Makes a command complete: adds an example of a missing argument, or drops arguments that the verb
-/// does not have. Options that skip a question are dropped.
+/// Makes a command complete: adds an example of a missing argument, or drops arguments that the
+/// verb does not have. Drops options that skip a question.
 fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<String>> {
     let command = without_skips(command);
     let path: Vec<&str> = command.iter().take(2).map(String::as_str).collect();
@@ -492,7 +502,7 @@ fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<String>> {
 /// Returns the first example of a command.
 fn example(path: &[&str]) -> Option<Vec<String>> {
     let start = format!("weir {} ", path.join(" "));
-    let line = examples().find(|line| line.starts_with(&start))?;
+    let line = examples::all().find(|line| line.starts_with(&start))?;
     let words = line.split_whitespace().skip(1).map(|word| word.replace('\'', ""));
     Some(words.collect())
 }

@@ -1,6 +1,7 @@
 //! Shared code of all verbs: output, confirmation and the connection to the server.
 
 pub(crate) mod confirm;
+pub(crate) mod examples;
 pub(crate) mod hints;
 pub(crate) mod layout;
 pub(crate) mod leave;

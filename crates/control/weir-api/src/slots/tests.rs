@@ -149,8 +149,8 @@ async fn queue_admits_peers_with_few_connections_first() {
     assert!(is_empty(&slots));
 }
 
-// Regression: a connection that had waited for 10 s left the queue before its 503 was sent. A client
-// that did not read its responses could hold as many connections again for 2 s.
+// Regression: a connection that had waited for 10 s left the queue before its 503 was sent. A
+// client that did not read its responses could hold as many connections again for 2 s.
 #[tokio::test(start_paused = true)]
 async fn timed_out_connection_counts_as_waiting_until_its_response_is_sent() {
     let slots = Arc::new(Slots::default());

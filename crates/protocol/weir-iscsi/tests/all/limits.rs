@@ -1,4 +1,5 @@
-//! Limits of one session and of all discovery sessions: requests in progress, and time.
+//! Limits and counters of one session, limits of all discovery sessions: requests in progress, and
+//! time.
 //!
 //! Memory limits of all connections are in hostile.rs, the command window in sessions.rs.
 //!
@@ -19,7 +20,7 @@ use weir_iscsi::limits::{
 use weir_iscsi_wire::pdu::{self, Header, NO_TAG, opcode};
 use weir_net::Budget;
 
-use crate::common::initiator::{Initiator, NAME};
+use crate::common::initiator::{Initiator, NAME, cdb10};
 use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
 use crate::common::{Setup, serve_as, setup, setup_with, wait_until};
 
@@ -220,4 +221,33 @@ fn stalled_initiator_is_dropped_even_if_memory_is_free() {
     }
     let took = start.elapsed();
     assert!(took >= 2 * limit, "dropped after {took:?}");
+}
+
+// Regression: `written_bytes` of a session counted the whole Expected Data Transfer Length of
+// writes that failed, and of writes with a shorter transfer length.
+#[test]
+fn session_counts_only_bytes_of_successful_writes() {
+    let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
+    let mut initiator = Initiator::session(address, &[]);
+    let counted = || {
+        let list = targets.sessions.list();
+        let [session] = &list[..] else { panic!("one session: {list:?}") };
+        (session.commands, session.written_bytes)
+    };
+    assert_eq!(initiator.write(0, &[1; 4 * BLOCK], 4 * BLOCK, 0).status().0, 0);
+    assert_eq!(counted(), (1, 4 * BLOCK as u64));
+    // The logical unit refuses a write beyond its end.
+    let end = (SIZE / BLOCK) as u32;
+    assert_eq!(initiator.write(end, &[2; 4 * BLOCK], 4 * BLOCK, 0).status(), (2, [5, 0x21, 0]));
+    assert_eq!(counted(), (2, 4 * BLOCK as u64));
+    // The connection refuses a write longer than its limit before any data arrives.
+    let header = initiator.command(0xa1, 1 << 30, &cdb10(0x2a, 0, 1));
+    initiator.send(header, &[]);
+    assert_eq!(initiator.reply().status(), (2, [5, 0x24, 0]));
+    assert_eq!(counted(), (3, 4 * BLOCK as u64));
+    // The transfer length of the CDB is shorter than the data.
+    let header = initiator.command(0xa1, 4 * BLOCK, &cdb10(0x2a, 0, 1));
+    initiator.send(header, &[3; 4 * BLOCK]);
+    assert_eq!(initiator.reply().status().0, 0);
+    assert_eq!(counted(), (4, 5 * BLOCK as u64));
 }

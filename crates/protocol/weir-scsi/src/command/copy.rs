@@ -52,8 +52,9 @@ const SOURCE_LBA: u16 = 12;
 const DESTINATION_LBA: u16 = 20;
 
 /// Adds the invalid field of the segment descriptor to sense data; [`in_segment`] adds the number.
-fn at_field(sense: Sense, byte: u16) -> Sense {
-    Sense { segment: Some(SegmentPointer { segment: 0, byte: Some(byte) }), ..sense }
+fn at_field(mut sense: Sense, byte: u16) -> Sense {
+    sense.segment = Some(SegmentPointer { segment: 0, byte: Some(byte) });
+    sense
 }
 
 /// Adds the number of the failed segment to sense data. Of merged segments it is the first.

@@ -22,8 +22,8 @@ use crate::unit::rod_tokens::RodToken;
 /// OPERATION IN PROGRESS: a running copy has this list identifier.
 const IN_PROGRESS: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x00, 0x16);
 
-/// COPY ABORTED without an additional sense code: another nexus aborted the tasks of this nexus, or a
-/// segment exceeds the capacity of a logical unit.
+/// COPY ABORTED without an additional sense code: another nexus aborted the tasks of this nexus, or
+/// a segment exceeds the capacity of a logical unit.
 pub(crate) const ABORTED: Sense = Sense::new(key::COPY_ABORTED, 0, 0);
 
 /// COMMAND CLEARED BY DEVICE SERVER, after COPY OPERATION ABORT.

@@ -27,8 +27,8 @@ pub trait Directory: Send + Sync + 'static {
 pub(crate) struct NexusState {
     pub(crate) name: Arc<NexusName>,
     pub(crate) itl_nexuses: RwLock<BTreeMap<u16, Arc<ItlNexus>>>,
-    /// Whether REPORTED LUNS DATA HAS CHANGED is pending. With LUICLR set, the report by one logical
-    /// unit clears the condition in all, so the I_T nexus has it once (SPC-4 7.8.7).
+    /// Whether REPORTED LUNS DATA HAS CHANGED is pending. With LUICLR set, the report by one
+    /// logical unit clears the condition in all, so the I_T nexus has it once (SPC-4 7.8.7).
     luns_changed: AtomicBool,
     /// Finds logical units of other targets.
     pub(crate) directory: Option<Arc<dyn Directory>>,

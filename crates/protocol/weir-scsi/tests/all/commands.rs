@@ -456,8 +456,8 @@ fn mapping_changes_raise_luns_changed() {
     assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), TaskManagementResponse::NoLun);
 }
 
-// Regression: the target sets LUICLR, but each logical unit reported the change on its own: after the
-// report by one unit, and for each other unit again.
+// Regression: the target sets LUICLR, but each logical unit reported the change on its own: after
+// the report by one unit, each other unit reported it again.
 #[test]
 fn one_unit_reports_luns_changed_for_the_whole_nexus() {
     let (medium, _unit, target, nexus) = simple();
