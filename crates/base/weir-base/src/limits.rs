@@ -14,7 +14,7 @@ pub const VOLUME_BYTES_MAX: u64 = 16 << 40;
 pub const NAME_BYTES_MAX: usize = 200;
 
 /// Queued data of a volume above which a flush commits the txg instead of logging: logging more
-/// would write the data twice without a gain (design 3.2).
+/// would write the data twice without a gain (docs/design/commit.md, case 10).
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
 /// Largest write that is atomic at any offset: a crash leaves either all or none of it. It is as
@@ -25,7 +25,7 @@ pub const ATOMIC_WRITE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum length of an intent log batch. It limits the time for which one flush occupies the log.
 pub const LOG_BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum time that a dirty block waits before its txg is committed (design 3).
+/// Maximum time that a dirty block waits before its txg is committed (docs/design/commit.md).
 pub const TXG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Size of one device write of a write head: large enough to make the cost per I/O negligible,
@@ -39,8 +39,8 @@ pub const STREAM_WRITES_IN_FLIGHT: usize = 16;
 /// Maximum number of tree nodes that one write-out or range read reads concurrently.
 pub const NODE_READS_IN_FLIGHT: usize = 64;
 
-/// Number of commits after which a freed physical segment may be overwritten, so that the last
-/// three uberblocks stay usable (design 1.5, invariant I3).
+/// Number of commits after which a freed physical segment may be overwritten, so that the last four
+/// uberblocks stay usable (invariant I3; "Freed space" in docs/design/commit.md).
 pub const REUSE_AFTER_TXGS: u64 = 3;
 
 /// Minimum of `--memory`: enough for fixed buffers, one busy connection and useful caches.

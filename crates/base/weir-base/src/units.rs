@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// Bytes of a volume block: the unit of checksums, compression and mapping (design 2).
+/// Bytes of a volume block: the unit of checksums, compression and mapping.
 pub const BLOCK_BYTES: usize = 4096;
 
 macro_rules! id {

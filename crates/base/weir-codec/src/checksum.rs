@@ -9,7 +9,7 @@ use std::hash::Hasher;
 
 use twox_hash::{XxHash3_64, XxHash3_128};
 
-/// XXH3-128 of stored bytes (design 7).
+/// XXH3-128 of stored bytes.
 pub fn xxh3_128(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }

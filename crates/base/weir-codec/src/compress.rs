@@ -19,7 +19,7 @@ use lz4_flex::block;
 pub use zstd::{ZstdPacker, ZstdUnpacker};
 
 /// Part (a divisor) of a block's size that its compressed form must save at least. A smaller saving
-/// does not justify decompression on each read (design 6: >= 12.5 %).
+/// does not justify decompression on each read: 12.5 %.
 const SAVING_SHARE: usize = 8;
 
 /// Maximum stored length of a block with `raw_bytes` bytes.

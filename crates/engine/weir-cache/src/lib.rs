@@ -21,7 +21,7 @@ use weir_format::BlockPtr;
 
 /// RAM of a cache entry in addition to its cell: key, value, index slot, ghost entries (measured).
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// Part of the budget (a divisor) for tree nodes (design 5: a floor of 25 %).
+/// Part of the budget (a divisor) that tree nodes keep at least: 25 %.
 const NODE_SHARE: u64 = 4;
 
 /// Class of an entry: selects the budget.

@@ -32,7 +32,7 @@ pub const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 pub const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Preferred minimum number of segments in a pool, so that open segments are a small part of it.
 pub const SEGMENTS_WANTED: u64 = 256;
-/// Default strip size (design 1.2). A strip is the part of a row on one leg.
+/// Default strip size. A strip is the part of a row on one leg.
 pub const STRIP_BYTES: u32 = 64 << 10;
 /// Smallest strip size, and the alignment of every strip: one direct I/O block.
 pub const STRIP_BYTES_MIN: u32 = 4096;

@@ -3,10 +3,10 @@
 //! Not here: volumes and their dirty data (weir-dataset). This crate stores blocks and commits the
 //! trees that weir-dataset passes to it.
 //!
-//! Invariants (design 10; an assertion checks each where it could break):
+//! Invariants (ARCHITECTURE.md; an assertion checks each where it could break):
 //! - I1 a committed pointer refers only to rows that were flushed before the uberblock;
-//! - I2 a virtual segment number is never reused;
-//! - I3 a physical segment is not rewritten while a reader or an uberblock of the last three txgs
+//! - I2 a virtual segment number that a committed txg used is never assigned again;
+//! - I3 a physical segment is not rewritten while a reader or an uberblock of the last four txgs
 //!   refers to it;
 //! - I5 the live bytes of a segment are the sum of the blocks that committed pointers place in it
 //!   and of the blocks that the cleaner moved into it;

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - latencies are recorded in nanoseconds, from 100 ns to 60 s with three significant digits;
 //!   values outside count as the nearest bound;
-//! - a percentile exists only with ten samples beyond it (design 4.3).
+//! - a percentile exists only with ten samples beyond it.
 
 use std::fmt;
 

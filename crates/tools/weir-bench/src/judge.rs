@@ -1,4 +1,4 @@
-//! Judging: the rules that find the faults of a cell (design/validation.md 4.3).
+//! Judging: the rules that find the faults of a cell.
 //!
 //! Not here: names of findings (verdict), figures (summary), conditions of the rules (`judge/`).
 //!

@@ -1,5 +1,4 @@
-//! Self-test: measures targets of known behaviour and checks that the results match it
-//! (design/validation.md 4.4).
+//! Self-test: measures targets of known behaviour and checks that the results match it.
 //!
 //! Not here: comparison with another program (calibrate), unit tests (in each module).
 //!

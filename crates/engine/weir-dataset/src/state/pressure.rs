@@ -14,7 +14,7 @@ use std::time::Duration;
 use weir_base::limits::{STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_format::Compression;
 
-/// Percentage of the dirty-data budget (design 6). Below this percentage writers do not wait; above
+/// Percentage of the dirty-data budget. Below this percentage writers do not wait; above
 /// half of the budget, commits follow one another without a pause.
 const DIRTY_PERCENT: u64 = 60;
 

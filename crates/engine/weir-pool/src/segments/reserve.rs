@@ -4,7 +4,7 @@
 //!
 //! Invariants: cleaner < writers < reserve; the metadata that a commit writes fits below `cleaner`.
 
-/// Reserved part of the pool in percent (design 1.5), the working space of the cleaner.
+/// Reserved part of the pool in percent, the working space of the cleaner.
 const RESERVE_PERCENT: u64 = 8;
 /// Part of the pool that client writes cannot use.
 const WRITERS_PERCENT: u64 = 2;

@@ -4,7 +4,7 @@
 //! cleaner.
 //!
 //! Invariants:
-//! - I2: `next_vseg` only grows;
+//! - I2: `next_vseg` only grows; an import continues with the number of the committed txg;
 //! - I3: a physical segment leaves `free` when it is allocated. It returns at the start of a txg,
 //!   at least `REUSE_AFTER_TXGS` after the txg in which its last block died, and only if no reader
 //!   has it pinned;

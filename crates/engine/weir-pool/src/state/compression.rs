@@ -18,8 +18,8 @@ use weir_codec::compress::{
 use weir_format::layout::PACK_BYTES;
 use weir_format::{Codec, Compression};
 
-/// After this many consecutive blocks that did not compress, only one in [`TRY_ONE_IN`] is tried
-/// (design 6). Incompressible data then costs almost no CPU time.
+/// After this many consecutive blocks that did not compress, only one in [`TRY_ONE_IN`] is
+/// tried. Incompressible data then costs almost no CPU time.
 const MISSES_BEFORE_SPARING: u32 = 32;
 const TRY_ONE_IN: u32 = 16;
 

@@ -19,9 +19,9 @@ use crate::summary::{CellSummary, RunFigures, whole_intervals};
 
 /// Maximum number of points; a search with this number of points tries no further rate.
 const POINTS_MAX: usize = 64;
-/// Number of consecutive runs that must meet a rate before a knee search accepts it (design 4.3).
+/// Number of consecutive runs that must meet a rate before a knee search accepts it.
 const KNEE_TIMES: u32 = 2;
-/// A rate is missed if the target completes less than this percentage of it (design 4.3).
+/// A rate is missed if the target completes less than this percentage of it.
 const REACHED_PCT: f64 = 99.0;
 
 /// Expected number of measurements of a search, for the estimate of its duration.

@@ -51,7 +51,7 @@ pub(super) struct Figures {
     synced_full: f64,
 }
 
-/// Write amplification of a cleaner at live fraction v (design 1.5, FIFO): 1 / (1 - u), where v =
+/// Write amplification of a FIFO cleaner at live fraction v: 1 / (1 - u), where v =
 /// (u - 1) / ln u.
 fn model(v: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
