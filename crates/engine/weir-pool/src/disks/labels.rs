@@ -279,7 +279,7 @@ pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<
     Ok(())
 }
 
-/// Ring slot that was found damaged.
+/// Ring slot that was found damaged, or with the uberblock of an abandoned txg.
 pub(crate) struct DamagedSlot {
     pub(crate) leg: Guid,
     pub(crate) slot: u64,

@@ -13,19 +13,31 @@ pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// Whether the import epoch of `late` began after that of `early`. This decides between uberblocks
-/// of the same [`age`]: a claim has the same log epoch and txg number as a txg that another import
-/// epoch began and did not complete.
+/// Whether the import epoch of `late` began after that of `early`: the import found an uberblock of
+/// the earlier epoch.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let before = early.lineage.first();
     before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
 }
 
-/// Sort key of uberblocks by their order in the pool's history. Every import starts a new log
-/// epoch, so a higher log epoch is later, even if a leg that was absent has a txg of the same
-/// number.
+/// Sort key of uberblocks by their order in the pool's history, except where [`supersedes`] decides.
+/// The first commit of each import epoch starts a new log epoch, so a higher log epoch is later,
+/// even if a leg that was absent has a txg of the same number.
 pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
+}
+
+/// Whether `late` is later in the pool's history than `early`, although its [`age`] is not higher.
+///
+/// A claim keeps the log epoch of the state that it repeats, so an unfinished txg of an earlier
+/// import epoch can have the same txg number, or the higher log epoch of a first commit. The import
+/// that wrote the claim did not find that txg, and may have overwritten its rows.
+///
+/// False if the earlier epoch has more than one such txg: it went on without these disks.
+pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
+    let is_claim = late.lineage.first().is_some_and(|own| own.first == late.txg);
+    let is_unfinished = || is_claim && leads_to_but_for_cuts(early, late);
+    follows(late, early) && (age(late) == age(early) || is_unfinished())
 }
 
 /// Last txg of an import epoch that is part of the history of `new`.
@@ -63,10 +75,10 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) 
 pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     let mut end = old.txg;
     for import_epoch in &old.lineage {
-        let shared = shared_until(import_epoch.id, new);
+        let shared = shared_until(import_epoch.id, new).filter(|txg| *txg >= import_epoch.first);
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
-            // No part of this import epoch is in the history, so its claim counts too.
+            // No txg of this import epoch is in the history, so its claim counts too.
             None => (end.0.saturating_add(1).saturating_sub(import_epoch.first.0), 2),
         };
         if unknown > most {

@@ -15,6 +15,8 @@
 //! - a leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it
 //!   has the rows of that txg, which were flushed before the uberblock was written, so the leg
 //!   counts as complete and is resilvered;
+//! - a leg with an uberblock of an import epoch that followed this one, but not this one's last
+//!   txg, is stale from the end of its ring: that epoch may have overwritten the rows of the txg;
 //! - a leg whose own newest uberblock calls it stale or unconfirmed (such as the copy of a disk
 //!   during its resilver) is complete only up to the txg named there;
 //! - if the uberblock's lists and the ring differ, the earlier txg counts.
@@ -23,7 +25,7 @@ use weir_base::Txg;
 use weir_format::{StaleLeg, Uberblock};
 
 use crate::disks::leg::Leg;
-use crate::disks::lineage::{RingEnd, lead_to_same, leads_to, ring_end};
+use crate::disks::lineage::{RingEnd, follows, lead_to_same, leads_to, ring_end};
 use crate::disks::vdev::Vdev;
 use crate::disks::vdevs::Vdevs;
 use crate::import::found_disk::Found;
@@ -57,7 +59,9 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
                 Some(None) => note_old(leg, RingEnd::NONE, content_txg),
                 Some(Some(end)) if end.last >= content_txg => {}
                 Some(Some(end)) if end.last.next() == content_txg => {
-                    if listed(&uberblock.stale_legs).is_some() {
+                    let own = found.uberblocks_of(leg.guid).unwrap_or_default();
+                    let is_overwritten = own.iter().any(|own| follows(own, uberblock));
+                    if is_overwritten || listed(&uberblock.stale_legs).is_some() {
                         leg.set_stale_since(end.complete);
                     } else {
                         leg.set_unconfirmed(end.complete);
@@ -74,10 +78,14 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
 /// The first txg of each import epoch except the oldest is a claim. The disk with the uberblock of
 /// the content txg may be missing, so the txg is derived from the lineage. If the lineage is
 /// truncated, the rings of the disks supply it.
-fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
+pub(crate) fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     let mut content = uberblock.txg;
     let claims = uberblock.lineage.len().saturating_sub(1);
     for import_epoch in uberblock.lineage.iter().take(claims) {
+        if import_epoch.first > content {
+            // An import epoch that claimed the same state without knowing this claim.
+            continue;
+        }
         if import_epoch.first != content {
             break;
         }

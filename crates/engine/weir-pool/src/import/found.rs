@@ -9,17 +9,17 @@ use std::sync::Arc;
 use weir_base::{Guid, Txg};
 use weir_device::Device;
 use weir_format::layout::RING_SLOTS;
-use weir_format::{Label, Owner, Uberblock, VdevConfig, VdevRole};
+use weir_format::{ImportEpoch, Label, Owner, Uberblock, VdevConfig, VdevRole};
 
 use crate::disks::labels::DiskLabels;
 use crate::disks::layout::build_vdevs;
 use crate::disks::leg::Leg;
-use crate::disks::lineage::{age, follows, lead_to_same, leads_to, leads_to_but_for_cuts};
+use crate::disks::lineage::{age, lead_to_same, leads_to, leads_to_but_for_cuts, supersedes};
 use crate::disks::vdev::Vdev;
 use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
 use crate::import::answer::{Answer, Unlabelled};
-use crate::import::confirm::mark_legs;
+use crate::import::confirm::{content_txg, mark_legs};
 use crate::import::found_disk::{Found, FoundDisk};
 use crate::import::late_disks::LateDisk;
 use crate::import::options::ImportOptions;
@@ -151,6 +151,16 @@ impl Found {
         self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
     }
 
+    /// Ring slots with one of these uberblocks, by the guid of the leg.
+    pub(crate) fn slots_with(&self, uberblocks: &[Uberblock]) -> Vec<(Guid, u64)> {
+        let slots = |disk: &FoundDisk| {
+            let (guid, own) = (disk.guid, disk.uberblocks.iter());
+            let found = own.filter(|own| uberblocks.contains(own));
+            found.map(|own| (guid, own.txg.0 % RING_SLOTS)).collect::<Vec<_>>()
+        };
+        self.disks.iter().flat_map(slots).collect()
+    }
+
     /// Disks that have the uberblock `newest` and that it does not list as stale.
     fn current<'a>(&'a self, newest: &'a Uberblock) -> impl Iterator<Item = &'a FoundDisk> {
         self.disks
@@ -240,6 +250,30 @@ impl Found {
         self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
     }
 
+    /// Import epochs of a history that continues `uberblock`, newest first: its own, and those that
+    /// only claimed the same state. The latter may have an unfinished txg on a missing disk. The
+    /// claim of the next epoch supersedes that txg only if it names these epochs.
+    pub(crate) fn lineage_after(&self, uberblock: &Uberblock) -> Vec<ImportEpoch> {
+        let mut lineage = uberblock.lineage.clone();
+        let content = content_txg(uberblock, self);
+        let same = self.uberblocks().filter(|other| lead_to_same(other, uberblock));
+        for epoch in same.flat_map(|other| &other.lineage) {
+            let is_claim = epoch.first > content && epoch.first <= uberblock.txg;
+            if is_claim && lineage.iter().all(|known| known.id != epoch.id) {
+                let place = lineage.iter().position(|known| known.first <= epoch.first);
+                lineage.insert(place.unwrap_or(lineage.len()), *epoch);
+            }
+        }
+        lineage
+    }
+
+    /// Whether an owner slot proves that the txg of an uberblock was committed.
+    fn is_committed(&self, uberblock: &Uberblock) -> bool {
+        let import_epoch = uberblock.lineage.first().map(|import_epoch| import_epoch.id);
+        let mut owners = self.disks.iter().flat_map(|disk| &disk.owner);
+        owners.any(|own| Some(own.import_epoch) == import_epoch && own.txg >= uberblock.txg)
+    }
+
     pub(crate) fn uberblocks_newest_first(&self) -> Vec<Uberblock> {
         let mut all: Vec<Uberblock> = Vec::new();
         for uberblock in self.uberblocks() {
@@ -248,16 +282,14 @@ impl Found {
             }
         }
         all.sort_by_key(|ub| std::cmp::Reverse(age(ub)));
-        for same_age in all.chunk_by_mut(|a, b| age(a) == age(b)) {
-            for first in 0..same_age.len() {
-                for other in first + 1..same_age.len() {
-                    if follows(&same_age[other], &same_age[first]) {
-                        same_age.swap(first, other);
-                    }
-                }
-            }
+        let mut sorted: Vec<Uberblock> = Vec::new();
+        for uberblock in all.into_iter().rev() {
+            // All uberblocks in `sorted` have the same age or are older.
+            let later = |other: &Uberblock| supersedes(other, &uberblock);
+            let last = sorted.iter().rposition(later).filter(|_| !self.is_committed(&uberblock));
+            sorted.insert(last.map_or(0, |last| last + 1), uberblock);
         }
-        all.truncate(RING_SLOTS as usize);
-        all
+        sorted.truncate(RING_SLOTS as usize);
+        sorted
     }
 }

@@ -171,10 +171,12 @@ pub async fn import(
     let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
     let mut tried: Vec<Uberblock> = Vec::new();
     let mut why = None;
+    let mut abandoned = Vec::new();
     for uberblock in candidates {
         // A claim has the same roots as the uberblock before it, so it is no older state to go back
         // to.
         if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
+            abandoned.push(uberblock);
             continue;
         }
         tried.push(uberblock.clone());
@@ -184,13 +186,16 @@ pub async fn import(
                 let mut imported = finish(opened, &uberblock, how, &diverged).await?;
                 imported.late = late;
                 imported.owners_before = found.owners_before();
-                imported.pool.note_damaged_slots(found.damaged_slots(), imported.uberblock.txg);
+                let abandoned = found.slots_with(&abandoned).into_iter();
+                let slots = found.damaged_slots().chain(abandoned);
+                imported.pool.note_damaged_slots(slots, imported.uberblock.txg);
                 return Ok(imported);
             }
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
                 tracing::error!(pool = %label.name, txg = uberblock.txg.0, %error, "txg unusable");
                 vdevs = Some(parts);
                 why.get_or_insert(error);
+                abandoned.push(uberblock);
             }
             Err((_, error)) => return Err(error),
         }
@@ -347,7 +352,7 @@ async fn try_uberblock(
                 segments,
                 History {
                     log_epoch: uberblock.log_epoch + 1,
-                    lineage: uberblock.lineage.clone(),
+                    lineage: found.lineage_after(uberblock),
                     import_epoch: how.import_epoch,
                     left: left.clone(),
                 },
@@ -444,7 +449,7 @@ async fn read_bootstrap_once(
 pub(crate) mod tests {
     use weir_format::{BootstrapCopy, ImportEpoch};
 
-    use crate::disks::lineage::{follows, leads_to, leads_to_but_for_cuts};
+    use crate::disks::lineage::{follows, leads_to, leads_to_but_for_cuts, supersedes};
 
     use super::*;
 
@@ -491,6 +496,25 @@ pub(crate) mod tests {
         assert!(leads_to_but_for_cuts(&committed, &other), "its claim, and a txg cut off");
         let twice = uberblock(19, &[(2, 17), (1, 1)]);
         assert!(!leads_to_but_for_cuts(&twice, &other), "it went on");
+    }
+
+    #[test]
+    fn claim_supersedes_the_unfinished_first_commit_before_it() {
+        // Import epoch 2 claimed txg 17. Its first commit, 18, has a new log epoch.
+        let first_commit = Uberblock { log_epoch: 2, ..uberblock(18, &[(2, 17), (1, 1)]) };
+        let claim = Uberblock { log_epoch: 1, ..uberblock(18, &[(3, 18), (2, 17), (1, 1)]) };
+        assert!(supersedes(&claim, &first_commit) && !supersedes(&first_commit, &claim));
+        let went_on = Uberblock { txg: Txg(19), ..first_commit.clone() };
+        assert!(!supersedes(&claim, &went_on), "txg 18 was committed on that disk");
+        // Import epoch 4 found another claim of txg 17.
+        let unknown = Uberblock { log_epoch: 1, ..uberblock(18, &[(4, 18), (5, 17), (1, 1)]) };
+        assert!(!supersedes(&unknown, &first_commit));
+        let both =
+            Uberblock { log_epoch: 1, ..uberblock(18, &[(4, 18), (2, 17), (5, 17), (1, 1)]) };
+        assert!(supersedes(&both, &first_commit));
+        let both =
+            Uberblock { log_epoch: 1, ..uberblock(18, &[(4, 18), (5, 17), (2, 17), (1, 1)]) };
+        assert!(supersedes(&both, &first_commit));
     }
 
     #[test]

@@ -123,7 +123,8 @@ pub struct Pool {
     pub(crate) left: Mutex<Vec<StaleLeg>>,
     /// Current label. Some disks may still have an older one.
     pub(crate) config: Mutex<Label>,
-    /// Damaged ring slots that the next commit overwrites with zeros.
+    /// Damaged ring slots, and slots of abandoned txgs, that the next uberblock write overwrites
+    /// with zeros.
     pub(crate) damaged_slots: Mutex<Vec<DamagedSlot>>,
     /// Locked while labels are written.
     pub(crate) labels: futures_util::lock::Mutex<()>,

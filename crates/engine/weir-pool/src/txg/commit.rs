@@ -3,10 +3,11 @@
 //!
 //! The caller has already written the blocks of the datasets.
 //!
-//! Invariants (design 3.3):
+//! Invariants (docs/design/commit.md):
 //! - barrier 1: everything that the uberblock references is durable before the uberblock is issued;
 //! - barrier 2: the uberblock is durable before the log is released and waiters are woken;
-//! - any failure during a commit poisons the pool: the txg is not retried.
+//! - a failed commit poisons the pool, and the txg is not retried. A failure of a log vdev fails no
+//!   commit.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -35,8 +36,9 @@ use crate::tree::change::{Change, filled};
 use crate::tree::radix_tree::{EarlierSnapshots, Tree, TreeKind};
 use crate::txg::write_out::WriteOut;
 
-/// Copies of the bootstrap table per commit, both in one root segment. With two, a bad sector loses
-/// no part of the pool, even on a single disk.
+/// Minimum number of copies of the bootstrap table in a commit. Both are in one root segment; a
+/// root segment with a third copy stores a third one there. With two, a bad sector loses no part of
+/// the pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
 /// Number of sealed root segments from which a commit rewrites the metadata trees, if more than
 /// half of the space in these segments is dead. The cleaner never processes root segments, and the
@@ -182,7 +184,7 @@ impl Pool {
                 leg.settle_copied();
             }
         }
-        self.zero_damaged_slots(txg).await;
+        let _is_zeroed = self.zero_damaged_slots(txg).await;
         let datasets = input.datasets;
         let next_dataset = input.next_dataset;
         let log_vdev = log.vdev;
@@ -214,20 +216,26 @@ impl Pool {
         alive.map_err(|error| self.poison(&error))?;
         write_uberblock(&self.vdevs, &claim).await.map_err(|error| self.poison(&error))?;
         self.committed.lock().txg = txg;
-        self.zero_damaged_slots(txg).await;
+        if self.zero_damaged_slots(txg).await {
+            // Before the first row: it may overwrite rows of the txgs that a forced import
+            // abandoned, whose uberblocks must not be found again.
+            self.flush_all().await.map_err(|error| self.poison(&error))?;
+        }
         Ok(())
     }
 
-    /// Records damaged ring slots, each with its leg, found when `seen` was the newest txg.
+    /// Records ring slots, each with its leg, that are damaged or have the uberblock of a txg that a
+    /// forced import abandoned. `seen`: the newest txg when they were found.
     pub(crate) fn note_damaged_slots(&self, found: impl Iterator<Item = (Guid, u64)>, seen: Txg) {
         let found = found.map(|(leg, slot)| DamagedSlot { leg, slot, seen });
         self.damaged_slots.lock().extend(found);
     }
 
-    /// Zeroes damaged ring slots, because an import counts damaged slots after the newest
+    /// Zeroes the noted ring slots, because an import counts damaged slots after the newest
     /// uberblock. Skips slots that txgs after `seen`, up to `newest`, overwrote with a valid
-    /// uberblock.
-    async fn zero_damaged_slots(&self, newest: Txg) {
+    /// uberblock. Returns true if a slot was zeroed.
+    async fn zero_damaged_slots(&self, newest: Txg) -> bool {
+        let mut is_zeroed = false;
         let found = std::mem::take(&mut *self.damaged_slots.lock());
         for DamagedSlot { leg, slot, seen } in found {
             // The first txg after `seen` whose uberblock goes to this slot.
@@ -238,7 +246,9 @@ impl Pool {
             if let Err(error) = zero_slot(&*device, vdev.disk_bytes(), slot).await {
                 leg.fault(&error);
             }
+            is_zeroed = true;
         }
+        is_zeroed
     }
 
     pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {

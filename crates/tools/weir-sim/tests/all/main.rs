@@ -18,3 +18,4 @@ mod planted_bugs;
 mod receive;
 mod timed;
 mod two_hosts;
+mod unfinished_txgs;

@@ -1,0 +1,426 @@
+//! Uberblocks of unfinished or abandoned txgs that return after a later import epoch: the import
+//! uses the claim of that epoch, because the epoch may have overwritten the rows of those txgs.
+//!
+//! `planted_bugs` draws such sequences at random; here each power cut is at a chosen step.
+//!
+//! Invariant: no test is random; a seed replays its run.
+
+use std::cell::RefCell;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::select;
+use weir_base::limits::OWNER_BEAT;
+use weir_base::{BLOCK_BYTES, Guid, RecordSize, Txg};
+use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSize};
+use weir_device::Device;
+use weir_format::layout::{LABEL_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES, segments_offset};
+use weir_format::{Uberblock, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ImportOptions, PlantedBug, PoolError, VdevSpec};
+use weir_sim::{CutPlan, DiskOptions, MediaImage, Rng, SimWorld};
+
+use crate::owned_pool::host;
+use crate::timed;
+
+const LOG_BYTES: u64 = 512 << 10;
+const VOLUME_BLOCKS: usize = 64;
+
+fn options(world: &SimWorld) -> EngineOptions {
+    let (clock, bug) = (world.executor().clock(), PlantedBug::None);
+    EngineOptions { memory_bytes: 4 << 20, clock, bug }
+}
+
+fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
+    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
+}
+
+/// Disks without power, and the content of the volume that clients flushed.
+#[derive(Clone)]
+struct Machine {
+    disks: Vec<MediaImage>,
+    content: Vec<u8>,
+}
+
+/// Disks before one step of a run, if the power fails there.
+struct Cut {
+    /// No unflushed write survived.
+    nothing: Vec<MediaImage>,
+    /// All unflushed writes survived.
+    everything: Vec<MediaImage>,
+}
+
+/// Uberblocks in the first label of a disk.
+fn ring(disk: &MediaImage) -> Vec<Uberblock> {
+    let slot = |index: u64| {
+        let mut bytes = [0; SLOT_BYTES];
+        disk.read(RING_OFFSET + index * SLOT_BYTES as u64, &mut bytes);
+        Uberblock::decode(&bytes).ok()
+    };
+    (0..RING_SLOTS).filter_map(slot).collect()
+}
+
+/// Whether a disk has an uberblock of the import epoch: its claim, or with `commit` a later one.
+fn has(disk: &MediaImage, import_epoch: u64, commit: bool) -> bool {
+    ring(disk).iter().any(|uberblock| {
+        let newest = &uberblock.lineage[0];
+        newest.id == Guid(import_epoch) && (uberblock.txg > newest.first) == commit
+    })
+}
+
+/// Writes random blocks to the volume and to `content`.
+async fn change(engine: &Engine, content: &mut [u8], seed: u64) -> Result<(), DatasetError> {
+    let mut rng = Rng::new(seed);
+    for _ in 0..10 {
+        let mut bytes = vec![0; 3 * BLOCK_BYTES];
+        rng.fill(&mut bytes);
+        let at = rng.index(VOLUME_BLOCKS - 3) * BLOCK_BYTES;
+        engine.volume("v")?.write(at as u64, &bytes).await?;
+        content[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    Ok(())
+}
+
+/// Creates a pool with committed changes, and with changes that only the log has.
+fn pool(kind: VdevKind, disks: usize) -> Machine {
+    let len = 2 * LABEL_BYTES + LOG_BYTES + (12 << 20);
+    let disks = (0..disks).map(|leg| DiskOptions::new(&format!("disk{leg}"), len));
+    let world = SimWorld::new(1, &disks.collect::<Vec<_>>());
+    let mut content = vec![0; VOLUME_BLOCKS * BLOCK_BYTES];
+    let sizes = CreateOptions {
+        segment_bytes: Some(256 << 10),
+        strip_bytes: Some(4096),
+        log_bytes: Some(LOG_BYTES),
+        disk_bytes_min: Some(2 * LABEL_BYTES),
+    };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let run = async {
+        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: devices(&world) };
+        let engine = Engine::create("tank", &[vdev], sizes, &options(&world), &mut guid).await?;
+        let (bytes, record) = (content.len() as u64, RecordSize::BLOCK);
+        engine.create_volume_with("v", VolumeSize { bytes, record }, &[]).await?;
+        change(&engine, &mut content, 1).await?;
+        engine.commit().await?;
+        change(&engine, &mut content, 2).await?;
+        let volume = engine.volume("v")?;
+        engine.flush(&volume).await
+    };
+    world.run_until(run).expect("no power cut").expect("intact disks");
+    Machine { disks: world.cut(CutPlan::Nothing), content }
+}
+
+/// Imports the pool on `disks` and returns the disks before each step of the import.
+fn import(disks: &[MediaImage], import_epoch: u64, force: bool) -> Result<Vec<Cut>, DatasetError> {
+    let world = SimWorld::from_media(import_epoch, disks.to_vec());
+    let cuts = Rc::new(RefCell::new(Vec::new()));
+    let sink = Rc::clone(&cuts);
+    world.on_step(move |point| {
+        let [nothing, everything] = [CutPlan::Nothing, CutPlan::Everything].map(|p| point.cut(p));
+        sink.borrow_mut().push(Cut { nothing, everything });
+    });
+    let how = ImportOptions { force, ..ImportOptions::new(Guid(import_epoch)) };
+    let opened = world.run_until(Engine::open(devices(&world), how, &options(&world)));
+    drop(opened.expect("no power cut")?);
+    Ok(cuts.take())
+}
+
+/// Imports the pool and checks all data and counters.
+fn check(disks: &[MediaImage], content: &[u8]) -> Result<(), DatasetError> {
+    check_with(disks, content, false)
+}
+
+fn check_with(disks: &[MediaImage], content: &[u8], force: bool) -> Result<(), DatasetError> {
+    let world = SimWorld::from_media(9, disks.to_vec());
+    let run = async {
+        let how = ImportOptions { force, ..ImportOptions::new(Guid(900)) };
+        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        let mut found = vec![0; content.len()];
+        engine.volume("v")?.read(0, &mut found).await?;
+        assert!(found == content, "the import opened another state");
+        assert_eq!(engine.check_live_bytes().await?, []);
+        Ok(())
+    };
+    world.run_until(run).expect("no power cut")
+}
+
+/// Cuts the power of an import when the uberblock of its first commit is on disk 0 only.
+fn cut_during_first_commit(disks: &[MediaImage], import_epoch: u64) -> Vec<MediaImage> {
+    let cuts = import(disks, import_epoch, false).unwrap();
+    let is_unfinished = |cut: &&Cut| {
+        has(&cut.everything[0], import_epoch, true)
+            && cut.nothing.iter().all(|disk| !has(disk, import_epoch, true))
+    };
+    let cut = cuts.iter().find(is_unfinished).expect("the uberblock is not durable at once");
+    let mut disks = cut.nothing.clone();
+    disks[0] = cut.everything[0].clone();
+    disks
+}
+
+/// Imports the pool without disk 0, cuts the power at each step between the claim and the first
+/// uberblock after it, and calls `then` with all disks.
+fn each_cut_without_disk_0(
+    disks: &[MediaImage],
+    import_epoch: u64,
+    mut then: impl FnMut(&str, &[MediaImage]),
+) {
+    let cuts = import(&disks[1..], import_epoch, false).unwrap();
+    let mut count = 0;
+    for (step, cut) in cuts.iter().enumerate() {
+        for (plan, images) in [("nothing", &cut.nothing), ("everything", &cut.everything)] {
+            let is_claimed = images.iter().all(|disk| has(disk, import_epoch, false));
+            if is_claimed && images.iter().all(|disk| !has(disk, import_epoch, true)) {
+                let mut all = vec![disks[0].clone()];
+                all.extend(images.iter().cloned());
+                then(&format!("cut at step {step}, {plan} survives"), &all);
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 20, "the import writes after its claim: {count} cuts");
+}
+
+/// Import A is cut during its first commit, import B without disk 0 before its first commit. Then
+/// disk 0 returns.
+fn assert_unfinished_commit_is_superseded(machine: &Machine) {
+    let disks = cut_during_first_commit(&machine.disks, 100);
+    check(&disks, &machine.content).unwrap();
+    check(&disks[1..], &machine.content).unwrap();
+    let mut failed = Vec::new();
+    each_cut_without_disk_0(&disks, 101, |at, all| {
+        if let Err(error) = check(all, &machine.content) {
+            failed.push(format!("{at}: {error}"));
+        }
+    });
+    assert!(failed.is_empty(), "{} cuts:\n{}", failed.len(), failed.join("\n"));
+}
+
+// Regression: the uberblock of a first commit has a higher log epoch than the claim of the next
+// import epoch. If the disk with that uberblock returned, the import used it, over rows that the
+// next import epoch had overwritten. On raidz the flushed changes in it were unreadable, and the log
+// with their other copy was no longer read.
+#[test]
+fn unfinished_first_commit_on_a_mirror_is_superseded() {
+    assert_unfinished_commit_is_superseded(&pool(VdevKind::Mirror, 2));
+}
+
+#[test]
+fn unfinished_first_commit_on_raidz1_is_superseded() {
+    assert_unfinished_commit_is_superseded(&pool(VdevKind::Raidz1, 3));
+}
+
+/// Imports the pool on some of its disks, commits changes and logs others.
+fn work(disks: &[MediaImage], import_epoch: u64, content: &mut [u8]) -> Vec<MediaImage> {
+    let world = SimWorld::from_media(import_epoch, disks.to_vec());
+    let run = async {
+        let how = ImportOptions::new(Guid(import_epoch));
+        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        change(&engine, content, import_epoch).await?;
+        engine.commit().await?;
+        change(&engine, content, import_epoch + 1).await?;
+        let volume = engine.volume("v")?;
+        engine.flush(&volume).await
+    };
+    world.run_until(run).expect("no power cut").expect("enough disks");
+    world.cut(CutPlan::Nothing)
+}
+
+#[test]
+fn unfinished_first_commit_on_a_stale_leg_is_superseded() {
+    let mut machine = pool(VdevKind::Mirror, 2);
+    let alone = work(&machine.disks[1..], 50, &mut machine.content);
+    machine.disks[1] = alone[0].clone();
+    assert_unfinished_commit_is_superseded(&machine);
+}
+
+/// Import C sees a claim of A and a claim of B. Neither epoch knew the other, and B has an
+/// unfinished txg on a disk that is missing.
+#[test]
+fn claims_that_do_not_know_each_other_are_both_superseded() {
+    let machine = pool(VdevKind::Raidz2, 4);
+    // The power fails while A writes its claim: only x has it.
+    let cuts = import(&machine.disks, 100, false).unwrap();
+    let claimed = cuts.iter().find(|cut| has(&cut.everything[0], 100, false)).unwrap();
+    assert!(claimed.nothing.iter().all(|disk| !has(disk, 100, false)));
+    let x = &claimed.everything[0];
+    // B runs without x. The uberblock of its first commit is on y only.
+    let without_x = cut_during_first_commit(&claimed.nothing[1..], 101);
+    let [y, z, w] = &without_x[..] else { panic!("three disks are left") };
+    // C runs without y, and y returns.
+    let mut failed = Vec::new();
+    for present in [[x, z, w], [z, w, x]] {
+        let disks: Vec<MediaImage> = std::iter::once(y).chain(present).cloned().collect();
+        each_cut_without_disk_0(&disks, 102, |at, all| {
+            // The uberblock on y lists x as stale. So B may have committed it without the others,
+            // and clients may know it: such disks count as diverged.
+            match check(all, &machine.content) {
+                Err(DatasetError::Pool(PoolError::Diverged { .. })) => {
+                    check_with(all, &machine.content, true).unwrap();
+                }
+                Err(error) => failed.push(format!("{at}: {error}")),
+                Ok(()) => {}
+            }
+        });
+    }
+    assert!(failed.is_empty(), "{} cuts:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Disk 1 fails while import epoch 100 writes the uberblock of its commit number `commit`, counted
+/// from its claim. The server continues on disk 0, and its owner slot names that commit. Returns the
+/// disks without power, with the changes that clients then flushed to disk 0.
+fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
+    let world = SimWorld::from_media(100, machine.disks.clone());
+    let cuts = Rc::new(RefCell::new(Vec::new()));
+    let sink = Rc::clone(&cuts);
+    world.on_step(move |point| sink.borrow_mut().push(point.cut(CutPlan::Nothing)));
+    let options = timed::options(&world, PlantedBug::None);
+    let run = async {
+        let owner = Some(host("a"));
+        let how = ImportOptions { owner, ..ImportOptions::new(Guid(100)) };
+        let engine = Engine::open(devices(&world), how, &options).await?;
+        for _ in 1..commit {
+            change(&engine, &mut machine.content, 3).await?;
+            engine.commit().await?;
+        }
+        change(&engine, &mut machine.content, 4).await?;
+        let volume = engine.volume("v")?;
+        engine.flush(&volume).await?;
+        let timer = world.executor();
+        let beats = pin!(engine.pool().keep_owner(|time| timer.sleep(time)));
+        select(beats, timer.sleep(3 * OWNER_BEAT)).await;
+        Ok::<_, DatasetError>(())
+    };
+    world.run_until(run).expect("no power cut").expect("intact disks");
+    let is_committed = |disk: &MediaImage| {
+        let first = |uberblock: &Uberblock| uberblock.lineage[0].first;
+        let of_epoch = |uberblock: &Uberblock| uberblock.lineage[0].id == Guid(100);
+        let commits = |uberblock: &Uberblock| uberblock.txg.0 - first(uberblock).0;
+        ring(disk).iter().any(|uberblock| of_epoch(uberblock) && commits(uberblock) == commit)
+    };
+    let before = cuts.take().into_iter().rfind(|disks| !is_committed(&disks[1]));
+    machine.disks = vec![
+        // The disk had seconds to write its cache, with the owner slot, to the media.
+        world.cut(CutPlan::Everything).swap_remove(0),
+        before.expect("the uberblock was written").swap_remove(1),
+    ];
+    machine
+}
+
+// Regression: the claim of an import without disk 0 superseded a txg that only disk 0 has, although
+// the owner slot there names the txg. The import lost the changes that clients had flushed since.
+#[test]
+fn txg_that_an_owner_slot_names_is_not_superseded() {
+    for commit in [1, 2] {
+        let machine = committed_on_disk_0(pool(VdevKind::Mirror, 2), commit);
+        each_cut_without_disk_0(&machine.disks, 101, |at, all| {
+            check(all, &machine.content).unwrap_or_else(|error| panic!("{at}: {error}"));
+        });
+    }
+}
+
+/// Overwrites the bootstrap tables of the newest `count` txgs on a mirror. Returns the bytes that
+/// were there before, each with its offset.
+fn damage_roots(disks: &mut [MediaImage], count: u64) -> Vec<(u64, Vec<u8>)> {
+    let uberblocks = ring(&disks[0]);
+    let newest = uberblocks.iter().map(|uberblock| uberblock.txg).max().unwrap();
+    let mut before = Vec::new();
+    for uberblock in uberblocks.iter().filter(|found| found.txg > Txg(newest.0 - count)) {
+        for copy in &uberblock.bootstrap {
+            let at = segments_offset(LOG_BYTES) + copy.offset;
+            let mut bytes = vec![0; uberblock.bootstrap_bytes as usize];
+            disks[0].read(at, &mut bytes);
+            disks.iter_mut().for_each(|disk| disk.write(at, &vec![0xaa; bytes.len()]));
+            before.push((at, bytes));
+        }
+    }
+    before
+}
+
+/// Makes the bytes readable again, except those that an import overwrote meanwhile.
+fn restore(disk: &mut MediaImage, before: &[(u64, Vec<u8>)]) {
+    for (at, bytes) in before {
+        let mut now = vec![0; bytes.len()];
+        disk.read(*at, &mut now);
+        for (now, before) in now.iter_mut().zip(bytes).filter(|(now, _)| **now == 0xaa) {
+            *now = *before;
+        }
+        disk.write(*at, &now);
+    }
+}
+
+fn content_of(
+    disks: &[MediaImage],
+    import_epoch: u64,
+    force: bool,
+) -> Result<Vec<u8>, DatasetError> {
+    let world = SimWorld::from_media(import_epoch, disks.to_vec());
+    let run = async {
+        let how = ImportOptions { force, ..ImportOptions::new(Guid(import_epoch)) };
+        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        let mut found = vec![0; VOLUME_BLOCKS * BLOCK_BYTES];
+        engine.volume("v")?.read(0, &mut found).await?;
+        Ok::<_, DatasetError>(found)
+    };
+    world.run_until(run).expect("no power cut")
+}
+
+/// A forced import returns to an earlier txg, and the power fails before its first commit. Then the
+/// roots of the abandoned txgs are readable again.
+///
+/// The next import finds the state that the forced import chose. If the power failed before the
+/// first row, it may also find the abandoned state, `newest`.
+fn assert_abandoned_txgs_stay_abandoned(mut disks: Vec<MediaImage>, count: u64, newest: &[u8]) {
+    let before = damage_roots(&mut disks, count);
+    let refused = import(&disks, 100, false).err().expect("no older state without force");
+    assert!(matches!(refused, DatasetError::Pool(PoolError::NoUberblock { .. })), "{refused}");
+    let content = content_of(&disks, 100, true).expect("an older state is readable");
+    let mut failed = Vec::new();
+    let mut cuts = 0;
+    for (step, cut) in import(&disks, 100, true).unwrap().into_iter().enumerate() {
+        for mut images in [cut.nothing, cut.everything] {
+            let is_claimed = images.iter().all(|disk| has(disk, 100, false));
+            if !is_claimed || images.iter().any(|disk| has(disk, 100, true)) {
+                continue;
+            }
+            cuts += 1;
+            images.iter_mut().for_each(|disk| restore(disk, &before));
+            let found = match content_of(&images, 101, false) {
+                // Batches of the older state may be overwritten, which needs force again.
+                Err(DatasetError::Pool(PoolError::LogDamaged { .. })) => {
+                    content_of(&images, 101, true)
+                }
+                found => found,
+            };
+            match found {
+                Ok(found) if found == content || found == newest => {}
+                Ok(_) => failed.push(format!("cut at step {step}: another state")),
+                Err(error) => failed.push(format!("cut at step {step}: {error}")),
+            }
+        }
+    }
+    assert!(cuts > 20, "the import writes after its claim: {cuts} cuts");
+    assert!(failed.is_empty(), "{} of {cuts} cuts:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn txgs_that_a_forced_import_abandoned_stay_abandoned() {
+    for count in 1..=3 {
+        let mut machine = pool(VdevKind::Mirror, 2);
+        let disks = work(&machine.disks, 50, &mut machine.content);
+        assert_abandoned_txgs_stay_abandoned(disks, count, &machine.content);
+    }
+}
+
+/// The abandoned txgs belong to a later import epoch than the state that the forced import uses.
+#[test]
+fn import_epoch_that_a_forced_import_abandoned_stays_abandoned() {
+    for count in 2..=3 {
+        let machine = pool(VdevKind::Mirror, 2);
+        // Txgs of import epoch 50: its claim and its first commit.
+        let disks = import(&machine.disks, 50, false).unwrap().pop().unwrap().everything;
+        assert_abandoned_txgs_stay_abandoned(disks, count, &machine.content);
+    }
+}
