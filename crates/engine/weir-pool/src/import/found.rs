@@ -25,6 +25,7 @@ use crate::import::late_disks::LateDisk;
 use crate::import::options::ImportOptions;
 use crate::options::PoolOptions;
 use crate::planted_bugs::PlantedBug;
+use crate::segments::sanity::LOG_NUMBER_MAX;
 use crate::state::moment::PoolMoment;
 use crate::topology::claim::Labelled;
 
@@ -265,6 +266,15 @@ impl Found {
             }
         }
         lineage
+    }
+
+    /// Log epoch of the first commit after `uberblock`. It is higher than that of each uberblock on
+    /// the disks, because the log may have intact batches of a state that a forced import abandons.
+    pub(crate) fn next_log_epoch(&self, uberblock: &Uberblock) -> u64 {
+        // A forged uberblock must not use up the numbers.
+        let others = self.uberblocks().map(|other| other.log_epoch);
+        let highest = others.filter(|epoch| *epoch < LOG_NUMBER_MAX / 2).max().unwrap_or_default();
+        highest.max(uberblock.log_epoch) + 1
     }
 
     /// Whether an owner slot proves that the txg of an uberblock was committed.

@@ -351,7 +351,7 @@ async fn try_uberblock(
                 vdevs,
                 segments,
                 History {
-                    log_epoch: uberblock.log_epoch + 1,
+                    log_epoch: found.next_log_epoch(uberblock),
                     lineage: found.lineage_after(uberblock),
                     import_epoch: how.import_epoch,
                     left: left.clone(),

@@ -24,7 +24,7 @@ use crate::segments::areas::{Areas, SegmentArea};
 const TXGS_LEFT_MIN: u64 = 1 << 40;
 const TXG_MAX: Txg = Txg((1 << 44) - TXGS_LEFT_MIN);
 /// Largest log epoch and batch number: far beyond any use, far below an overflow.
-const LOG_NUMBER_MAX: u64 = 1 << 62;
+pub(crate) const LOG_NUMBER_MAX: u64 = 1 << 62;
 /// Largest next virtual segment number: pointers have 40 bits for it.
 const NEXT_VSEG_MAX: u64 = (1 << 40) - (1 << 32);
 /// As [`NEXT_VSEG_MAX`], for dataset numbers: the highest tree has 128^6 blocks.

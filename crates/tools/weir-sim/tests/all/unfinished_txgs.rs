@@ -424,3 +424,32 @@ fn import_epoch_that_a_forced_import_abandoned_stays_abandoned() {
         assert_abandoned_txgs_stay_abandoned(disks, count, &machine.content);
     }
 }
+
+// Regression: a forced import gave its log the epoch of the log that it abandoned, one more than that
+// of the older state. The next import replayed the abandoned batches over the state that the user
+// had chosen.
+#[test]
+fn log_of_an_abandoned_import_epoch_is_not_replayed() {
+    let machine = pool(VdevKind::Mirror, 2);
+    let world = SimWorld::from_media(50, machine.disks);
+    let run = async {
+        let how = ImportOptions::new(Guid(50));
+        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        let volume = engine.volume("v")?;
+        change(&engine, &mut machine.content.clone(), 5).await?;
+        engine.flush(&volume).await?;
+        engine.commit().await?;
+        change(&engine, &mut machine.content.clone(), 6).await?;
+        engine.flush(&volume).await
+    };
+    world.run_until(run).expect("no power cut").expect("intact disks");
+    let mut disks = world.cut(CutPlan::Nothing);
+    damage_roots(&mut disks, 2);
+    let content = content_of(&disks, 100, true).expect("an older state is readable");
+    let forced = SimWorld::from_media(100, disks);
+    let how = ImportOptions { force: true, ..ImportOptions::new(Guid(100)) };
+    let options = options(&forced);
+    let open = Engine::open(devices(&forced), how, &options);
+    drop(forced.run_until(open).expect("no power cut").expect("an older state is readable"));
+    check(&forced.cut(CutPlan::Nothing), &content).unwrap();
+}
