@@ -16,8 +16,8 @@ pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
 /// Whether the import epoch of `late` began after that of `early`: the import found an uberblock of
 /// the earlier epoch.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
-    let before = early.lineage.first();
-    before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
+    let Some(before) = early.lineage.first() else { return false };
+    late.lineage.iter().position(|known| known.id == before.id).is_some_and(|index| index > 0)
 }
 
 /// Sort key of uberblocks by their order in the pool's history, except where [`supersedes`] decides.
