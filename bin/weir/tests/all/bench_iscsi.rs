@@ -125,15 +125,15 @@ fn weir_target_is_measured_with_all_its_operations() {
     let profile = PROFILE.replace("DURABILITY", "fua") + &all.concat();
     let wanted = ["compare_and_write", "copy", "read", "trim", "write", "write_same"];
     // On a busy machine no operation of a kind may end within the 400 ms of a run.
-    let (found, kinds) = (0..5)
+    let (out, found, kinds) = (0..5)
         .map(|attempt| {
             let out = format!("out{attempt}");
             bench(&dirs, &profile, &["-t", &url, "-o", &out]).ok();
             let found = result(&dirs, &out);
             let kinds = kinds(&found);
-            (found, kinds)
+            (out, found, kinds)
         })
-        .find(|(_, kinds)| kinds.len() >= wanted.len())
+        .find(|(_, _, kinds)| kinds.len() >= wanted.len())
         .expect("one of five runs has every operation");
     let names: Vec<&str> = kinds.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, wanted);
@@ -151,7 +151,7 @@ fn weir_target_is_measured_with_all_its_operations() {
     assert_ne!(facts["extended copy"], "no");
     // The saved files contain neither secret.
     for name in ["result.json", "report.html", "report.md"] {
-        let text = fs::read_to_string(dirs.file("out").join(name)).unwrap();
+        let text = fs::read_to_string(dirs.file(&out).join(name)).unwrap();
         assert!(!text.contains("the initiator's secret") && !text.contains("secret of the target"));
     }
     // The run recognizes and overwrites blocks of an earlier run. It uses digests if the URL
