@@ -147,8 +147,8 @@ async fn drive<T>(engine: &Engine, call: impl Future<Output = T>) -> T {
     }
 }
 
-/// Returns the write amplification of a FIFO cleaner for the live fraction `v`: 1 / (1 - u) where v =
-/// (u - 1) / ln u.
+/// Returns the write amplification of a FIFO cleaner for the live fraction `v`: 1 / (1 - u) where v
+/// = (u - 1) / ln u.
 fn model(v: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
     for _ in 0..100 {

@@ -20,9 +20,9 @@ pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     late.lineage.iter().position(|known| known.id == before.id).is_some_and(|index| index > 0)
 }
 
-/// Sort key of uberblocks by their order in the pool's history, except where [`supersedes`] decides.
-/// The first commit of each import epoch starts a new log epoch, so a higher log epoch is later,
-/// even if a leg that was absent has a txg of the same number.
+/// Sort key of uberblocks by their order in the pool's history, except where [`supersedes`]
+/// decides. The first commit of each import epoch starts a new log epoch, so a higher log epoch is
+/// later, even if a leg that was absent has a txg of the same number.
 pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
 }

@@ -224,8 +224,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Records ring slots, each with its leg, that are damaged or have the uberblock of a txg that a
-    /// forced import abandoned. `seen`: the newest txg when they were found.
+    /// Records ring slots, each with its leg, that are damaged or have the uberblock of a txg that
+    /// a forced import abandoned. `seen`: the newest txg when they were found.
     pub(crate) fn note_damaged_slots(&self, found: impl Iterator<Item = (Guid, u64)>, seen: Txg) {
         let found = found.map(|(leg, slot)| DamagedSlot { leg, slot, seen });
         self.damaged_slots.lock().extend(found);

@@ -200,8 +200,8 @@ fn assert_unfinished_commit_is_superseded(machine: &Machine) {
 
 // Regression: the uberblock of a first commit has a higher log epoch than the claim of the next
 // import epoch. If the disk with that uberblock returned, the import used it, over rows that the
-// next import epoch had overwritten. On raidz the flushed changes in it were unreadable, and the log
-// with their other copy was no longer read.
+// next import epoch had overwritten. On raidz the flushed changes in it were unreadable, and the
+// log with their other copy was no longer read.
 #[test]
 fn unfinished_first_commit_on_a_mirror_is_superseded() {
     assert_unfinished_commit_is_superseded(&pool(VdevKind::Mirror, 2));
@@ -269,8 +269,8 @@ fn claims_that_do_not_know_each_other_are_both_superseded() {
 }
 
 /// Disk 1 fails while import epoch 100 writes the uberblock of its commit number `commit`, counted
-/// from its claim. The server continues on disk 0, and its owner slot names that commit. Returns the
-/// disks without power, with the changes that clients then flushed to disk 0.
+/// from its claim. The server continues on disk 0, and its owner slot names that commit. Returns
+/// the disks without power, with the changes that clients then flushed to disk 0.
 fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
     let world = SimWorld::from_media(100, machine.disks.clone());
     let cuts = Rc::new(RefCell::new(Vec::new()));
@@ -425,9 +425,9 @@ fn import_epoch_that_a_forced_import_abandoned_stays_abandoned() {
     }
 }
 
-// Regression: a forced import gave its log the epoch of the log that it abandoned, one more than that
-// of the older state. The next import replayed the abandoned batches over the state that the user
-// had chosen.
+// Regression: a forced import gave its log the epoch of the log that it abandoned, one more than
+// that of the older state. The next import replayed the abandoned batches over the state that the
+// user had chosen.
 #[test]
 fn log_of_an_abandoned_import_epoch_is_not_replayed() {
     let machine = pool(VdevKind::Mirror, 2);
