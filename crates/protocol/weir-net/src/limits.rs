@@ -57,6 +57,10 @@ pub const REST_LIMIT: Duration = Duration::from_millis(20);
 /// between workers at the time of the call: much longer than a move takes.
 pub const DISCONNECTS_KEPT: Duration = Duration::from_mins(1);
 
+/// Maximum number of disconnect calls with different lists of clients that a worker keeps for one
+/// name. Further calls end all moving sessions of the name.
+pub const DISCONNECTS_OF_NAME_MAX: usize = 16;
+
 /// Time after which a shutdown drops clients that do not read their replies.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 

@@ -29,7 +29,7 @@ use crate::connections::balance::Load;
 use crate::connections::connection_table::{ConnectionTable, Place};
 use crate::io::signal::Signal;
 use crate::io::socket::{Socket, UserOf, Watch, shut};
-use crate::limits::{DISCONNECTS_KEPT, DRAIN_LIMIT};
+use crate::limits::{DISCONNECTS_KEPT, DISCONNECTS_OF_NAME_MAX, DRAIN_LIMIT};
 use crate::listen::allow::AllowList;
 use crate::listen::listener::{Accepted, Peer};
 use crate::server::message::{LOST, Message, NewConnection, ServerState, WorkerHandle, send};
@@ -92,7 +92,12 @@ impl Disconnect {
 
 impl Disconnects {
     /// Adds a call, and drops those that it includes or that are too old for any moving session.
-    fn add(&mut self, call: Disconnect) {
+    fn add(&mut self, mut call: Disconnect) {
+        let of_name = self.0.iter().filter(|old| old.name == call.name).count();
+        if of_name >= DISCONNECTS_OF_NAME_MAX {
+            // Each list takes memory. A client that may stay connects again.
+            call.kept = None;
+        }
         self.0.retain(|old| {
             let is_included =
                 old.name == call.name && (call.kept.is_none() || call.kept == old.kept);
@@ -345,5 +350,21 @@ mod tests {
         assert_eq!(calls.0.len(), 1);
         assert!(calls.concern(&a, address(2)) && calls.concern(&a, None));
         assert!(!calls.concern(&b, None));
+    }
+
+    #[test]
+    fn disconnect_calls_of_one_name_are_limited() {
+        let list = |last: usize| {
+            let text = format!("10.0.1.{last}");
+            Some(AllowList::parse([text.as_str()]).expect("a list"))
+        };
+        let user_of = UserOf { name: "a".to_owned(), since: Instant::now() };
+        let mut calls = Disconnects::default();
+        for last in 0..=DISCONNECTS_OF_NAME_MAX {
+            let name = "a".to_owned();
+            calls.add(Disconnect { name, kept: list(last), when: Instant::now() });
+        }
+        assert_eq!(calls.0.len(), 1, "the last call replaced the others");
+        assert!(calls.concern(&user_of, Some(IpAddr::from([10, 0, 1, 16]))));
     }
 }
