@@ -8,7 +8,6 @@
 //! - if the pool was imported again in between, the report covers the time since then: rates are
 //!   never negative.
 
-use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -259,13 +258,11 @@ struct Screen {
 
 impl Screen {
     fn next(&mut self, report: &Report, style: Style) -> String {
-        let terminal = io::stdout();
-        let height = if terminal.is_terminal() {
-            let size = rustix::termios::tcgetwinsize(&terminal);
-            let rows = size.map_or(0, |size| usize::from(size.ws_row));
-            if rows > 0 { rows } else { SCREEN_LINES }
-        } else {
-            usize::MAX
+        let terminal = console::Term::stdout();
+        let height = match terminal.size_checked() {
+            Some((rows, _)) if terminal.is_term() && rows > 0 => usize::from(rows),
+            _ if terminal.is_term() => SCREEN_LINES,
+            _ => usize::MAX,
         };
         let text = text(report, style);
         if style == Style::Script { text } else { self.fit(&text, height) }
