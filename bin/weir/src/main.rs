@@ -14,7 +14,6 @@ mod offline;
 mod selftest;
 mod serve_args;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use weir_api::ApiError;
@@ -31,11 +30,10 @@ use crate::cli::{
 
 fn main() -> ExitCode {
     weir_server::process::keep_secrets_out_of_cores();
-    let given: Vec<OsString> = std::env::args_os().collect();
-    hints::set_grammar(args::grammar());
-    let cli = match args::parse(&given) {
+    hints::set_grammar(args::grammar);
+    let cli = match args::parse() {
         Ok(cli) => cli,
-        Err(error) => hints::exit(&error, &given),
+        Err(error) => hints::exit(&error),
     };
     let json = cli.json();
     match run(cli) {

@@ -5,10 +5,8 @@
 //! Invariant: flags for the server's address and the output format are valid before the noun,
 //! before the verb and after it; the last one wins.
 
-use std::ffi::OsString;
-
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::bench::run::BenchArgs;
@@ -270,10 +268,18 @@ fn with_examples(mut command: clap::Command, path: &str) -> clap::Command {
     command.after_help(text)
 }
 
-/// Parses the command line.
-pub(crate) fn parse(given: &[OsString]) -> Result<Cli, clap::Error> {
-    let mut matches = grammar().try_get_matches_from(given)?;
-    Cli::from_arg_matches_mut(&mut matches)
+/// Parses the command line. Adds the examples only for a command line that asks for help.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let error = match Cli::try_parse() {
+        Ok(cli) => return Ok(cli),
+        Err(error) => error,
+    };
+    let is_help = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let with_examples = || grammar().try_get_matches_from(std::env::args_os()).err();
+    Err(Some(error).filter(|_| !is_help).or_else(with_examples).expect("help is an error"))
 }
 
 /// Prints an error for an invalid command line and exits, as clap does.

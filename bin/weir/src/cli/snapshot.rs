@@ -17,6 +17,7 @@ use weir_base::{ErrorKind, names};
 use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, output};
+use crate::cli::volume;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotVerb {
@@ -146,12 +147,8 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
             session.print(&change, |_| String::new())
         }
         SnapshotVerb::Clone { name, volume } => {
-            let of = format!(", a clone of {name}");
-            let change = session.call(SnapshotClone { name, volume })?;
-            let outcome = output::outcome("volume", &change.volume.name, change.outcome);
-            let is_new = change.outcome == Outcome::Created;
-            session.say(&if is_new { outcome + &of } else { outcome });
-            session.print(&change, |_| String::new())
+            let of = format!("a clone of {name}");
+            volume::derived(session, &session.call(SnapshotClone { name, volume })?, &of)
         }
     }
 }

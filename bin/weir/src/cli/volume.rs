@@ -213,12 +213,8 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             renamed(session, &name, &session.call(request)?)
         }
         VolumeVerb::Copy { name, to } => {
-            let of = format!(", a copy of {name}");
-            let change = session.call(VolumeCopy { name, to })?;
-            let outcome = output::outcome("volume", &change.volume.name, change.outcome);
-            let is_new = change.outcome == Outcome::Created;
-            session.say(&if is_new { outcome + &of } else { outcome });
-            session.print(&change, |_| String::new())
+            let of = format!("a copy of {name}");
+            derived(session, &session.call(VolumeCopy { name, to })?, &of)
         }
         VolumeVerb::Promote { name } => {
             let change = session.call(VolumePromote { name })?;
@@ -302,10 +298,18 @@ fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
     session.print(change, |_| String::new())
 }
 
+/// Prints the outcome of a call that creates a volume from another; `of` names the other.
+pub(crate) fn derived(session: &Session, change: &VolumeChange, of: &str) -> Result<(), ApiError> {
+    let outcome = output::outcome("volume", &change.volume.name, change.outcome);
+    let is_new = change.outcome == Outcome::Created;
+    session.say(&if is_new { format!("{outcome}, {of}") } else { outcome });
+    session.print(change, |_| String::new())
+}
+
 /// Prints the new name of a volume, and exports that keep the old name.
 fn renamed(session: &Session, old: &str, change: &VolumeChange) -> Result<(), ApiError> {
     let Volume { name, exports, .. } = &change.volume;
-    let kept = exports.iter().any(|export| export.ends_with(old));
+    let kept = exports.iter().any(|export| export == old);
     let kept = if kept { format!("; its export is still called {old}") } else { String::new() };
     session.say(&match change.outcome {
         Outcome::Unchanged => format!("the volume is called {name} already"),

@@ -7,7 +7,6 @@
 //! - a suggested command has the grammar of a command: [`parses`] checks each of them;
 //! - the exit code is 2, and help and version are printed as clap does.
 
-use std::ffi::OsString;
 use std::sync::OnceLock;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -77,9 +76,9 @@ const WORDS: [(&str, &[&str]); 19] = [
     ("acl", &["target", "allow"]),
 ];
 
-/// Nouns that users of zfs and zpool type before commands that have no noun here.
+/// Nouns that users of zfs and zpool type before the commands of [`OF_DATASETS`].
 const DATASETS: [&str; 3] = ["pool", "volume", "snapshot"];
-/// Those commands.
+/// Commands that have no noun.
 const OF_DATASETS: [&str; 6] = ["get", "set", "inherit", "send", "receive", "events"];
 
 /// Options that skip a question or a check. A suggestion never has them: the user adds them again.
@@ -105,20 +104,18 @@ const GLOBAL: [&str; 4] = ["api", "ca", "json", "timeout"];
 /// Options that take a value and may precede a command.
 const WITH_VALUE: [&str; 3] = ["--api", "--ca", "--timeout"];
 
-/// The grammar of this process.
-static GRAMMAR: OnceLock<Command> = OnceLock::new();
+/// Returns the grammar of this process. Only errors need it.
+static GRAMMAR: OnceLock<fn() -> Command> = OnceLock::new();
 
-/// Sets the grammar, once, before the first use of this file.
-pub(crate) fn set_grammar(grammar: Command) {
-    drop(GRAMMAR.set(grammar));
+/// Sets the function that returns the grammar, once, before the first use of this file.
+pub(crate) fn set_grammar(grammar: fn() -> Command) {
+    GRAMMAR.get_or_init(|| grammar);
 }
 
 /// Prints the error of the parser and exits.
-pub(crate) fn exit(error: &Error, given: &[OsString]) -> ! {
-    let grammar = GRAMMAR.get().expect("main sets the grammar first");
-    let words: Vec<String> =
-        given.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    match text(error, grammar, &words) {
+pub(crate) fn exit(error: &Error) -> ! {
+    let grammar = GRAMMAR.get().expect("main sets the grammar first")();
+    match text(error, &grammar, &typed()) {
         Some(text) => {
             output::say(&text);
             std::process::exit(2)
@@ -157,7 +154,7 @@ fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
             _ => words.join(" "),
         };
         let noun = words.iter().take_while(|word| **word != wrong).cloned().collect::<Vec<_>>();
-        let place = [vec!["weir".to_owned()], noun.clone()].concat().join(" ");
+        let place = [vec!["weir".to_owned()], noun].concat().join(" ");
         let next = if found.is_empty() { format!("{place} --help") } else { found.join(", or ") };
         let wrong = output::clean(&wrong);
         return Some(format!("weir: {place} has no command {wrong:?}\n  try: {next}"));
@@ -171,7 +168,7 @@ fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
     let corrected = corrected(error, grammar, &words).map(|command| shown(&options, &command));
     let next = match corrected.as_ref().or(found.first()) {
         Some(next) => next.clone(),
-        None => format!("{} --help", path_of(grammar, &words)),
+        None => format!("weir {} --help", level_of(grammar, &words).1.join(" ")),
     };
     let blank = if rendered.contains('\n') { "\n" } else { "" };
     Some(format!("weir: {}{blank}\n  try: {next}", rendered.trim_end()))
@@ -181,11 +178,7 @@ fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
 fn corrected(error: &Error, grammar: &Command, words: &[String]) -> Option<Vec<String>> {
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return None };
     let wrong = wrong.split('=').next().filter(|wrong| wrong.starts_with("--"))?;
-    let mut level = grammar;
-    for word in words {
-        let Some(next) = level.find_subcommand(word) else { break };
-        level = next;
-    }
+    let (level, _) = level_of(grammar, words);
     // The options that all commands share are known from every command.
     let known = level.get_arguments().filter_map(|arg| arg.get_long()).chain(GLOBAL);
     let near = nearest(wrong.trim_start_matches('-'), known)?;
@@ -210,15 +203,13 @@ fn split_options(words: &[String]) -> (Vec<String>, Vec<String>) {
     (options.iter().filter(is_known).cloned().collect(), command.to_vec())
 }
 
-/// Returns the noun and verb at the start of a command.
-fn path_of(grammar: &Command, words: &[String]) -> String {
-    let (mut path, mut level) = ("weir".to_owned(), grammar);
-    for word in words {
-        let Some(next) = level.find_subcommand(word) else { break };
-        path = path + " " + word;
-        level = next;
+/// Returns the grammar of the noun and verb at the start of a command, and these words.
+fn level_of<'a, 'w>(grammar: &'a Command, words: &'w [String]) -> (&'a Command, &'w [String]) {
+    let (mut level, mut count) = (grammar, 0);
+    while let Some(next) = words.get(count).and_then(|word| level.find_subcommand(word)) {
+        (level, count) = (next, count + 1);
     }
-    path
+    (level, &words[..count])
 }
 
 /// Returns the commands that the words may mean, the most probable first. `depth` limits the
@@ -424,12 +415,12 @@ pub(crate) fn line_without(wrong: &str) -> String {
 
 /// Returns the typed command line with another noun, if that noun has the verb.
 pub(crate) fn line_of(noun: &str, other: &str) -> Option<String> {
-    let grammar = GRAMMAR.get()?;
+    let grammar = GRAMMAR.get()?();
     let mut words = typed();
     let at = words.iter().position(|word| word == noun)?;
     other.clone_into(&mut words[at]);
     let words = without_skips(words);
-    parses(grammar, &words).then(|| shown(&[], &words))
+    parses(&grammar, &words).then(|| shown(&[], &words))
 }
 
 /// Removes the options that skip a question or a check.

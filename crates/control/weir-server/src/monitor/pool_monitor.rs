@@ -47,9 +47,11 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
     loop {
         timer.tick().await;
         events.add_counts();
-        let saving = Arc::clone(&events);
-        // The task ends by itself.
-        drop(tokio::task::spawn_blocking(move || saving.save()));
+        if events.has_unsaved() {
+            let saving = Arc::clone(&events);
+            // The task ends by itself.
+            drop(tokio::task::spawn_blocking(move || saving.save()));
+        }
         for (pool, disk) in manager.fail_unresponsive_legs(LET_GO) {
             let message = format!(
                 "{disk} of pool {pool} completed no I/O for {} s and is no longer used",

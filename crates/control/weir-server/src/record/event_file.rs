@@ -6,8 +6,7 @@
 //! - the file may lack the events of the last second before a crash: an event reports a change or a
 //!   fault, and is none itself;
 //! - the file has at most twice as many lines as there are events in memory, and is replaced as a
-//!   whole;
-//! - an unreadable line loses only that line.
+//!   whole.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -15,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use weir_api::types::Event;
 use weir_base::replace_file;
+
+use super::json_lines;
 
 /// The file, and the number of its lines.
 #[derive(Debug)]
@@ -27,20 +28,7 @@ impl EventFile {
     /// Reads the events of earlier runs, oldest first; a missing file has none.
     pub(super) fn load(dir: &Path) -> (Self, Vec<Event>) {
         let path = dir.join("events.jsonl");
-        let mut events = Vec::new();
-        match std::fs::read(&path) {
-            Ok(bytes) => {
-                let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-                for line in lines {
-                    match serde_json::from_slice(line) {
-                        Ok(event) => events.push(event),
-                        Err(error) => tracing::warn!(%error, "a line of the events is unreadable"),
-                    }
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(%error, path = %path.display(), "events not read"),
-        }
+        let events = json_lines::read(&path, "events");
         // The first save replaces the file, which also ends an incomplete line.
         (Self { path, lines: usize::MAX }, events)
     }
@@ -52,7 +40,7 @@ impl EventFile {
 
     /// Appends events to the file.
     pub(super) fn append(&mut self, events: &[Event]) -> io::Result<()> {
-        let text = lines(events)?;
+        let text = json_lines::text(events)?;
         let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
         self.lines = self.lines.saturating_add(events.len());
         file.write_all(&text)
@@ -60,17 +48,8 @@ impl EventFile {
 
     /// Replaces the content of the file.
     pub(super) fn replace(&mut self, events: &[Event]) -> io::Result<()> {
-        replace_file(&self.path, &lines(events)?)?;
+        replace_file(&self.path, &json_lines::text(events)?)?;
         self.lines = events.len();
         Ok(())
     }
-}
-
-fn lines(events: &[Event]) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    for event in events {
-        serde_json::to_writer(&mut text, event)?;
-        text.push(b'\n');
-    }
-    Ok(text)
 }

@@ -142,11 +142,21 @@ impl Events {
         events
     }
 
+    /// True if there are events that [`Self::save`] would write now.
+    pub(crate) fn has_unsaved(&self) -> bool {
+        let newest = *self.newest.borrow();
+        let saved = self.saved.try_lock();
+        saved.is_some_and(|saved| saved.as_ref().is_some_and(|(_, last)| *last != newest))
+    }
+
     /// Writes new events to the state directory; blocks for the write. While another thread
     /// writes, it returns at once.
     pub(crate) fn save(&self) {
         let Some(mut saved) = self.saved.try_lock() else { return };
         let Some((file, last)) = saved.as_mut() else { return };
+        if *last == *self.newest.borrow() {
+            return;
+        }
         let (newest, new, count) = {
             let kept = self.kept.lock();
             let count = kept.iter().map(VecDeque::len).sum();
@@ -158,9 +168,6 @@ impl Events {
             new.sort_by_key(|event| event.seq);
             (*self.newest.borrow(), new, count)
         };
-        if newest == *last {
-            return;
-        }
         let written = if file.is_long(count) { file.replace(&new) } else { file.append(&new) };
         match written {
             Ok(()) => *last = newest,

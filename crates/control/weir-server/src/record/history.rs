@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use weir_api::types::HistoryEntry;
 
+use super::json_lines;
+
 /// Maximum number of listed calls of all pools: enough for years of administration, in a few MiB.
 const KEPT_MAX: usize = 20_000;
 /// Maximum number of history entries that count failed calls.
@@ -165,19 +167,7 @@ impl History {
     pub(crate) fn load(dir: &Path) -> Self {
         let path = dir.join("history.jsonl");
         let mut kept = Kept::default();
-        match std::fs::read(&path) {
-            Ok(bytes) => {
-                let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-                for line in lines {
-                    match serde_json::from_slice(line) {
-                        Ok(entry) => kept.read(entry),
-                        Err(error) => tracing::warn!(%error, "a line of the history is unreadable"),
-                    }
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(%error, path = %path.display(), "history not read"),
-        }
+        json_lines::read(&path, "history").into_iter().for_each(|entry| kept.read(entry));
         let history = Self { path, kept: Mutex::new(kept) };
         // The rewrite also ends an incomplete line, so that the next entry starts a new line.
         let cut = history.rewrite(&mut history.kept.lock());
@@ -208,8 +198,7 @@ impl History {
 
     fn append(&self, entry: &HistoryEntry, kept: &mut Kept) -> io::Result<()> {
         kept.lines += 1;
-        let mut line = serde_json::to_vec(entry)?;
-        line.push(b'\n');
+        let line = json_lines::text([entry])?;
         let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
         file.write_all(&line)?;
         file.sync_data()
@@ -218,11 +207,7 @@ impl History {
     fn rewrite(&self, kept: &mut Kept) -> io::Result<()> {
         kept.trim();
         kept.lines = kept.listed.len() + kept.counted.len();
-        let mut text = Vec::new();
-        for entry in kept.all() {
-            serde_json::to_writer(&mut text, entry)?;
-            text.push(b'\n');
-        }
+        let text = json_lines::text(kept.all())?;
         let new = self.path.with_extension("jsonl.new");
         let mut file = File::create(&new)?;
         file.write_all(&text)?;

@@ -4,3 +4,4 @@ pub(crate) mod call_record;
 mod event_file;
 pub(crate) mod events;
 pub(crate) mod history;
+mod json_lines;

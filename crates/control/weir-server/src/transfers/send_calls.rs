@@ -326,7 +326,7 @@ mod tests {
         assert!(give.is_closed(), "the engine makes no further frame");
     }
 
-    /// An engine that begins a stream at once and makes frames for as long as they are taken.
+    /// An engine that begins a stream at once and makes frames until the receiver closes.
     fn endless() -> (oneshot::Receiver<Begun>, Frames) {
         let (begun, begins) = oneshot::channel();
         drop(begun.send(begun_stream()));

@@ -251,9 +251,9 @@ impl Found {
         self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
     }
 
-    /// Import epochs of a history that continues `uberblock`, newest first: its own, and those that
-    /// only claimed the same state. The latter may have an unfinished txg on a missing disk. The
-    /// claim of the next epoch supersedes that txg only if it names these epochs.
+    /// Import epochs of a history that continues `uberblock`, newest first: its own epochs, and
+    /// epochs that only claimed the same state. The latter may have an unfinished txg on a missing
+    /// disk. The claim of the next epoch supersedes that txg only if it names these epochs.
     pub(crate) fn lineage_after(&self, uberblock: &Uberblock) -> Vec<ImportEpoch> {
         let mut lineage = uberblock.lineage.clone();
         let content = content_txg(uberblock, self);
@@ -268,8 +268,9 @@ impl Found {
         lineage
     }
 
-    /// Log epoch of the first commit after `uberblock`. It is higher than that of each uberblock on
-    /// the disks, because the log may have intact batches of a state that a forced import abandons.
+    /// Log epoch of the first commit after `uberblock`. It is higher than the log epoch of each
+    /// uberblock on the disks, because the log may have intact batches of a state that a forced
+    /// import abandons.
     pub(crate) fn next_log_epoch(&self, uberblock: &Uberblock) -> u64 {
         // A forged uberblock must not use up the numbers.
         let others = self.uberblocks().map(|other| other.log_epoch);

@@ -86,8 +86,8 @@ impl NexusState {
         itl_nexus.attentions.is_any() || self.luns_changed.load(Ordering::Acquire)
     }
 
-    /// Removes and returns the first unit attention for a command to this logical unit: those of
-    /// the unit, then the one of the I_T nexus.
+    /// Removes and returns the first unit attention for a command to this logical unit: first the
+    /// attentions of the unit, then the attention of the I_T nexus.
     pub(crate) fn take_attention(&self, itl_nexus: &ItlNexus) -> Option<Attention> {
         itl_nexus.attentions.take().or_else(|| {
             let is_pending = self.luns_changed.load(Ordering::Acquire)
