@@ -53,6 +53,9 @@ pub(crate) enum CareVerb {
     },
     /// Bring a disk online, also under another path, and resilver it
     Online {
+        /// Overwrite a disk that was written without the other disks
+        #[arg(short, long)]
+        force: bool,
         /// Wait until the resilver ends
         #[arg(short, long)]
         wait: bool,
@@ -145,9 +148,9 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             let done = format!("{disk} is offline{}", left.unwrap_or_default());
             changed(session, &change, &done, &format!("{disk} is offline already"))
         }
-        CareVerb::Online { wait, name, disk, path } => {
+        CareVerb::Online { force, wait, name, disk, path } => {
             let at = path.as_deref().map(absolute).transpose()?;
-            let change = online(session, &PoolOnline { name, disk: disk.clone(), at })?;
+            let change = online(session, &PoolOnline { name, disk: disk.clone(), at, force })?;
             joined(session, &change, wait, &format!("{disk} is online"))
         }
         CareVerb::Attach { force, wait, name, disk, new } => {

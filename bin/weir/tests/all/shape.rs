@@ -176,10 +176,9 @@ fn larger_disks_are_used_after_expand() {
     server.stop_clean();
 }
 
-#[test]
-fn diverged_halves_are_refused_with_a_remedy() {
-    let dirs = Dirs::new();
-    let server = made(&dirs, &["a", "b"], "mirror a b");
+/// Writes to each half of a mirror without the other; the writes to `b` are the later ones.
+fn diverge(dirs: &Dirs) {
+    let server = made(dirs, &["a", "b"], "mirror a b");
     server.stop_clean();
     for (alone, hidden, seed) in [("a", "b", 8), ("b", "a", 9)] {
         fs::rename(dirs.file(hidden), dirs.file("hidden")).unwrap();
@@ -196,6 +195,12 @@ fn diverged_halves_are_refused_with_a_remedy() {
         fs::rename(dirs.file("hidden"), dirs.file(hidden)).unwrap();
         assert!(dirs.file(alone).exists());
     }
+}
+
+#[test]
+fn diverged_halves_are_refused_with_a_remedy() {
+    let dirs = Dirs::new();
+    diverge(&dirs);
     let server = dirs.start();
     let status = server.status("tank")["status"].to_string();
     assert!(status.contains("diverged from the other disks"), "{status}");
@@ -204,5 +209,26 @@ fn diverged_halves_are_refused_with_a_remedy() {
     let refused = server.weir(&format!("pool import -d {dir} tank"));
     refused.fails(code::UNAVAILABLE, &["diverged from the other disks"]);
     server.weir(&format!("pool import --force -d {dir} tank")).ok();
+    server.stop_clean();
+}
+
+#[test]
+fn diverged_half_joins_an_open_pool_only_by_force() {
+    let dirs = Dirs::new();
+    diverge(&dirs);
+    let server = dirs.start();
+    server.weir("pool export --force tank").ok();
+    let [a, b] = ["a", "b"].map(|name| dirs.file(name).display().to_string());
+    server.weir(&format!("pool import -d {b} tank")).ok();
+    let online = format!("weir pool online --force tank {a}");
+    let import = format!("weir pool export tank, then weir pool import -d {a} tank");
+    let refused = server.weir(&format!("pool online tank {a}"));
+    refused.fails(code::UNAVAILABLE, &["was written without the other disks", &online, &import]);
+    let status = server.weir("pool status tank").ok().out;
+    assert!(status.contains("was written without the other disks"), "{status}");
+    server.weir(&format!("pool online --force --wait tank {a}")).ok();
+    clean_scrub(&server);
+    let history = server.weir("pool history tank").ok().out;
+    assert!(history.contains(&format!("--force {a}")), "{history}");
     server.stop_clean();
 }

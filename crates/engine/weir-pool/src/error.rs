@@ -327,6 +327,38 @@ pub enum PoolError {
         /// Newest txg of the other disks.
         newest: Txg,
     },
+    /// A disk that returns to an open pool has committed txgs that the pool lacks.
+    #[error(
+        "{disk} cannot join pool {pool}: it was written without the other disks up to txg {own}, \
+         and the pool lacks these writes. To keep the pool's state and overwrite the disk: weir \
+         pool online --force {pool} {disk}. To keep the disk's state: weir pool export {pool}, \
+         then weir pool import -d {disk} {pool}"
+    )]
+    DivergedDisk {
+        /// Pool.
+        pool: String,
+        /// Path of the disk.
+        disk: String,
+        /// Newest txg of the disk.
+        own: Txg,
+    },
+    /// Another server uses a disk that returns to an open pool.
+    #[error(
+        "{disk} cannot join pool {pool}: host {host} (pid {pid}) has it open in a pool and wrote \
+         to it {seconds} s ago. Export the pool there, or choose another disk"
+    )]
+    DiskInUse {
+        /// Pool.
+        pool: String,
+        /// Path of the disk.
+        disk: String,
+        /// The owner's machine.
+        host: String,
+        /// The owner's process.
+        pid: u32,
+        /// Time since the owner last wrote its owner slot, by the clocks of both machines.
+        seconds: u64,
+    },
     /// The disks that hold the intent log are missing.
     #[error(
         "pool {pool} cannot be opened: its log disks are missing ({missing}), and the last \
@@ -464,6 +496,7 @@ impl PoolError {
             | Self::TakenOver { .. }
             | Self::LogMissing { .. }
             | Self::LossWhileMissing { .. }
+            | Self::DivergedDisk { .. }
             | Self::Diverged { .. } => ErrorKind::Unavailable,
             Self::Poisoned { .. } => ErrorKind::Poisoned,
             Self::OutOfSpace { .. } | Self::NoRoomElsewhere { .. } => ErrorKind::NoSpace,
@@ -477,6 +510,7 @@ impl PoolError {
             Self::OnlyCopy { .. }
             | Self::StillGood { .. }
             | Self::Scan { .. }
+            | Self::DiskInUse { .. }
             | Self::InUse { .. } => ErrorKind::Busy,
         }
     }

@@ -86,6 +86,8 @@ pub enum PlantedBug {
     LostNodeFreed,
     /// An import accepts disks whose history lacks the newest txg that the caller has seen.
     OldDisksTrusted,
+    /// A disk joins an open pool although it has txgs that the pool lacks.
+    DivergedDisksTrusted,
     /// Unreadable metadata nodes are not rewritten from RAM.
     LostRootStays,
     /// An import abandons datasets and remap tables that it cannot read, without being asked to.

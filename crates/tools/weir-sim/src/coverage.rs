@@ -102,6 +102,8 @@ pub enum CoveragePoint {
     OldLegAlone,
     /// An import had to refuse disks in an earlier state, because it knew a newer txg.
     OldDisksRefused,
+    /// An open pool refused a disk that had been imported alone.
+    DivergedDiskRefused,
     /// A recovery ran without one leg.
     LegAbsent,
     /// The power was cut during a recovery.
@@ -136,7 +138,7 @@ pub enum CoveragePoint {
 
 impl CoveragePoint {
     /// All coverage points.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 57] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -178,6 +180,7 @@ impl CoveragePoint {
         Self::OldLeg,
         Self::OldLegAlone,
         Self::OldDisksRefused,
+        Self::DivergedDiskRefused,
         Self::LegAbsent,
         Self::RecoveryCut,
         Self::SecondGeneration,

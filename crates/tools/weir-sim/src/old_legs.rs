@@ -1,6 +1,7 @@
 //! Old legs: restores one disk to an earlier state of the same run, as if a user reattached an old
 //! copy, or as if a disk lost all writes after some flush. Once the pool reports every leg online,
-//! removes the other legs and checks every byte.
+//! removes the other legs and checks every byte. Some of these disks are imported alone first: then
+//! the open pool must refuse them.
 //!
 //! `enumerate` selects the cuts; `check` holds the checks.
 //!
@@ -89,11 +90,30 @@ pub(crate) fn judge(
     }
     let world = SimWorld::from_media(seed, images);
     let reads_first = rng.below(4) == 0;
+    let imports_alone = while_open && rng.below(3) == 0;
     let lost = world.run_until(async {
         let absent = if while_open { vec![old, disks] } else { Vec::new() };
+        if imports_alone {
+            let others: Vec<usize> = (0..disks).collect();
+            // The redundancy of the vdev may not suffice, or the disk may be stale.
+            let Ok(alone) = open(scenario, &world, &others, seed + 2).await else {
+                return Ok(None);
+            };
+            drop(alone);
+        }
         let engine = open(scenario, &world, &absent, seed).await?;
-        if while_open && !bring_back(&engine, old, world.disk(disks)).await? {
-            return Ok(None);
+        if while_open {
+            match bring_back(&engine, old, world.disk(disks)).await? {
+                Back::Joined if imports_alone => return Err("a diverged disk joined".to_owned()),
+                Back::Diverged if imports_alone => {
+                    note(CoveragePoint::DivergedDiskRefused);
+                    check::strict(&engine, expected).await?;
+                    return Ok(None);
+                }
+                Back::Diverged => return Err("an old disk was refused as diverged".to_owned()),
+                Back::Unknown => return Ok(None),
+                Back::Joined => {}
+            }
         }
         if reads_first {
             // The check repairs each bad copy that it reads, so it may hide ranges that the
@@ -165,20 +185,29 @@ async fn open(
     engine.map_err(|error| format!("open: {error}"))
 }
 
-/// Brings the old disk online in a pool that was opened without it. Returns false if the pool has
-/// no leg for the disk, or if the old content predates the disk's membership.
-async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<bool, String> {
+/// Result of bringing the old disk online.
+enum Back {
+    Joined,
+    /// The disk has txgs that the pool lacks.
+    Diverged,
+    /// The pool has no leg for the disk, or the old content predates the disk's membership.
+    Unknown,
+}
+
+/// Brings the old disk online in a pool that was opened without it.
+async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<Back, String> {
     let pool = engine.pool();
-    let Ok((guid, ..)) = pool.find_leg(&format!("disk{old}")) else { return Ok(false) };
+    let Ok((guid, ..)) = pool.find_leg(&format!("disk{old}")) else { return Ok(Back::Unknown) };
     if !pool.fail_leg(guid).map_err(|error| error.to_string())? {
-        return Ok(false);
+        return Ok(Back::Unknown);
     }
-    match pool.online_leg(guid, disk).await {
+    match pool.online_leg(guid, disk, false).await {
         Ok(()) => {
             engine.leg_came_back();
-            Ok(true)
+            Ok(Back::Joined)
         }
-        Err(PoolError::Layout { .. }) => Ok(false),
+        Err(PoolError::DivergedDisk { .. }) => Ok(Back::Diverged),
+        Err(PoolError::Layout { .. }) => Ok(Back::Unknown),
         Err(error) => Err(format!("bringing it online: {error}")),
     }
 }

@@ -113,7 +113,7 @@ impl Operator {
             );
         }
         if pool.fail_leg(guid).map_err(told)? {
-            match pool.online_leg(guid, Arc::clone(&self.disks[disk])).await {
+            match pool.online_leg(guid, Arc::clone(&self.disks[disk]), false).await {
                 Ok(()) => self.engine.leg_came_back(),
                 // The pool detached the leg while its disk was read, because its replacement was
                 // complete.

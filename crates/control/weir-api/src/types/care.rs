@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use weir_base::names;
 
 use super::Request;
+use super::pool::force_flag;
 use crate::Error;
 use crate::access::Resources;
 
@@ -165,6 +166,9 @@ pub struct PoolOnline {
     /// Absolute path of the disk, if the path has changed. The label on the disk identifies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+    /// Overwrite writes that only this disk has, because it was written without the other disks.
+    #[serde(default)]
+    pub force: bool,
 }
 
 impl Request for PoolOnline {
@@ -178,7 +182,8 @@ impl Request for PoolOnline {
     }
 
     fn details(&self) -> String {
-        self.at.as_ref().unwrap_or(&self.disk).clone()
+        let disk = self.at.as_ref().unwrap_or(&self.disk);
+        format!("{} {disk}", force_flag(self.force)).trim_start().to_owned()
     }
 
     fn reach(&self, operations: Resources) -> Resources {

@@ -265,7 +265,7 @@ impl Request for PoolImport {
     }
 
     fn details(&self) -> String {
-        told_force(self.force).to_owned()
+        force_flag(self.force).to_owned()
     }
 }
 
@@ -290,7 +290,7 @@ impl Request for PoolExport {
     }
 
     fn details(&self) -> String {
-        told_force(self.force).to_owned()
+        force_flag(self.force).to_owned()
     }
 }
 
@@ -312,13 +312,13 @@ pub struct ShowPool {
 one_name!(names::pool, name: ShowPool);
 
 /// Returns the `force` flag as the audit record shows it.
-fn told_force(force: bool) -> &'static str {
+pub(super) fn force_flag(force: bool) -> &'static str {
     if force { "--force" } else { "" }
 }
 
 /// Returns the vdevs as the audit record shows them.
 pub(super) fn told_vdevs(force: bool, vdevs: &[VdevSpec]) -> String {
-    let mut words = vec![told_force(force).to_owned()];
+    let mut words = vec![force_flag(force).to_owned()];
     for vdev in vdevs {
         if vdev.role != VdevRole::Data {
             words.push(vdev.role.name().to_owned());

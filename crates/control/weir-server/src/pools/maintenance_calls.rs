@@ -74,9 +74,10 @@ impl Handle<PoolOnline> for Manager {
     /// Brings a disk online. A resilver copies the missed writes to it.
     ///
     /// # Errors
-    /// `Invalid` if the path names another disk now; the pool stays unchanged.
+    /// `Invalid` if the path names another disk now, `Unavailable` if the disk was written without
+    /// the others; the pool stays unchanged.
     async fn handle(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
-        let PoolOnline { name, disk, at } = request;
+        let PoolOnline { name, disk, at, force } = request;
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
         let core = pool.engine.pool();
@@ -107,8 +108,8 @@ impl Handle<PoolOnline> for Manager {
         }
         let activity = Activity::current();
         let back = match at {
-            Some(at) => Back { path: at, is_named: true },
-            None => Back { path, is_named: false },
+            Some(at) => Back { path: at, is_named: true, force },
+            None => Back { path, is_named: false, force },
         };
         let done = pool.call_api(move |engine| bring_back(engine, guid, back, activity)).await;
         self.save_disks(&name, &pool, &[])?;
@@ -148,7 +149,7 @@ impl Handle<PoolClear> for Manager {
         let mut warnings = Vec::new();
         for (guid, path) in faulted {
             let activity = Activity::current();
-            let back = Back { path, is_named: false };
+            let back = Back { path, is_named: false, force: false };
             let back = pool.call_api(move |engine| bring_back(engine, guid, back, activity)).await;
             warnings.extend(back.err().map(|error| error.message));
         }
@@ -163,13 +164,15 @@ struct Back {
     path: String,
     /// Whether the caller named the path. Otherwise the path comes from the server's state.
     is_named: bool,
+    /// Whether the resilver may overwrite writes that only this disk has.
+    force: bool,
 }
 
 /// Opens the disk of a leg again and brings it online; runs on the pool's thread.
 async fn bring_back(
     engine: Arc<Engine>,
     guid: Guid,
-    Back { path, is_named }: Back,
+    Back { path, is_named, force }: Back,
     activity: Arc<Activity>,
 ) -> Result<(), ApiError> {
     let pool = engine.pool();
@@ -188,7 +191,7 @@ async fn bring_back(
             Err(error) => return Err(open_disks::device_error(&error)),
         }
     };
-    pool.online_leg(guid, disk).await.map_err(pool_error)?;
+    pool.online_leg(guid, disk, force).await.map_err(pool_error)?;
     engine.leg_came_back();
     Ok(())
 }

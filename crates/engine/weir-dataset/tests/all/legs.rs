@@ -174,7 +174,7 @@ fn disk_detached_while_its_labels_are_read_stays_detached() {
     let faults = Arc::new(Faults::default());
     let slow: Arc<dyn Device> = Arc::new(FaultDevice::new(as_new(&b), Arc::clone(&faults)));
     faults.freeze();
-    let mut back = Box::pin(engine.pool().online_leg(old, slow));
+    let mut back = Box::pin(engine.pool().online_leg(old, slow, false));
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
     assert!(back.as_mut().poll(&mut context).is_pending(), "its labels cannot be read yet");
     resilver(&engine);

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use crate::common::{as_devices, import, now, options};
 use weir_base::{ErrorKind, Guid};
 use weir_block::IoBuf;
-use weir_dataset::{DatasetError, Engine, VolumeSpec};
+use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSpec};
 use weir_device::{Device, Durability, MemoryDevice};
 use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, label_offsets};
 use weir_format::{Compression, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, ImportOptions, LegState, PoolError, ScanState, VdevSpec};
+use weir_pool::{
+    CreateOptions, ImportOptions, LegState, PoolError, PoolOptions, ScanState, VdevSpec,
+};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const MIB: usize = 1 << 20;
@@ -155,7 +157,7 @@ fn old_copy_of_a_disk_is_resilvered_when_it_reconnects() {
     write(&engine, 12 * MIB, &data(4));
     let (b, _, state) = engine.pool().find_leg("b").unwrap();
     assert_eq!(state, LegState::Missing);
-    now(engine.pool().online_leg(b, Arc::clone(&old) as Arc<dyn Device>)).unwrap();
+    now(engine.pool().online_leg(b, Arc::clone(&old) as Arc<dyn Device>, false)).unwrap();
     engine.leg_came_back();
     resilver(&engine);
     drop(engine);
@@ -190,7 +192,7 @@ fn old_copy_from_an_unfinished_resilver_is_resilvered() {
         let engine = if open_when_it_comes_back {
             let engine = open(&[&a]).unwrap();
             let b = engine.pool().find_leg("b").unwrap().0;
-            now(engine.pool().online_leg(b, Arc::clone(&old) as Arc<dyn Device>)).unwrap();
+            now(engine.pool().online_leg(b, Arc::clone(&old) as Arc<dyn Device>, false)).unwrap();
             engine.leg_came_back();
             engine
         } else {
@@ -348,4 +350,113 @@ fn disk_of_another_format_version_degrades_the_pool() {
     set_version(&b, 200);
     let error = open(&[&a, &b]).map(drop).unwrap_err();
     assert!(matches!(error, DatasetError::Pool(PoolError::OtherFormat { .. })), "{error}");
+}
+
+fn bring_back(engine: &Engine, disk: &Disk, force: bool) -> Result<(), PoolError> {
+    let guid = engine.pool().find_leg(disk.path()).unwrap().0;
+    let back = Arc::clone(disk) as Arc<dyn Device>;
+    now(engine.pool().online_leg(guid, back, force))?;
+    engine.leg_came_back();
+    Ok(())
+}
+
+/// Creates a mirror whose disks were then written without each other: disk `a` has the writes 1 and
+/// 2, disk `b` has the writes 1 and 3.
+fn diverged(commits: [u8; 2]) -> (Disk, Disk) {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    for (disk, seed, commits) in [(&a, 2, commits[0]), (&b, 3, commits[1])] {
+        let engine = open(&[disk]).unwrap();
+        for _ in 0..commits {
+            write(&engine, 4 * MIB, &data(seed));
+        }
+    }
+    (a, b)
+}
+
+// Regression: a disk that returned to an open pool was resilvered even if it had newer writes than
+// the pool.
+#[test]
+fn diverged_disk_does_not_join_an_open_pool_without_force() {
+    for commits in [[1, 1], [1, 5], [5, 1]] {
+        let (a, b) = diverged(commits);
+        let engine = open(&[&a]).unwrap();
+        let refused = bring_back(&engine, &b, false).unwrap_err();
+        assert!(matches!(refused, PoolError::DivergedDisk { .. }), "{refused}");
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        assert_eq!(state_of(&engine, "b"), LegState::Missing);
+        let status = engine.pool().status();
+        assert_eq!(
+            status.vdevs[0].legs[1].note.as_deref(),
+            Some("was written without the other disks")
+        );
+        assert!(holds(&engine, 4 * MIB, &data(2)));
+        drop(engine);
+        assert!(holds(&open(&[&b]).unwrap(), 4 * MIB, &data(3)), "nothing was overwritten");
+
+        let engine = open(&[&a]).unwrap();
+        bring_back(&engine, &b, true).unwrap();
+        assert_eq!(engine.pool().status().vdevs[0].legs[1].stale_after.map(|txg| txg.0), Some(0));
+        resilver(&engine);
+        drop(engine);
+        let engine = open(&[&b]).unwrap();
+        assert_holds_all(&engine, &[[1], [2]]);
+    }
+}
+
+// An import that ends before its first commit leaves only a claim.
+#[test]
+fn disk_with_an_unfinished_import_joins_an_open_pool() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    let EngineOptions { clock, bug, .. } = options(MEMORY_BYTES);
+    let pool_options = PoolOptions { cache_bytes: 1 << 20, clock, bug };
+    let disks = vec![Arc::clone(&b) as Arc<dyn Device>];
+    let imported = now(weir_pool::import(disks, import(), &pool_options)).unwrap();
+    now(imported.claim()).unwrap();
+    drop(imported);
+    let engine = open(&[&a]).unwrap();
+    write(&engine, 4 * MIB, &data(2));
+    bring_back(&engine, &b, false).unwrap();
+    resilver(&engine);
+    drop(engine);
+    assert_holds_all(&open(&[&b]).unwrap(), &[[1], [2]]);
+}
+
+// Regression: an import silently ignored a diverged disk that the label of the other side did not
+// list.
+#[test]
+fn diverged_disk_that_the_label_does_not_list_is_refused() {
+    let (a, b, c) = (disk("a"), disk("b"), disk("c"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    for side in [[&a, &b], [&b, &a]] {
+        let [kept, left] = side.map(copy_of);
+        let engine = open(&[&kept]).unwrap();
+        let guid = engine.pool().find_leg(kept.path()).unwrap().0;
+        let new = copy_of(&c);
+        let attached = Arc::clone(&new) as Arc<dyn Device>;
+        now(engine.attach_leg(guid, attached, Guid(600))).unwrap();
+        let left_guid = engine.pool().find_leg(left.path()).unwrap().0;
+        now(engine.detach_leg(left_guid)).unwrap();
+        resilver(&engine);
+        write(&engine, 4 * MIB, &data(2));
+        drop(engine);
+        let engine = open(&[&left]).unwrap();
+        write(&engine, 4 * MIB, &data(3));
+        write(&engine, 8 * MIB, &data(3));
+        drop(engine);
+        for disks in [[&kept, &new, &left], [&left, &new, &kept]] {
+            let refused = open(&disks).map(drop).unwrap_err();
+            let is_diverged = matches!(refused, DatasetError::Pool(PoolError::Diverged { .. }));
+            assert!(is_diverged, "{refused}");
+        }
+        assert!(holds(&open(&[&left]).unwrap(), 4 * MIB, &data(3)));
+        assert!(holds(&open(&[&kept, &new]).unwrap(), 4 * MIB, &data(2)));
+    }
 }

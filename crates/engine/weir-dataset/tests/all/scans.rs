@@ -159,7 +159,7 @@ fn resilver_copies_little_more_than_the_missed_writes() {
     assert!(pool.take_leg_offline(pool.find_leg("disk0").unwrap().0).is_err(), "the last good leg");
     data[..2 * MIB].copy_from_slice(&noise(4, 2 * MIB));
     write(&engine, &volume, 0, &data[..2 * MIB]);
-    now(pool.online_leg(guid, Arc::clone(&disks[1]) as Arc<dyn Device>)).unwrap();
+    now(pool.online_leg(guid, Arc::clone(&disks[1]) as Arc<dyn Device>, false)).unwrap();
     assert_eq!(pool.find_leg("disk1").unwrap().2, LegState::Stale);
     engine.leg_came_back();
     let scan = scanned(&engine);
@@ -197,7 +197,7 @@ fn forced_import_of_a_stale_leg_reads_the_writes_that_it_has() {
     let (guid, ..) = engine.pool().find_leg("disk1").unwrap();
     engine.pool().take_leg_offline(guid).unwrap();
     write(&engine, &volume, 4 * MIB, &noise(8, MIB));
-    now(engine.pool().online_leg(guid, Arc::clone(&disks[1]) as Arc<dyn Device>)).unwrap();
+    now(engine.pool().online_leg(guid, Arc::clone(&disks[1]) as Arc<dyn Device>, false)).unwrap();
     // The leg has this write and its tree roots, but not the write before it.
     write(&engine, &volume, 8 * MIB, &noise(9, MIB));
     drop((engine, volume));

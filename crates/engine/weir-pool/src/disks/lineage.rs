@@ -40,11 +40,6 @@ pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
     follows(late, early) && (age(late) == age(early) || is_unfinished())
 }
 
-/// Last txg of an import epoch that is part of the history of `new`.
-fn shared_until(import_epoch: Guid, new: &Uberblock) -> Option<Txg> {
-    shared_with(import_epoch, &new.lineage, new.txg)
-}
-
 /// Last txg of an import epoch that is part of a history that ends with `newest`.
 pub(crate) fn shared_with(import_epoch: Guid, lineage: &[ImportEpoch], newest: Txg) -> Option<Txg> {
     let index = lineage.iter().position(|known| known.id == import_epoch)?;
@@ -73,9 +68,15 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) 
 /// Such a txg contains no acknowledged write: an import epoch acknowledges writes only after its
 /// first txg is on all disks.
 pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
+    is_part_of_but_for_cuts(old, &new.lineage, new.txg)
+}
+
+/// As [`leads_to_but_for_cuts`], for a history that ends with `newest`.
+fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) -> bool {
     let mut end = old.txg;
     for import_epoch in &old.lineage {
-        let shared = shared_until(import_epoch.id, new).filter(|txg| *txg >= import_epoch.first);
+        let shared = shared_with(import_epoch.id, lineage, newest);
+        let shared = shared.filter(|txg| *txg >= import_epoch.first);
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
             // No txg of this import epoch is in the history, so its claim counts too.
@@ -90,6 +91,48 @@ pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
         end = Txg(import_epoch.first.0.saturating_sub(1));
     }
     false
+}
+
+/// History of a pool, with the legs that it relies on.
+pub(crate) struct PoolHistory<'a> {
+    /// Import epochs, newest first.
+    pub(crate) lineage: &'a [ImportEpoch],
+    pub(crate) newest: Txg,
+    /// Legs that have all data of `newest`.
+    pub(crate) current_legs: &'a [Guid],
+}
+
+/// Uberblock of a disk that may have diverged.
+pub(crate) struct DiskEnd<'a> {
+    /// Newest uberblock of the disk that is no claim.
+    pub(crate) newest: &'a Uberblock,
+    /// Whether an owner slot proves that the txg of `newest` was committed.
+    pub(crate) is_committed: bool,
+    /// Last txg before the disk went out of use, if the history lists the disk as stale.
+    pub(crate) stale_after: Option<Txg>,
+}
+
+/// Whether a disk diverged: it has a committed txg that the history of the pool lacks.
+pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
+    let own = disk.newest;
+    let import_epoch = own.lineage.first();
+    // The lineage lists only the last import epochs.
+    let is_before = |oldest: &ImportEpoch| import_epoch.is_some_and(|e| e.first < oldest.first);
+    let is_known = is_part_of(own, pool.lineage, pool.newest)
+        || (disk.stale_after.is_some_and(|after| own.txg <= after)
+            && pool.lineage.last().is_some_and(is_before));
+    // The disk listed a current leg as stale, so its pool went on without that leg.
+    let alone = || own.stale_legs.iter().any(|stale| pool.current_legs.contains(&stale.guid));
+    let is_cut = || is_part_of_but_for_cuts(own, pool.lineage, pool.newest);
+    !is_known && (disk.is_committed || alone() || !is_cut())
+}
+
+/// Newest uberblock in the ring of one disk that is no claim. A claim has the roots of an earlier
+/// uberblock, so a disk that ends with one has no data that other disks lack.
+pub(crate) fn newest_change(ring: &[Uberblock]) -> Option<&Uberblock> {
+    let is_claim =
+        |own: &Uberblock| ring.iter().any(|other| other.txg < own.txg && lead_to_same(other, own));
+    ring.iter().filter(|own| !is_claim(own)).max_by_key(|own| age(own))
 }
 
 /// End of the uberblock ring of a leg, among the uberblocks that belong to one history of the pool.

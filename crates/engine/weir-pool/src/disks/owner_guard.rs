@@ -104,6 +104,11 @@ impl OwnerGuard {
         self.other.get()
     }
 
+    /// Whether an owner slot names this server, or an import epoch that it took over.
+    pub(crate) fn is_own(&self, slot: &Owner) -> bool {
+        self.own.get().is_some_and(|own| own.import_epochs.contains(&slot.import_epoch))
+    }
+
     /// Runs `read`, which reads the owner slot of a disk, and checks that the slot is this
     /// server's.
     pub(crate) async fn look(&self, read: impl Future<Output = Option<Owner>>) {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use weir_base::{Guid, Txg};
 use weir_device::Device;
 use weir_format::layout::RING_SLOTS;
-use weir_format::{ImportEpoch, Label, Owner, Uberblock, VdevConfig, VdevRole};
+use weir_format::{ImportEpoch, Owner, Uberblock, VdevConfig};
 
 use crate::disks::labels::DiskLabels;
 use crate::disks::layout::build_vdevs;
 use crate::disks::leg::Leg;
-use crate::disks::lineage::{age, lead_to_same, leads_to, leads_to_but_for_cuts, supersedes};
+use crate::disks::lineage::{DiskEnd, PoolHistory, age, has_diverged, lead_to_same, supersedes};
 use crate::disks::vdev::Vdev;
 use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
@@ -35,8 +35,9 @@ impl Found {
     /// A disk of another format version counts as foreign, like a disk without a label. The label
     /// checksum does not cover the version, so one such disk proves nothing about the others.
     pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
-        let (mut newest, mut other_version) = (None::<Label>, None);
-        let (mut found, mut paths, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        let mut other_version = None;
+        let (mut disks, mut paths, mut left_out) =
+            (Vec::<FoundDisk>::new(), Vec::new(), Vec::new());
         for Answer { disk, labels } in answers {
             paths.push(disk.path().to_owned());
             let DiskLabels { label, uberblocks, damaged_slots, owner } = match labels {
@@ -51,28 +52,48 @@ impl Found {
                     continue;
                 }
             };
-            if let Some(known) = newest.as_ref().filter(|known| known.pool != label.pool) {
+            if let Some(known) = disks.first().filter(|known| known.label.pool != label.pool) {
                 return Err(PoolError::OtherPool {
                     path: disk.path().to_owned(),
                     found: label.pool,
-                    wanted: known.pool,
+                    wanted: known.label.pool,
                 });
             }
-            found.push(FoundDisk {
+            disks.push(FoundDisk {
                 guid: label.disk,
                 device: Arc::clone(disk),
+                label: label.clone(),
                 uberblocks: uberblocks.clone(),
                 damaged_slots: damaged_slots.clone(),
                 owner: owner.clone(),
             });
-            if newest.as_ref().is_none_or(|known| label.txg > known.txg) {
-                newest = Some(label.clone());
-            }
         }
-        match (newest, other_version) {
-            (Some(label), _) => Ok(Self { label, disks: found, left_out }),
+        match (disks.first().map(|disk| disk.label.clone()), other_version) {
+            (Some(label), _) => {
+                let mut found = Self { label, disks, left_out };
+                found.choose_label();
+                Ok(found)
+            }
             (None, Some((path, source))) => Err(PoolError::OtherFormat { path, source }),
             (None, None) => Err(PoolError::NoPool { paths: paths.join(", ") }),
+        }
+    }
+
+    /// Takes the label with the highest txg, except labels of diverged disks: they describe the
+    /// vdevs of another history. Among labels with the same txg, a disk with the newest uberblock
+    /// precedes the others: a change that a crash interrupted can leave a label with that txg on a
+    /// disk that is absent when the pool changes again.
+    fn choose_label(&mut self) {
+        let newest = self.uberblocks_newest_first().into_iter().next();
+        let diverged = newest.as_ref().map(|newest| self.diverged_from(newest));
+        let diverged: Vec<Guid> =
+            diverged.unwrap_or_default().into_iter().map(|disk| disk.guid).collect();
+        let agrees = |disk: &&FoundDisk| !diverged.contains(&disk.guid);
+        let has_newest =
+            |disk: &FoundDisk| newest.as_ref().is_some_and(|u| disk.uberblocks.contains(u));
+        let by = |disk: &&FoundDisk| (disk.label.txg, has_newest(disk));
+        if let Some(disk) = self.disks.iter().filter(agrees).max_by_key(by) {
+            self.label = disk.label.clone();
         }
     }
 
@@ -211,28 +232,25 @@ impl Found {
     }
 
     /// Disks in service that committed txgs without the others: the history that ends with `newest`
-    /// does not contain their newest uberblock.
-    pub(crate) fn diverged_from(&self, newest: &Uberblock) -> Vec<Guid> {
-        let in_service = |vdev: &&VdevConfig| vdev.role != VdevRole::Spare;
-        let legs = || self.label.vdevs.iter().filter(in_service).flat_map(|vdev| &vdev.legs);
-        let stale = |uberblock: &Uberblock, guid| {
-            uberblock.stale_legs.iter().find(|stale| stale.guid == guid).copied()
-        };
-        let relied_on: Vec<Guid> =
-            legs().map(|leg| leg.guid).filter(|guid| stale(newest, *guid).is_none()).collect();
-        let diverged = |guid: Guid| {
-            let own = self.uberblocks_of(guid);
+    /// does not contain their newest uberblock. They may be disks that the label does not list,
+    /// because the label is from the other side.
+    pub(crate) fn diverged_from(&self, newest: &Uberblock) -> Vec<&FoundDisk> {
+        let stale = |guid| newest.stale_legs.iter().find(|stale| stale.guid == guid);
+        let newest_disks = self.disks.iter().filter(|disk| disk.uberblocks.contains(newest));
+        let current_legs = newest_disks.flat_map(|disk| &disk.label.vdevs);
+        let current_legs = current_legs.flat_map(|vdev| &vdev.legs).map(|leg| leg.guid);
+        let current_legs: Vec<Guid> = current_legs.filter(|guid| stale(*guid).is_none()).collect();
+        let (lineage, txg) = (newest.lineage.as_slice(), newest.txg);
+        let pool = PoolHistory { lineage, newest: txg, current_legs: &current_legs };
+        let diverged = |disk: &&FoundDisk| {
             // A disk whose last uberblock is a claim has no data that the other disks lack.
-            let real = |ub: &&Uberblock| !self.is_claim(ub);
-            let own = own.and_then(|own| own.iter().filter(real).max_by_key(|ub| age(ub)));
-            let Some(own) = own else { return false };
-            let known_until = stale(newest, guid).map(|stale| stale.after);
-            let alone = || own.stale_legs.iter().any(|stale| relied_on.contains(&stale.guid));
-            !(leads_to(own, newest)
-                || known_until.is_some_and(|until| own.txg <= until)
-                || (leads_to_but_for_cuts(own, newest) && !alone()))
+            let real = disk.uberblocks.iter().filter(|own| !self.is_claim(own));
+            let Some(newest) = real.max_by_key(|own| age(own)) else { return false };
+            let is_committed = self.is_committed(newest);
+            let stale_after = stale(disk.guid).map(|stale| stale.after);
+            !disk.is_spare() && has_diverged(&DiskEnd { newest, is_committed, stale_after }, &pool)
         };
-        legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
+        self.disks.iter().filter(diverged).collect()
     }
 
     /// Uberblocks in the ring of a disk; `None` if the disk is missing.
@@ -302,5 +320,79 @@ impl Found {
         }
         sorted.truncate(RING_SLOTS as usize);
         sorted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_device::MemoryDevice;
+    use weir_format::{Label, LegConfig, VdevKind, VdevRole};
+
+    use crate::import::open_pool::tests;
+
+    use super::*;
+
+    /// Builds an uberblock that has roots of its own.
+    fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
+        Uberblock { bootstrap_checksum: txg.into(), ..tests::uberblock(txg, lineage) }
+    }
+
+    /// Answer of a disk of a mirror, whose label has this txg and these legs.
+    fn answer(disk: u64, txg: u64, legs: &[u64], uberblocks: Vec<Uberblock>) -> Answer {
+        let leg = |guid: &u64| LegConfig { guid: Guid(*guid), path: format!("disk{guid}") };
+        let legs = legs.iter().map(leg).collect();
+        let (kind, role) = (VdevKind::Mirror, VdevRole::Data);
+        let label = Label {
+            pool: Guid(7),
+            name: "tank".to_owned(),
+            disk: Guid(disk),
+            txg: Txg(txg),
+            segment_bytes: 1 << 16,
+            strip_bytes: 4096,
+            log_bytes: 1 << 16,
+            vdevs: vec![VdevConfig { kind, role, disk_bytes: 8 << 20, legs }],
+        };
+        let (damaged_slots, owner) = (Vec::new(), None);
+        let labels = Ok(DiskLabels { label, uberblocks, damaged_slots, owner });
+        Answer { disk: Arc::new(MemoryDevice::new(&format!("disk{disk}"), 8 << 20)), labels }
+    }
+
+    /// Legs of the label that an import of these disks uses, in both orders of the disks.
+    fn legs_of(answers: [Answer; 2]) -> Vec<u64> {
+        let legs = |found: Found| -> Vec<u64> {
+            found.label.vdevs[0].legs.iter().map(|leg| leg.guid.0).collect()
+        };
+        let found = legs(Found::new(answers.iter()).unwrap());
+        assert_eq!(found, legs(Found::new(answers.iter().rev()).unwrap()));
+        found
+    }
+
+    // Regression: the order of the disks decided between labels with the same txg.
+    #[test]
+    fn label_of_a_current_disk_precedes_an_interrupted_one_with_the_same_txg() {
+        let old = vec![uberblock(16, &[(1, 1)])];
+        let newest = vec![uberblock(16, &[(1, 1)]), uberblock(20, &[(2, 17), (1, 1)])];
+        let interrupted = answer(2, 33, &[1, 2, 3], old);
+        assert_eq!(legs_of([interrupted, answer(1, 33, &[1, 2, 4], newest)]), [1, 2, 4]);
+    }
+
+    #[test]
+    fn newest_label_counts_before_the_newest_uberblock() {
+        let newest = vec![uberblock(17, &[(1, 1)])];
+        let old = vec![uberblock(16, &[(1, 1)])];
+        assert_eq!(
+            legs_of([answer(1, 1, &[1, 2], newest), answer(2, 33, &[1, 2, 3], old)]),
+            [1, 2, 3]
+        );
+    }
+
+    #[test]
+    fn label_of_a_diverged_disk_does_not_count() {
+        let kept = vec![uberblock(16, &[(1, 1)]), uberblock(25, &[(2, 17), (1, 1)])];
+        let diverged = vec![uberblock(16, &[(1, 1)]), uberblock(24, &[(3, 17), (1, 1)])];
+        assert_eq!(
+            legs_of([answer(1, 1, &[1, 2], kept), answer(2, 40, &[2, 3], diverged)]),
+            [1, 2]
+        );
     }
 }

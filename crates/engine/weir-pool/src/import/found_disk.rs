@@ -8,19 +8,28 @@ use std::sync::Arc;
 
 use weir_base::Guid;
 use weir_device::Device;
-use weir_format::{Label, Owner, Uberblock};
+use weir_format::{Label, Owner, Uberblock, VdevRole};
 
 /// One disk of a pool, with the contents of its labels.
 pub(crate) struct FoundDisk {
     pub(crate) guid: Guid,
     pub(crate) device: Arc<dyn Device>,
+    pub(crate) label: Label,
     pub(crate) uberblocks: Vec<Uberblock>,
     pub(crate) damaged_slots: Vec<u64>,
     pub(crate) owner: Option<Owner>,
 }
 
+impl FoundDisk {
+    /// Whether the disk is a spare, which misses no txgs.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.label.place().is_some_and(|(vdev, _)| self.label.vdevs[vdev].role == VdevRole::Spare)
+    }
+}
+
 /// Labels of all disks of one pool.
 pub(crate) struct Found {
+    /// Label that describes the pool.
     pub(crate) label: Label,
     pub(crate) disks: Vec<FoundDisk>,
     /// Paths of excluded disks, each with the reason.

@@ -8,7 +8,7 @@
 //! - an import waits [`LABELS_WAIT`] for every disk. It waits longer only while the responding
 //!   disks do not suffice to open the pool, or may lack the last writes;
 //! - a late disk joins like a reconnected disk: stale until a resilver has copied the missed
-//!   writes.
+//!   writes, and not at all if it has txgs that the pool lacks.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Pool {
     /// it is no disk of this pool, or if the pool already has that disk.
     ///
     /// # Errors
-    /// The disk fails.
+    /// The disk fails, another server uses it, or it has txgs that the pool lacks.
     #[boxed(?Send)]
     pub async fn add_late_disk(&self, late: LateDisk) -> Result<bool, PoolError> {
         let LateDisk(disk) = late;
@@ -111,7 +111,7 @@ impl Pool {
         if !self.leg(label.disk).is_ok_and(|(_, leg)| missing(leg)) {
             return Ok(false);
         }
-        self.online_leg(label.disk, disk).await?;
+        self.online_leg(label.disk, disk, false).await?;
         Ok(true)
     }
 }

@@ -28,7 +28,7 @@ use crate::disks::vdevs::Vdevs;
 use crate::error::{BlockAddress, PoolError};
 use crate::import::confirm::mark_legs;
 use crate::import::entries::read_entries;
-use crate::import::found_disk::Found;
+use crate::import::found_disk::{Found, FoundDisk};
 use crate::import::late_disks::{LateDisk, read_all_labels};
 use crate::import::options::ImportOptions;
 use crate::import::reads::Reads;
@@ -158,6 +158,7 @@ pub async fn import(
     let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
     let diverged = candidates.first().map(|ub| found.diverged_from(ub)).unwrap_or_default();
     refuse_diverged(&label, &vdevs, newest, &diverged, how.force)?;
+    let diverged: Vec<Guid> = diverged.iter().map(|disk| disk.guid).collect();
     if let Some(newest) = candidates.first()
         && options.bug != PlantedBug::OldDisksTrusted
         && let Err(error) = found.check_newest(newest, how)
@@ -289,26 +290,26 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
 }
 
 /// Refuses disks that diverged from the others. With `force`, marks these disks as stale from txg
-/// 0.
+/// 0, if the label lists them as legs. The import does not use the others.
 fn refuse_diverged(
     label: &Label,
     vdevs: &Vdevs,
     newest: Txg,
-    diverged: &[Guid],
+    diverged: &[&FoundDisk],
     force: bool,
 ) -> Result<(), PoolError> {
     if diverged.is_empty() {
         return Ok(());
     }
-    let legs = || vdevs.legs().filter(|leg| diverged.contains(&leg.guid));
-    let names: Vec<&str> = legs().map(Leg::path).collect();
+    let names: Vec<&str> = diverged.iter().map(|disk| disk.device.path()).collect();
     let names = names.join(", ");
     if !force {
         let pool = label.name.clone();
         return Err(PoolError::Diverged { pool, diverged: names, newest });
     }
     tracing::error!(disks = names, "data that only the diverged disks have is dropped");
-    legs().for_each(|leg| leg.set_stale(Txg(0)));
+    let is_diverged = |leg: &&Leg| diverged.iter().any(|disk| disk.guid == leg.guid);
+    vdevs.legs().filter(is_diverged).for_each(|leg| leg.set_stale(Txg(0)));
     Ok(())
 }
 

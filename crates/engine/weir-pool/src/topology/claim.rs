@@ -49,7 +49,11 @@ pub(crate) struct Labelled<'a> {
 
 /// Reads the slots of owners that may be alive, again and again. Returns the first owner whose slot
 /// changed.
-async fn watch(disks: &[Labelled<'_>], identity: &Identity, clock: &dyn Clock) -> Option<Owner> {
+pub(crate) async fn watch(
+    disks: &[Labelled<'_>],
+    identity: &Identity,
+    clock: &dyn Clock,
+) -> Option<Owner> {
     let suspects: Vec<_> = disks
         .iter()
         .filter_map(|disk| Some((disk, disk.owner.filter(|owner| !identity.knows_gone(owner))?)))

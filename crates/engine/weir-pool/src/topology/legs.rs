@@ -37,6 +37,7 @@ use crate::disks::leg_state::LegState;
 use crate::disks::lineage::{RingEnd, ring_end};
 use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
+use crate::planted_bugs::PlantedBug;
 use crate::state::pool::Pool;
 
 /// Maximum number of detached legs that uberblocks list as stale.
@@ -134,14 +135,22 @@ impl Pool {
     /// Brings a leg online on a disk whose label names that leg, and updates its labels. The leg
     /// then needs a resilver. All labels get the current path of the disk.
     ///
+    /// With `force`, the resilver overwrites txgs that only this disk has.
+    ///
     /// # Errors
-    /// The disk is not the one of this leg, or the leg was detached during the call
-    /// (`NoSuchDisk`); nothing was changed.
+    /// The disk is not the one of this leg; another server uses it (`DiskInUse`); it has committed
+    /// txgs that this pool lacks (`DivergedDisk`, without `force`); or the leg was detached during
+    /// the call (`NoSuchDisk`). Nothing was changed.
     #[boxed(?Send)]
-    pub async fn online_leg(&self, guid: Guid, device: Arc<dyn Device>) -> Result<(), PoolError> {
+    pub async fn online_leg(
+        &self,
+        guid: Guid,
+        device: Arc<dyn Device>,
+        force: bool,
+    ) -> Result<(), PoolError> {
         let path = device.path().to_owned();
         let labels = read_labels(&*device).await.map_err(Arc::new)?;
-        let DiskLabels { label, uberblocks, .. } = match labels {
+        let DiskLabels { label, uberblocks, owner, .. } = match labels {
             Ok(labels) => labels,
             Err(error) => {
                 let why = format!("{path} no longer has the label of this leg: {error}");
@@ -152,18 +161,31 @@ impl Pool {
             let why = format!("{path} is another disk now: its label names another leg");
             return Err(PoolError::Layout { why });
         }
+        self.refuse_other_owner(&*device, &label, owner.as_ref()).await?;
         // The labels of the disk may predate a change that the disk missed; a concurrent scan must
         // not count them as damage.
         let _labels = self.labels.lock().await;
         // A replaced leg may be gone: the engine detaches it as soon as its replacement is
         // resilvered.
-        let left = |_| PoolError::NoSuchDisk { pool: self.name().to_owned(), disk: path };
+        let left = |_| PoolError::NoSuchDisk { pool: self.name().to_owned(), disk: path.clone() };
         let (vdev, leg) = self.leg(guid).map_err(left)?;
         self.check_disk(guid, &*device)?;
         assert!(leg.usable().is_none(), "the caller released it");
         let was = leg.path();
-        // The disk may be an old copy, which lacks more than the leg did when it went out of use.
         let committed = self.committed_txg();
+        if vdev.role() != VdevRole::Spare
+            && self.bug != PlantedBug::DivergedDisksTrusted
+            && let Err(error) = self.check_divergence(leg, &uberblocks, owner.as_ref(), &path)
+        {
+            if !force {
+                leg.set_note("was written without the other disks");
+                return Err(error);
+            }
+            tracing::error!(%error, "txgs that only this disk has are dropped");
+            // The disk may have reused addresses that the pool uses.
+            leg.set_stale_since(Txg(0));
+        }
+        // The disk may be an old copy, which lacks more than the leg did when it went out of use.
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
         leg.set_stale_since(own.complete);

@@ -2,6 +2,7 @@
 
 pub(crate) mod claim;
 pub(crate) mod legs;
+mod returning;
 pub(crate) mod status;
 pub(crate) mod unresponsive;
 pub(crate) mod vdevs;

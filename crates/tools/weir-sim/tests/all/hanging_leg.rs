@@ -67,14 +67,34 @@ async fn open(
     without: Option<usize>,
     import_epoch: u64,
 ) -> Result<Arc<Engine>, DatasetError> {
+    open_with(world, without, import_epoch, PlantedBug::None).await
+}
+
+async fn open_with(
+    world: &SimWorld,
+    without: Option<usize>,
+    import_epoch: u64,
+    bug: PlantedBug,
+) -> Result<Arc<Engine>, DatasetError> {
     let how = ImportOptions::new(Guid(import_epoch));
-    Engine::open(devices(world, without), how, &options(world, PlantedBug::None)).await
+    Engine::open(devices(world, without), how, &options(world, bug)).await
 }
 
 async fn assert_holds(engine: &Engine, content: &[u8]) {
     let mut out = vec![0; content.len()];
     engine.volume("v").unwrap().read(0, &mut out).await.unwrap();
     assert!(out == content);
+}
+
+async fn resilver(world: &SimWorld, engine: &Arc<Engine>) {
+    let (scanner, timer) = (Arc::clone(engine), world.executor().clone());
+    let scans = async move { scanner.run_scans(|time| timer.sleep(time)).await };
+    let scans = world.executor().spawn("scans", scans);
+    while engine.pool().find_leg("disk1").unwrap().2 != LegState::Online {
+        world.executor().sleep(Duration::from_millis(10)).await;
+    }
+    engine.stop();
+    scans.await.unwrap();
 }
 
 /// Opens a pool whose disk 1 hangs, writes, lets the disk respond, waits for its resilver, and
@@ -99,15 +119,7 @@ fn hangs_then_joins(kind: VdevKind, disks: usize) {
             world.disk(1).set_latency(Latency { min: micro, max: micro });
             engine.add_late_disks().await;
             assert_eq!(state(&engine), LegState::Stale);
-            let (scanner, timer) = (Arc::clone(&engine), world.executor().clone());
-            let scans = world
-                .executor()
-                .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
-            while state(&engine) != LegState::Online {
-                world.executor().sleep(Duration::from_millis(10)).await;
-            }
-            engine.stop();
-            scans.await.unwrap();
+            resilver(&world, &engine).await;
         })
         .unwrap();
     let world = SimWorld::from_media(3, world.cut(CutPlan::Nothing));
@@ -129,6 +141,57 @@ fn mirror_opens_without_a_hanging_leg_and_adds_it_later() {
 #[test]
 fn raidz_opens_without_a_hanging_leg_and_adds_it_later() {
     hangs_then_joins(VdevKind::Raidz1, 3);
+}
+
+/// Content of disk 1 after the import of a pool whose disk 1, which was written last and without
+/// disk 0, is late.
+fn late_disk_with_newer_writes(bug: PlantedBug) -> u8 {
+    let disks = pool(VdevKind::Mirror, 2, &vec![1; BYTES]);
+    let world = SimWorld::from_media(6, disks);
+    let written_alone = world.run_until(async {
+        let engine = open(&world, Some(0), 100).await?;
+        engine.volume("v")?.write(0, &vec![3; BYTES]).await?;
+        engine.sync().await
+    });
+    written_alone.unwrap().unwrap();
+    let world = SimWorld::from_media(7, world.cut(CutPlan::Nothing));
+    world.disk(1).set_latency(Latency { min: AGES, max: AGES });
+    let joined = world.run_until(async {
+        let engine = open_with(&world, None, 101, bug).await?;
+        assert_holds(&engine, &vec![1; BYTES]).await;
+        let micro = Duration::from_micros(50);
+        world.disk(1).set_latency(Latency { min: micro, max: micro });
+        engine.add_late_disks().await;
+        let (_, _, state) = engine.pool().find_leg("disk1")?;
+        if state == LegState::Stale {
+            resilver(&world, &engine).await;
+        } else {
+            assert_eq!(state, LegState::Missing);
+        }
+        Ok::<_, DatasetError>(())
+    });
+    joined.unwrap().unwrap();
+    let world = SimWorld::from_media(8, world.cut(CutPlan::Nothing));
+    let content = world.run_until(async {
+        let engine = open(&world, Some(0), 102).await?;
+        let mut out = vec![0; BYTES];
+        engine.volume("v")?.read(0, &mut out).await?;
+        assert!(out.iter().all(|byte| *byte == out[0]));
+        Ok::<_, DatasetError>(out[0])
+    });
+    content.unwrap().unwrap()
+}
+
+// Regression: an import opened the older disk of a mirror while the newer one hung, and the
+// resilver overwrote the newer one when it responded.
+#[test]
+fn late_disk_with_newer_writes_is_not_overwritten() {
+    assert_eq!(late_disk_with_newer_writes(PlantedBug::None), 3);
+}
+
+#[test]
+fn resilver_of_a_diverged_disk_is_noticed() {
+    assert_eq!(late_disk_with_newer_writes(PlantedBug::DivergedDisksTrusted), 1);
 }
 
 /// The leg returns its labels and then completes no more I/O.

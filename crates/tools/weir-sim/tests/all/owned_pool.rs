@@ -97,6 +97,18 @@ pub(crate) async fn assert_holds(engine: &Engine, byte: u8) {
     assert!(out.iter().all(|found| *found == byte));
 }
 
+/// Imports the pool with one disk alone.
+pub(crate) async fn import_alone(
+    world: &SimWorld,
+    owner: &'static Identity,
+    disk: usize,
+    import_epoch: u64,
+) -> Result<Arc<Engine>, DatasetError> {
+    let how = ImportOptions { owner: Some(owner), ..ImportOptions::new(Guid(import_epoch)) };
+    let disks = vec![devices(world).swap_remove(disk)];
+    Engine::open(disks, how, &options(world, PlantedBug::None)).await
+}
+
 /// Starts the owner's heartbeat.
 pub(crate) fn keep(world: &SimWorld, engine: &Arc<Engine>) {
     let (engine, timer) = (Arc::clone(engine), world.executor().clone());

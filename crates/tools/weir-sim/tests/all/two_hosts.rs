@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use weir_base::limits::{OWNER_BEAT, OWNER_WATCH, TAKEOVER_WAIT};
 use weir_base::{Clock, ErrorKind};
 use weir_dataset::DatasetError;
@@ -18,7 +19,9 @@ use weir_device::Device as _;
 use weir_pool::{PlantedBug, PoolError};
 use weir_sim::SimWorld;
 
-use crate::owned_pool::{BYTES, assert_holds, host, import, keep, pool, pool_with, world};
+use crate::owned_pool::{
+    BYTES, assert_holds, host, import, import_alone, keep, pool, pool_with, world,
+};
 
 // Regression: a second server imported a pool in use without force.
 #[test]
@@ -202,6 +205,47 @@ fn paused_owner_writes_again_without_a_takeover() {
             first.sync().await.unwrap();
             first.commit().await.unwrap();
             assert_holds(&first, 7).await;
+        })
+        .unwrap();
+}
+
+// Regression: the owner slot of a disk that returned to an open pool was overwritten, although
+// another server used the disk.
+#[test]
+fn disk_that_another_server_uses_joins_no_open_pool() {
+    let world = world(7);
+    let (a, b) = (host("a"), host("b"));
+    world
+        .run_until(async {
+            drop(pool(&world, a).await);
+            let other = import_alone(&world, b, 1, 100).await.unwrap();
+            let engine = import_alone(&world, a, 0, 101).await.unwrap();
+            let guid = engine.pool().find_leg("disk1").unwrap().0;
+            let join = async |force| engine.pool().online_leg(guid, world.disk(1), force).await;
+            let timer = world.executor().clone();
+            let beats = pin!(other.pool().keep_owner(|time| timer.sleep(time)));
+            let refused = async {
+                for force in [false, true] {
+                    let error = join(force).await.unwrap_err();
+                    assert!(matches!(&error, PoolError::DiskInUse { .. }), "{error}");
+                    assert!(error.to_string().contains("host b (pid 77)"), "{error}");
+                }
+            };
+            // The heartbeats end with this statement.
+            let keeps = matches!(select(pin!(refused), beats).await, Either::Left(_));
+            assert!(keeps, "the other server has its pool");
+            other.volume("v").unwrap().write(0, &vec![2; BYTES]).await.unwrap();
+            other.sync().await.unwrap();
+            other.pool().check_alive().unwrap();
+
+            // The other server stops without closing its pool.
+            let clock = world.executor().clock();
+            let before = clock.monotonic();
+            let error = join(false).await.unwrap_err();
+            assert!(matches!(&error, PoolError::DivergedDisk { .. }), "{error}");
+            assert!(clock.monotonic().saturating_sub(before) >= OWNER_WATCH);
+            join(true).await.unwrap();
+            assert_holds(&engine, 1).await;
         })
         .unwrap();
 }

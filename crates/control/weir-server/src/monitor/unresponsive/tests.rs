@@ -239,7 +239,7 @@ async fn concurrent_calls_about_frozen_disks_answer_in_time() {
     let name = || "tank".to_owned();
     let offline = || PoolOffline { name: name(), disk: "tank-a".into() };
     let detach = PoolDetach { name: name(), disk: "tank-a".into() };
-    let online = || PoolOnline { name: name(), disk: "tank-a".into(), at: None };
+    let online = || PoolOnline { name: name(), disk: "tank-a".into(), at: None, force: false };
     let scrub = |action| client.call(PoolScrub { name: name(), action });
     let (force, at_once) = (false, false);
     let attach = PoolAttach { name: name(), disk: "tank-a".into(), new: spare.clone(), force };
