@@ -88,6 +88,9 @@ pub enum PlantedBug {
     OldDisksTrusted,
     /// A disk joins an open pool although it has txgs that the pool lacks.
     DivergedDisksTrusted,
+    /// The intent log acknowledges a batch that a leg missed, although no uberblock lists that leg as
+    /// stale.
+    UnlistedLegsIgnored,
     /// Unreadable metadata nodes are not rewritten from RAM.
     LostRootStays,
     /// An import abandons datasets and remap tables that it cannot read, without being asked to.

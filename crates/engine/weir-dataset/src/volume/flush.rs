@@ -164,8 +164,8 @@ impl Engine {
                 }
                 Ok(())
             }
-            Err(LogWriteError::Full) => {
-                tracing::debug!(txg = newest.0, "log full");
+            Err(LogWriteError::NeedsCommit) => {
+                tracing::debug!(txg = newest.0, "the flush waits for a commit");
                 self.core.committed(newest).await
             }
             Err(LogWriteError::Pool(error)) => {

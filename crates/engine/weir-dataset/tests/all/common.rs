@@ -25,6 +25,22 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     panic!("nothing to wait for on memory disks");
 }
 
+/// Runs a future and commits while it waits, because no other task commits here.
+pub(crate) fn committing<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
+    for _ in 0..10_000 {
+        // The future may be in the middle of its own commit.
+        for _ in 0..1000 {
+            if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                return done;
+            }
+        }
+        now(engine.sync()).unwrap();
+    }
+    panic!("commits do not help");
+}
+
 /// Returns the options of a small engine without planted faults.
 pub(crate) fn options(memory_bytes: u64) -> EngineOptions {
     let clock = Arc::new(SystemClock::default());

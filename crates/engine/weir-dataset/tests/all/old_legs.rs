@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, committing, import, now, options};
 use weir_base::{ErrorKind, Guid};
 use weir_block::IoBuf;
 use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSpec};
@@ -13,7 +13,7 @@ use weir_device::{Device, Durability, MemoryDevice};
 use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, label_offsets};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{
-    CreateOptions, ImportOptions, LegState, PoolError, PoolOptions, ScanState, VdevSpec,
+    CreateOptions, ImportOptions, LegState, PlantedBug, PoolError, PoolOptions, ScanState, VdevSpec,
 };
 
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -459,4 +459,41 @@ fn diverged_disk_that_the_label_does_not_list_is_refused() {
         assert!(holds(&open(&[&left]).unwrap(), 4 * MIB, &data(3)));
         assert!(holds(&open(&[&kept, &new]).unwrap(), 4 * MIB, &data(2)));
     }
+}
+
+/// A leg goes out of use, a client flushes a write, and the server crashes before its next commit.
+/// Then the pool is imported with that leg alone, and the other leg returns. Returns whether it was
+/// refused.
+fn other_leg_after_a_flush(bug: PlantedBug) -> bool {
+    let (a, b) = (disk("a"), disk("b"));
+    drop(made(&[(VdevKind::Mirror, &[&a, &b])]));
+    let options = EngineOptions { bug, ..options(MEMORY_BYTES) };
+    let disks = as_devices(&[Arc::clone(&a), Arc::clone(&b)]);
+    let engine = now(Engine::open(disks, import(), &options)).unwrap();
+    engine.pool().take_leg_offline(engine.pool().find_leg("a").unwrap().0).unwrap();
+    let volume = engine.volume("v").unwrap();
+    now(volume.write(0, &data(1))).unwrap();
+    committing(&engine, engine.flush(&volume)).unwrap();
+    drop((volume, engine));
+
+    let engine = open(&[&a]).unwrap();
+    assert!(!holds(&engine, 0, &data(1)), "the leg missed the write");
+    let refused = bring_back(&engine, &b, false);
+    drop(engine);
+    if refused.is_err() {
+        assert!(holds(&open(&[&b]).unwrap(), 0, &data(1)));
+    }
+    refused.is_err()
+}
+
+// Regression: no uberblock listed a leg as stale that had missed flushed writes, until the next
+// commit. The other leg, which had them, was overwritten when it returned.
+#[test]
+fn flush_after_a_leg_failed_makes_the_other_legs_newer() {
+    assert!(other_leg_after_a_flush(PlantedBug::None));
+}
+
+#[test]
+fn flush_that_ignores_a_leg_that_missed_it_is_noticed() {
+    assert!(!other_leg_after_a_flush(PlantedBug::UnlistedLegsIgnored));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, committing, import, now, options};
 use weir_base::RecordSize;
 use weir_base::property::{COMPRESSION, QUOTA};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
@@ -220,22 +220,6 @@ pub(crate) fn content(volume: &Volume) -> Content {
         }
     }
     content
-}
-
-/// Runs a future and commits while it waits, because no other task commits here.
-fn committing<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
-    for _ in 0..10_000 {
-        // The future may be in the middle of its own commit.
-        for _ in 0..1000 {
-            if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
-                return done;
-            }
-        }
-        now(engine.sync()).unwrap();
-    }
-    panic!("commits do not help");
 }
 
 pub(crate) fn kind(error: &DatasetError) -> ErrorKind {

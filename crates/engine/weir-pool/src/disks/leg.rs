@@ -27,6 +27,8 @@ pub(crate) struct Missing {
     unconfirmed: bool,
     /// A resilver copied all missed data to the leg; the next uberblock may record that.
     copied: bool,
+    /// The newest uberblock lists the leg as stale.
+    listed: bool,
     /// Number of times the leg went out of use.
     absences: u64,
     /// Value of `LEFT` when the leg last went out of use while complete; 0 if it never did.
@@ -220,6 +222,18 @@ impl Leg {
             (missing.stale_after, missing.unconfirmed) = (None, false);
             tracing::info!(disk = %self.path(), "disk is up to date again");
         }
+    }
+
+    /// Records whether the newest uberblock, which is durable, lists the leg as stale.
+    pub(crate) fn set_listed(&self, listed: bool) {
+        self.missing.lock().listed = listed;
+    }
+
+    /// Whether the leg missed writes, and the newest uberblock does not list it as stale.
+    pub(crate) fn is_unlisted(&self) -> bool {
+        let missing = self.missing.lock();
+        let is_stale = missing.stale_after.is_some() && !missing.unconfirmed;
+        !missing.listed && (is_stale || self.usable().is_none())
     }
 
     /// Number of times the leg went out of use; the caller passes it to [`Self::set_copied`].

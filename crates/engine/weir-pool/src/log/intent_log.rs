@@ -4,7 +4,8 @@
 //! back ([`crate::log::replay`]).
 //!
 //! Invariants:
-//! - I6: `write` returns `Ok` only when the batch is durable on every leg in use;
+//! - I6: `write` returns `Ok` only when the batch is durable on every leg that the newest uberblock
+//!   does not list as stale;
 //! - one batch is written at a time, so batch k+1 exists only if batch k was acknowledged;
 //! - the space of a batch is reused only after an uberblock that no longer needs it is durable;
 //! - the log moves with an uberblock that needs none of its batches: no batch is logged from the
@@ -25,6 +26,7 @@ use weir_device::Durability;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::log::{BatchBuilder, BatchId};
 
+use crate::disks::leg::Leg;
 use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
@@ -32,8 +34,9 @@ use crate::planted_bugs::PlantedBug;
 /// Reason why a batch was not logged.
 #[derive(Debug)]
 pub enum LogWriteError {
-    /// The ring is full until the next commit.
-    Full,
+    /// The changes of the batch are durable only after a commit: the ring is full, the log moves,
+    /// or a leg missed batches and no uberblock lists it as stale yet.
+    NeedsCommit,
     /// The disks failed.
     Pool(PoolError),
 }
@@ -109,7 +112,9 @@ impl IntentLog {
     /// Writes one batch. Calls must not overlap.
     ///
     /// # Durability
-    /// The batch is on stable media of every leg in use when this returns `Ok`.
+    /// The batch is on stable media of every leg that the newest uberblock does not list as stale
+    /// when this returns `Ok`. If the leg that failed returned alone, an import would otherwise miss
+    /// the batch, and nothing on the other legs would show that they have more.
     pub(crate) async fn write(
         &self,
         vdevs: &Vdevs,
@@ -124,9 +129,9 @@ impl IntentLog {
             // is in use.
             let mut ring = self.ring.lock();
             if ring.moving_to.is_some() {
-                return Err(LogWriteError::Full);
+                return Err(LogWriteError::NeedsCommit);
             }
-            let offset = self.place(&ring, len as u64).ok_or(LogWriteError::Full)?;
+            let offset = self.place(&ring, len as u64).ok_or(LogWriteError::NeedsCommit)?;
             let batch = ring.next_batch;
             if offset < ring.head {
                 tracing::debug!(batch, "log ring wraps");
@@ -144,7 +149,11 @@ impl IntentLog {
         };
         vdev.write(LABEL_BYTES + offset, &Arc::new(bytes), 0..len, durability)
             .await
-            .map_err(LogWriteError::Pool)
+            .map_err(LogWriteError::Pool)?;
+        if vdev.legs.iter().any(Leg::is_unlisted) && self.bug != PlantedBug::UnlistedLegsIgnored {
+            return Err(LogWriteError::NeedsCommit);
+        }
+        Ok(())
     }
 
     /// Offset of the first free range of `len` bytes. The range ends strictly before the oldest
@@ -210,7 +219,6 @@ mod tests {
     use weir_format::log::ALIGN_BYTES;
 
     use super::*;
-    use crate::disks::leg::Leg;
     use crate::disks::owner_guard::OwnerGuard;
     use crate::disks::vdev::Vdev;
     use crate::log::replay::Replay;

@@ -336,10 +336,11 @@ impl Pool {
     /// Writes one batch to the intent log. Calls must not overlap.
     ///
     /// # Durability
-    /// On stable media of every leg in use when this returns `Ok`.
+    /// On stable media of every leg that the newest uberblock does not list as stale when this
+    /// returns `Ok`.
     ///
     /// # Errors
-    /// `Full` until the next commit; any other error has poisoned the pool.
+    /// `NeedsCommit`; any other error has poisoned the pool.
     #[boxed(?Send)]
     pub async fn log_write(
         &self,
@@ -357,7 +358,7 @@ impl Pool {
             // log.
             tracing::error!(%error, "log vdev lost: the intent log moves to another vdev");
             self.log.move_to(self.wanted_log_vdev());
-            return Err(LogWriteError::Full);
+            return Err(LogWriteError::NeedsCommit);
         }
         done
     }

@@ -178,6 +178,7 @@ impl Pool {
         self.vdevs.in_service().try_for_each(Vdev::check_alive)?;
         self.check_owner().await?;
         write_uberblock(&self.vdevs, &uberblock).await?;
+        self.note_listed(&uberblock);
         for leg in self.vdevs.legs() {
             let mut listed = uberblock.stale_legs.iter().chain(&uberblock.unconfirmed_legs);
             if listed.all(|listed| listed.guid != leg.guid) {
@@ -215,6 +216,7 @@ impl Pool {
         let alive = self.vdevs.in_service().try_for_each(Vdev::check_alive);
         alive.map_err(|error| self.poison(&error))?;
         write_uberblock(&self.vdevs, &claim).await.map_err(|error| self.poison(&error))?;
+        self.note_listed(&claim);
         self.committed.lock().txg = txg;
         if self.zero_damaged_slots(txg).await {
             // Before the first row: it may overwrite rows of the txgs that a forced import
@@ -222,6 +224,13 @@ impl Pool {
             self.flush_all().await.map_err(|error| self.poison(&error))?;
         }
         Ok(())
+    }
+
+    /// Records which legs a durable uberblock lists as stale.
+    fn note_listed(&self, uberblock: &Uberblock) {
+        for leg in self.vdevs.legs() {
+            leg.set_listed(uberblock.stale_legs.iter().any(|stale| stale.guid == leg.guid));
+        }
     }
 
     /// Records ring slots, each with its leg, that are damaged or have the uberblock of a txg that
