@@ -20,7 +20,7 @@ use weir_format::log::{Batch, LogOp, LogRecord};
 use weir_pool::{Imported, PlantedBug, PoolError};
 
 use crate::error::DatasetError;
-use crate::objects::dirty::Payload;
+use crate::objects::log_queue::Payload;
 use crate::objects::record::PartialChange;
 use crate::state::directory_losses::DirectoryLosses;
 use crate::state::engine::Engine;

@@ -130,7 +130,7 @@ impl Engine {
         for (volume, state) in volumes.iter().zip(&mut states) {
             let state = &mut **state;
             assert!(state.syncing.is_none(), "one txg is written out at a time");
-            state.syncing_acked = state.acked;
+            state.log.freeze();
             let table = std::mem::take(&mut state.open);
             volume.count_holes(state);
             state.syncing = (!table.is_empty()).then(|| Arc::new(table));
@@ -314,18 +314,12 @@ impl Engine {
     /// Updates the state in RAM after the uberblock is durable.
     fn settle(&self, txg: Txg, written: &[Written]) {
         for volume in self.all_volumes() {
-            let durable = {
-                let mut state = volume.state.lock();
-                if state.overflow == Some(txg) {
-                    state.overflow = None;
-                }
-                // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes
-                // from a clone that is not durable would then survive a crash that loses the clone.
-                state.syncing_clones.clear();
-                volume.measure_limits(&mut state);
-                state.syncing_acked
-            };
-            volume.set_durable(durable);
+            let mut state = volume.state.lock();
+            state.log.settle(txg);
+            // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes from
+            // a clone that is not durable would then survive a crash that loses the clone.
+            state.syncing_clones.clear();
+            volume.measure_limits(&mut state);
         }
         for part in written.iter().filter(|part| part.is_gone) {
             self.volume_list.write().retain(|other| other.id != part.volume.id);

@@ -1,6 +1,6 @@
-//! Dirty table: the changes of one txg to one volume, and their log records.
+//! Dirty table: the changes of one txg to one object.
 //!
-//! `state::volume` holds its lock; `commit` writes it out.
+//! Its holder locks it, such as `state::volume`; `commit` writes it out.
 //!
 //! Invariants:
 //! - a block is in `blocks` or in `holes`, never in both: the later change wins;
@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use weir_base::{BLOCK_BYTES, Lsn, RecordSize, Txg};
+use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_codec::compress::is_zero;
 use weir_pool::{Blocks, Change};
@@ -120,33 +120,4 @@ impl DirtyTable {
         changes.sort_unstable_by_key(|(change, _)| change.start);
         changes
     }
-}
-
-/// Content of a logged change.
-#[derive(Clone)]
-pub(crate) enum Payload {
-    One(Block),
-    Many(Vec<Block>),
-    Zero { bytes: u64 },
-}
-
-impl Payload {
-    pub(crate) fn queued_bytes(&self) -> u64 {
-        match self {
-            Self::One(_) => BLOCK_BYTES as u64,
-            Self::Many(blocks) => (blocks.len() * BLOCK_BYTES) as u64,
-            // Memory that the queue entry takes.
-            Self::Zero { .. } => 64,
-        }
-    }
-}
-
-/// A change, or a part of a change, that waits for the intent log or for a commit.
-#[derive(Clone)]
-pub(crate) struct QueuedRecord {
-    /// LSN of the change; all parts of a change have the same LSN.
-    pub(crate) lsn: Lsn,
-    pub(crate) txg: Txg,
-    pub(crate) offset: u64,
-    pub(crate) payload: Payload,
 }

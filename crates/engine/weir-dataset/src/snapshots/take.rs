@@ -594,10 +594,8 @@ impl Engine {
             clone.fail(DatasetError::Unfit { name, why });
         }
         self.core.sub_dirty(table.data_blocks() as u64);
-        state.queue.clear();
-        state.queued_bytes = 0;
         // Log none of this txg's changes: a replay would apply them to the replaced tree.
-        state.overflow = Some(self.core.open_txg());
+        state.log.drop_until(self.core.open_txg());
     }
 
     /// Replaces a volume's tree by a snapshot's. The old tree becomes a version to be freed.

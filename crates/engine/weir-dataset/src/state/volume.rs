@@ -9,21 +9,22 @@
 //! - no task holds the lock across I/O;
 //! - one txg contains all parts of a change, and so does one log batch if the change is logged.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX, LOG_QUEUED_BYTES_MAX};
-use weir_base::{BLOCK_BYTES, DatasetId, Lsn, RecordSize, Txg};
+use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX};
+use weir_base::{BLOCK_BYTES, DatasetId, RecordSize, Txg};
 use weir_block::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};
 
 use crate::error::DatasetError;
-use crate::objects::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
+use crate::objects::dirty::{Dirty, DirtyTable};
 use crate::objects::leaves::Leaves;
+use crate::objects::log_queue::{LogQueue, Payload};
 use crate::objects::record::PartialChange;
 use crate::state::block_clone::BlockClone;
 use crate::state::limits::Limits;
@@ -95,18 +96,8 @@ pub(crate) struct State {
     pub(crate) syncing_clones: Vec<Range<u64>>,
     /// Upper bound of the space that the clones of the open and the syncing txg add to `used`.
     pub(crate) cloning_bytes: u64,
-    /// Changes not yet logged or committed, oldest first.
-    pub(crate) queue: VecDeque<QueuedRecord>,
-    pub(crate) queued_bytes: u64,
-    /// Newest txg of which the queue dropped intent log records. Only the commit of this txg makes
-    /// the dropped changes durable.
-    pub(crate) overflow: Option<Txg>,
-    /// LSN of the last acknowledged change.
-    pub(crate) acked: Lsn,
-    /// LSN of the last change in the syncing txg.
-    pub(crate) syncing_acked: Lsn,
-    /// LSN of the last durable change; all earlier changes are durable too.
-    pub(crate) durable: Lsn,
+    /// Changes not yet logged or committed.
+    pub(crate) log: LogQueue,
     pub(crate) history: CompressHistory,
     pub(crate) leaves: Leaves,
     /// Snapshots of the volume, ordered by time.
@@ -180,16 +171,7 @@ impl State {
 
     /// Queues a part of the newest change for the intent log.
     fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
-        if self.overflow == Some(txg) {
-            return;
-        }
-        self.queued_bytes += payload.queued_bytes();
-        self.queue.push_back(QueuedRecord { lsn: self.acked, txg, offset, payload });
-        if self.queued_bytes > LOG_QUEUED_BYTES_MAX {
-            // A commit now costs less than logging. The cleared queue releases its memory.
-            self.queue.clear();
-            self.queued_bytes = 0;
-            self.overflow = Some(txg);
+        if !self.log.push(txg, offset, payload) {
             tracing::debug!(dataset = self.record.id.0, "log queue dropped");
         }
     }
@@ -217,12 +199,7 @@ impl Volume {
             clones: Vec::new(),
             syncing_clones: Vec::new(),
             cloning_bytes: 0,
-            queue: VecDeque::new(),
-            queued_bytes: 0,
-            overflow: None,
-            acked: Lsn(0),
-            syncing_acked: Lsn(0),
-            durable: Lsn(0),
+            log: LogQueue::default(),
             history: CompressHistory::default(),
             leaves: Leaves::default(),
             snapshots: Vec::new(),
@@ -334,7 +311,7 @@ impl Volume {
         {
             return Ok(false);
         }
-        if state.overflow == Some(self.core.open_txg()) {
+        if state.log.skips(self.core.open_txg()) {
             self.overwrite(&mut state, offset / BLOCK, blocks);
             return Ok(true);
         }
@@ -353,7 +330,7 @@ impl Volume {
             .zip(blocks)
             .map(|(at, bytes)| u64::from(state.open.overwrite(at, bytes)))
             .sum();
-        state.acked = Lsn(state.acked.0 + 1);
+        state.log.begin_change();
         self.charge(state, added);
     }
 
@@ -415,7 +392,7 @@ impl Volume {
         parts: impl IntoIterator<Item = (u64, Payload)>,
     ) {
         // All parts share one LSN, so that one log batch holds all of them.
-        state.acked = Lsn(state.acked.0 + 1);
+        state.log.begin_change();
         for (offset, payload) in parts {
             self.put(state, offset, payload);
         }

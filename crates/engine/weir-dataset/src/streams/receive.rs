@@ -27,7 +27,7 @@ use weir_format::{Codec, DatasetKind, DatasetRecord, FormatError, Properties, Re
 use weir_pool::Blocks;
 
 use crate::error::DatasetError;
-use crate::objects::dirty::Payload;
+use crate::objects::log_queue::Payload;
 use crate::state::engine::Engine;
 use crate::state::outcome::Outcome;
 use crate::state::snapshot::{Snapshot, descent, descent_mut};
@@ -416,7 +416,7 @@ impl Volume {
 
     /// Changes the open txg without the intent log, which does not contain the resume position.
     fn put_received(&self, state: &mut State, first: u64, payload: Payload) {
-        state.overflow = Some(self.core.open_txg());
+        state.log.skip_until(self.core.open_txg());
         self.insert(state, first * BLOCK, payload);
     }
 }

@@ -21,17 +21,10 @@ use weir_format::log::BatchBuilder;
 use weir_pool::LogWriteError;
 
 use crate::error::DatasetError;
-use crate::objects::dirty::{Payload, QueuedRecord};
+use crate::objects::log_queue::{FlushStep, Payload, QueuedRecord};
 use crate::state::engine::Engine;
 use crate::state::shared::Core;
 use crate::state::volume::Volume;
-
-/// Next step of a flush.
-enum Step {
-    Done,
-    Commit(Txg),
-    Log,
-}
 
 /// Changes of one volume in a batch.
 struct Taken {
@@ -55,44 +48,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Volume {
-    fn next_step(&self, target: Lsn) -> Step {
-        let state = self.state.lock();
-        match state.overflow {
-            _ if state.durable >= target => Step::Done,
-            Some(txg) => Step::Commit(txg),
-            None => Step::Log,
-        }
-    }
-
-    /// Copies queued changes from the oldest on, each with all its parts, up to the size of a
-    /// batch. Copies at least one change.
-    fn take_records(&self, room: &mut usize) -> Vec<QueuedRecord> {
-        let state = self.state.lock();
-        if state.overflow.is_some() {
-            return Vec::new();
-        }
-        let mut records: Vec<QueuedRecord> = Vec::new();
-        for record in &state.queue {
-            let bytes = record.payload.queued_bytes() as usize;
-            // Only a zeroing change has several parts; the parts after the first have two blocks at
-            // most.
-            let is_begun = |last: &QueuedRecord| last.lsn == record.lsn;
-            if bytes > *room && !records.last().is_none_or(is_begun) {
-                break;
-            }
-            *room = room.saturating_sub(bytes);
-            records.push(record.clone());
-        }
-        records
-    }
-
-    /// Records that every change up to `lsn` is durable.
-    pub(crate) fn set_durable(&self, lsn: Lsn) {
-        let mut state = self.state.lock();
-        state.durable = state.durable.max(lsn);
-        while let Some(record) = state.queue.pop_front_if(|record| record.lsn <= lsn) {
-            state.queued_bytes -= record.payload.queued_bytes();
-        }
+    fn next_step(&self, target: Lsn) -> FlushStep {
+        self.state.lock().log.next_step(target)
     }
 }
 
@@ -113,15 +70,15 @@ impl Engine {
     pub async fn flush(&self, volume: &Volume) -> Result<(), DatasetError> {
         let core = &self.core;
         core.pool.check_alive()?;
-        let target = volume.state.lock().acked;
+        let target = volume.state.lock().log.acked();
         let _waiting = Waiting::new(volume);
         loop {
             match volume.next_step(target) {
-                Step::Done => return Ok(core.pool.check_alive()?),
-                Step::Commit(txg) => core.committed(txg).await?,
-                Step::Log => {
+                FlushStep::Done => return Ok(core.pool.check_alive()?),
+                FlushStep::Commit(txg) => core.committed(txg).await?,
+                FlushStep::Log => {
                     let _writer = core.log_writer.lock().await;
-                    if matches!(volume.next_step(target), Step::Log) {
+                    if matches!(volume.next_step(target), FlushStep::Log) {
                         self.log_round(volume.id).await?;
                     }
                 }
@@ -139,7 +96,10 @@ impl Engine {
         let mut room = LOG_BATCH_BYTES_MAX;
         let mut taken: Vec<Taken> = Vec::new();
         for volume in volumes {
-            let records = if room > 0 { volume.take_records(&mut room) } else { Vec::new() };
+            if room == 0 {
+                break;
+            }
+            let records = volume.state.lock().log.take_records(&mut room);
             if !records.is_empty() {
                 taken.push(Taken { volume, records });
             }
@@ -157,7 +117,7 @@ impl Engine {
             Ok(()) => {
                 for Taken { volume, records } in &taken {
                     let last = records.last().expect("only volumes with records are kept");
-                    volume.set_durable(last.lsn);
+                    volume.state.lock().log.set_durable(last.lsn);
                 }
                 if self.core.pool.log_half_full() {
                     self.core.wake_committer.notify_one();
@@ -229,7 +189,7 @@ mod tests {
         now(b.zero(10 * BLOCK + 512, 5 * BLOCK)).unwrap();
         now(b.write(20 * BLOCK + 512, &[2; 3 * BLOCK_BYTES])).unwrap();
         let lens = |mut room: usize| {
-            let records = b.take_records(&mut room);
+            let records = b.state.lock().log.take_records(&mut room);
             records.iter().map(|record| record.lsn.0).collect::<Vec<_>>()
         };
         let all = lens(1 << 20);

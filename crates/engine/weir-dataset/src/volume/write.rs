@@ -19,7 +19,8 @@ use weir_block::{Block, BlockMut};
 use weir_pool::PlantedBug;
 
 use crate::error::DatasetError;
-use crate::objects::dirty::{Dirty, Payload};
+use crate::objects::dirty::Dirty;
+use crate::objects::log_queue::Payload;
 use crate::objects::record::PartialChange;
 use crate::state::volume::{State, Volume};
 use crate::volume::records::Change;
