@@ -49,19 +49,14 @@ impl State {
         if self.limits.is_taking { VolumeUsage { born: 0, ..usage } } else { usage }
     }
 
-    /// Worst-case cost of writing the volume's dirty data.
-    fn charge(&self) -> u64 {
-        self.open.charge + self.syncing.as_ref().map_or(0, |syncing| syncing.charge)
-    }
-
     /// Upper bound of the space that the volume, its refreservation and `cost` bytes of further
     /// dirty data take.
     pub(crate) fn most(&self, cost: u64) -> u64 {
         let kept = by_refreservation(&self.record.properties, self.has_after_snapshot());
-        let charge = self.charge() + cost;
+        let charge = self.object.charge() + cost;
         debug_assert!(self.limits.is_set, "called only with limits set");
         let more = if self.limits.covers() { kept.max(charge) } else { kept + charge };
-        self.limits.usage.used + more + self.cloning_bytes
+        self.limits.usage.used + more + self.object.cloning_bytes
     }
 
     /// Part of the volume's shortfall that its dirty data does not cover.
@@ -70,7 +65,11 @@ impl State {
             return 0;
         }
         let shortfall = shortfall(&self.record.properties, self.has_after_snapshot());
-        if self.limits.covers() { shortfall.saturating_sub(self.charge()) } else { shortfall }
+        if self.limits.covers() {
+            shortfall.saturating_sub(self.object.charge())
+        } else {
+            shortfall
+        }
     }
 
     /// Additional nodes that a TRIM writes, if they increase the space use: the volume has a quota
@@ -83,8 +82,8 @@ impl State {
 
     /// Whether uncommitted changes may reduce the space use of the volume.
     fn may_shrink(&self) -> bool {
-        let dirty = self.charge() > 0 || !self.open.is_empty() || self.syncing.is_some();
-        dirty || self.cloning_bytes > 0 || self.has_to_free()
+        let dirty = self.object.charge() > 0 || self.object.has_unwritten();
+        dirty || self.object.cloning_bytes > 0 || self.has_to_free()
     }
 }
 
@@ -131,7 +130,7 @@ impl Volume {
     /// # Errors
     /// `Quota`: trimmed blocks stay in a snapshot, and the changed nodes take additional space.
     pub(crate) fn admit_trim(&self, state: &State, rewritten: u64) -> Result<bool, DatasetError> {
-        if state.open.hole_ranges() >= HOLE_RANGES_MAX
+        if state.object.open.hole_ranges() >= HOLE_RANGES_MAX
             || self.core.hole_ranges() >= HOLE_RANGES_POOL_MAX
         {
             return Ok(false);
@@ -244,7 +243,7 @@ impl Volume {
         if quota == 0 {
             return room;
         }
-        let used = state.limits.usage.used + state.charge() + state.cloning_bytes;
+        let used = state.limits.usage.used + state.object.charge() + state.object.cloning_bytes;
         room.min(quota.saturating_sub(used))
     }
 }

@@ -33,7 +33,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 impl State {
     /// Drops the partial records that a later change replaces completely.
     pub(crate) fn drop_partial(&mut self, records: Range<u64>) {
-        self.partial.retain(|record, _| !records.contains(record));
+        self.object.partial.retain(|record, _| !records.contains(record));
     }
 }
 
@@ -60,7 +60,7 @@ impl Volume {
             Some(Ok(known)) => known,
             Some(Err(_)) | None => PartialRecord::new(size, old, record),
         };
-        self.state.lock().partial.insert(record, partial);
+        self.state.lock().object.partial.insert(record, partial);
         Ok(())
     }
 
@@ -77,14 +77,14 @@ impl Volume {
         data: Option<&[[u8; BLOCK_BYTES]]>,
     ) {
         let size = state.record.record_size;
-        let partial = state.partial.get_mut(&record).expect("the caller began it");
+        let partial = state.object.partial.get_mut(&record).expect("the caller began it");
         for (index, block) in blocks.enumerate() {
             let content =
                 data.map_or_else(|| Block::clone(&ZERO_BLOCK), |data| Block::copy_of(&data[index]));
             partial.put(size.part_of(block), content);
         }
         if let Some(whole) = partial.whole() {
-            state.partial.remove(&record);
+            state.object.partial.remove(&record);
             self.put_whole(state, record, whole);
         }
     }

@@ -145,7 +145,7 @@ async fn load_cut_records(
     let (size, mut blocks) = (volume.record_size(), all.clone());
     let keeps = volume.core.pool.bug() != PlantedBug::ReplayDropsParts;
     for record in size.cut(&all) {
-        let is_partial = volume.state.lock().partial.contains_key(&record);
+        let is_partial = volume.state.lock().object.partial.contains_key(&record);
         if !is_partial {
             match volume.load_for_replay(record, kind).await {
                 Err(error) if error.kind() == ErrorKind::Data => {

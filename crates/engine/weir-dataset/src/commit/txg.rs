@@ -129,11 +129,8 @@ impl Engine {
         let mut frozen = Vec::new();
         for (volume, state) in volumes.iter().zip(&mut states) {
             let state = &mut **state;
-            assert!(state.syncing.is_none(), "one txg is written out at a time");
-            state.log.freeze();
-            let table = std::mem::take(&mut state.open);
+            state.object.freeze();
             volume.count_holes(state);
-            state.syncing = (!table.is_empty()).then(|| Arc::new(table));
             frozen.extend(freeze_volume(volume, state, all));
         }
         self.core.advance_txg();
@@ -315,10 +312,10 @@ impl Engine {
     fn settle(&self, txg: Txg, written: &[Written]) {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();
-            state.log.settle(txg);
+            state.object.log.settle(txg);
             // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes from
             // a clone that is not durable would then survive a crash that loses the clone.
-            state.syncing_clones.clear();
+            state.object.syncing_clones.clear();
             volume.measure_limits(&mut state);
         }
         for part in written.iter().filter(|part| part.is_gone) {
@@ -402,15 +399,14 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
         }
     }
     let forgotten = std::mem::take(&mut state.forgotten);
-    let clones = std::mem::take(&mut state.clones);
-    state.syncing_clones = clones.iter().map(BlockClone::range).collect();
-    let partial: Vec<_> = std::mem::take(&mut state.partial).into_iter().collect();
+    let clones = state.object.take_clones();
+    let partial: Vec<_> = std::mem::take(&mut state.object.partial).into_iter().collect();
     let told = !others.is_empty() || !forgotten.is_empty();
     let news = taking.is_some() || told || !clones.is_empty() || !partial.is_empty();
     let changed = record_dirty || frees || news;
-    (state.syncing.is_some() || changed || all).then(|| Frozen {
+    (state.object.syncing.is_some() || changed || all).then(|| Frozen {
         volume: Arc::clone(volume),
-        table: state.syncing.clone(),
+        table: state.object.syncing.clone(),
         partial,
         clones,
         cloned: Vec::new(),
@@ -503,8 +499,8 @@ fn publish(written: &mut Written) {
         state.snapshots.push(taken);
         state.limits.is_taking = state.taking.is_some();
     }
-    let table = state.syncing.take();
-    state.cloning_bytes -= written.cloned_bytes;
+    let table = state.object.syncing.take();
+    state.object.cloning_bytes -= written.cloned_bytes;
     volume.measure_limits(&mut state);
     drop(state);
     // Dropping many blocks takes time, so it happens after the lock is released.

@@ -56,7 +56,7 @@ impl Engine {
             volume,
             compression: self.core.compression_of(&record.properties),
             dedupe: self.core.dedupes(&record.properties),
-            history: volume.state.lock().history,
+            history: volume.state.lock().object.history,
             changes: Vec::new(),
             bytes: Vec::new(),
             waiting: Vec::new(),
@@ -81,7 +81,7 @@ impl Engine {
         }
         storing.store_waiting(out).await?;
         storing.repeat(out).await?;
-        volume.state.lock().history = storing.history;
+        volume.state.lock().object.history = storing.history;
         Ok(storing.changes)
     }
 }

@@ -131,7 +131,7 @@ impl Engine {
         {
             let mut state = copy.state.lock();
             state.is_coming = true;
-            state.log.skip_until(self.core.open_txg());
+            state.object.log.skip_until(self.core.open_txg());
         }
         list.push(Arc::clone(&copy));
         copy

@@ -145,7 +145,7 @@ impl Engine {
         let mut list = self.volume_list.write();
         {
             let mut state = volume.state.lock();
-            state.log.skip_until(self.core.open_txg());
+            state.object.log.skip_until(self.core.open_txg());
             state.apply_properties(&self.core);
         }
         list.push(Arc::new(volume));

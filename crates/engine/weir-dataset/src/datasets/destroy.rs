@@ -61,7 +61,7 @@ impl Engine {
             }
             state.forget_bookmarks(|_| true);
             // The volume's queue is never logged again; a waiting flush waits for the commit.
-            state.log.skip_until(self.core.open_txg());
+            state.object.log.skip_until(self.core.open_txg());
             volume.measure_limits(&mut state);
         }
         self.commit_change().await

@@ -78,7 +78,7 @@ impl Engine {
             };
             self.promise_more(name, what, || resize(before, size), undo)?;
             // Log nothing until the commit: a replay before the commit would not know the new size.
-            volume.state.lock().log.skip_until(self.core.open_txg());
+            volume.state.lock().object.log.skip_until(self.core.open_txg());
         }
         self.commit_change().await
     }

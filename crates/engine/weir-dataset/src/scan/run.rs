@@ -268,7 +268,8 @@ impl Engine {
     /// cache.
     pub(crate) fn activity(&self) -> u64 {
         let data = self.pool().cache().stats(CacheClass::Data);
-        let acked = |volume: &std::sync::Arc<crate::Volume>| volume.state.lock().log.acked().0;
+        let acked =
+            |volume: &std::sync::Arc<crate::Volume>| volume.state.lock().object.log.acked().0;
         self.all_volumes().iter().map(acked).sum::<u64>() + data.hits + data.misses
     }
 

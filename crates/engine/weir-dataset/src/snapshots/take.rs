@@ -583,19 +583,19 @@ impl Engine {
 
     /// Discards the open txg's changes to a volume.
     fn discard_open(&self, state: &mut State) {
-        let table = std::mem::take(&mut state.open);
-        let counted = std::mem::take(&mut state.counted_holes);
+        let table = std::mem::take(&mut state.object.open);
+        let counted = std::mem::take(&mut state.object.counted_holes);
         self.core.count_holes(counted, 0);
         self.core.uncharge(table.charge);
-        for clone in std::mem::take(&mut state.clones) {
+        for clone in std::mem::take(&mut state.object.clones) {
             self.core.uncharge(clone.charge);
-            state.cloning_bytes -= clone.weight();
+            state.object.cloning_bytes -= clone.weight();
             let (name, why) = (self.full_name(&state.record.name), "was rolled back".to_owned());
             clone.fail(DatasetError::Unfit { name, why });
         }
         self.core.sub_dirty(table.data_blocks() as u64);
         // Log none of this txg's changes: a replay would apply them to the replaced tree.
-        state.log.drop_until(self.core.open_txg());
+        state.object.log.drop_until(self.core.open_txg());
     }
 
     /// Replaces a volume's tree by a snapshot's. The old tree becomes a version to be freed.

@@ -9,8 +9,6 @@
 //! - no task holds the lock across I/O;
 //! - one txg contains all parts of a change, and so does one log batch if the change is logged.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,16 +17,15 @@ use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX};
 use weir_base::{BLOCK_BYTES, DatasetId, RecordSize, Txg};
 use weir_block::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
-use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};
+use weir_pool::{Pool, PoolError, Tree};
 
 use crate::error::DatasetError;
-use crate::objects::dirty::{Dirty, DirtyTable};
-use crate::objects::leaves::Leaves;
-use crate::objects::log_queue::{LogQueue, Payload};
+use crate::objects::dirty::Dirty;
+use crate::objects::log_queue::Payload;
 use crate::objects::record::PartialChange;
-use crate::state::block_clone::BlockClone;
 use crate::state::limits::Limits;
 use crate::state::mark::Mark;
+use crate::state::object::Object;
 use crate::state::shared::{Core, Nodes};
 use crate::state::snapshot::{Snapshot, descent};
 
@@ -82,24 +79,8 @@ pub(crate) struct State {
     pub(crate) record: DatasetRecord,
     /// Whether the commit must write the volume's directory entry again.
     pub(crate) record_dirty: bool,
-    pub(crate) open: DirtyTable,
-    /// Hole ranges of `open` that [`Core::hole_ranges`] includes.
-    pub(crate) counted_holes: usize,
-    pub(crate) syncing: Option<Arc<DirtyTable>>,
-    /// Incomplete records of log replay. The dirty tables contain only complete records.
-    pub(crate) partial: BTreeMap<u64, PartialRecord>,
-    /// Records that block clones will replace once the earlier dirty data is committed.
-    pub(crate) announced_clones: Vec<Range<u64>>,
-    /// Block clones of the open txg. The commit applies them before the txg's other changes.
-    pub(crate) clones: Vec<BlockClone>,
-    /// Records that block clones of the syncing txg replace, until that txg is durable.
-    pub(crate) syncing_clones: Vec<Range<u64>>,
-    /// Upper bound of the space that the clones of the open and the syncing txg add to `used`.
-    pub(crate) cloning_bytes: u64,
-    /// Changes not yet logged or committed.
-    pub(crate) log: LogQueue,
-    pub(crate) history: CompressHistory,
-    pub(crate) leaves: Leaves,
+    /// The tree of the volume: a volume has one object.
+    pub(crate) object: Object,
     /// Snapshots of the volume, ordered by time.
     pub(crate) snapshots: Vec<Snapshot>,
     /// Bookmarks of the volume, ordered by time.
@@ -143,9 +124,7 @@ impl State {
 
     /// Change of a block in the open or syncing txg.
     pub(crate) fn dirty(&self, block: u64) -> Option<Dirty> {
-        self.open
-            .get(block)
-            .or_else(|| self.syncing.as_ref().and_then(|syncing| syncing.get(block)))
+        self.object.dirty(block)
     }
 
     /// Locates the newest content of a block without I/O.
@@ -154,14 +133,14 @@ impl State {
             return Ok(Source::Dirty(dirty));
         }
         let (root, record) = (self.record.root, self.record.record_size.record_of(block));
-        let found = self.leaves.pointer(&Tree::new(pool, root), root, record)?;
+        let found = self.object.leaves.pointer(&Tree::new(pool, root), root, record)?;
         found.map_or(Ok(()), |ptr| pool.check_record(&ptr, self.record.record_size))?;
         Ok(found.map_or(Source::Tree(root), Source::Stored))
     }
 
     /// Upper bound of the nodes that further changes of the open txg can add.
     pub(crate) fn nodes(&self) -> Nodes {
-        Nodes::left(self.record.root.height, self.size(), self.open.nodes)
+        Nodes::left(self.record.root.height, self.size(), self.object.open.nodes)
     }
 
     /// Whether the volume was destroyed, so that its space is being freed.
@@ -171,7 +150,7 @@ impl State {
 
     /// Queues a part of the newest change for the intent log.
     fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
-        if !self.log.push(txg, offset, payload) {
+        if !self.object.log.push(txg, offset, payload) {
             tracing::debug!(dataset = self.record.id.0, "log queue dropped");
         }
     }
@@ -191,17 +170,7 @@ impl Volume {
     pub(crate) fn new(core: Arc<Core>, record: DatasetRecord, record_dirty: bool) -> Self {
         let state = State {
             record_dirty,
-            open: DirtyTable::default(),
-            counted_holes: 0,
-            syncing: None,
-            partial: BTreeMap::new(),
-            announced_clones: Vec::new(),
-            clones: Vec::new(),
-            syncing_clones: Vec::new(),
-            cloning_bytes: 0,
-            log: LogQueue::default(),
-            history: CompressHistory::default(),
-            leaves: Leaves::default(),
+            object: Object::default(),
             snapshots: Vec::new(),
             bookmarks: Vec::new(),
             forgotten: Vec::new(),
@@ -311,7 +280,7 @@ impl Volume {
         {
             return Ok(false);
         }
-        if state.log.skips(self.core.open_txg()) {
+        if state.object.log.skips(self.core.open_txg()) {
             self.overwrite(&mut state, offset / BLOCK, blocks);
             return Ok(true);
         }
@@ -328,9 +297,9 @@ impl Volume {
     fn overwrite(&self, state: &mut State, first: u64, blocks: &[[u8; BLOCK_BYTES]]) {
         let added = (first..)
             .zip(blocks)
-            .map(|(at, bytes)| u64::from(state.open.overwrite(at, bytes)))
+            .map(|(at, bytes)| u64::from(state.object.open.overwrite(at, bytes)))
             .sum();
-        state.log.begin_change();
+        state.object.log.begin_change();
         self.charge(state, added);
     }
 
@@ -338,8 +307,8 @@ impl Volume {
     pub(crate) fn charge(&self, state: &mut State, added: u64) {
         let nodes = state.nodes();
         let cost = nodes.cost(added);
-        state.open.nodes += nodes.of(added);
-        state.open.charge += cost;
+        state.object.open.nodes += nodes.of(added);
+        state.object.open.charge += cost;
         self.core.add_dirty(added, cost);
         self.cover(state, cost);
     }
@@ -348,8 +317,8 @@ impl Volume {
     fn charge_nodes(&self, state: &mut State, nodes: u64) {
         if nodes > 0 {
             let cost = nodes * BLOCK;
-            state.open.nodes += nodes;
-            state.open.charge += cost;
+            state.object.open.nodes += nodes;
+            state.object.open.charge += cost;
             self.core.add_dirty(0, cost);
             self.cover(state, cost);
         }
@@ -392,7 +361,7 @@ impl Volume {
         parts: impl IntoIterator<Item = (u64, Payload)>,
     ) {
         // All parts share one LSN, so that one log batch holds all of them.
-        state.log.begin_change();
+        state.object.log.begin_change();
         for (offset, payload) in parts {
             self.put(state, offset, payload);
         }
@@ -401,10 +370,10 @@ impl Volume {
     fn put(&self, state: &mut State, offset: u64, payload: Payload) {
         let first = offset / BLOCK;
         let added = match &payload {
-            Payload::One(block) => u64::from(state.open.write(first, block.clone())),
+            Payload::One(block) => u64::from(state.object.open.write(first, block.clone())),
             Payload::Many(blocks) => (first..)
                 .zip(blocks)
-                .map(|(at, block)| u64::from(state.open.write(at, block.clone())))
+                .map(|(at, block)| u64::from(state.object.open.write(at, block.clone())))
                 .sum(),
             Payload::Zero { bytes } => {
                 let replaced = Self::zero_in_open(state, &(first..first + bytes / BLOCK));
@@ -413,7 +382,7 @@ impl Volume {
                 self.core.note_freeing(self.core.open_txg());
                 let all = self.count_holes(state);
                 // Leave the other half of the limit to TRIMs that arrive before the commit.
-                if state.open.hole_ranges() >= HOLE_RANGES_MAX / 2
+                if state.object.open.hole_ranges() >= HOLE_RANGES_MAX / 2
                     || all >= HOLE_RANGES_POOL_MAX / 2
                 {
                     self.core.want(self.core.open_txg());
@@ -427,8 +396,9 @@ impl Volume {
 
     /// Recounts the hole ranges of the open txg. Returns the sum over all volumes of the pool.
     pub(crate) fn count_holes(&self, state: &mut State) -> usize {
-        let before = std::mem::replace(&mut state.counted_holes, state.open.hole_ranges());
-        self.core.count_holes(before, state.counted_holes)
+        let before =
+            std::mem::replace(&mut state.object.counted_holes, state.object.open.hole_ranges());
+        self.core.count_holes(before, state.object.counted_holes)
     }
 
     /// Waits for the next commit, which releases the space reserved for the txg's dirty data.
@@ -470,8 +440,9 @@ impl Volume {
         let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
         let bookmarks =
             || !state.forgotten.is_empty() || state.bookmarks.iter().any(|mark| mark.dirty);
-        let written =
-            !state.open.is_empty() || !state.clones.is_empty() || !state.partial.is_empty();
+        let written = !state.object.open.is_empty()
+            || !state.object.clones.is_empty()
+            || !state.object.partial.is_empty();
         written || state.record_dirty || state.taking.is_some() || snapshots() || bookmarks()
     }
 
@@ -482,6 +453,8 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use weir_format::Compression;
 
     use super::*;
@@ -501,7 +474,8 @@ mod tests {
             let mut state = volume.state.lock();
             // Set the ranges directly: `try_zero` reserves space for nodes, and this small pool has
             // no space for that many.
-            ranges.for_each(|range| assert_eq!(state.open.zero(range * 2..range * 2 + 1), 0));
+            ranges
+                .for_each(|range| assert_eq!(state.object.open.zero(range * 2..range * 2 + 1), 0));
         };
         let is_wanted = || engine.core.wanted() == engine.core.open_txg();
         add(0..32_766);
@@ -509,7 +483,7 @@ mod tests {
         assert!(trim(32_767) && is_wanted(), "a commit is asked for at half of the limit");
         add(32_768..65_535);
         assert!(trim(65_535));
-        assert!(!trim(65_536), "{} ranges", volume.state.lock().open.hole_ranges());
+        assert!(!trim(65_536), "{} ranges", volume.state.lock().object.open.hole_ranges());
         let waits = volume.zero(65_536 * 2 * BLOCK, BLOCK);
         now(async {
             let mut waits = std::pin::pin!(waits);
@@ -517,7 +491,7 @@ mod tests {
             engine.sync().await.unwrap();
             waits.await.unwrap();
         });
-        assert_eq!(volume.state.lock().open.hole_ranges(), 1);
+        assert_eq!(volume.state.lock().object.open.hole_ranges(), 1);
     }
 
     #[test]
@@ -534,7 +508,8 @@ mod tests {
         assert!(share < HOLE_RANGES_MAX as u64, "no volume reaches its own limit");
         let add = |volume: &Volume, ranges: u64| {
             let mut state = volume.state.lock();
-            (0..ranges).for_each(|range| assert_eq!(state.open.zero(range * 2..range * 2 + 1), 0));
+            (0..ranges)
+                .for_each(|range| assert_eq!(state.object.open.zero(range * 2..range * 2 + 1), 0));
             volume.count_holes(&mut state)
         };
         let trim = |range: u64| volumes[0].try_zero(range * 2 * BLOCK, BLOCK).unwrap();

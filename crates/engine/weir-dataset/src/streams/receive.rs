@@ -416,7 +416,7 @@ impl Volume {
 
     /// Changes the open txg without the intent log, which does not contain the resume position.
     fn put_received(&self, state: &mut State, first: u64, payload: Payload) {
-        state.log.skip_until(self.core.open_txg());
+        state.object.log.skip_until(self.core.open_txg());
         self.insert(state, first * BLOCK, payload);
     }
 }
@@ -515,8 +515,7 @@ impl Engine {
 
 /// Whether a volume has the content of a snapshot.
 pub(crate) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
-    state.open.is_empty()
-        && state.syncing.is_none()
+    !state.object.has_unwritten()
         && state.record.root == snapshot.root
         && state.record.size_bytes == snapshot.size_bytes
 }

@@ -70,7 +70,7 @@ impl Volume {
             let state = self.state.lock();
             self.check(&state, offset, len)?;
             let mut overlay = Vec::new();
-            for table in state.syncing.as_deref().into_iter().chain([&state.open]) {
+            for table in state.object.syncing.as_deref().into_iter().chain([&state.object.open]) {
                 let holes: Vec<_> = table.holes_within(first..end).collect();
                 overlay.push((holes, table.data_within(&(first..end))));
             }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
+use weir_base::Lsn;
 use weir_base::limits::LOG_BATCH_BYTES_MAX;
-use weir_base::{Lsn, Txg};
 use weir_format::log::BatchBuilder;
 use weir_pool::LogWriteError;
 
@@ -49,7 +49,7 @@ impl Drop for Waiting<'_> {
 
 impl Volume {
     fn next_step(&self, target: Lsn) -> FlushStep {
-        self.state.lock().log.next_step(target)
+        self.state.lock().object.log.next_step(target)
     }
 }
 
@@ -70,7 +70,7 @@ impl Engine {
     pub async fn flush(&self, volume: &Volume) -> Result<(), DatasetError> {
         let core = &self.core;
         core.pool.check_alive()?;
-        let target = volume.state.lock().log.acked();
+        let target = volume.state.lock().object.log.acked();
         let _waiting = Waiting::new(volume);
         loop {
             match volume.next_step(target) {
@@ -99,7 +99,7 @@ impl Engine {
             if room == 0 {
                 break;
             }
-            let records = volume.state.lock().log.take_records(&mut room);
+            let records = volume.state.lock().object.log.take_records(&mut room);
             if !records.is_empty() {
                 taken.push(Taken { volume, records });
             }
@@ -117,7 +117,7 @@ impl Engine {
             Ok(()) => {
                 for Taken { volume, records } in &taken {
                     let last = records.last().expect("only volumes with records are kept");
-                    volume.state.lock().log.set_durable(last.lsn);
+                    volume.state.lock().object.log.set_durable(last.lsn);
                 }
                 if self.core.pool.log_half_full() {
                     self.core.wake_committer.notify_one();
@@ -189,7 +189,7 @@ mod tests {
         now(b.zero(10 * BLOCK + 512, 5 * BLOCK)).unwrap();
         now(b.write(20 * BLOCK + 512, &[2; 3 * BLOCK_BYTES])).unwrap();
         let lens = |mut room: usize| {
-            let records = b.state.lock().log.take_records(&mut room);
+            let records = b.state.lock().object.log.take_records(&mut room);
             records.iter().map(|record| record.lsn.0).collect::<Vec<_>>()
         };
         let all = lens(1 << 20);

@@ -52,7 +52,7 @@ impl State {
     }
 
     fn has_record(&self, record: u64, kind: PartialChange) -> bool {
-        match self.open.get(self.record.record_size.first_block(record)) {
+        match self.object.open.get(self.record.record_size.first_block(record)) {
             Some(Dirty::Data(_)) => true,
             Some(Dirty::Hole) => kind == PartialChange::Zero,
             None => false,
@@ -285,16 +285,17 @@ impl Volume {
         let blocks = state.record.record_size.blocks_of(&(record..record + 1));
         let added = match old {
             Old::Hole if kind == PartialChange::Zero => {
-                let replaced = state.open.zero(blocks);
+                let replaced = state.object.open.zero(blocks);
                 assert_eq!(replaced, 0, "records are whole in tables");
                 0
             }
             Old::Hole => blocks
-                .map(|block| u64::from(state.open.write(block, Block::clone(&ZERO_BLOCK))))
+                .map(|block| u64::from(state.object.open.write(block, Block::clone(&ZERO_BLOCK))))
                 .sum(),
-            Old::Blocks(old) => {
-                blocks.zip(old).map(|(block, data)| u64::from(state.open.write(block, data))).sum()
-            }
+            Old::Blocks(old) => blocks
+                .zip(old)
+                .map(|(block, data)| u64::from(state.object.open.write(block, data)))
+                .sum(),
             Old::Unread(_) => unreachable!("read earlier"),
         };
         self.charge(state, added);
@@ -305,13 +306,13 @@ impl Volume {
     pub(crate) fn zero_in_open(state: &mut State, blocks: &Range<u64>) -> usize {
         let size = state.record.record_size;
         let whole = size.blocks_of(&size.inside(blocks));
-        let replaced = if whole.is_empty() { 0 } else { state.open.zero(whole) };
+        let replaced = if whole.is_empty() { 0 } else { state.object.open.zero(whole) };
         for record in size.cut(blocks) {
             let of_record = size.blocks_of(&(record..record + 1));
             for block in blocks.start.max(of_record.start)..blocks.end.min(of_record.end) {
-                match state.open.get(block) {
+                match state.object.open.get(block) {
                     Some(Dirty::Data(_)) => {
-                        state.open.write(block, Block::clone(&ZERO_BLOCK));
+                        state.object.open.write(block, Block::clone(&ZERO_BLOCK));
                     }
                     Some(Dirty::Hole) => {}
                     None => unreachable!("the rest of record {record} was loaded before"),

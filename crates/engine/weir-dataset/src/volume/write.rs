@@ -207,7 +207,7 @@ impl Volume {
 /// Returns a block of the open txg in which a part is replaced. `None`: the block is a hole.
 fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
     let (block, at) = (offset / BLOCK, (offset % BLOCK) as usize);
-    match state.open.get(block) {
+    match state.object.open.get(block) {
         Some(Dirty::Data(old)) => {
             let mut new = BlockMut::copy_of(&old);
             new[at..at + part.len()].copy_from_slice(part);

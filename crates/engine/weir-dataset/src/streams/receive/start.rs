@@ -172,7 +172,7 @@ impl Engine {
             state.record.size_bytes = begin.size_bytes;
             descent_mut(&mut state.record).receiving = Some(receiving(&begin, false));
             state.record_dirty = true;
-            state.log.skip_until(self.core.open_txg());
+            state.object.log.skip_until(self.core.open_txg());
             Claim::new(volume, &mut state, begin)
         };
         self.commit_change().await?;
@@ -278,7 +278,7 @@ impl Engine {
             // Lock the list against a freeze, as for any new volume.
             let mut list = self.volume_list.write();
             let mut state = volume.state.lock();
-            state.log.skip_until(self.core.open_txg());
+            state.object.log.skip_until(self.core.open_txg());
             state.apply_properties(&self.core);
             if cut > 0 {
                 if !self.core.admit_trim(0) {
