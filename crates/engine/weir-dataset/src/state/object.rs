@@ -78,7 +78,7 @@ impl Object {
                 && self.syncing_clones.iter().any(is_clone))
     }
 
-    /// Makes the changes of the open txg those of the syncing txg.
+    /// Closes the open txg: its changes become the changes of the syncing txg.
     pub(crate) fn freeze(&mut self) {
         assert!(self.syncing.is_none(), "one txg is written out at a time");
         self.log.freeze();

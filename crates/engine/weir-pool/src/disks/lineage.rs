@@ -121,7 +121,7 @@ pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
     let is_known = is_part_of(own, pool.lineage, pool.newest)
         || (disk.stale_after.is_some_and(|after| own.txg <= after)
             && pool.lineage.last().is_some_and(is_before));
-    // The disk listed a current leg as stale, so its pool went on without that leg.
+    // The disk listed a current leg as stale, so it was written without that leg.
     let alone = || own.stale_legs.iter().any(|stale| pool.current_legs.contains(&stale.guid));
     let is_cut = || is_part_of_but_for_cuts(own, pool.lineage, pool.newest);
     !is_known && (disk.is_committed || alone() || !is_cut())

@@ -8,7 +8,7 @@
 //! - an import waits [`LABELS_WAIT`] for every disk. It waits longer only while the responding
 //!   disks do not suffice to open the pool, or may lack the last writes;
 //! - a late disk joins like a reconnected disk: stale until a resilver has copied the missed
-//!   writes, and not at all if it has txgs that the pool lacks.
+//!   writes. A disk with txgs that the pool lacks does not join.
 
 use std::pin::pin;
 use std::sync::Arc;

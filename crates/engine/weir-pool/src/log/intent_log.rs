@@ -35,7 +35,7 @@ use crate::planted_bugs::PlantedBug;
 #[derive(Debug)]
 pub enum LogWriteError {
     /// The changes of the batch are durable only after a commit: the ring is full, the log moves,
-    /// or a leg missed batches and no uberblock lists it as stale yet.
+    /// or a leg missed batches before any uberblock lists it as stale.
     NeedsCommit,
     /// The disks failed.
     Pool(PoolError),
@@ -113,8 +113,8 @@ impl IntentLog {
     ///
     /// # Durability
     /// The batch is on stable media of every leg that the newest uberblock does not list as stale
-    /// when this returns `Ok`. If the leg that failed returned alone, an import would otherwise miss
-    /// the batch, and nothing on the other legs would show that they have more.
+    /// when this returns `Ok`. Otherwise an import of the failed leg alone would miss the batch, and
+    /// the rings of the other legs would not show that they are newer.
     pub(crate) async fn write(
         &self,
         vdevs: &Vdevs,
