@@ -29,8 +29,15 @@ impl EventFile {
     pub(super) fn load(dir: &Path) -> (Self, Vec<Event>) {
         let path = dir.join("events.jsonl");
         let events = json_lines::read(&path, "events");
-        // The first save replaces the file, which also ends an incomplete line.
-        (Self { path, lines: usize::MAX }, events)
+        let mut file = Self { path, lines: 0 };
+        // The file may end with an incomplete line.
+        file.must_be_replaced();
+        (file, events)
+    }
+
+    /// Makes [`Self::is_long`] true until the file was replaced.
+    pub(super) fn must_be_replaced(&mut self) {
+        self.lines = usize::MAX;
     }
 
     /// True if the file has too many lines for this number of events.

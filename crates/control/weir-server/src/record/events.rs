@@ -169,9 +169,11 @@ impl Events {
             (*self.newest.borrow(), new, count)
         };
         let written = if file.is_long(count) { file.replace(&new) } else { file.append(&new) };
-        match written {
-            Ok(()) => *last = newest,
-            Err(error) => tracing::warn!(%error, "events not saved"),
+        *last = newest;
+        if let Err(error) = written {
+            // Retry with the next event: the state directory may be full for hours.
+            tracing::warn!(%error, "events not saved");
+            file.must_be_replaced();
         }
     }
 
@@ -480,6 +482,25 @@ mod tests {
         again.add(event("c"));
         again.save();
         assert_eq!(Events::load(dir.path()).kept_after(0).events.len(), 4);
+    }
+
+    // Regression: the server tried again and logged a warning every second.
+    #[test]
+    fn failed_save_is_retried_with_the_next_event() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let events = Events::load(dir.path());
+        events.add(event("first"));
+        events.save();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        events.add(event("second"));
+        events.save();
+        assert!(!events.has_unsaved());
+        std::fs::remove_dir(&path).unwrap();
+        events.add(event("third"));
+        events.save();
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
     }
 
     #[test]
