@@ -5,6 +5,8 @@
 //! Theory. If the offered rate exceeds the target's rate by any share, the number of outstanding
 //! operations grows without bound. The answered share reveals this only if the target is much
 //! slower. The count at the end of each second reveals any difference, if the run is long enough.
+//! Bursts of arrivals also make the queue grow. [`of_arrivals`] computes that part, because the
+//! arrivals of each second are known.
 //!
 //! Invariant: neither random variation nor a single step from one level to another counts as
 //! growth.
@@ -64,6 +66,38 @@ pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
     };
     let allowed = OPERATIONS_MIN.max(found.first).max(by_chance);
     (found.last - found.first >= allowed).then_some(found)
+}
+
+/// Operations by which the arrivals alone lengthen the queue over `run`: the growth of the queue at
+/// a reference target that completes exactly the offered rate. Constant arrivals add none.
+pub fn of_arrivals(run: &CellRun, arrival: Arrival) -> f64 {
+    let Some(rate) = run.offered_iops.filter(|_| arrival == Arrival::Poisson) else { return 0.0 };
+    let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;
+    let mut seconds = whole_intervals(run);
+    // The queue at the start of the first second is unknown.
+    let Some(first) = seconds.next().map(outstanding) else { return 0.0 };
+    let (mut before, mut queue) = (first, first);
+    for second in seconds {
+        let arrivals = second.ops as f64 + outstanding(second) - before;
+        queue = (queue + arrivals - rate).max(0.0);
+        before = outstanding(second);
+    }
+    (queue - first).max(0.0)
+}
+
+/// Operations by which the target fell behind the offered rate over `run`: growth of its queue,
+/// less the part that arrivals explain and the usual number in flight. With constant arrivals the
+/// growth in the last second does not count, because any stall there would look like it.
+pub fn shortfall(run: &CellRun, arrival: Arrival) -> f64 {
+    let outstanding = |second: &Interval| second.in_flight + second.backlog;
+    let late = match (arrival, run.intervals.as_slice()) {
+        (Arrival::Constant, [_, .., before, end]) => {
+            outstanding(end).saturating_sub(outstanding(before))
+        }
+        _ => 0,
+    };
+    let unanswered = run.due.saturating_sub(run.answered).saturating_sub(late) as f64;
+    unanswered - of_arrivals(run, arrival) - run.usually_in_flight()
 }
 
 fn lowest(values: &[f64]) -> f64 {

@@ -13,6 +13,8 @@ mod advice;
 mod criteria;
 mod need;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 mod validation;
 
@@ -22,8 +24,10 @@ pub use validation::{ValidationError, validation};
 
 use serde::Serialize;
 
-use crate::result::{CellResult, CellRun, ClassResult};
+use crate::result::{CellResult, CellRun, ClassResult, CurvePoint};
+use crate::run::search;
 use crate::spec::{Arrival, LoadSpec, Requirement};
+use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::RunFigures;
 use crate::verdict::{Finding, JudgedCell, JudgedRun};
 
@@ -85,7 +89,8 @@ pub struct CellAssessment {
     pub criteria: Vec<Criterion>,
     /// Outcome of the cell, after applying its verdict.
     pub outcome: Outcome,
-    /// Reason why the verdict changed the outcome, or why nothing was measured; `None`: no change.
+    /// Reason why the verdict changed the outcome, why a criterion is not proven, or why nothing was
+    /// measured; `None`: no change.
     pub reason: Option<String>,
 }
 
@@ -123,6 +128,22 @@ struct Measured<'a> {
     /// Whether the target answered the due operations of every run in time.
     kept_up: bool,
     /// Arrival process of an open loop.
+    arrival: Arrival,
+    /// For a search: the limit that it found.
+    limit: Option<Limit>,
+}
+
+/// Limit that a search found, in operations per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Limit {
+    /// Highest rate that the target carried within the bounds.
+    carried: f64,
+    /// Lowest rate above it that the target missed; infinite if it missed none.
+    missed: f64,
+    /// Capacity of the target, if a run of the search was long and loaded enough to measure it.
+    capacity: Option<f64>,
+    /// Length in seconds of the runs of the search that were not prolonged.
+    run_s: f64,
     arrival: Arrival,
 }
 
@@ -175,6 +196,9 @@ fn assess_cell(
         .map_or_else(Vec::new, |measured| criteria::check(requirement, &measured));
     let figures = criteria.iter().map(|found| found.outcome).max();
     let (outcome, reason) = with_verdict(figures, judged);
+    let open =
+        |found: &Criterion| found.note.clone().filter(|_| found.outcome == Outcome::NotProven);
+    let reason = reason.or_else(|| criteria.iter().find_map(open));
     for found in criteria.iter_mut().filter(|_| !judged.remarks.is_empty()) {
         let proven = found.outcome == Outcome::Fail && outcome == Outcome::Fail;
         found.outcome = if proven { Outcome::Fail } else { Outcome::NotProven };
@@ -231,11 +255,40 @@ fn measured<'a>(
             seconds,
             kept_up,
             arrival,
+            limit: None,
         });
     }
     let keeps = |run: &CellRun| keeps_latencies(requirement, run);
     let kept = cell.points.iter().rev().find(|point| point.met && keeps(&point.run));
-    Some(of_run(&kept.or(cell.points.first())?.run, arrival))
+    let limit = kept.map(|kept| limit(cell, kept, arrival));
+    let measured = of_run(&kept.or(cell.points.first())?.run, arrival);
+    Some(Measured { iops: limit.map_or(measured.iops, |limit| limit.carried), limit, ..measured })
+}
+
+/// Limit of a search whose highest accepted point is `kept`.
+fn limit(cell: &CellResult, kept: &CurvePoint, arrival: Arrival) -> Limit {
+    let above = |point: &&CurvePoint| !point.met && point.offered_iops > kept.offered_iops;
+    let missed: Vec<&CurvePoint> = cell.points.iter().filter(above).collect();
+    let capacity = missed.iter().find_map(|point| search::capacity(&point.run, arrival));
+    let run = &kept.run;
+    let operations = run.due as f64;
+    // Operations that the target did not complete in time lower the rate that it carried.
+    let answered = if run.due == 0 { 1.0 } else { (run.answered as f64 / operations).min(1.0) };
+    let carried = kept.offered_iops * answered;
+    // Random arrivals may have offered less than the rate. The completions of an overloaded target
+    // do not depend on the arrivals; a much lower capacity is a target that slows down in overload.
+    let chance = match arrival {
+        Arrival::Constant => 0.0,
+        Arrival::Poisson => carried * CHANCE_DEVIATIONS / operations.max(1.0).sqrt(),
+    };
+    let by_chance = capacity.filter(|capacity| *capacity >= carried - chance);
+    Limit {
+        carried: by_chance.map_or(carried, |capacity| carried.min(capacity)),
+        missed: missed.first().map_or(f64::INFINITY, |point| point.offered_iops),
+        capacity,
+        run_s: cell.points.iter().map(|point| point.run.seconds).fold(f64::INFINITY, f64::min),
+        arrival,
+    }
 }
 
 fn of_run(run: &CellRun, arrival: Arrival) -> Measured<'_> {
@@ -248,5 +301,6 @@ fn of_run(run: &CellRun, arrival: Arrival) -> Measured<'_> {
         seconds: run.seconds,
         kept_up: run.keeps_up(100.0 - RATE_TOLERANCE_PCT, arrival),
         arrival,
+        limit: None,
     }
 }

@@ -247,15 +247,13 @@ impl CellRun {
     /// and its queue does not grow. At the end, as many operations may be outstanding as are
     /// usually in flight.
     pub fn keeps_up(&self, pct: f64, arrival: Arrival) -> bool {
-        let Some(offered) = self.offered_iops.filter(|_| self.due > 0) else { return true };
+        if self.offered_iops.is_none() || self.due == 0 {
+            return true;
+        }
         if queue::growth(self, arrival).is_some() {
             return false;
         }
-        let mut all = Latencies::default();
-        self.classes.iter().for_each(|class| all.add(&class.latency));
-        // The 10th percentile reflects latency before the queue grew.
-        let usual_us = all.percentile_us(10.0).unwrap_or(0.0);
-        let in_flight = (offered * usual_us / 1e6).max(1.0);
+        let in_flight = self.usually_in_flight().max(1.0);
         let under_way = match arrival {
             // Standard deviation of the difference of two Poisson counts.
             Arrival::Poisson => CHANCE_DEVIATIONS * (2.0 * in_flight).sqrt(),
@@ -263,7 +261,17 @@ impl CellRun {
             Arrival::Constant => in_flight.ceil() + 1.0,
         };
         let missing = self.due.saturating_sub(self.answered) as f64;
-        missing <= self.due as f64 * (1.0 - pct / 100.0) + under_way
+        let late = missing - queue::of_arrivals(self, arrival);
+        late <= self.due as f64 * (1.0 - pct / 100.0) + under_way
+    }
+
+    /// Number of operations in flight before any queue grew, by Little's law; 0 in a closed loop.
+    pub(crate) fn usually_in_flight(&self) -> f64 {
+        let mut all = Latencies::default();
+        self.classes.iter().for_each(|class| all.add(&class.latency));
+        // The 10th percentile reflects latency before the queue grew.
+        let usual_us = all.percentile_us(10.0).unwrap_or(0.0);
+        self.offered_iops.unwrap_or(0.0) * usual_us / 1e6
     }
 }
 

@@ -108,7 +108,7 @@ fn at_most(bytes: u64) -> String {
 
 /// Reason why a cell was not measured.
 #[derive(Debug, thiserror::Error)]
-enum MeasureError {
+pub(crate) enum MeasureError {
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
@@ -453,7 +453,7 @@ impl Runner<'_> {
     ) -> Result<Vec<CurvePoint>, MeasureError> {
         // The rate of a search is the sum over all clients.
         let clients = f64::from(cell.clients.max(1));
-        let mut try_rate = |rate: f64| {
+        let mut try_rate = |rate: f64, times: u32| {
             let LoadSpec::Open { workers, arrival, in_flight_max, backlog_max, .. } = cell.load
             else {
                 return Ok(None);
@@ -463,7 +463,8 @@ impl Runner<'_> {
             }
             let rate = rate / clients;
             let load = LoadSpec::Open { workers, rate, arrival, in_flight_max, backlog_max };
-            self.measure(cell, load).map(Some)
+            let duration_ms = cell.duration_ms * u64::from(times);
+            self.measure(&CellSpec { duration_ms, ..cell.clone() }, load).map(Some)
         };
         let LoadSpec::Open { rate, arrival, .. } = cell.load else { return Ok(Vec::new()) };
         search::points(rate * clients, search, arrival, &mut try_rate)

@@ -79,7 +79,15 @@ impl Times {
 /// Rule for the send times of a worker.
 pub(super) enum Pace {
     Closed,
-    Open { gap_s: f64, arrival: Arrival, rng: Box<SmallRng>, backlog_max: u64 },
+    Open {
+        gap_s: f64,
+        /// Part of `gap_s` after which the first of constant arrivals is due. It differs between
+        /// workers, so that the arrivals of all workers together are evenly spaced.
+        first: f64,
+        arrival: Arrival,
+        rng: Box<SmallRng>,
+        backlog_max: u64,
+    },
 }
 
 impl Pace {
@@ -88,6 +96,7 @@ impl Pace {
             LoadSpec::Closed { .. } => Self::Closed,
             LoadSpec::Open { workers, rate, arrival, backlog_max, .. } => Self::Open {
                 gap_s: f64::from(workers.max(1)) / rate.max(1e-6),
+                first: f64::from(worker + 1) / f64::from(workers.max(1)),
                 arrival,
                 rng: Box::new(SmallRng::seed_from_u64(seed ^ (u64::from(worker) << 32) ^ 0xa11)),
                 backlog_max: backlog_max / u64::from(workers.max(1)) + 1,
@@ -249,8 +258,8 @@ impl<'a> Worker<'a> {
         let waited = cpu_wait();
         match std::mem::replace(&mut self.pace, Pace::Closed) {
             Pace::Closed => self.closed()?,
-            Pace::Open { gap_s, arrival, rng, backlog_max } => {
-                self.open(gap_s, arrival, *rng, backlog_max)?;
+            Pace::Open { gap_s, first, arrival, rng, backlog_max } => {
+                self.open(gap_s, first, arrival, *rng, backlog_max)?;
             }
         }
         self.tally.cpu_wait = cpu_wait().saturating_sub(waited);
@@ -310,6 +319,7 @@ impl<'a> Worker<'a> {
     fn open(
         &mut self,
         gap_s: f64,
+        first: f64,
         arrival: Arrival,
         mut rng: SmallRng,
         backlog_max: u64,
@@ -322,7 +332,10 @@ impl<'a> Worker<'a> {
             gap_s * factor
         };
         // Count in seconds from the start, so that rounding errors do not accumulate.
-        let mut next_s = gap();
+        let mut next_s = match arrival {
+            Arrival::Constant => gap_s * first,
+            Arrival::Poisson => gap(),
+        };
         let mut waiting: VecDeque<Instant> = VecDeque::new();
         let mut done = Vec::new();
         loop {

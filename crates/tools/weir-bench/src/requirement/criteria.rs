@@ -4,11 +4,12 @@
 //!
 //! Invariant: a percentile with too few operations beyond it is not proven, never passed.
 
-use super::{Criterion, Measured, Outcome, RATE_TOLERANCE_PCT};
+use super::{Criterion, Limit, Measured, Outcome, RATE_TOLERANCE_PCT};
 use crate::histogram::Latencies;
-use crate::run::search::reaches;
+use crate::run::search::{self, reaches};
 use crate::spec::{LatencyBound, LatencyFigure, OpKind, Requirement};
 use crate::summary::merged;
+use crate::words::short;
 
 /// Compares all bounds with the measured figures: rates first, then latencies.
 pub(super) fn check(requirement: &Requirement, measured: &Measured<'_>) -> Vec<Criterion> {
@@ -32,7 +33,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
     let name = "operations per second";
     let just_offered = |offered: &f64| *offered <= need * (1.0 + RATE_TOLERANCE_PCT / 100.0);
     let Some(offered) = measured.offered_iops.filter(just_offered) else {
-        return at_least(name, "iops", need, measured.iops);
+        let found = at_least(name, "iops", need, measured.iops);
+        return measured.limit.map_or(found.clone(), |limit| within(&limit, found));
     };
     // The target of an open loop can complete only the arrivals that were drawn. A short run may
     // have drawn fewer arrivals than the requirement needs, whatever the target's speed.
@@ -47,6 +49,30 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
         )),
         ..at_least(name, "iops", need, measured.iops)
     }
+}
+
+/// Leaves a rate unproven if the need is between the rates that a search met and missed.
+fn within(limit: &Limit, found: Criterion) -> Criterion {
+    let need = found.need;
+    if need <= limit.carried || limit.missed <= need || limit.missed.is_infinite() {
+        return found;
+    }
+    let known = format!(
+        "the limit is between {} and {} operations per second",
+        short(limit.carried),
+        short(limit.missed)
+    );
+    let distance_pct = |capacity: f64| 100.0 * (capacity / need - 1.0).abs();
+    let decides = |pct| search::seconds_to_resolve(need, pct, limit.arrival);
+    let note = match limit.capacity.map(|capacity| decides(distance_pct(capacity))) {
+        Some(Some(seconds)) => {
+            let seconds = seconds.max(2.0 * limit.run_s).ceil();
+            format!("{known}; a search with runs of {seconds:.0} s decides")
+        }
+        Some(None) => format!("{known}; the capacity is too close to the need to decide"),
+        None => format!("{known}; measure each rate longer"),
+    };
+    Criterion { outcome: Outcome::NotProven, note: Some(note), ..found }
 }
 
 fn at_least(name: &str, unit: &'static str, need: f64, got: f64) -> Criterion {

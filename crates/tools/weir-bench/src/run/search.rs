@@ -5,15 +5,16 @@
 //! Invariants:
 //! - every measurement is a point of the result; a search tries no new rate after `POINTS_MAX`
 //!   points, except in the refinement of a curve;
-//! - a rate of a knee is met only if two consecutive runs meet it: one good run proves little near
-//!   the limit;
-//! - a run with one stall that misses a rate is repeated once, so that a single stall does not end
-//!   the search.
+//! - a rate of a knee is met only if two consecutive runs, or a prolonged one, meet it;
+//! - a knee search prolongs a run that decides nothing, and repeats a missed run with one stall
+//!   once, so that a burst or a stall does not end the search;
+//! - the search is described and its thresholds are justified in `docs/bench.md`.
 
 use super::MeasureError;
+use crate::queue;
 use crate::requirement;
 use crate::result::{CellRun, CurvePoint};
-use crate::spec::{Arrival, SearchSpec};
+use crate::spec::{Arrival, Requirement, SearchSpec};
 use crate::stats;
 use crate::summary::{CellSummary, RunFigures, whole_intervals};
 
@@ -23,18 +24,48 @@ const POINTS_MAX: usize = 64;
 const KNEE_TIMES: u32 = 2;
 /// A rate is missed if the target completes less than this percentage of it.
 const REACHED_PCT: f64 = 99.0;
+/// Factor by which a knee search prolongs a run that decides nothing.
+const PROLONGED: u32 = 3;
+/// A target may fall behind by this fraction of the tolerance and still meet a rate.
+const BEHIND_PART: f64 = 0.25;
+/// Shortfall that proves overload in a short run, as a multiple of the tolerance.
+const OVERLOAD_TIMES: f64 = 2.0;
+/// Operations by which any target may be behind: one is due at the end, one was just sent.
+const BEHIND_OPS: f64 = 2.0;
+/// Shortfall in percent of the offered operations above which the target was never idle, so that
+/// its completions are its capacity.
+const SATURATED_PCT: f64 = 4.0;
+/// Latency up to this multiple of its bound is measured again in a longer run.
+const LATENCY_DOUBT: f64 = 1.5;
+/// Smallest distance from the needed rate, in percent, that a search resolves.
+const RESOLUTION_PCT_MIN: f64 = 0.1;
 
 /// Expected number of measurements of a search, for the estimate of its duration.
 pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
     match search {
         SearchSpec::Curve { .. } => 20,
-        // A knee search measures most rates twice.
-        SearchSpec::Knee { .. } => 30,
+        // A knee search measures most rates twice or in a prolonged run.
+        SearchSpec::Knee { .. } => 20,
     }
 }
 
-/// Measures one rate; `None`: the run is being stopped.
-type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
+/// Measures one rate for a multiple of the usual time; `None`: the run is being stopped.
+pub(crate) type Try<'a> = dyn FnMut(f64, u32) -> Result<Option<CellRun>, MeasureError> + 'a;
+
+/// Outcome of one run at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Met,
+    Missed,
+    /// Near a bound: a longer run decides.
+    Doubtful,
+}
+
+impl Found {
+    fn met_if(met: bool) -> Self {
+        if met { Self::Met } else { Self::Missed }
+    }
+}
 
 /// Whether a run of `seconds` achieved `pct` percent of a rate. Poisson arrivals may fall short by
 /// three standard deviations, which happens by chance in one case of a thousand.
@@ -54,8 +85,73 @@ fn backlog_grows(run: &CellRun) -> bool {
     stats::middle_slope(&waiting).is_some_and(|slope| slope > 0.0)
 }
 
+/// Operations by which a target that sustains `rate` may be behind.
+fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
+    BEHIND_OPS
+        + match arrival {
+            Arrival::Constant => 0.0,
+            // The arrivals are known only for each second; within a second they are random.
+            Arrival::Poisson => 2.0 * rate.sqrt(),
+        }
+}
+
+/// Smallest distance from `rate`, in percent, that a prolonged run resolves in a search with runs
+/// of `seconds`. At this distance the target falls behind by four times the operations by which a
+/// sustaining target may be behind.
+fn resolution_pct(rate: f64, seconds: f64, arrival: Arrival) -> f64 {
+    let operations = rate * seconds * f64::from(PROLONGED);
+    let pct = 100.0 * behind_ops(rate, arrival) / BEHIND_PART / operations.max(1.0);
+    pct.max(RESOLUTION_PCT_MIN)
+}
+
+/// Length in seconds of the runs of a search that resolves a distance of `pct` percent from `rate`;
+/// `None`: no search does.
+pub(crate) fn seconds_to_resolve(rate: f64, pct: f64, arrival: Arrival) -> Option<f64> {
+    let operations = 100.0 * behind_ops(rate, arrival) / BEHIND_PART / pct.max(1e-9);
+    (pct >= RESOLUTION_PCT_MIN).then(|| operations / (rate * f64::from(PROLONGED)))
+}
+
+/// Capacity of the target, as completions per second of a run that kept the target busy all the
+/// time; `None` if it was idle at times or its queue was too short to tell.
+pub(crate) fn capacity(run: &CellRun, arrival: Arrival) -> Option<f64> {
+    let due = run.due as f64;
+    let needed = due * SATURATED_PCT / 100.0 + behind_ops(run.offered_iops?, arrival);
+    if due < 1.0 || queue::shortfall(run, arrival) < needed {
+        return None;
+    }
+    // In the first second the queue begins to grow.
+    let busy: Vec<f64> = whole_intervals(run).skip(1).map(|second| second.ops as f64).collect();
+    stats::mean(&busy).or_else(|| Some(RunFigures::of(run).iops))
+}
+
+/// Judges a run of a knee search.
+fn judge_rate(
+    slo: &Requirement,
+    tolerance_pct: f64,
+    arrival: Arrival,
+    rate: f64,
+    run: &CellRun,
+) -> Found {
+    let tolerated = rate * run.seconds * tolerance_pct / 100.0;
+    let behind = queue::shortfall(run, arrival) - behind_ops(rate, arrival);
+    if run.overloaded || behind > tolerated * OVERLOAD_TIMES {
+        return Found::Missed;
+    }
+    if !requirement::keeps_latencies(slo, run) {
+        let mut loose = slo.clone();
+        loose.latency.iter_mut().for_each(|bound| bound.max_us *= LATENCY_DOUBT);
+        let near = requirement::keeps_latencies(&loose, run);
+        return if near { Found::Doubtful } else { Found::Missed };
+    }
+    let is_met = behind <= tolerated * BEHIND_PART
+        && run.keeps_up(REACHED_PCT, arrival)
+        && reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT, arrival)
+        && !backlog_grows(run);
+    if is_met { Found::Met } else { Found::Doubtful }
+}
+
 /// Runs the search; returns a point for every rate tried, ascending.
-pub(super) fn points(
+pub(crate) fn points(
     start: f64,
     search: &SearchSpec,
     arrival: Arrival,
@@ -64,15 +160,17 @@ pub(super) fn points(
     let mut points = Vec::new();
     match search {
         SearchSpec::Curve { step, refine, achieved_below_pct, p99_above_us } => {
-            let met = |rate: f64, run: &CellRun| {
+            let judge = |rate: f64, run: &CellRun| {
                 let figures = RunFigures::of(run);
                 let p99 = figures.latency.p99_us.unwrap_or(figures.latency.max_us);
-                !run.overloaded
-                    && run.keeps_up(*achieved_below_pct, arrival)
-                    && reaches(run.seconds, figures.iops, rate, *achieved_below_pct, arrival)
-                    && p99 <= *p99_above_us
+                Found::met_if(
+                    !run.overloaded
+                        && run.keeps_up(*achieved_below_pct, arrival)
+                        && reaches(run.seconds, figures.iops, rate, *achieved_below_pct, arrival)
+                        && p99 <= *p99_above_us,
+                )
             };
-            let rule = Rule { met: &met, times: 1 };
+            let rule = Rule { judge: &judge, times: 1, length: 1 };
             let bounds = climb(start, step.max(1.01), &rule, &mut points, measure)?;
             if let Some((reached, missed)) = bounds {
                 for part in 1..=*refine {
@@ -85,26 +183,31 @@ pub(super) fn points(
             }
         }
         SearchSpec::Knee { tolerance_pct, slo } => {
-            let met = |rate: f64, run: &CellRun| {
-                !run.overloaded
-                    && run.keeps_up(REACHED_PCT, arrival)
-                    && reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT, arrival)
-                    && !backlog_grows(run)
-                    && requirement::keeps_latencies(slo, run)
-            };
-            let rule = Rule { met: &met, times: KNEE_TIMES };
+            let judge =
+                |rate: f64, run: &CellRun| judge_rate(slo, *tolerance_pct, arrival, rate, run);
+            let rule = Rule { judge: &judge, times: KNEE_TIMES, length: 1 };
             let mut bounds = climb(start, 2.0, &rule, &mut points, measure)?;
             while let Some((reached, missed)) = bounds {
-                let near = (missed - reached) / 2.0 <= missed * tolerance_pct / 100.0;
+                let near =
+                    (missed - reached) / 2.0 <= missed * tolerance_pct / 100.0 * (1.0 + 1e-9);
                 if near || points.len() >= POINTS_MAX {
                     break;
                 }
-                let middle = f64::midpoint(reached, missed);
-                bounds = match rule.try_one(middle, &mut points, measure)? {
-                    Some(true) => Some((middle, missed)),
-                    Some(false) => Some((reached, middle)),
-                    None => None,
-                };
+                let rate = next_rate(reached, missed, *tolerance_pct, &points, arrival);
+                bounds = narrowed(bounds, rate, &rule, &mut points, measure)?;
+            }
+            if let (Some(need), Some(first)) = (slo.iops, points.first()) {
+                let pct = resolution_pct(need, first.run.seconds, arrival).min(*tolerance_pct);
+                let judge = |rate: f64, run: &CellRun| judge_rate(slo, pct, arrival, rate, run);
+                let rule = Rule { judge: &judge, times: KNEE_TIMES, length: PROLONGED };
+                for rate in [need * (1.0 + pct / 100.0), need * (1.0 - pct / 100.0)] {
+                    let is_open = |(reached, missed)| {
+                        (reached..missed).contains(&need) && reached < rate && rate < missed
+                    };
+                    if bounds.is_some_and(is_open) && points.len() < POINTS_MAX {
+                        bounds = narrowed(bounds, rate, &rule, &mut points, measure)?;
+                    }
+                }
             }
         }
     }
@@ -112,12 +215,50 @@ pub(super) fn points(
     Ok(points)
 }
 
+/// Chooses the next rate of a knee search between the bounds: half a tolerance below or one
+/// tolerance above the measured capacity, otherwise the middle.
+fn next_rate(
+    reached: f64,
+    missed: f64,
+    tolerance_pct: f64,
+    points: &[CurvePoint],
+    arrival: Arrival,
+) -> f64 {
+    let is_missed = |point: &&CurvePoint| !point.met && point.offered_iops >= missed;
+    let newest = points.iter().rev().filter(is_missed);
+    let found = newest.filter_map(|point| capacity(&point.run, arrival)).next();
+    let near = |capacity: f64| [-0.5, 1.0].map(|to| capacity * (1.0 + to * tolerance_pct / 100.0));
+    let mut rates = found.into_iter().flat_map(near);
+    rates.find(|rate| reached < *rate && *rate < missed).unwrap_or(f64::midpoint(reached, missed))
+}
+
+/// Bounds of a search: the highest rate met and the lowest rate missed; `None`: the search ends.
+type Bounds = Option<(f64, f64)>;
+
+/// Measures a rate between the bounds and replaces one of them by it.
+fn narrowed(
+    bounds: Bounds,
+    rate: f64,
+    rule: &Rule<'_>,
+    points: &mut Vec<CurvePoint>,
+    measure: &mut Try<'_>,
+) -> Result<Bounds, MeasureError> {
+    let Some((reached, missed)) = bounds else { return Ok(None) };
+    Ok(match rule.try_one(rate, points, measure)? {
+        Some(true) => Some((rate, missed.max(rate))),
+        Some(false) => Some((reached, missed.min(rate))),
+        None => None,
+    })
+}
+
 /// Rule that decides whether a rate is met.
 struct Rule<'a> {
-    /// Condition on a single run.
-    met: &'a dyn Fn(f64, &CellRun) -> bool,
-    /// Number of consecutive runs that must satisfy the condition.
+    /// Judgement of a single run.
+    judge: &'a dyn Fn(f64, &CellRun) -> Found,
+    /// Number of consecutive runs that must meet the rate, unless one of them is prolonged.
     times: u32,
+    /// Length of the first run, as a multiple of the usual length.
+    length: u32,
 }
 
 impl Rule<'_> {
@@ -129,21 +270,25 @@ impl Rule<'_> {
         points: &mut Vec<CurvePoint>,
         measure: &mut Try<'_>,
     ) -> Result<Option<bool>, MeasureError> {
-        let (mut reached, mut may_repeat) = (Vec::new(), true);
+        let (mut reached, mut may_repeat, mut length) = (Vec::new(), true, self.length);
         let met = loop {
-            let Some(run) = measure(rate)? else { break None };
-            let is_met = (self.met)(rate, &run);
-            let is_repeated = !is_met && may_repeat && has_one_stall(&run);
+            let Some(run) = measure(rate, length)? else { break None };
+            let found = (self.judge)(rate, &run);
+            let is_repeated = found != Found::Met && may_repeat && has_one_stall(&run);
             points.push(CurvePoint { offered_iops: rate, run, met: false });
             if is_repeated {
                 may_repeat = false;
                 continue;
             }
-            if !is_met {
-                break Some(false);
+            match found {
+                Found::Doubtful if length < PROLONGED => {
+                    length = PROLONGED;
+                    continue;
+                }
+                Found::Doubtful | Found::Missed => break Some(false),
+                Found::Met => reached.push(points.len() - 1),
             }
-            reached.push(points.len() - 1);
-            if reached.len() as u32 >= self.times {
+            if length >= PROLONGED || reached.len() as u32 >= self.times {
                 break Some(true);
             }
         };
@@ -166,7 +311,7 @@ fn climb(
     rule: &Rule<'_>,
     points: &mut Vec<CurvePoint>,
     measure: &mut Try<'_>,
-) -> Result<Option<(f64, f64)>, MeasureError> {
+) -> Result<Bounds, MeasureError> {
     let (mut rate, mut reached) = (start, 0.0);
     while points.len() < POINTS_MAX {
         match rule.try_one(rate, points, measure)? {
@@ -198,7 +343,7 @@ mod tests {
         let slo = Requirement { latency: vec![bound], ..Requirement::default() };
         for (start, tolerance_pct) in [(1_000.0, 3.0), (4_000.0, 1.0), (20_000.0, 0.2)] {
             let search = SearchSpec::Knee { tolerance_pct, slo: slo.clone() };
-            let mut measure = |rate: f64| Ok(Some(simulated(rate)));
+            let mut measure = |rate: f64, _| Ok(Some(simulated(rate)));
             let points = points(start, &search, Arrival::Poisson, &mut measure).unwrap();
             let met = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
             let best = met.fold(0.0, f64::max);
@@ -213,7 +358,8 @@ mod tests {
     fn knee(mut target: impl FnMut(f64) -> CellRun) -> (f64, Vec<CurvePoint>) {
         let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
         let points =
-            points(1_000.0, &search, Arrival::Poisson, &mut |rate| Ok(Some(target(rate)))).unwrap();
+            points(1_000.0, &search, Arrival::Poisson, &mut |rate, _| Ok(Some(target(rate))))
+                .unwrap();
         let met = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
         (met.fold(0.0, f64::max), points)
     }
@@ -238,6 +384,83 @@ mod tests {
         }
         let once = points.iter().filter(|point| point.offered_iops > 3_000.0);
         assert!(once.clone().count() > 0 && once.clone().all(|point| !point.met));
+    }
+
+    /// A run of 4 s at 1,000 operations per second, at the end of which so many are unanswered.
+    fn behind(unanswered: [u64; 4], seconds: u32) -> CellRun {
+        let mut run = fixture::closed_run(1_000, 4, 100, 100, 100);
+        run.offered_iops = Some(1_000.0);
+        run.seconds = f64::from(seconds);
+        run.due = 1_000 * u64::from(seconds);
+        run.answered = run.due - unanswered[3];
+        run.intervals.iter_mut().zip(unanswered).for_each(|(one, left)| one.in_flight = left);
+        run
+    }
+
+    #[test]
+    fn shortfall_decides_whether_a_rate_is_met() {
+        let judged = |unanswered, seconds| {
+            let run = behind(unanswered, seconds);
+            judge_rate(&Requirement::default(), 1.0, Arrival::Constant, 1_000.0, &run)
+        };
+        // A quarter of 1 % of 4,000 operations is 10, in addition to 2 that are under way.
+        assert_eq!(judged([3, 6, 9, 12], 4), Found::Met);
+        assert_eq!(judged([5, 10, 15, 20], 4), Found::Doubtful);
+        assert_eq!(judged([10, 20, 30, 40], 4), Found::Doubtful, "1 % too slow");
+        assert_eq!(judged([30, 60, 90, 120], 4), Found::Missed, "3 % too slow");
+        // In a longer run, 20 operations are fewer than a quarter of 1 %.
+        assert_eq!(judged([5, 10, 15, 20], 12), Found::Met);
+        assert_eq!(judged([30, 60, 90, 120], 12), Found::Doubtful, "1 % too slow");
+        // A stall at the end leaves operations unanswered, too.
+        assert_eq!(judged([2, 2, 2, 100], 4), Found::Met);
+    }
+
+    #[test]
+    fn run_that_decides_nothing_is_prolonged() {
+        let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
+        let tries = |long: fn() -> CellRun| {
+            let mut lengths = Vec::new();
+            let mut measure = |rate: f64, times| {
+                lengths.push(times);
+                let mut run = if times == 1 { behind([5, 10, 15, 20], 4) } else { long() };
+                run.overloaded = rate > 1_500.0;
+                Ok(Some(run))
+            };
+            let found = points(1_000.0, &search, Arrival::Constant, &mut measure).unwrap();
+            let met: Vec<bool> = found.iter().take(2).map(|point| point.met).collect();
+            (lengths[..3].to_vec(), met)
+        };
+        assert_eq!(tries(|| behind([5, 10, 15, 20], 12)), (vec![1, 3, 1], vec![false, true]));
+        let missed = tries(|| behind([30, 60, 90, 120], 12));
+        assert_eq!((&missed.0[..2], missed.1), (&[1, 3][..], vec![false, false]));
+    }
+
+    #[test]
+    fn latency_near_its_bound_is_measured_again() {
+        let bound =
+            LatencyBound { stream: None, op: None, figure: LatencyFigure::Mean, max_us: 90.0 };
+        let judged = |max_us| {
+            let slo = Requirement {
+                latency: vec![LatencyBound { max_us, ..bound.clone() }],
+                ..Requirement::default()
+            };
+            judge_rate(&slo, 1.0, Arrival::Constant, 1_000.0, &behind([0; 4], 4))
+        };
+        assert_eq!([110.0, 90.0, 60.0].map(judged), [Found::Met, Found::Doubtful, Found::Missed]);
+    }
+
+    #[test]
+    fn capacity_is_the_rate_of_a_busy_target() {
+        let mut run = behind([100, 200, 300, 400], 4);
+        run.intervals.iter_mut().for_each(|second| second.ops = 900);
+        // The queue was empty at first.
+        run.intervals[0].ops = 950;
+        assert_eq!(capacity(&run, Arrival::Constant), Some(900.0));
+        assert_eq!(
+            capacity(&behind([10, 20, 30, 40], 4), Arrival::Constant),
+            None,
+            "idle at times"
+        );
     }
 
     // Regression: one stall ended the search at the preceding rate.
@@ -293,7 +516,7 @@ mod tests {
     #[test]
     fn stopped_search_keeps_its_points() {
         let mut left = 3;
-        let mut measure = |rate: f64| {
+        let mut measure = |rate: f64, _| {
             left -= 1;
             Ok((left >= 0).then(|| simulated(rate)))
         };
