@@ -222,10 +222,10 @@ fn random_arrivals_below_the_capacity_are_no_overload() {
     let figure = LatencyFigure::Mean;
     let latency = vec![LatencyBound { stream: None, op: None, figure, max_us: 5e6 }];
     let need = Requirement { iops: Some(NEED), latency, ..Requirement::default() };
-    for share in [0.9, 0.98, 1.0, 1.02, 1.05, 1.25] {
-        let found = outcomes(&need, share, SEEDS);
-        println!("poisson {share}: {found:?}");
+    for share in [0.9, 0.98, 1.05, 1.25] {
+        let found = outcomes(&need, share, 100);
         assert!(share >= 1.0 || found.pass == 0, "{share}: {found:?}");
-        assert!(share < 1.05 || found.fail <= SEEDS as u32 / 100, "{share}: {found:?}");
+        assert!(share < 1.05 || found.fail <= 1, "{share}: {found:?}");
+        assert!(share < 1.25 || found.pass >= 98, "{share}: {found:?}");
     }
 }

@@ -200,14 +200,7 @@ pub(crate) fn points(
                 let pct = resolution_pct(need, first.run.seconds, arrival).min(*tolerance_pct);
                 let judge = |rate: f64, run: &CellRun| judge_rate(slo, pct, arrival, rate, run);
                 let rule = Rule { judge: &judge, times: KNEE_TIMES, length: PROLONGED };
-                for rate in [need * (1.0 + pct / 100.0), need * (1.0 - pct / 100.0)] {
-                    let is_open = |(reached, missed)| {
-                        (reached..missed).contains(&need) && reached < rate && rate < missed
-                    };
-                    if bounds.is_some_and(is_open) && points.len() < POINTS_MAX {
-                        bounds = narrowed(bounds, rate, &rule, &mut points, measure)?;
-                    }
-                }
+                decide_need(need, pct, bounds, &rule, &mut points, measure)?;
             }
         }
     }
@@ -249,6 +242,30 @@ fn narrowed(
         Some(false) => Some((reached, missed.min(rate))),
         None => None,
     })
+}
+
+/// Tries rates `pct` percent above and below the needed rate, if the search left open whether the
+/// target sustains it. The upper rate proves PASS, the lower one FAIL; a miss of the lower one is
+/// repeated, because delays on a busy machine make a target miss a rate.
+fn decide_need(
+    need: f64,
+    pct: f64,
+    bounds: Bounds,
+    rule: &Rule<'_>,
+    points: &mut Vec<CurvePoint>,
+    measure: &mut Try<'_>,
+) -> Result<(), MeasureError> {
+    let (above, below) = (need * (1.0 + pct / 100.0), need * (1.0 - pct / 100.0));
+    let Some((reached, missed)) = bounds.filter(|(low, high)| (*low..*high).contains(&need)) else {
+        return Ok(());
+    };
+    if above < missed && rule.try_one(above, points, measure)? != Some(false) {
+        return Ok(());
+    }
+    if below > reached && rule.try_one(below, points, measure)? == Some(false) {
+        rule.try_one(below, points, measure)?;
+    }
+    Ok(())
 }
 
 /// Rule that decides whether a rate is met.
@@ -386,14 +403,15 @@ mod tests {
         assert!(once.clone().count() > 0 && once.clone().all(|point| !point.met));
     }
 
-    /// A run of 4 s at 1,000 operations per second, at the end of which so many are unanswered.
+    /// A run at 1,000 operations per second, with the number of unanswered operations at the end of
+    /// each of the last four seconds.
     fn behind(unanswered: [u64; 4], seconds: u32) -> CellRun {
-        let mut run = fixture::closed_run(1_000, 4, 100, 100, 100);
+        let mut run = fixture::closed_run(1_000, seconds, 100, 100, 100);
         run.offered_iops = Some(1_000.0);
-        run.seconds = f64::from(seconds);
         run.due = 1_000 * u64::from(seconds);
         run.answered = run.due - unanswered[3];
-        run.intervals.iter_mut().zip(unanswered).for_each(|(one, left)| one.in_flight = left);
+        let last = run.intervals.iter_mut().skip(seconds as usize - 4);
+        last.zip(unanswered).for_each(|(second, left)| second.in_flight = left);
         run
     }
 
