@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - PASS requires a valid verdict, because a figure limited by a cache or by the generator proves
-//!   nothing;
+//!   nothing; only a busy or late generator cannot raise a rate, so a rate without latency bounds
+//!   passes nevertheless;
 //! - a verdict that only flatters the target (holes, cache-resident) does not change a FAIL;
 //! - only cells that were made to test the requirement decide; if there are none, every cell
 //!   decides.
@@ -29,7 +30,7 @@ use crate::run::search;
 use crate::spec::{Arrival, LoadSpec, Requirement};
 use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::RunFigures;
-use crate::verdict::{Finding, JudgedCell, JudgedRun};
+use crate::verdict::{Finding, JudgedCell, JudgedRun, Remark};
 
 /// Difference from the needed rate, in percent, up to which the rate of an open loop counts as
 /// equal.
@@ -195,11 +196,12 @@ fn assess_cell(
     let mut criteria = measured(cell, judged, requirement)
         .map_or_else(Vec::new, |measured| criteria::check(requirement, &measured));
     let figures = criteria.iter().map(|found| found.outcome).max();
-    let (outcome, reason) = with_verdict(figures, judged);
+    let (outcome, reason) = with_verdict(figures, judged, requirement);
     let open =
         |found: &Criterion| found.note.clone().filter(|_| found.outcome == Outcome::NotProven);
     let reason = reason.or_else(|| criteria.iter().find_map(open));
-    for found in criteria.iter_mut().filter(|_| !judged.remarks.is_empty()) {
+    let is_changed = !judged.remarks.is_empty() && outcome != Outcome::Pass;
+    for found in criteria.iter_mut().filter(|_| is_changed) {
         let proven = found.outcome == Outcome::Fail && outcome == Outcome::Fail;
         found.outcome = if proven { Outcome::Fail } else { Outcome::NotProven };
     }
@@ -208,13 +210,22 @@ fn assess_cell(
 
 /// Applies the verdict of a cell to the outcome of its figures. Also returns the reason if the
 /// verdict changes the outcome.
-fn with_verdict(figures: Option<Outcome>, judged: &JudgedCell) -> (Outcome, Option<String>) {
+fn with_verdict(
+    figures: Option<Outcome>,
+    judged: &JudgedCell,
+    requirement: &Requirement,
+) -> (Outcome, Option<String>) {
     // A cell with corrupt data fails any requirement, regardless of its other findings.
     let corrupt = judged.remarks.iter().find(|remark| remark.finding == Finding::Corrupt);
     let Some(figures) = figures.or(corrupt.map(|_| Outcome::NotProven)) else {
         return (Outcome::NotProven, Some("nothing was measured".to_owned()));
     };
-    let Some(worst) = corrupt.or(judged.remarks.first()) else { return (figures, None) };
+    let is_rate_reached = figures == Outcome::Pass && requirement.latency.is_empty();
+    let matters =
+        |remark: &&Remark| !(is_rate_reached && remark.finding == Finding::GeneratorBound);
+    let Some(worst) = corrupt.or(judged.remarks.iter().find(matters)) else {
+        return (figures, None);
+    };
     let outcome = match worst.finding {
         Finding::Corrupt | Finding::Overload => Outcome::Fail,
         // With these findings the figures look too good, so a failed figure remains a failure.

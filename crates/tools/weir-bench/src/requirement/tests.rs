@@ -79,6 +79,24 @@ fn invalid_verdict_never_passes_a_requirement() {
     assert_eq!(outcome(216.0, Finding::Overload), Outcome::Fail);
 }
 
+#[test]
+fn late_generator_does_not_disprove_a_rate() {
+    let outcome = |need, latency: Vec<LatencyBound>, findings: &[Finding]| {
+        let require = Requirement { iops: Some(need), mib_s: None, latency };
+        let remarks: Vec<Remark> = findings.iter().flat_map(|finding| remark(*finding)).collect();
+        let result = requiring(fixture::result(vec![seventh_test()]), require);
+        assess(&JudgedRun::with_remarks(result, vec![remarks])).unwrap()
+    };
+    let late = [Finding::GeneratorBound];
+    let found = outcome(216.0, Vec::new(), &late);
+    assert_eq!(found.outcome, Outcome::Pass);
+    assert_eq!(found.cells[0].criteria[0].outcome, Outcome::Pass);
+    assert_eq!(outcome(9999.0, Vec::new(), &late).outcome, Outcome::NotProven);
+    assert_eq!(outcome(216.0, exchange().latency, &late).outcome, Outcome::NotProven);
+    let unsteady = [Finding::GeneratorBound, Finding::Unsteady];
+    assert_eq!(outcome(216.0, Vec::new(), &unsteady).outcome, Outcome::NotProven);
+}
+
 // Regression: a failed cell with corrupt data was *not proven*, as if its data were correct.
 #[test]
 fn corrupt_data_always_fails_a_requirement() {
