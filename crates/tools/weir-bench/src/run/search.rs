@@ -45,7 +45,7 @@ pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
     match search {
         SearchSpec::Curve { .. } => 20,
         // A knee search measures most rates twice or in a prolonged run.
-        SearchSpec::Knee { .. } => 20,
+        SearchSpec::Knee { .. } => 24,
     }
 }
 
@@ -218,8 +218,8 @@ fn next_rate(
     arrival: Arrival,
 ) -> f64 {
     let is_missed = |point: &&CurvePoint| !point.met && point.offered_iops >= missed;
-    let newest = points.iter().rev().filter(is_missed);
-    let found = newest.filter_map(|point| capacity(&point.run, arrival)).next();
+    let mut newest = points.iter().rev().filter(is_missed);
+    let found = newest.find_map(|point| capacity(&point.run, arrival));
     let near = |capacity: f64| [-0.5, 1.0].map(|to| capacity * (1.0 + to * tolerance_pct / 100.0));
     let mut rates = found.into_iter().flat_map(near);
     rates.find(|rate| reached < *rate && *rate < missed).unwrap_or(f64::midpoint(reached, missed))
