@@ -32,6 +32,8 @@ pub(crate) struct Rule {
     broken: fn(&Evidence<'_>) -> Option<String>,
     /// Recommended action for the user.
     action: &'static str,
+    /// Whether the rule compares only latencies.
+    latency_only: bool,
 }
 
 /// Cells to which a rule applies.
@@ -163,14 +165,12 @@ pub(crate) const RULES: &[Rule] = &[
         steady::dip,
         "check the target's logs for that time, and stop other load",
     ),
-    rule(
+    latency_rule(
         "latencies of runs",
-        SameLoad,
-        Unsteady,
         steady::latencies_differ,
         "precondition, measure longer, and stop other load",
     ),
-    rule("latency within a run", SameLoad, Unsteady, steady::latency_changes, WARM_UP),
+    latency_rule("latency within a run", steady::latency_changes, WARM_UP),
     rule("smoke scale", Measured, UnderSampled, sample::smoke, "measure with --scale standard"),
     rule("operations", SameLoad, UnderSampled, sample::few_operations, "measure longer"),
     rule("number of runs", SameLoad, UnderSampled, sample::few_runs, "do three runs or more"),
@@ -188,7 +188,16 @@ const fn rule(
     broken: fn(&Evidence<'_>) -> Option<String>,
     action: &'static str,
 ) -> Rule {
-    Rule { name, scope, finding, broken, action }
+    Rule { name, scope, finding, broken, action, latency_only: false }
+}
+
+/// A rule that compares only latencies.
+const fn latency_rule(
+    name: &'static str,
+    broken: fn(&Evidence<'_>) -> Option<String>,
+    action: &'static str,
+) -> Rule {
+    Rule { latency_only: true, ..rule(name, SameLoad, Unsteady, broken, action) }
 }
 
 /// Judges each cell by `rules`; returns its remarks, worst first.
@@ -200,9 +209,9 @@ fn judge_cell(evidence: &Evidence<'_>, rules: &[Rule]) -> Vec<Remark> {
     let mut remarks: Vec<Remark> = rules
         .iter()
         .filter(|rule| evidence.is_in(rule.scope))
-        .filter_map(|Rule { finding, broken, action, .. }| {
-            let detail = broken(evidence)?;
-            Some(Remark { finding: *finding, detail, action: (*action).to_owned() })
+        .filter_map(|Rule { finding, broken, action, latency_only, .. }| {
+            let (detail, action) = (broken(evidence)?, (*action).to_owned());
+            Some(Remark { finding: *finding, detail, action, latency_only: *latency_only })
         })
         .collect();
     remarks.sort_by_key(|remark| remark.finding);

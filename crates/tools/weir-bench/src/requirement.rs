@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - PASS requires a valid verdict, because a figure limited by a cache or by the generator proves
-//!   nothing; only a busy or late generator cannot raise a rate, so a rate without latency bounds
-//!   passes nevertheless;
+//!   nothing. A busy or late generator cannot raise a rate, and latencies that change do not question
+//!   it, so a rate without latency bounds passes nevertheless;
 //! - a verdict that only flatters the target (holes, cache-resident) does not change a FAIL;
 //! - only cells that were made to test the requirement decide; if there are none, every cell
 //!   decides.
@@ -221,8 +221,10 @@ fn with_verdict(
         return (Outcome::NotProven, Some("nothing was measured".to_owned()));
     };
     let is_rate_reached = figures == Outcome::Pass && requirement.latency.is_empty();
-    let matters =
-        |remark: &&Remark| !(is_rate_reached && remark.finding == Finding::GeneratorBound);
+    // A generator that is late or busy, and latencies that change, question no rate.
+    let is_harmless =
+        |remark: &Remark| remark.finding == Finding::GeneratorBound || remark.latency_only;
+    let matters = |remark: &&Remark| !(is_rate_reached && is_harmless(remark));
     let Some(worst) = corrupt.or(judged.remarks.iter().find(matters)) else {
         return (figures, None);
     };

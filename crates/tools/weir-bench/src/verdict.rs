@@ -47,6 +47,9 @@ pub struct Remark {
     pub detail: String,
     /// Recommended action.
     pub action: String,
+    /// Whether only latencies show the fault, so that it does not question a rate.
+    #[serde(skip)]
+    pub latency_only: bool,
 }
 
 /// Figures and verdict of a cell.

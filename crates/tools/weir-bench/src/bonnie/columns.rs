@@ -67,7 +67,7 @@ pub fn columns(result: &BonnieResult) -> Vec<Column> {
 fn remarks(result: &BonnieResult, phase: Phase, runs: usize, cv_pct: Option<f64>) -> Vec<Remark> {
     let mut remarks = Vec::new();
     let mut say = |finding, detail: String, action: &str| {
-        remarks.push(Remark { finding, detail, action: action.to_owned() });
+        remarks.push(Remark { finding, detail, action: action.to_owned(), latency_only: false });
     };
     let bad: u64 = result.runs.iter().map(|run| run.bad_blocks).sum();
     if bad > 0 && phase.reads_data() {

@@ -98,6 +98,7 @@ fn invalid_cell_is_not_ranked() {
         finding: Finding::CacheResident,
         detail: "it fits".to_owned(),
         action: "use more".to_owned(),
+        latency_only: false,
     };
     let spoiled = JudgedRun::with_remarks(result(2000, 500), vec![vec![remark]]);
     let found = Comparison::of(&valid(result(1000, 1000)), &spoiled);

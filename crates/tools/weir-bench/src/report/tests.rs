@@ -11,6 +11,7 @@ fn remark() -> Remark {
         finding: Finding::CacheResident,
         detail: "the dataset is 0.5 of the cache".to_owned(),
         action: "use a dataset of 16GiB".to_owned(),
+        latency_only: false,
     }
 }
 

@@ -26,7 +26,7 @@ fn requiring(mut result: RunResult, require: Requirement) -> RunResult {
 
 fn remark(finding: Finding) -> Vec<Remark> {
     let text = |text: &str| text.to_owned();
-    vec![Remark { finding, detail: text("seen"), action: text("do") }]
+    vec![Remark { finding, detail: text("seen"), action: text("do"), latency_only: false }]
 }
 
 fn judged(result: RunResult, findings: &[Option<Finding>]) -> JudgedRun {
@@ -95,6 +95,20 @@ fn late_generator_does_not_disprove_a_rate() {
     assert_eq!(outcome(216.0, exchange().latency, &late).outcome, Outcome::NotProven);
     let unsteady = [Finding::GeneratorBound, Finding::Unsteady];
     assert_eq!(outcome(216.0, Vec::new(), &unsteady).outcome, Outcome::NotProven);
+}
+
+#[test]
+fn changing_latencies_do_not_disprove_a_rate() {
+    let outcome = |latency: Vec<LatencyBound>, latency_only| {
+        let require = Requirement { iops: Some(216.0), mib_s: None, latency };
+        let mut remarks = remark(Finding::Unsteady);
+        remarks[0].latency_only = latency_only;
+        let result = requiring(fixture::result(vec![seventh_test()]), require);
+        assess(&JudgedRun::with_remarks(result, vec![remarks])).unwrap().outcome
+    };
+    assert_eq!(outcome(Vec::new(), true), Outcome::Pass);
+    assert_eq!(outcome(Vec::new(), false), Outcome::NotProven);
+    assert_eq!(outcome(exchange().latency, true), Outcome::NotProven);
 }
 
 // Regression: a failed cell with corrupt data was *not proven*, as if its data were correct.
