@@ -88,8 +88,8 @@ pub enum PlantedBug {
     OldDisksTrusted,
     /// A disk joins an open pool although it has txgs that the pool lacks.
     DivergedDisksTrusted,
-    /// The intent log acknowledges a batch that a leg missed, although no uberblock lists that leg as
-    /// stale.
+    /// The intent log acknowledges a batch that a leg missed, although no uberblock lists that leg
+    /// as stale.
     UnlistedLegsIgnored,
     /// Unreadable metadata nodes are not rewritten from RAM.
     LostRootStays,

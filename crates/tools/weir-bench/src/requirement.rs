@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - PASS requires a valid verdict, because a figure limited by a cache or by the generator proves
-//!   nothing. A busy or late generator cannot raise a rate, and latencies that change do not question
-//!   it, so a rate without latency bounds passes nevertheless;
+//!   nothing. A busy or late generator cannot raise a rate, and latencies that change do not
+//!   question it, so a rate without latency bounds passes nevertheless;
 //! - a verdict that only flatters the target (holes, cache-resident) does not change a FAIL;
 //! - only cells that were made to test the requirement decide; if there are none, every cell
 //!   decides.
@@ -90,8 +90,8 @@ pub struct CellAssessment {
     pub criteria: Vec<Criterion>,
     /// Outcome of the cell, after applying its verdict.
     pub outcome: Outcome,
-    /// Reason why the verdict changed the outcome, why a criterion is not proven, or why nothing was
-    /// measured; `None`: no change.
+    /// Reason why the verdict changed the outcome, why a criterion is not proven, or why nothing
+    /// was measured; `None`: no change.
     pub reason: Option<String>,
 }
 

@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 use weir_base::names;
 
 use super::Request;
-use super::pool::force_flag;
 use crate::Error;
 use crate::access::Resources;
 
@@ -183,7 +182,7 @@ impl Request for PoolOnline {
 
     fn details(&self) -> String {
         let disk = self.at.as_ref().unwrap_or(&self.disk);
-        format!("{} {disk}", force_flag(self.force)).trim_start().to_owned()
+        if self.force { format!("--force {disk}") } else { disk.clone() }
     }
 
     fn reach(&self, operations: Resources) -> Resources {

@@ -312,7 +312,7 @@ pub struct ShowPool {
 one_name!(names::pool, name: ShowPool);
 
 /// Returns the `force` flag as the audit record shows it.
-pub(super) fn force_flag(force: bool) -> &'static str {
+fn force_flag(force: bool) -> &'static str {
     if force { "--force" } else { "" }
 }
 

@@ -56,7 +56,7 @@ impl State {
         let charge = self.object.charge() + cost;
         debug_assert!(self.limits.is_set, "called only with limits set");
         let more = if self.limits.covers() { kept.max(charge) } else { kept + charge };
-        self.limits.usage.used + more + self.object.cloning_bytes
+        self.limits.usage.used + more + self.cloning_bytes
     }
 
     /// Part of the volume's shortfall that its dirty data does not cover.
@@ -83,7 +83,7 @@ impl State {
     /// Whether uncommitted changes may reduce the space use of the volume.
     fn may_shrink(&self) -> bool {
         let dirty = self.object.charge() > 0 || self.object.has_unwritten();
-        dirty || self.object.cloning_bytes > 0 || self.has_to_free()
+        dirty || self.cloning_bytes > 0 || self.has_to_free()
     }
 }
 
@@ -243,7 +243,7 @@ impl Volume {
         if quota == 0 {
             return room;
         }
-        let used = state.limits.usage.used + state.object.charge() + state.object.cloning_bytes;
+        let used = state.limits.usage.used + state.object.charge() + state.cloning_bytes;
         room.min(quota.saturating_sub(used))
     }
 }

@@ -313,9 +313,9 @@ impl Engine {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();
             state.object.log.settle(txg);
-            // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes from
-            // a clone that is not durable would then survive a crash that loses the clone.
-            state.object.syncing_clones.clear();
+            // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes
+            // from a clone that is not durable would then survive a crash that loses the clone.
+            state.syncing_clones.clear();
             volume.measure_limits(&mut state);
         }
         for part in written.iter().filter(|part| part.is_gone) {
@@ -399,7 +399,8 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
         }
     }
     let forgotten = std::mem::take(&mut state.forgotten);
-    let clones = state.object.take_clones();
+    let clones = std::mem::take(&mut state.clones);
+    state.syncing_clones = clones.iter().map(BlockClone::range).collect();
     let partial: Vec<_> = std::mem::take(&mut state.object.partial).into_iter().collect();
     let told = !others.is_empty() || !forgotten.is_empty();
     let news = taking.is_some() || told || !clones.is_empty() || !partial.is_empty();
@@ -500,7 +501,7 @@ fn publish(written: &mut Written) {
         state.limits.is_taking = state.taking.is_some();
     }
     let table = state.object.syncing.take();
-    state.object.cloning_bytes -= written.cloned_bytes;
+    state.cloning_bytes -= written.cloned_bytes;
     volume.measure_limits(&mut state);
     drop(state);
     // Dropping many blocks takes time, so it happens after the lock is released.

@@ -49,7 +49,7 @@ struct Announced<'a> {
 
 impl<'a> Announced<'a> {
     fn new(volume: &'a Volume, records: Range<u64>) -> Self {
-        volume.state.lock().object.announced_clones.push(records.clone());
+        volume.state.lock().announced_clones.push(records.clone());
         Self { volume, records }
     }
 }
@@ -57,7 +57,7 @@ impl<'a> Announced<'a> {
 impl Drop for Announced<'_> {
     fn drop(&mut self) {
         let mut state = self.volume.state.lock();
-        let all = &mut state.object.announced_clones;
+        let all = &mut state.announced_clones;
         let own = all.iter().position(|records| *records == self.records);
         all.swap_remove(own.expect("each is withdrawn once"));
     }
@@ -203,8 +203,8 @@ impl Engine {
             return Ok(None);
         }
         self.core.add_dirty(0, charge);
-        state.object.cloning_bytes += clone.weight();
-        state.object.clones.push(clone);
+        state.cloning_bytes += clone.weight();
+        state.clones.push(clone);
         Ok(Some(self.core.open_txg()))
     }
 
@@ -302,7 +302,21 @@ impl Engine {
 impl State {
     /// Whether a clone that is not in the committed tree yet determines the content of a block.
     pub(crate) fn is_becoming_clone(&self, block: u64) -> bool {
-        self.object.is_becoming_clone(block, self.record.record_size.record_of(block))
+        let none = self.clones.is_empty() && self.syncing_clones.is_empty();
+        if none && self.announced_clones.is_empty() {
+            return false;
+        }
+        // A txg applies its writes after its clones.
+        let record = self.record.record_size.record_of(block);
+        let is_clone = |range: &Range<u64>| range.contains(&record);
+        let is_written = |table: &DirtyTable| table.get(block).is_some();
+        if is_written(&self.object.open) {
+            return false;
+        }
+        self.announced_clones.iter().any(is_clone)
+            || self.clones.iter().any(|clone| is_clone(&clone.to))
+            || (!self.object.syncing.as_deref().is_some_and(is_written)
+                && self.syncing_clones.iter().any(is_clone))
     }
 }
 

@@ -1,13 +1,13 @@
 //! Log queue: the changes of one object that are neither logged nor committed.
 //!
-//! The holder of the object locks it: `state::volume` adds changes, `volume::flush` logs them, and a
-//! commit settles them.
+//! The holder of the object locks it: `state::volume` adds changes, `volume::flush` logs them, and
+//! a commit settles them.
 //!
 //! Invariants:
-//! - the queue has the changes in the order of their LSNs. Unless it skips a txg, it has every change
-//!   after the last durable one;
-//! - while the queue skips a txg, the flush of a change waits for the commit of that txg, so no later
-//!   change is logged before it.
+//! - the queue has the changes in the order of their LSNs. Unless it skips a txg, it has every
+//!   change after the last durable one;
+//! - while the queue skips a txg, the flush of a change waits for the commit of that txg, so no
+//!   later change is logged before it.
 
 use std::collections::VecDeque;
 
@@ -140,8 +140,8 @@ impl LogQueue {
         }
     }
 
-    /// Copies queued changes from the oldest on, each with all its parts, up to the size of a batch.
-    /// Copies at least one change.
+    /// Copies queued changes from the oldest on, each with all its parts, up to the size of a
+    /// batch. Copies at least one change.
     pub(crate) fn take_records(&self, room: &mut usize) -> Vec<QueuedRecord> {
         if self.skipped.is_some() {
             return Vec::new();

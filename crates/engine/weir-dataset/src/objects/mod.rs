@@ -4,5 +4,6 @@ pub(crate) mod block_map;
 pub(crate) mod dirty;
 pub(crate) mod leaves;
 pub(crate) mod log_queue;
+pub(crate) mod object;
 pub(crate) mod range_set;
 pub(crate) mod record;

@@ -587,9 +587,9 @@ impl Engine {
         let counted = std::mem::take(&mut state.object.counted_holes);
         self.core.count_holes(counted, 0);
         self.core.uncharge(table.charge);
-        for clone in std::mem::take(&mut state.object.clones) {
+        for clone in std::mem::take(&mut state.clones) {
             self.core.uncharge(clone.charge);
-            state.object.cloning_bytes -= clone.weight();
+            state.cloning_bytes -= clone.weight();
             let (name, why) = (self.full_name(&state.record.name), "was rolled back".to_owned());
             clone.fail(DatasetError::Unfit { name, why });
         }

@@ -6,7 +6,6 @@ pub(crate) mod directory_losses;
 pub(crate) mod engine;
 pub(crate) mod limits;
 pub(crate) mod mark;
-pub(crate) mod object;
 pub(crate) mod outcome;
 pub(crate) mod pressure;
 pub(crate) mod properties;

@@ -9,6 +9,7 @@
 //! - no task holds the lock across I/O;
 //! - one txg contains all parts of a change, and so does one log batch if the change is logged.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,10 +23,11 @@ use weir_pool::{Pool, PoolError, Tree};
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
 use crate::objects::log_queue::Payload;
+use crate::objects::object::Object;
 use crate::objects::record::PartialChange;
+use crate::state::block_clone::BlockClone;
 use crate::state::limits::Limits;
 use crate::state::mark::Mark;
-use crate::state::object::Object;
 use crate::state::shared::{Core, Nodes};
 use crate::state::snapshot::{Snapshot, descent};
 
@@ -81,6 +83,14 @@ pub(crate) struct State {
     pub(crate) record_dirty: bool,
     /// The tree of the volume: a volume has one object.
     pub(crate) object: Object,
+    /// Records that block clones will replace once the earlier dirty data is committed.
+    pub(crate) announced_clones: Vec<Range<u64>>,
+    /// Block clones of the open txg. The commit applies them before the txg's other changes.
+    pub(crate) clones: Vec<BlockClone>,
+    /// Records that block clones of the syncing txg replace, until that txg is durable.
+    pub(crate) syncing_clones: Vec<Range<u64>>,
+    /// Upper bound of the space that the clones of the open and the syncing txg add to `used`.
+    pub(crate) cloning_bytes: u64,
     /// Snapshots of the volume, ordered by time.
     pub(crate) snapshots: Vec<Snapshot>,
     /// Bookmarks of the volume, ordered by time.
@@ -171,6 +181,10 @@ impl Volume {
         let state = State {
             record_dirty,
             object: Object::default(),
+            announced_clones: Vec::new(),
+            clones: Vec::new(),
+            syncing_clones: Vec::new(),
+            cloning_bytes: 0,
             snapshots: Vec::new(),
             bookmarks: Vec::new(),
             forgotten: Vec::new(),
@@ -441,7 +455,7 @@ impl Volume {
         let bookmarks =
             || !state.forgotten.is_empty() || state.bookmarks.iter().any(|mark| mark.dirty);
         let written = !state.object.open.is_empty()
-            || !state.object.clones.is_empty()
+            || !state.clones.is_empty()
             || !state.object.partial.is_empty();
         written || state.record_dirty || state.taking.is_some() || snapshots() || bookmarks()
     }
@@ -453,8 +467,6 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
-
     use weir_format::Compression;
 
     use super::*;

@@ -113,8 +113,8 @@ impl IntentLog {
     ///
     /// # Durability
     /// The batch is on stable media of every leg that the newest uberblock does not list as stale
-    /// when this returns `Ok`. Otherwise an import of the failed leg alone would miss the batch, and
-    /// the rings of the other legs would not show that they are newer.
+    /// when this returns `Ok`. Otherwise an import of the failed leg alone would miss the batch,
+    /// and the rings of the other legs would not show that they are newer.
     pub(crate) async fn write(
         &self,
         vdevs: &Vdevs,

@@ -122,7 +122,7 @@ fn writes_during_a_clone_win_and_earlier_writes_lose() {
     {
         let _committer = engine.core.committer.try_lock().unwrap();
         assert!(try_now(&mut cloning).is_none());
-        assert_eq!(b.state.lock().object.clones.len(), 1, "it is part of the open txg");
+        assert_eq!(b.state.lock().clones.len(), 1, "it is part of the open txg");
         write(&b, 120..130, 7);
         now(b.zero(130 * BLOCK, 5 * BLOCK)).unwrap();
         assert_eq!(engine.core.open_txg(), txg);
@@ -207,10 +207,10 @@ fn dropped_clone_no_longer_blocks_partial_writes() {
         let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
         let _committer = engine.core.committer.try_lock().unwrap();
         assert!(try_now(&mut cloning).is_none());
-        assert_eq!(b.state.lock().object.announced_clones.len(), 1);
+        assert_eq!(b.state.lock().announced_clones.len(), 1);
         faults.clear();
     }
-    assert!(b.state.lock().object.announced_clones.is_empty());
+    assert!(b.state.lock().announced_clones.is_empty());
     now(b.write(50 * BLOCK + 512, &[3; 1024])).unwrap();
     holds_part(&b, 50, 9);
 }
@@ -234,7 +234,7 @@ fn later_of_overlapping_clones_in_one_txg_wins() {
         for clone in &mut cloning {
             assert!(try_now(&mut clone.as_mut()).is_none(), "it is acknowledged when committed");
         }
-        assert_eq!(b.state.lock().object.clones.len(), 3, "none waits for another");
+        assert_eq!(b.state.lock().clones.len(), 3, "none waits for another");
     }
     cloning.into_iter().for_each(|clone| now(clone).unwrap());
     assert_eq!(engine.core.pool.committed_txg(), txg, "all of them were one txg");
@@ -333,8 +333,8 @@ fn clones_beyond_the_blocks_of_one_txg_wait() {
         let _committer = engine.core.committer.try_lock().unwrap();
         assert!(try_now(&mut first).is_none() && try_now(&mut second).is_none());
         let state = b.state.lock();
-        assert!(matches!(&state.object.clones[..], [clone] if clone.range() == (0..100)));
-        assert!(state.object.announced_clones.is_empty(), "the second one has no room");
+        assert!(matches!(&state.clones[..], [clone] if clone.range() == (0..100)));
+        assert!(state.announced_clones.is_empty(), "the second one has no room");
     }
     now(&mut first).unwrap();
     now(&mut second).unwrap();

@@ -1,13 +1,12 @@
 //! Object: the changes of one tree of a dataset that no txg has committed.
 //!
-//! The holder of the object locks it, such as the `State` of a volume, which has one object. The
-//! committed root and size of the tree are in the record of the dataset.
+//! The holder of the object locks it, such as the `State` of a volume, which has one object and its
+//! block clones. The committed root and size of the tree are in the record of the dataset.
 //!
 //! Invariant: the log queue has the order of the changes to the dirty table, because both change
 //! under the lock of the holder.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use weir_pool::{CompressHistory, PartialRecord};
@@ -15,7 +14,6 @@ use weir_pool::{CompressHistory, PartialRecord};
 use crate::objects::dirty::{Dirty, DirtyTable};
 use crate::objects::leaves::Leaves;
 use crate::objects::log_queue::LogQueue;
-use crate::state::block_clone::BlockClone;
 
 #[derive(Default)]
 pub(crate) struct Object {
@@ -27,14 +25,6 @@ pub(crate) struct Object {
     pub(crate) syncing: Option<Arc<DirtyTable>>,
     /// Incomplete records of log replay. The dirty tables contain only complete records.
     pub(crate) partial: BTreeMap<u64, PartialRecord>,
-    /// Records that block clones will replace once the earlier dirty data is committed.
-    pub(crate) announced_clones: Vec<Range<u64>>,
-    /// Block clones of the open txg. The commit applies them before the txg's other changes.
-    pub(crate) clones: Vec<BlockClone>,
-    /// Records that block clones of the syncing txg replace, until that txg is durable.
-    pub(crate) syncing_clones: Vec<Range<u64>>,
-    /// Upper bound of the space that the clones of the open and the syncing txg add to `used`.
-    pub(crate) cloning_bytes: u64,
     /// Changes not yet logged or committed.
     pub(crate) log: LogQueue,
     pub(crate) history: CompressHistory,
@@ -59,37 +49,11 @@ impl Object {
         self.open.charge + self.syncing.as_ref().map_or(0, |syncing| syncing.charge)
     }
 
-    /// Whether a clone that is not in the committed tree yet determines the content of a block of
-    /// this record.
-    pub(crate) fn is_becoming_clone(&self, block: u64, record: u64) -> bool {
-        let none = self.clones.is_empty() && self.syncing_clones.is_empty();
-        if none && self.announced_clones.is_empty() {
-            return false;
-        }
-        // A txg applies its writes after its clones.
-        let is_clone = |range: &Range<u64>| range.contains(&record);
-        let is_written = |table: &DirtyTable| table.get(block).is_some();
-        if is_written(&self.open) {
-            return false;
-        }
-        self.announced_clones.iter().any(is_clone)
-            || self.clones.iter().any(|clone| is_clone(&clone.to))
-            || (!self.syncing.as_deref().is_some_and(is_written)
-                && self.syncing_clones.iter().any(is_clone))
-    }
-
     /// Closes the open txg: its changes become the changes of the syncing txg.
     pub(crate) fn freeze(&mut self) {
         assert!(self.syncing.is_none(), "one txg is written out at a time");
         self.log.freeze();
         let table = std::mem::take(&mut self.open);
         self.syncing = (!table.is_empty()).then(|| Arc::new(table));
-    }
-
-    /// Takes the block clones of the open txg for the commit.
-    pub(crate) fn take_clones(&mut self) -> Vec<BlockClone> {
-        let clones = std::mem::take(&mut self.clones);
-        self.syncing_clones = clones.iter().map(BlockClone::range).collect();
-        clones
     }
 }
