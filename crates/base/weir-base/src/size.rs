@@ -12,37 +12,87 @@ use std::fmt;
 
 /// The text is no valid size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bad size {text:?}: {why}; write a number and a unit, such as 10GiB, 512M or 4096")]
+#[error("bad size {text:?}: {why}")]
 pub struct SizeError {
     text: String,
-    why: &'static str,
+    why: String,
+    meant: Option<String>,
 }
+
+impl SizeError {
+    /// The size that the text probably means.
+    pub fn meant(&self) -> Option<&str> {
+        self.meant.as_deref()
+    }
+}
+
+/// Prefixes of the units, each 1024 or 1000 times the one before.
+const PREFIXES: &str = "kmgtpe";
+
+/// Returns the error for a text, with the cause and the size that was meant.
+fn refused(text: &str, why: &str) -> SizeError {
+    let example = "write a number and a unit, such as 10GiB, 512M or 4096";
+    let error = |why: String, meant: Option<String>| SizeError {
+        text: text.to_owned(),
+        why,
+        meant: meant.filter(|meant| parse(meant).is_ok()),
+    };
+    let typed = text.trim();
+    let end = typed.find(|c: char| !(c.is_ascii_digit() || ".,-+".contains(c)));
+    let (number, unit) = typed.split_at(end.unwrap_or(typed.len()));
+    if let Some(rest) = typed.strip_prefix('-').filter(|rest| !rest.is_empty()) {
+        return error("a size cannot be negative".to_owned(), Some(rest.to_owned()));
+    }
+    if number.contains(',') {
+        // Several commas separate thousands.
+        let is_decimal = number.matches(',').count() == 1 && !number.contains('.');
+        return if is_decimal {
+            error("write the decimal point".to_owned(), Some(typed.replace(',', ".")))
+        } else {
+            error("write the number without commas".to_owned(), Some(typed.replace(',', "")))
+        };
+    }
+    if unit.starts_with('%') {
+        return error(format!("a percentage is no size; {example}"), None);
+    }
+    if why == UNKNOWN_UNIT {
+        let first = unit.trim().chars().next().unwrap_or_default().to_ascii_lowercase();
+        let known = PREFIXES.contains(first).then(|| first.to_ascii_uppercase());
+        let is_clear = unit.trim().chars().all(|c| c.is_ascii_alphabetic())
+            && number.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let meant = is_clear.then(|| format!("{number}{}iB", known.unwrap_or('G')));
+        let why = format!(
+            "{UNKNOWN_UNIT} {:?}; the units are K, M, G, T, P and E (KiB to EiB, KB to EB)",
+            unit.trim()
+        );
+        return error(why, meant);
+    }
+    error(format!("{why}; {example}"), None)
+}
+
+const UNKNOWN_UNIT: &str = "unknown unit";
 
 /// Parses a size in bytes. A fraction of a unit is rounded up to a whole number of bytes.
 ///
 /// # Errors
 /// Empty text, a sign, an unknown unit, a fraction of a byte, or more than 2^64-1 bytes.
 pub fn parse(text: &str) -> Result<u64, SizeError> {
-    let bad = |why| SizeError { text: text.to_owned(), why };
+    let bad = |why| refused(text, why);
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
     if number.is_empty() {
-        return Err(bad(if trimmed.starts_with('-') {
-            "a size cannot be negative"
-        } else {
-            "it does not start with a number"
-        }));
+        return Err(bad("it does not start with a number"));
     }
     let unit = unit.trim_start().to_ascii_lowercase();
-    let power = |prefix: char| "kmgtp".find(prefix).map(|at| at as u32 + 1);
+    let power = |prefix: char| PREFIXES.find(prefix).map(|at| at as u32 + 1);
     let unit_bytes = match unit.as_bytes() {
         [] | [b'b'] => Some(1),
         [prefix] | [prefix, b'i', b'b'] => power(char::from(*prefix)).map(|n| 1 << (10 * n)),
         [prefix, b'b'] => power(char::from(*prefix)).map(|n| 1000_u128.pow(n)),
         _ => None,
     };
-    let unit_bytes: u128 = unit_bytes.ok_or_else(|| bad("unknown unit"))?;
+    let unit_bytes: u128 = unit_bytes.ok_or_else(|| bad(UNKNOWN_UNIT))?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 {
         return Err(bad("not a number"));
@@ -52,9 +102,16 @@ pub fn parse(text: &str) -> Result<u64, SizeError> {
         format!("{whole}{fraction}").parse().map_err(|_| bad("more than 2^64 bytes"))?;
     let scaled = digits.checked_mul(unit_bytes).ok_or_else(|| bad("more than 2^64 bytes"))?;
     if unit_bytes == 1 && scaled % scale != 0 {
-        return Err(bad("not a whole number of bytes"));
+        let mut error = bad("not a whole number of bytes");
+        error.meant = Some(format!("{number}GiB")).filter(|_| unit.is_empty());
+        return Err(error);
     }
     u64::try_from(scaled.div_ceil(scale)).map_err(|_| bad("more than 2^64 bytes"))
+}
+
+/// True for a number of bytes that has no unit.
+pub fn has_no_unit(text: &str) -> bool {
+    text.ends_with(|c: char| c.is_ascii_digit())
 }
 
 /// True for a size in a decimal unit or with a fraction, such as `10GB` or `9.31GiB`. Such a size
@@ -137,6 +194,26 @@ mod tests {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");
         }
+    }
+
+    #[test]
+    fn error_has_the_cause_and_the_size_that_was_meant() {
+        for (text, why, meant) in [
+            ("-10GiB", "a size cannot be negative", Some("10GiB")),
+            ("1,5GiB", "write the decimal point", Some("1.5GiB")),
+            ("10,737,418,240", "write the number without commas", Some("10737418240")),
+            ("50%", "a percentage is no size", None),
+            ("10XB", "unknown unit \"XB\"; the units are K, M, G, T, P and E", Some("10GiB")),
+            ("10Mbyte", "unknown unit \"Mbyte\"", Some("10MiB")),
+            ("1.5", "not a whole number of bytes", Some("1.5GiB")),
+            ("ten", "it does not start with a number; write a number and a unit", None),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.to_string().starts_with(&format!("bad size {text:?}: {why}")), "{error}");
+            assert_eq!(error.meant(), meant, "{text}");
+        }
+        assert_eq!(parse("1EiB"), Ok(1 << 60));
+        assert!(has_no_unit("10") && has_no_unit("1.5") && !has_no_unit("10b"));
     }
 
     #[test]

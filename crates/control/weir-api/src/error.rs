@@ -10,8 +10,10 @@ use std::io;
 use std::path::PathBuf;
 
 use weir_base::ErrorKind;
+use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::names::NameError;
 use weir_base::private::PrivateError;
+use weir_base::size::Human;
 
 use crate::wire::ApiError;
 
@@ -22,6 +24,12 @@ fn given(disks: usize) -> String {
         1 => "one was given".to_owned(),
         more => format!("{more} were given"),
     }
+}
+
+/// Formats a size: with a unit if the unit shows it without a fraction, otherwise in bytes.
+fn exact(bytes: u64) -> String {
+    let text = Human(bytes).to_string();
+    if text.contains('.') { bytes.to_string() } else { text }
 }
 
 /// An error of this crate, with the affected object.
@@ -43,7 +51,7 @@ pub enum Error {
     #[error(transparent)]
     Name(#[from] NameError),
     /// A volume size is invalid.
-    #[error("bad volume size {bytes}: {why}")]
+    #[error("bad volume size {}: {why}", exact(*bytes))]
     VolumeSize {
         /// The rejected size in bytes.
         bytes: u64,
@@ -51,7 +59,7 @@ pub enum Error {
         why: String,
     },
     /// A record size is invalid.
-    #[error("bad record size {bytes}: it is a power of two from 4KiB to 1MiB")]
+    #[error("bad record size {}: it is a power of two from 4KiB to 1MiB", exact(*bytes))]
     RecordSize {
         /// The rejected size in bytes.
         bytes: u64,
@@ -391,6 +399,7 @@ impl Error {
         Some(match self {
             Self::Address { .. } => "write HOST:PORT or unix:PATH",
             Self::NoHome => "set HOME, or name a directory with --state",
+            Self::VolumeSize { bytes, .. } if *bytes > VOLUME_BYTES_MAX => "use at most 16TiB",
             Self::VolumeSize { .. } => {
                 "use a multiple of the record size (4096 bytes by default), at most 16TiB"
             }
