@@ -53,7 +53,7 @@ pub(crate) enum TargetVerb {
         #[command(flatten)]
         leave: LeaveArgs,
     },
-    /// Allow an initiator to log in, or change its CHAP settings
+    /// Allow an initiator to log in, or change its CHAP settings; CHAP is removed only by --no-chap
     Allow(AllowArgs),
     /// Remove an initiator from the allow list and end its sessions
     Deny {
@@ -86,7 +86,13 @@ pub(crate) struct AllowArgs {
     /// File with the CHAP secret of --mutual-user; must differ from the initiator's secret
     #[arg(long, value_name = "FILE", requires = "mutual_user")]
     mutual_secret_file: Option<PathBuf>,
+    /// Remove CHAP: the initiator can log in without authentication
+    #[arg(long, conflicts_with_all = ["chap_user", "mutual_user"])]
+    no_chap: bool,
 }
+
+/// Length of a CHAP secret that the server accepts.
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = 12..=255;
 
 fn account(user: Option<String>, file: Option<&Path>) -> Result<Option<ChapAccount>, ApiError> {
     let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
@@ -95,6 +101,12 @@ fn account(user: Option<String>, file: Option<&Path>) -> Result<Option<ChapAccou
     })?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();
+    }
+    if !SECRET_BYTES.contains(&secret.len()) {
+        let (file, bytes) = (file.display(), secret.len());
+        let message = format!("{file} has {bytes} bytes; a CHAP secret has 12 to 255");
+        return Err(ApiError::new(ErrorKind::Invalid, message)
+            .with_action(format!("openssl rand -hex 16 > {file}; chmod 600 {file}")));
     }
     let secret = String::from_utf8(secret).map_err(|_| {
         let message = format!("secret file {}: the secret is not valid UTF-8", file.display());
@@ -128,6 +140,7 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
                 },
                 chap: account(arguments.chap_user, arguments.chap_secret_file.as_deref())?,
                 mutual: account(arguments.mutual_user, arguments.mutual_secret_file.as_deref())?,
+                no_chap: arguments.no_chap,
             };
             let initiator = request.initiator.clone();
             let change = session.call(request)?;
@@ -167,6 +180,7 @@ fn create(name: &str, allow: Vec<String>, session: &Session) -> Result<(), ApiEr
             initiator: initiator.clone(),
             chap: None,
             mutual: None,
+            no_chap: false,
         };
         let allowed = session.call(request)?;
         say_initiator(session, &initiator, &allowed);

@@ -164,6 +164,7 @@ impl<'a> Scratch<'a> {
             initiator: initiator.clone(),
             chap: None,
             mutual: None,
+            no_chap: false,
         };
         Ok(session.call(request)?.target)
     }

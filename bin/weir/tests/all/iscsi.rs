@@ -399,7 +399,18 @@ fn only_allowed_initiators_with_the_secret_log_in() {
     assert!(!state.contains("horse") && !server.talk().contains("horse"));
     let at = portal(&server, 0);
     assert!(Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().is_err());
-    server.weir(&format!("target allow vms {CLIENT}")).ok();
+    // Regression: without CHAP options the call removed CHAP.
+    server.weir(&format!("target allow vms {CLIENT}")).fails(
+        code::EXISTS,
+        &[
+            "authenticates with CHAP as joe at",
+            "this would let it in without CHAP",
+            "--chap-user joe --chap-secret-file FILE changes the secret",
+            "--no-chap removes it",
+        ],
+    );
+    assert!(Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().is_err(), "CHAP is demanded");
+    server.weir(&format!("target allow vms {CLIENT} --no-chap")).ok();
     let mut here = Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().expect("a session");
     here.ready(0);
     server.weir(&format!("target deny vms {CLIENT}")).ok();

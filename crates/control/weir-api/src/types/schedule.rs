@@ -176,7 +176,7 @@ pub struct ScheduleSet {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
-const fn is_false(flag: &bool) -> bool {
+pub(super) const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 

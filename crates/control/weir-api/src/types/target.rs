@@ -121,7 +121,7 @@ pub struct ChapAccount {
 }
 
 /// Request to allow an initiator to log in to a target. It replaces an existing entry of this
-/// initiator.
+/// initiator. Without `no_chap` it cannot replace an entry with CHAP by one without CHAP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InitiatorAllow {
@@ -129,13 +129,17 @@ pub struct InitiatorAllow {
     pub target: String,
     /// iSCSI name of the initiator; `*` for all initiators without an entry of their own.
     pub initiator: String,
-    /// CHAP account with which the initiator must authenticate; absent: no authentication.
+    /// CHAP account with which the initiator must authenticate; absent: no authentication. The
+    /// server refuses its absence for an initiator that has CHAP, unless `no_chap` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<ChapAccount>,
     /// CHAP account with which the target authenticates; absent: the target does not authenticate.
     /// The initiator must request it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<ChapAccount>,
+    /// Removes the CHAP accounts of the initiator, which can then log in without authentication.
+    #[serde(default, skip_serializing_if = "super::schedule::is_false")]
+    pub no_chap: bool,
 }
 
 impl Request for InitiatorAllow {
@@ -148,6 +152,10 @@ impl Request for InitiatorAllow {
                 why: "needs chap: a target authenticates itself only to initiators that do"
                     .to_owned(),
             });
+        }
+        if self.no_chap && self.chap.is_some() {
+            let why = "removes CHAP, and chap sets it; give one of both".to_owned();
+            return Err(Error::Field { field: "no_chap", why });
         }
         for account in self.chap.iter().chain(&self.mutual) {
             if account.user.is_empty() || account.user.len() > names::ISCSI_BYTES_MAX {

@@ -121,12 +121,15 @@ async fn targets_are_created_shown_and_deleted_by_full_name() {
         initiator: "iqn.2026-01.org.example:a".to_owned(),
         chap: None,
         mutual: None,
+        no_chap: false,
     };
     let allowed = client.call(allow.clone()).await.unwrap();
     assert_eq!(allowed.target.initiators.len(), 1);
     let initiator = allow.initiator.clone();
     let account =
         ChapAccount { user: "joe".to_owned(), secret: None, secret_file: Some("/s".to_owned()) };
+    let both = InitiatorAllow { chap: Some(account.clone()), no_chap: true, ..allow.clone() };
+    assert_eq!(client.call(both).await.unwrap_err().kind, ErrorKind::Invalid);
     let alone = InitiatorAllow { mutual: Some(account), ..allow };
     assert_eq!(client.call(alone).await.unwrap_err().kind, ErrorKind::Invalid);
     let lun = LunAdd {

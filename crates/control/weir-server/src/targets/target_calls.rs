@@ -282,19 +282,36 @@ impl Handle<TargetDelete> for Manager {
     }
 }
 
+/// The error for a call that would let an initiator in without the CHAP that it has.
+fn needs_chap(target: &str, initiator: &str, user: &str) -> ApiError {
+    let message = format!(
+        "initiator {initiator} authenticates with CHAP as {user} at {target}; this would let it in \
+         without CHAP"
+    );
+    ApiError::new(ErrorKind::Exists, message).with_action(format!(
+        "weir target allow {target} {initiator} --chap-user {user} --chap-secret-file FILE changes \
+         the secret, weir target allow {target} {initiator} --no-chap removes it"
+    ))
+}
+
 impl Handle<InitiatorAllow> for Manager {
     /// Allows an initiator to log in. A repeated call reads the secret files again.
     ///
     /// # Errors
-    /// `Invalid` for a file without a CHAP secret.
+    /// `Invalid` for a file without a CHAP secret. `Exists` for an initiator with CHAP, if the call
+    /// has neither a CHAP account nor `no_chap`.
     async fn handle(&self, request: InitiatorAllow) -> Result<TargetChange, ApiError> {
-        let InitiatorAllow { target, initiator, chap, mutual } = request;
+        let InitiatorAllow { target, initiator, chap, mutual, no_chap } = request;
         // The calls are serialized, because each of two calls for one initiator must see the files
         // of the other call.
         let _changes = self.changes.lock(&target).await;
         let known = self.known_target(&target)?;
         let before = known.initiators.iter().find(|entry| entry.name == initiator).cloned();
-        let chap = self.kept(chap, before.as_ref().and_then(|entry| entry.chap.as_ref())).await?;
+        let known_chap = before.as_ref().and_then(|entry| entry.chap.as_ref());
+        if let (Some(account), None, false) = (known_chap, &chap, no_chap) {
+            return Err(needs_chap(&target, &initiator, &account.user));
+        }
+        let chap = self.kept(chap, known_chap).await?;
         let before_mutual = before.as_ref().and_then(|entry| entry.mutual.as_ref());
         let mutual = self.kept(mutual, before_mutual).await?;
         let new = KnownInitiator { name: initiator, chap, mutual };
