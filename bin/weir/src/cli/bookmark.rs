@@ -61,6 +61,9 @@ pub(crate) fn run(verb: BookmarkVerb, session: &Session) -> Result<(), ApiError>
         BookmarkVerb::Destroy { name, yes } => {
             let request = BookmarkDestroy { name };
             request.check()?;
+            if !yes {
+                session.check_bookmark(&request.name)?;
+            }
             confirm::bookmark(&request.name, yes)?;
             let gone = session.call(request)?;
             session.say(&output::outcome("bookmark", &gone.name, Outcome::Removed));

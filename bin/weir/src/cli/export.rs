@@ -66,7 +66,7 @@ pub(crate) fn run(verb: &ExportVerb, session: &Session) -> Result<(), ApiError> 
     match verb {
         ExportVerb::Create { protocol, volume, name, read_only, allow } => {
             let request = ExportCreate {
-                protocol: self::protocol(protocol, volume)?,
+                protocol: self::protocol(session, protocol, volume)?,
                 volume: volume.clone(),
                 name: name.clone(),
                 read_only: *read_only,
@@ -95,14 +95,17 @@ pub(crate) fn run(verb: &ExportVerb, session: &Session) -> Result<(), ApiError> 
     }
 }
 
-fn protocol(word: &str, volume: &str) -> Result<Protocol, ApiError> {
+fn protocol(session: &Session, word: &str, volume: &str) -> Result<Protocol, ApiError> {
     if word == Protocol::Nbd.name() {
         return Ok(Protocol::Nbd);
     }
     let (message, action) = match word {
         "iscsi" => (
             "iSCSI shows volumes at targets, not as exports".to_owned(),
-            format!("weir lun add TARGET {volume}"),
+            format!(
+                "weir lun add {} {volume}",
+                session.only_target().unwrap_or_else(|| "TARGET".to_owned())
+            ),
         ),
         "nfs" | "smb" | "cifs" => {
             (format!("{word} is not in this version"), format!("weir export create nbd {volume}"))

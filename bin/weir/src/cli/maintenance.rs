@@ -17,7 +17,7 @@ use weir_api::types::{
 };
 use weir_base::ErrorKind;
 
-use crate::cli::base::layout::absolute;
+use crate::cli::base::layout::{absolute, check_pool_first};
 use crate::cli::base::pool_text::{changed, kind_name, redundancy, scan_line, warn, watch_command};
 use crate::cli::base::session::Session;
 
@@ -143,28 +143,34 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             scrub(session, &name, action, wait)
         }
         CareVerb::Offline { name, disk } => {
+            check_pool_first(&name, &[&disk])?;
             let change = session.call(PoolOffline { name, disk: disk.clone() })?;
             let left = redundancy(&change.pool, &disk).map(|left| "; ".to_owned() + &left);
             let done = format!("{disk} is offline{}", left.unwrap_or_default());
             changed(session, &change, &done, &format!("{disk} is offline already"))
         }
         CareVerb::Online { force, wait, name, disk, path } => {
+            check_pool_first(&name, &[&disk])?;
             let at = path.as_deref().map(absolute).transpose()?;
             let change = online(session, &PoolOnline { name, disk: disk.clone(), at, force })?;
             joined(session, &change, wait, &format!("{disk} is online"))
         }
         CareVerb::Attach { force, wait, name, disk, new } => {
+            check_pool_first(&name, &[&disk, &new])?;
             let path = absolute(&new)?;
             let request = PoolAttach { name, disk: disk.clone(), new: path, force };
             let change = session.call(request)?;
             joined(session, &change, wait, &format!("{new} is attached to {disk}"))
         }
         CareVerb::Detach { name, disk } => {
+            check_pool_first(&name, &[&disk])?;
             let done = format!("{disk} is detached from pool {name}");
             let change = session.call(PoolDetach { name, disk: disk.clone() })?;
             changed(session, &change, &done, &format!("{disk} is detached already"))
         }
         CareVerb::Replace { force, wait, at_once, name, disk, new } => {
+            let others = [Some(disk.as_str()), new.as_deref()];
+            check_pool_first(&name, &others.into_iter().flatten().collect::<Vec<_>>())?;
             let by = new.clone().unwrap_or_else(|| "the new disk at its path".to_owned());
             let new = new.as_deref().map(absolute).transpose()?;
             let done = format!("{by} replaces {disk}");

@@ -20,7 +20,7 @@ use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output::Style;
 use crate::cli::base::pool_text::{scan_line, warn};
 use crate::cli::base::session::Session;
-use crate::cli::base::{confirm, hints, layout, output};
+use crate::cli::base::{confirm, layout, output, typed};
 use crate::cli::maintenance::CareVerb;
 use crate::cli::vdev::ShapeVerb;
 use crate::cli::{cleaner, damage, events, iostat, maintenance, vdev};
@@ -117,7 +117,8 @@ pub(crate) enum PoolVerb {
 pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         PoolVerb::Create { force, properties, name, layout } => {
-            names::pool(&name).map_err(weir_api::Error::from)?;
+            let words: Vec<&str> = layout.iter().map(String::as_str).collect();
+            layout::check_pool_first(&name, &words)?;
             let properties = self::properties(&properties)?;
             let vdevs = layout::parse(&layout)?;
             let request = PoolCreate { name, vdevs, force, properties };
@@ -142,10 +143,13 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             if let Err(error) = names::pool(&name) {
                 let other = if name.contains('@') { "snapshot" } else { "volume" };
                 let error = ApiError::from(weir_api::Error::from(error));
-                return Err(match hints::line_of("pool", other) {
+                return Err(match typed::line_of("pool", other) {
                     Some(line) => error.with_action(line),
                     None => error,
                 });
+            }
+            if !yes {
+                session.call(ShowPool { name: name.clone() })?;
             }
             confirm::destruction("pool", &name, yes)?;
             let request = PoolDestroy { confirm: name.clone(), name };
@@ -154,6 +158,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             session.print(&answer, |_| String::new())
         }
         PoolVerb::Iostat { script, name, interval, count } => {
+            check_pool(session, &name)?;
             iostat::run(session, &name, interval, count, Style::new(script))
         }
         PoolVerb::History { last, name } => events::history(session, name, last),
@@ -167,6 +172,21 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             session.print(&answer, |_| String::new())
         }
     }
+}
+
+/// Rejects a number in the place of a pool, as in `zpool iostat 1`.
+fn check_pool(session: &Session, name: &str) -> Result<(), ApiError> {
+    if !name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(());
+    }
+    let pool = session.only_pool().unwrap_or_else(|| "POOL".to_owned());
+    let line = typed::rewritten(|mut words| {
+        let at = words.iter().position(|word| word == name).unwrap_or(words.len());
+        words.insert(at, pool);
+        words
+    });
+    let message = format!("{name} is no pool: the pool comes before the interval");
+    Err(ApiError::new(ErrorKind::Invalid, message).with_action(line))
 }
 
 fn properties(given: &[String]) -> Result<BTreeMap<String, String>, ApiError> {

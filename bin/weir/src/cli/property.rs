@@ -14,7 +14,7 @@ use clap::{Arg, Args, Command, ValueEnum};
 use serde::Serialize;
 use weir_api::types::{
     GetProperties, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyKind,
-    PropertySet, PropertySource, PropertySpec, PropertyValues, Request, find_property,
+    PropertySet, PropertySource, PropertySpec, PropertyValues, Request, Setting, find_property,
     is_user_property,
 };
 use weir_api::{ApiError, Call};
@@ -22,8 +22,9 @@ use weir_base::{ErrorKind, names, size};
 
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
-use crate::cli::base::{hints, output};
+use crate::cli::base::{output, typed};
 use crate::cli::pool::split_property;
+use crate::cli::sizes::check_unit;
 
 /// Parser of one or more property names; shell completion offers the known names.
 #[derive(Clone)]
@@ -177,7 +178,8 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
             ApiError::new(ErrorKind::Invalid, message).with_action(format!("weir get all {name}"))
         );
     }
-    properties.iter().try_for_each(|name| known(name))?;
+    check_order(&properties, &arguments.names)?;
+    properties.iter().try_for_each(|name| known(name, "get", false))?;
     let query = GetProperties { of: arguments.names.clone(), properties };
     let mut answer = session.call(query)?;
     let kept = |p: &Property| {
@@ -212,11 +214,77 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
     })
 }
 
+/// Rejects an object before the property, as in `get tank/vm1 compression`.
+fn check_order(properties: &[String], names: &[String]) -> Result<(), ApiError> {
+    let is_property = |word: &str| {
+        let is_known = |name: &str| find_property(name).is_ok() || is_user_property(name);
+        word == "all" || word.split(',').all(is_known)
+    };
+    let ([object], Some(property)) = (properties, names.iter().find(|name| is_property(name)))
+    else {
+        return Ok(());
+    };
+    let Some(kind) = kind_of(object).filter(|_| !is_property(object)) else { return Ok(()) };
+    let error = ApiError::new(
+        ErrorKind::Invalid,
+        format!("{object} is a {kind}: the property comes first"),
+    );
+    Err(match typed::moved(property, object) {
+        Some(line) => error.with_action(line),
+        None => error,
+    })
+}
+
+/// Returns the kind of the object that has a name of this form.
+fn kind_of(name: &str) -> Option<&'static str> {
+    let kinds = [
+        (names::snapshot(name).is_ok(), "snapshot"),
+        (names::volume(name).is_ok(), "volume"),
+        (names::pool(name).is_ok(), "pool"),
+    ];
+    kinds.into_iter().find(|(is_it, _)| *is_it).map(|(_, kind)| kind)
+}
+
+/// Joins properties and values that are separate words: `compression zstd`, `quota = 10GiB`.
+/// Returns `None` if there are none.
+fn joined(words: &[String]) -> Option<Vec<String>> {
+    let (mut all, mut at, mut is_found) = (Vec::new(), 0, false);
+    while let Some(word) = words.get(at) {
+        let next = words.get(at + 1).map(String::as_str);
+        let name = word.strip_suffix('=').unwrap_or(word);
+        let is_property = find_property(name).is_ok() || is_user_property(name);
+        let (value, used) = match next {
+            Some("=") => (words.get(at + 2).map(String::as_str), 3),
+            Some(next) => (Some(next.strip_prefix('=').unwrap_or(next)), 2),
+            None => (None, 1),
+        };
+        match value.filter(|value| is_property && !value.is_empty()) {
+            Some(value) => {
+                all.push(format!("{name}={value}"));
+                at += used;
+                is_found = true;
+            }
+            None => {
+                all.push(word.clone());
+                at += 1;
+            }
+        }
+    }
+    is_found.then_some(all)
+}
+
 pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError> {
     // Names and properties may be mixed, because no name of a pool, volume or snapshot contains
     // `=`.
     let words = arguments.words.iter().cloned();
     let (given, names): (Vec<String>, Vec<String>) = words.partition(|word| word.contains('='));
+    let is_split = given.is_empty() || given.iter().any(|word| word.starts_with('='));
+    if let Some(joined) = joined(&arguments.words).filter(|_| is_split) {
+        let message = "a property and its value are one word, with '=' between them";
+        let words = ["set".to_owned()].into_iter().chain(joined);
+        return Err(ApiError::new(ErrorKind::Invalid, message)
+            .with_action(typed::shown(&[], &words.collect::<Vec<_>>())));
+    }
     if names.is_empty() {
         return Err(ApiError::new(ErrorKind::Invalid, "no pool, volume or snapshot is given")
             .with_action("name a pool, volume or snapshot: weir set compression=lz4 tank/vm1"));
@@ -238,7 +306,7 @@ pub(crate) fn inherit(arguments: &InheritArgs, session: &Session) -> Result<(), 
         return Err(ApiError::new(ErrorKind::Invalid, message)
             .with_action(format!("weir inherit {name} {property}")));
     }
-    known(property)?;
+    known(property, "inherit", true)?;
     let request = |name: &String| PropertyInherit {
         name: name.clone(),
         property: property.clone(),
@@ -273,18 +341,105 @@ fn changed<C: Call<Answer = PropertyChange>>(
 const OF_ZFS: [(&str, &str); 3] =
     [("volsize", "size"), ("recordsize", "record_size"), ("volblocksize", "record_size")];
 
-/// Refuses an unknown property. The error has the typed command with the property that was meant.
-fn known(name: &str) -> Result<(), ApiError> {
+/// Refuses an unknown property. The error has the typed command with the property that was meant,
+/// which `verb` must be able to change if `is_change` is set.
+fn known(name: &str, verb: &str, is_change: bool) -> Result<(), ApiError> {
     let Err(error) = find_property(name) else { return Ok(()) };
     if is_user_property(name) {
         return Ok(());
     }
     let error = ApiError::from(error);
     let of_zfs = OF_ZFS.iter().find(|(word, _)| *word == name).map(|(_, property)| *property);
-    let near = || hints::nearest(name, PROPERTIES.iter().map(|spec| spec.name));
-    Err(match of_zfs.or_else(near).and_then(|near| hints::line_with(name, near)) {
+    let near = of_zfs
+        .or_else(|| typed::nearest(name, PROPERTIES.iter().map(|spec| spec.name)))
+        .and_then(|near| find_property(near).ok());
+    Err(match near {
+        Some(spec) if is_change && spec.values.is_none() => {
+            let fixed = match spec.name {
+                "record_size" => "record_size is fixed when a volume is created".to_owned(),
+                near => format!("{near} is read-only"),
+            };
+            let message = format!("unknown property {name:?}; {fixed}");
+            let action = match spec.name {
+                "record_size" => {
+                    "weir volume create POOL/NEW SIZE -b 64KiB, then copy the data".to_owned()
+                }
+                near => format!("weir get {near}"),
+            };
+            ApiError::new(ErrorKind::Invalid, message).with_action(action)
+        }
+        near => {
+            let line = near.and_then(|spec| typed::line_with(name, spec.name));
+            let help = || format!("weir {verb} --help lists the properties");
+            error.with_action(line.unwrap_or_else(help))
+        }
+    })
+}
+
+/// Words for a value that users of other systems write, and the values with that meaning; a
+/// property takes the first that it has.
+const VALUES: [(&str, &[&str]); 10] = [
+    ("gzip", &["zstd"]),
+    ("lzjb", &["lz4"]),
+    ("zle", &["lz4"]),
+    ("none", &["off", "none"]),
+    ("true", &["on"]),
+    ("yes", &["on"]),
+    ("on", &["lz4"]),
+    ("false", &["off"]),
+    ("no", &["off"]),
+    ("unlimited", &["none"]),
+];
+
+/// Returns the value of a property that a word probably means.
+fn meant(spec: &PropertySpec, value: &str) -> Option<String> {
+    let known = spec.values?;
+    let words: Vec<&str> = known.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+    let fits = |value: &str| Setting::parse(spec.name, value).is_ok();
+    if let Err(error) = size::parse(value)
+        && let Some(size) = error.meant().filter(|size| fits(size))
+    {
+        return Some(size.to_owned());
+    }
+    let lower = value.to_ascii_lowercase();
+    let word = lower.split('-').next().unwrap_or_default();
+    let synonym = VALUES.iter().find(|(known, _)| *known == word).and_then(|(_, values)| {
+        let mut values = values.iter().copied();
+        values.find(|value| words.contains(value) && fits(value))
+    });
+    let near = || typed::nearest(value, words.iter().copied().filter(|word| fits(word)));
+    // "zstd-25": the largest number that the property takes.
+    let largest = || {
+        let start = format!("{word}-");
+        words.iter().rev().find(|known| known.starts_with(&start) && fits(known)).copied()
+    };
+    let found = synonym.or_else(near).or_else(largest)?;
+    Some(found.to_owned())
+}
+
+/// Refuses a bad value of a property. The error has the typed command with the value that was
+/// meant.
+fn check_value(name: &str, value: &str) -> Result<(), ApiError> {
+    let Ok(spec) = find_property(name) else { return Ok(()) };
+    if matches!(spec.kind, PropertyKind::Bytes | PropertyKind::Limit) && spec.values.is_some() {
+        check_unit(value)?;
+    }
+    // The server describes the other errors.
+    let Err(error @ weir_api::Error::PropertyValue { .. }) = Setting::parse(name, value) else {
+        return Ok(());
+    };
+    let mut error = ApiError::from(error);
+    if let Err(why) = size::parse(value)
+        && why.meant().is_some()
+    {
+        error.message = why.to_string();
+    }
+    let wrong = format!("{name}={value}");
+    let line =
+        meant(spec, value).and_then(|meant| typed::line_with(&wrong, &format!("{name}={meant}")));
+    Err(match line {
         Some(line) => error.with_action(line),
-        None => error.with_action("weir set --help lists the properties"),
+        None => error,
     })
 }
 
@@ -293,7 +448,8 @@ pub(crate) fn values(given: &[String]) -> Result<PropertyValues, ApiError> {
     let mut properties = BTreeMap::new();
     for text in given {
         let (name, value) = split_property(text)?;
-        known(name)?;
+        known(name, "set", true)?;
+        check_value(name, value)?;
         if properties.insert(name.to_owned(), value.to_owned()).is_some() {
             let message = format!("property {name:?} is given twice");
             return Err(ApiError::new(ErrorKind::Invalid, message));
@@ -329,6 +485,45 @@ mod tests {
         ] {
             assert_eq!(human(&property(name, value)), wanted, "{name}");
         }
+    }
+
+    #[test]
+    fn bad_value_has_the_value_that_was_meant() {
+        for (name, value, right) in [
+            ("compression", "gzip", Some("zstd")),
+            ("compression", "gzip-9", Some("zstd")),
+            ("compression", "ztsd", Some("zstd")),
+            ("compression", "LZ4", Some("lz4")),
+            ("compression", "on", Some("lz4")),
+            ("compression", "zstd-25", Some("zstd-19")),
+            ("dedupe", "yes", Some("on")),
+            ("readonly", "onn", Some("on")),
+            ("readonly", "true", Some("on")),
+            ("quota", "1,5GiB", Some("1.5GiB")),
+            ("quota", "1.5", Some("1.5GiB")),
+            ("compression", "brotli", None),
+        ] {
+            let spec = find_property(name).expect(name);
+            assert_eq!(meant(spec, value).as_deref(), right, "{name}={value}");
+        }
+        let error = known("recordsize", "set", true).expect_err("read-only").message;
+        assert!(error.contains("record_size is fixed when a volume is created"), "{error}");
+    }
+
+    #[test]
+    fn property_and_value_in_two_words_are_joined() {
+        for (typed, right) in [
+            ("tank/vm1 compression zstd", Some("tank/vm1 compression=zstd")),
+            ("quota = 10GiB tank/vm1", Some("quota=10GiB tank/vm1")),
+            ("quota= 10GiB tank/vm1", Some("quota=10GiB tank/vm1")),
+            ("tank/vm1 tank", None),
+        ] {
+            let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
+            assert_eq!(joined(&words).map(|words| words.join(" ")).as_deref(), right, "{typed}");
+        }
+        let [object, property] = ["tank/vm1".to_owned(), "compression".to_owned()];
+        let error = check_order(&[object], &[property]).expect_err("the wrong order");
+        assert_eq!(error.message, "tank/vm1 is a volume: the property comes first");
     }
 
     #[test]

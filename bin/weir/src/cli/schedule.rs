@@ -6,11 +6,14 @@
 
 use clap::Subcommand;
 use weir_api::ApiError;
-use weir_api::types::{Keep, ListSchedules, Schedule, ScheduleClear, ScheduleSet, check_scheduled};
+use weir_api::types::{
+    Every, Keep, ListSchedules, Schedule, ScheduleClear, ScheduleSet, check_scheduled,
+};
+use weir_base::ErrorKind;
 
 use crate::cli::base::list::{Cell, ListArgs};
-use crate::cli::base::output;
 use crate::cli::base::session::Session;
+use crate::cli::base::{output, typed};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleVerb {
@@ -47,8 +50,9 @@ pub(crate) enum ScheduleVerb {
 pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         ScheduleVerb::Set { name, keep, prune_only } => {
+            let keep = self::keep(&name, &keep)?;
             check_scheduled(&name)?;
-            let request = ScheduleSet { name, keep: Keep::parse(&keep.join(","))?, prune_only };
+            let request = ScheduleSet { name, keep, prune_only };
             let change = session.call(request)?;
             session.say(&output::outcome("schedule", &change.schedule.name, change.outcome));
             session.print(&change, |_| String::new())
@@ -61,6 +65,49 @@ pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError>
             session.print(&answer, |_| String::new())
         }
     }
+}
+
+/// Parses the numbers of snapshots to keep. The error has the command that was meant.
+fn keep(name: &str, words: &[String]) -> Result<Keep, ApiError> {
+    /// Counts for an interval without one.
+    const COUNTS: [(Every, u32); 6] = [
+        (Every::Frequently, 4),
+        (Every::Hourly, 24),
+        (Every::Daily, 7),
+        (Every::Weekly, 4),
+        (Every::Monthly, 12),
+        (Every::Yearly, 1),
+    ];
+    let error = match Keep::parse(&words.join(",")) {
+        Ok(keep) => return Ok(keep),
+        Err(error) => ApiError::from(error),
+    };
+    let count_of = |word: &str| {
+        let found = COUNTS.into_iter().find(|(every, _)| every.name() == word);
+        found.map(|(every, count)| format!("{}={count}", every.name()))
+    };
+    // "schedule set hourly tank/vm1".
+    if let (Some(kept), [object]) = (count_of(name.split('=').next().unwrap_or_default()), words)
+        && check_scheduled(object).is_ok()
+    {
+        let kept = if name.contains('=') { name.to_owned() } else { kept };
+        let message = format!("{name} is no volume: the volume or pool comes first");
+        return Err(ApiError::new(ErrorKind::Invalid, message)
+            .with_action(format!("weir schedule set {object} {kept}")));
+    }
+    let intervals = || Every::ALL.into_iter().map(Every::name);
+    let wrong = words.iter().flat_map(|word| word.split(',')).find_map(|part| {
+        let interval = part.split('=').next().unwrap_or_default();
+        if let Some(kept) = count_of(interval).filter(|_| !part.contains('=')) {
+            return typed::line_with(part, &kept);
+        }
+        let near = typed::nearest(interval, intervals()).filter(|near| *near != interval)?;
+        typed::line_with(part, &part.replacen(interval, near, 1))
+    });
+    Err(match wrong {
+        Some(line) => error.with_action(line),
+        None => error,
+    })
 }
 
 fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {

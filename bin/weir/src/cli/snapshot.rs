@@ -16,7 +16,7 @@ use weir_base::{ErrorKind, names};
 
 use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::session::Session;
-use crate::cli::base::{confirm, output};
+use crate::cli::base::{confirm, output, typed};
 use crate::cli::volume;
 
 #[derive(Debug, Subcommand)]
@@ -110,6 +110,7 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
                 return Err(ApiError::new(ErrorKind::Invalid, message)
                     .with_action(format!("weir snapshot create {volume}@{own}")));
             }
+            check_created(&names, recursive)?;
             changed(session, &session.call(SnapshotCreate { names, recursive })?)
         }
         SnapshotVerb::List { of, list } => self::list(session, of, &list),
@@ -119,11 +120,13 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
             destroy(session, request, yes)
         }
         SnapshotVerb::Hold { tag, name } => {
+            check_order(&tag, &name, "the tag comes before the snapshot")?;
             let done = format!("snapshot {name} is held by {tag}");
             let already = format!("snapshot {name} is held by {tag} already");
             said(session, &session.call(SnapshotHold { name, tag })?, &done, &already)
         }
         SnapshotVerb::Release { tag, name } => {
+            check_order(&tag, &name, "the tag comes before the snapshot")?;
             let done = format!("hold {tag} of snapshot {name} is released");
             let already = format!("snapshot {name} has no hold {tag}; nothing changed");
             said(session, &session.call(SnapshotRelease { name, tag })?, &done, &already)
@@ -137,6 +140,9 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
         SnapshotVerb::Rollback { name, destroy_newer, yes } => {
             let request = SnapshotRollback { name, destroy_newer };
             request.check()?;
+            if !yes {
+                session.check_snapshot(&request.name)?;
+            }
             confirm::rollback(&request.name, yes)?;
             let name = request.name.clone();
             let change = session.call(request)?;
@@ -147,9 +153,48 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
             session.print(&change, |_| String::new())
         }
         SnapshotVerb::Clone { name, volume } => {
+            check_order(&volume, &name, "the snapshot comes before the new volume")?;
             let of = format!("a clone of {name}");
             volume::derived(session, &session.call(SnapshotClone { name, volume })?, &of)
         }
+    }
+}
+
+/// Rejects a snapshot in the place of another name, if the other name is in the snapshot's place.
+fn check_order(name: &str, snapshot: &str, rule: &str) -> Result<(), ApiError> {
+    if names::snapshot(snapshot).is_ok() || names::snapshot(name).is_err() {
+        return Ok(());
+    }
+    let error = ApiError::new(ErrorKind::Invalid, format!("{snapshot} is no snapshot: {rule}"));
+    Err(match typed::swapped(name, snapshot) {
+        Some(line) => error.with_action(line),
+        None => error,
+    })
+}
+
+/// Checks the names of new snapshots. The error has the names that were meant.
+fn check_created(names: &[String], recursive: bool) -> Result<(), ApiError> {
+    let refused = |message: String, line: String| {
+        Err(ApiError::new(ErrorKind::Invalid, message).with_action(line))
+    };
+    match names {
+        // "snapshot create monday tank/vm1".
+        [own, volume]
+            if names::volume(volume).is_ok()
+                && names::snapshot(&format!("{volume}@{own}")).is_ok() =>
+        {
+            let message = format!("{own:?} is no full name of a snapshot");
+            refused(message, format!("weir snapshot create {volume}@{own}"))
+        }
+        [name] if !recursive && names::pool_snapshot(name).is_ok() => {
+            let message = format!("{name} is a snapshot of each volume of a pool");
+            refused(message, format!("weir snapshot create -r {name}"))
+        }
+        [name] if recursive && names::snapshot(name).is_ok() => {
+            let message = format!("{name} is a snapshot of one volume, which -r does not take");
+            refused(message, format!("weir snapshot create {name}"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -174,6 +219,9 @@ fn changed(session: &Session, change: &SnapshotChange) -> Result<(), ApiError> {
 fn destroy(session: &Session, request: SnapshotDestroy, yes: bool) -> Result<(), ApiError> {
     let dry_run = request.dry_run;
     if !dry_run {
+        // The server itself checks lists and ranges.
+        let single = request.names.iter().filter(|name| names::snapshot(name).is_ok());
+        single.filter(|_| !yes).try_for_each(|name| session.check_snapshot(name))?;
         confirm::destruction("snapshot", &request.names.join(" "), yes)?;
     }
     let gone = session.call(request)?;

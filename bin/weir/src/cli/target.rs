@@ -20,9 +20,9 @@ use weir_base::private::read_secret;
 
 use crate::cli::base::leave::LeaveArgs;
 use crate::cli::base::list::{Cell, List, ListArgs};
-use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
+use crate::cli::base::{output, typed};
 use crate::cli::lun;
 use crate::selftest::run as selftest;
 
@@ -132,6 +132,7 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
             session.print(&answer, |_| String::new())
         }
         TargetVerb::Allow(arguments) => {
+            check_order("allow", &arguments.target, &arguments.initiator)?;
             let request = InitiatorAllow {
                 target: target_name(&arguments.target),
                 initiator: match arguments.initiator.as_str() {
@@ -148,6 +149,7 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
             session.print(&change, |_| String::new())
         }
         TargetVerb::Deny { target, initiator } => {
+            check_order("deny", &target, &initiator)?;
             let initiator = initiator.to_ascii_lowercase();
             let key = InitiatorDeny { target: target_name(&target), initiator: initiator.clone() };
             let change = session.call(key)?;
@@ -156,6 +158,19 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
         }
         TargetVerb::Selftest(arguments) => selftest::run(arguments, session),
     }
+}
+
+/// Rejects an initiator before the target: the second name is no name of an initiator.
+fn check_order(verb: &str, target: &str, initiator: &str) -> Result<(), ApiError> {
+    let is_full = |name: &str| target_name(name) == name.to_ascii_lowercase();
+    let is_any = matches!(initiator, "*" | "any" | "all");
+    if is_any || is_full(initiator) || !is_full(target) {
+        return Ok(());
+    }
+    let message = format!("{initiator} is a target: the target comes before the initiator");
+    let line = typed::swapped(target, initiator);
+    let line = line.unwrap_or_else(|| format!("weir target {verb} {initiator} {target}"));
+    Err(ApiError::new(ErrorKind::Invalid, message).with_action(line))
 }
 
 fn say_initiator(session: &Session, initiator: &str, change: &TargetChange) {

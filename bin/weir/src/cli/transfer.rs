@@ -23,6 +23,7 @@ use weir_base::{ErrorKind, names};
 
 use crate::cli::base::remote::Remote;
 use crate::cli::base::session::Session;
+use crate::cli::base::typed;
 
 /// Number of bytes sent to the server in one call, the maximum that a call accepts.
 const PART_BYTES: usize = weir_api::limits::REQUEST_BYTES_MAX;
@@ -115,6 +116,22 @@ fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     Ok(format!("{volume}{from}"))
 }
 
+/// Rejects a volume in the place of a snapshot. The error names the snapshots of the volume.
+fn check_sent(name: &str, session: &Session) -> Result<(), ApiError> {
+    if names::volume(name).is_err() {
+        return Ok(());
+    }
+    let snapshots = session.snapshots_of(name);
+    let Some(newest) = snapshots.last() else {
+        let action = format!("weir snapshot create {name}@NAME");
+        return Err(invalid(&format!("{name} is a volume without snapshots"), &action));
+    };
+    let own: Vec<&str> = snapshots.iter().filter_map(|full| full.get(name.len()..)).collect();
+    let message = format!("{name} is a volume; its snapshots are {}", own.join(", "));
+    let line = typed::line_with(name, newest).unwrap_or_default();
+    Err(invalid(&message, &line))
+}
+
 /// Describes the result of a receive or of its dry run.
 fn told(done: &ReceiveDone) -> String {
     let ReceiveDone { snapshot, received_bytes, data_bytes, hole_bytes, .. } = done;
@@ -147,6 +164,7 @@ fn bar(session: &Session, total: Option<u64>) -> ProgressBar {
 
 pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiError> {
     let SendArgs { name, from, token, dry_run, verbose, .. } = arguments;
+    check_sent(&name, session)?;
     let from = from.map(|from| full_from(&name, &from)).transpose()?;
     let request = SendStart { snapshot: name.clone(), from, token };
     request.check()?;

@@ -64,12 +64,18 @@ pub(crate) enum ShapeVerb {
 pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         ShapeVerb::Add { force, name, layout } => {
+            let words: Vec<&str> = layout.iter().map(String::as_str).collect();
+            layout::check_pool_first(&name, &words)?;
             let vdevs = layout::parse(&layout)?;
             let request = PoolAdd { name, vdevs, force };
             let change = session.call(request)?;
             changed(session, &change, &sized("has new vdevs", &change), "the pool has them already")
         }
         ShapeVerb::Remove { stop, yes, wait, name, vdev } => {
+            layout::check_pool_first(&name, &[&vdev])?;
+            if !yes && !stop {
+                check_vdev(session, &name, &vdev)?;
+            }
             confirm::removal(&name, &vdev, yes || stop)?;
             let request = PoolRemove { name: name.clone(), vdev: vdev.clone(), stop };
             let change = session.call(request)?;
@@ -89,6 +95,22 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
             changed(session, &change, &sized("uses the full size of its disks", &change), &already)
         }
     }
+}
+
+/// Checks that a pool has a vdev, before the user confirms its removal.
+fn check_vdev(session: &Session, pool: &str, vdev: &str) -> Result<(), ApiError> {
+    let shown = session.call(ShowPool { name: pool.to_owned() })?;
+    let is_it = |known: &VdevStatus| {
+        let has_end = |path: &str| path.rsplit('/').next() == Some(vdev);
+        let has_part = known.disks.iter().any(|disk| has_end(&disk.path));
+        known.name == vdev || has_disk(known, vdev) || has_part
+    };
+    if shown.vdevs.iter().any(is_it) {
+        return Ok(());
+    }
+    let names: Vec<&str> = shown.vdevs.iter().map(|known| known.name.as_str()).collect();
+    let message = format!("pool {pool} has no vdev {vdev}; it has {}", names.join(", "));
+    Err(ApiError::new(ErrorKind::NotFound, message).with_action(format!("weir pool status {pool}")))
 }
 
 fn sized(what: &str, change: &PoolChange) -> String {

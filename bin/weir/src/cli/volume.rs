@@ -15,7 +15,11 @@ use weir_base::{ErrorKind, names, size};
 use crate::cli::base::list::{Cell, ListArgs, Set};
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
-use crate::cli::base::{confirm, hints, output};
+use crate::cli::base::{confirm, output, typed};
+use crate::cli::sizes::{
+    check_order, check_percentage, check_size_once, check_unit, new_size, record_bytes,
+    whole_records,
+};
 use crate::cli::{advise, property};
 
 #[derive(Debug, Subcommand)]
@@ -177,22 +181,15 @@ const SETS: [Set; 3] = [
 pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         VolumeVerb::Create { name, size, record_size, properties } => {
-            let size = size.text();
-            check_order("create", &name, &size)?;
-            check_name(session, &name)?;
-            let record_bytes = parse_size(&record_size)?;
-            let size_bytes = whole_records(&size, record_bytes)?;
-            let properties = property::values(&properties)?;
-            let request = VolumeCreate { name, size_bytes, record_bytes, properties };
-            let change = session.call(request)?;
-            sized(session, &change)?;
-            if change.outcome == Outcome::Created {
-                let name = &change.volume.name;
-                session.say(&format!("next: weir export create nbd {name}"));
-            }
-            Ok(())
+            create(session, name, &size.text(), &record_size, &properties)
+        }
+        VolumeVerb::List { pool: Some(name), .. } if names::volume(&name).is_ok() => {
+            let message = format!("{name} is a volume, and the list takes a pool");
+            Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action(format!("weir volume show {name}")))
         }
         VolumeVerb::List { pool, list } => self::list(session, pool, &list),
+        VolumeVerb::Show { name } if names::dataset(&name).is_err() => check_name(session, &name),
         VolumeVerb::Show { name } => session.print(&session.call(ShowVolume { name })?, show),
         VolumeVerb::Set { properties, name } => {
             check_name(session, &name)?;
@@ -209,10 +206,12 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             sized(session, &session.call(request)?)
         }
         VolumeVerb::Rename { name, to } => {
+            check_new_name(&name, &to)?;
             let request = VolumeRename { name: name.clone(), to };
             renamed(session, &name, &session.call(request)?)
         }
         VolumeVerb::Copy { name, to } => {
+            check_new_name(&name, &to)?;
             let of = format!("a copy of {name}");
             derived(session, &session.call(VolumeCopy { name, to })?, &of)
         }
@@ -230,6 +229,9 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         VolumeVerb::Advise { name } => advise::advise(name, session),
         VolumeVerb::Destroy { name, recursive, yes } => {
             check_name(session, &name)?;
+            if !yes {
+                session.call(ShowVolume { name: name.clone() })?;
+            }
             confirm::destruction("volume", &name, yes)?;
             let request = VolumeDestroy { name, recursive };
             let answer = session.call(request)?;
@@ -239,28 +241,70 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Rejects a size before the name.
-fn check_order(verb: &str, name: &str, size: &str) -> Result<(), ApiError> {
-    if names::volume(name).is_ok() || names::volume(size).is_err() {
-        return Ok(());
+fn create(
+    session: &Session,
+    name: String,
+    size: &str,
+    record_size: &str,
+    properties: &[String],
+) -> Result<(), ApiError> {
+    check_order("create", &name, size)?;
+    check_name(session, &name)?;
+    check_size_once(properties)?;
+    check_percentage(&name, size, session)?;
+    let record_bytes = record_bytes(record_size, size)?;
+    let size_bytes = whole_records(size, record_bytes)?;
+    if !size_bytes.is_multiple_of(record_bytes) {
+        check_unit(size)?;
     }
-    let message = format!("{name:?} is no volume: the name of the volume comes before its size");
-    Err(ApiError::new(ErrorKind::Invalid, message)
-        .with_action(format!("weir volume {verb} {size} {name}")))
+    let properties = property::values(properties)?;
+    let request = VolumeCreate { name, size_bytes, record_bytes, properties };
+    let change = session.call(request)?;
+    sized(session, &change)?;
+    let available = change.volume.space.available_bytes;
+    if change.outcome == Outcome::Created && change.volume.size_bytes > available {
+        session.say(&format!(
+            "note: the volume is thin and larger than the available space, {}; writes fail \
+             when the pool is full",
+            size::Human(available)
+        ));
+    }
+    if change.outcome == Outcome::Created {
+        let name = &change.volume.name;
+        session.say(&format!("next: weir export create nbd {name}"));
+    }
+    Ok(())
 }
 
-/// Checks the name of a volume. The error has the command for the object that was meant.
+/// Checks the name of a volume. The error has the command for the object that was meant, unless
+/// that would remove another object.
 fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
     let Err(error) = names::volume(name) else { return Ok(()) };
-    let error = ApiError::from(weir_api::Error::from(error));
-    let other = if name.contains('@') { "snapshot" } else { "pool" };
-    let is_other = names::snapshot(name).is_ok() || names::pool(name).is_ok();
-    let line = match hints::line_of("volume", other) {
-        Some(line) if is_other => Some(line),
-        _ if names::pool(name).is_ok() => {
-            session.only_pool().and_then(|pool| hints::line_with(name, &format!("{pool}/{name}")))
+    let mut error = ApiError::from(weir_api::Error::from(error));
+    let words = typed::words();
+    let is_new = words.iter().any(|word| word == "create");
+    let is_pool = names::pool(name).is_ok();
+    let known = || session.only_volume(name).filter(|_| is_pool && !is_new);
+    if is_pool && typed::is_removal() {
+        if let Some(known) = known() {
+            error.message = format!("{}; there is {known}", error.message);
         }
-        _ => None,
+        return Err(error.with_action("weir volume list"));
+    }
+    let has_size = words.iter().any(|word| size::parse(word).is_ok());
+    let line = if names::snapshot(name).is_ok() {
+        typed::line_of("volume", "snapshot")
+    } else if let Some(relative) = name.strip_prefix('/').filter(|name| names::volume(name).is_ok())
+    {
+        typed::line_with(name, relative)
+    } else if let (true, Some(known)) = (is_pool, known()) {
+        typed::line_with(name, &known)
+    } else if let (true, false, Some(line)) = (is_pool, has_size, typed::line_of("volume", "pool"))
+    {
+        Some(line)
+    } else {
+        let pool = session.only_pool().filter(|_| is_pool);
+        pool.and_then(|pool| typed::line_with(name, &format!("{pool}/{name}")))
     };
     Err(match line {
         Some(line) => error.with_action(line),
@@ -268,26 +312,21 @@ fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
     })
 }
 
-fn parse_size(text: &str) -> Result<u64, ApiError> {
-    size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
-}
-
-/// Parses a size. Rounds sizes in decimal units or with a fraction up to whole records.
-fn whole_records(text: &str, record_bytes: u64) -> Result<u64, ApiError> {
-    let bytes = parse_size(text)?;
-    let rounded = bytes.checked_next_multiple_of(record_bytes.max(1));
-    Ok(rounded.filter(|_| size::is_rounded(text)).unwrap_or(bytes))
-}
-
-/// Returns the new size of a volume. `text` is a size, or `+` and the growth.
-fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> {
-    let (growth, text) = text.strip_prefix('+').map_or((false, text), |text| (true, text));
-    if !growth && !size::is_rounded(text) {
-        return parse_size(text);
+/// Rejects a new name without its pool, as in `volume rename tank/vm1 vm2`.
+fn check_new_name(name: &str, to: &str) -> Result<(), ApiError> {
+    let Some((pool, _)) = name.split_once('/') else { return Ok(()) };
+    let full = format!("{pool}/{to}");
+    if to.contains('/') || names::volume(&full).is_err() {
+        return Ok(());
     }
-    let volume = session.call(ShowVolume { name: name.to_owned() })?;
-    let bytes = whole_records(text, volume.record_bytes)?;
-    Ok(if growth { volume.size_bytes.saturating_add(bytes) } else { bytes })
+    let error = names::volume(to).err().map(weir_api::Error::from).map(ApiError::from);
+    let line = typed::rewritten(|mut words| {
+        if let Some(at) = words.iter().rposition(|word| word == to) {
+            words[at].clone_from(&full);
+        }
+        words
+    });
+    Err(error.expect("a name without '/' is no volume").with_action(line))
 }
 
 /// Prints the outcome for a volume, with its size in a unit and in bytes.

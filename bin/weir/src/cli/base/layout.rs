@@ -14,9 +14,112 @@ use std::path::{Path, PathBuf};
 
 use weir_api::types::{VdevKind, VdevRole, VdevSpec};
 use weir_api::{ApiError, Error};
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, names, size};
 
-use crate::cli::base::hints;
+use crate::cli::base::typed;
+
+/// Words of md and of RAID controllers, and the layout of Weir.
+const RAID: [(&str, &str); 9] = [
+    ("raid1", "mirror"),
+    ("raid-1", "mirror"),
+    ("mirrored", "mirror"),
+    ("raid5", "raidz1"),
+    ("raid-5", "raidz1"),
+    ("raid6", "raidz2"),
+    ("raid-6", "raidz2"),
+    ("raid7", "raidz3"),
+    ("raid-z", "raidz1"),
+];
+
+/// Returns the error for a word that another tool calls a layout; `None` if a file has this name.
+fn of_raid(word: &str) -> Option<ApiError> {
+    let invalid = |message: String| ApiError::new(ErrorKind::Invalid, message);
+    let lower = word.to_ascii_lowercase();
+    if Path::new(word).exists() {
+        return None;
+    }
+    if matches!(lower.as_str(), "raid0" | "raid-0" | "stripe" | "striped") {
+        let message = format!("{word} is not a keyword: disks named alone are striped");
+        return Some(invalid(message).with_action(typed::line_without(word)));
+    }
+    if matches!(lower.as_str(), "raid10" | "raid-10" | "raid1+0") {
+        let line = typed::rewritten(|words| pairs(words, word));
+        let message = format!("{word} is a mirror for each pair of disks here");
+        return Some(invalid(message).with_action(line));
+    }
+    let (_, layout) = RAID.iter().find(|(raid, _)| *raid == lower)?;
+    let error = invalid(format!("{word} is called {layout} here"));
+    Some(match typed::line_with(word, layout) {
+        Some(line) => error.with_action(line),
+        None => error,
+    })
+}
+
+/// Replaces a word and the disks after it by a mirror for each pair of disks.
+fn pairs(mut words: Vec<String>, word: &str) -> Vec<String> {
+    let at = words.iter().position(|known| known == word).unwrap_or(words.len());
+    let is_end =
+        |word: &String| word.starts_with('-') || kind_of(word).is_some() || role_of(word).is_some();
+    let after = words.iter().skip(at + 1).position(is_end);
+    let end = after.map_or(words.len(), |after| at + 1 + after);
+    let disks: Vec<String> = words.drain(at.min(end)..end).skip(1).collect();
+    let mut mirrors = Vec::new();
+    for pair in disks.chunks(2) {
+        mirrors.push("mirror".to_owned());
+        mirrors.extend(pair.iter().cloned());
+        if pair.len() == 1 {
+            mirrors.push("DISK".to_owned());
+        }
+    }
+    words.splice(at..at, mirrors);
+    words
+}
+
+/// Returns the error for a size in the place of a disk.
+fn of_size(word: &str, all: &[String]) -> Option<ApiError> {
+    if word.contains('/') || Path::new(word).exists() || size::parse(word).is_err() {
+        return None;
+    }
+    let message = format!("{word} is a size, and a pool takes no size: it uses its whole disks");
+    let is_alone = all.iter().all(|other| other == word || is_keyword(other));
+    let line = if is_alone {
+        typed::line_with(word, "DISK").unwrap_or_default()
+    } else {
+        typed::line_without(word)
+    };
+    Some(ApiError::new(ErrorKind::Invalid, message).with_action(line))
+}
+
+/// True for a keyword of the layout grammar.
+fn is_keyword(word: &str) -> bool {
+    kind_of(word).is_some() || role_of(word).is_some()
+}
+
+/// Checks that the name of the pool comes before its disks. `others` are the words after the name;
+/// the error has the typed command with the name first.
+pub(crate) fn check_pool_first(name: &str, others: &[&str]) -> Result<(), ApiError> {
+    let Err(error) = names::pool(name) else { return Ok(()) };
+    let is_pool = |word: &&&str| {
+        names::pool(word).is_ok() && !is_keyword(word) && !Path::new(**word).exists()
+    };
+    let is_disk = name.contains('/') || Path::new(name).exists();
+    if !is_disk && !is_keyword(name) {
+        return Err(Error::from(error).into());
+    }
+    // The disks after a keyword may have any name, so that only the first word can be the pool.
+    let pool = if is_disk { others.iter().rfind(is_pool) } else { others.first().filter(is_pool) };
+    let line = match pool {
+        Some(pool) => typed::moved(pool, name),
+        None => Some(typed::rewritten(|mut words| {
+            let at = words.iter().position(|word| word == name).unwrap_or(words.len());
+            words.insert(at, "NAME".to_owned());
+            words
+        })),
+    };
+    let what = if is_disk { "a disk" } else { "a keyword of the pool layout" };
+    let message = format!("{name:?} is {what}: the name of the pool comes first");
+    Err(ApiError::new(ErrorKind::Invalid, message).with_action(line.unwrap_or_default()))
+}
 
 /// True for a word of zpool's grammar that has no vdev kind in this version of Weir.
 fn is_unsupported(word: &str) -> bool {
@@ -60,18 +163,17 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
             (in_vdev, role) = (false, next);
             continue;
         }
-        if matches!(word.as_str(), "stripe" | "striped") && !Path::new(word).exists() {
-            let message = format!("{word} is not a keyword: disks named alone are striped");
-            let action = hints::line_without(word);
-            return Err(ApiError::new(ErrorKind::Invalid, message).with_action(action));
+        if let Some(error) = of_raid(word).or_else(|| of_size(word, words)) {
+            return Err(error);
         }
         if is_unsupported(word) || word == "disk" {
             return Err(no_such_vdev(word));
         }
         if let Some(kind) = meant(word) {
             let message = format!("no disk is called {word}");
+            let line = typed::line_with(word, kind);
             return Err(ApiError::new(ErrorKind::NotFound, message)
-                .with_action(format!("write {kind}, or ./{word} for a file of that name")));
+                .with_action(line.unwrap_or_else(|| format!("write {kind}"))));
         }
         let path = absolute(word)?;
         if let Some(first) = seen.insert(Identity::of(Path::new(&path)), word.clone()) {
@@ -167,6 +269,40 @@ mod tests {
         assert_eq!(printed("/x log /l"), "disk(/x) log disk(/l)");
         // The request itself checks the number of disks of each vdev.
         assert_eq!(printed("mirror mirror /x"), "mirror() mirror(/x)");
+    }
+
+    #[test]
+    fn words_of_raid_are_refused_with_the_layout() {
+        for (word, part) in [
+            ("raid1", "raid1 is called mirror here"),
+            ("raid5", "raid5 is called raidz1 here"),
+            ("RAID6", "RAID6 is called raidz2 here"),
+            ("raid10", "a mirror for each pair"),
+            ("raid0", "disks named alone are striped"),
+            ("5GiB", "5GiB is a size, and a pool takes no size"),
+        ] {
+            let error = parse(&words(&format!("{word} /x /y"))).expect_err(word);
+            assert!(error.message.contains(part), "{error}");
+        }
+        let line = |text: &str| pairs(words(text), "raid10").join(" ");
+        assert_eq!(line("pool create t raid10 a b c d"), { "pool create t mirror a b mirror c d" });
+        assert_eq!(line("raid10 a b c spare d"), "mirror a b mirror c DISK spare d");
+    }
+
+    #[test]
+    fn pool_comes_before_its_disks() {
+        for (name, others, is_ok) in [
+            ("tank", &["/a"][..], true),
+            ("mirror", &["tank", "/a", "/b"], false),
+            ("/a", &["tank"], false),
+            ("/a", &["/b"], false),
+        ] {
+            assert_eq!(check_pool_first(name, others).is_ok(), is_ok, "{name}");
+        }
+        let error = check_pool_first("/a", &["tank"]).expect_err("the disk is first");
+        assert_eq!(error.message, "\"/a\" is a disk: the name of the pool comes first");
+        let error = check_pool_first("1", &[]).expect_err("a bad name");
+        assert!(error.message.starts_with("bad pool name"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Shared code of all verbs: output, confirmation and the connection to the server.
 
+pub(crate) mod complete;
 pub(crate) mod confirm;
 pub(crate) mod examples;
 pub(crate) mod hints;
@@ -10,3 +11,5 @@ pub(crate) mod output;
 pub(crate) mod pool_text;
 pub(crate) mod remote;
 pub(crate) mod session;
+pub(crate) mod slips;
+pub(crate) mod typed;

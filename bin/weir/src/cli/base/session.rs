@@ -16,12 +16,15 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use weir_api::place::{API_PORT, API_VARIABLE, default_server};
 use weir_api::token::SecretText;
-use weir_api::types::{ListPools, ListVolumes};
+use weir_api::types::{
+    HistoryEntry, ListBookmarks, ListExports, ListHistory, ListPools, ListSnapshots, ListTargets,
+    ListTokens, ListVolumes, target_name,
+};
 use weir_api::{Address, ApiError, Call, Client};
 use weir_base::{ErrorKind, private};
 
 use crate::cli::base::remote::RootRemote;
-use crate::cli::base::{hints, output};
+use crate::cli::base::{output, typed};
 
 /// Variable with the path of the token file. Tokens are never arguments, because every user of the
 /// machine can see the arguments of a process.
@@ -49,7 +52,15 @@ fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiE
             }
         };
     }
-    let address = Address::parse(text, API_PORT)?;
+    let address = Address::parse(text, API_PORT).map_err(|error| {
+        let error = ApiError::from(error);
+        let unix = format!("unix:{text}");
+        let line = typed::line_with(text, &unix).filter(|_| text.contains('/'));
+        match line {
+            Some(line) => error.with_action(line),
+            None => error,
+        }
+    })?;
     if has_token && !address.is_local() && !text.starts_with("http://") {
         let message = format!("the token would be sent to {address} in clear text");
         return Err(ApiError::new(ErrorKind::Permission, message).with_action(format!(
@@ -87,11 +98,79 @@ fn token() -> Result<Option<SecretText>, ApiError> {
     Ok(Some(SecretText::new(text)))
 }
 
+fn only(mut names: Vec<String>) -> Option<String> {
+    if names.len() == 1 { names.pop() } else { None }
+}
+
+/// Adds the near name or the snapshots of the volume to the message of an error, and the list of
+/// such objects as its action.
+fn with_list(
+    mut error: ApiError,
+    noun: &str,
+    name: &str,
+    near: Option<&str>,
+    names: &[String],
+) -> ApiError {
+    /// Maximum number of snapshots that an error names.
+    const NAMED_MAX: usize = 5;
+    let volume = name.split(['@', '#']).next().unwrap_or_default();
+    let own = |full: &String| full.get(volume.len()..).unwrap_or_default().to_owned();
+    if noun == "snapshot" && !names.is_empty() {
+        let newest: Vec<String> = names.iter().rev().take(NAMED_MAX).rev().map(own).collect();
+        let rest = if names.len() > NAMED_MAX { " and older ones" } else { "" };
+        let list = newest.join(", ");
+        error.message = format!("{}; {volume} has {list}{rest}", error.message);
+    } else if let Some(near) = near {
+        error.message = format!("{}; there is {near}", error.message);
+    }
+    let pool = name.split('/').next().unwrap_or_default();
+    let has_pool = names.iter().any(|known| known.split('/').next() == Some(pool));
+    match noun {
+        "volume" if has_pool => error.with_action(format!("weir volume list {pool}")),
+        "snapshot" | "bookmark" if !names.is_empty() => {
+            error.with_action(format!("weir {noun} list {volume}"))
+        }
+        _ => error,
+    }
+}
+
+/// Returns the command that imports a pool, if its last change was an export.
+fn import_line(pool: &str, history: &[HistoryEntry]) -> Option<String> {
+    /// Maximum number of directories that the command names.
+    const DIRS_MAX: usize = 4;
+    let verb = |entry: &HistoryEntry| {
+        let verb = entry.call.split_whitespace().nth(1).unwrap_or_default();
+        ["create", "import", "export", "destroy"].contains(&verb)
+            && entry.call.starts_with("pool ")
+            && entry.error.is_none()
+    };
+    let last = history.iter().rfind(|entry| verb(entry))?;
+    last.call.split_whitespace().nth(1).filter(|verb| *verb == "export")?;
+    let mut dirs: Vec<&str> = Vec::new();
+    for entry in history.iter().filter(|entry| entry.error.is_none()) {
+        let paths = entry.call.split_whitespace().filter(|word| word.starts_with('/'));
+        let parents = paths.filter_map(|path| path.rsplit_once('/')).map(|(dir, _)| dir);
+        for dir in parents.filter(|dir| !dir.is_empty()) {
+            if entry.call.starts_with("pool ") && !dirs.contains(&dir) && dirs.len() < DIRS_MAX {
+                dirs.push(dir);
+            }
+        }
+    }
+    if dirs.is_empty() {
+        dirs.push("DIR");
+    }
+    let search = dirs.iter().flat_map(|dir| ["-d", dir]);
+    let words = ["pool", "import"].into_iter().chain(search).chain([pool]);
+    Some(typed::shown(&[], &words.map(str::to_owned).collect::<Vec<_>>()))
+}
+
 /// A client of the server and the output format.
 pub(crate) struct Session {
     client: Client,
     runtime: Runtime,
     json: bool,
+    /// Address of the server, if it is on another machine.
+    remote: Option<String>,
 }
 
 impl Session {
@@ -111,6 +190,11 @@ impl Session {
         let token = token()?;
         let ca = near.ca.clone().or_else(|| root.ca.clone());
         let ca = ca.or_else(|| env::var_os(CA_VARIABLE).map(PathBuf::from));
+        let remote = given.as_deref().and_then(|text| {
+            let place = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+            let address = Address::parse(place.unwrap_or(text), API_PORT).ok()?;
+            Some(address).filter(|address| !address.is_local()).map(|address| address.to_string())
+        });
         let mut client = match given {
             None => Client::new(default_server()),
             Some(text) => client(&text, ca.as_deref(), token.is_some())?,
@@ -124,7 +208,7 @@ impl Session {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
             ApiError::new(ErrorKind::Unavailable, format!("cannot start a runtime: {error}"))
         })?;
-        Ok(Self { client, runtime, json: near.json || root.json })
+        Ok(Self { client, runtime, json: near.json || root.json, remote })
     }
 
     /// Makes one call.
@@ -132,14 +216,82 @@ impl Session {
         self.wait(self.client.call(call)).map_err(|error| self.with_nearest(error))
     }
 
-    /// Adds the typed command line with the nearest existing name to an error about a missing pool
-    /// or volume.
+    /// Adds to an error what only this command line and the server know: the nearest existing
+    /// name, the directories of an exported pool, another way in.
     fn with_nearest(&self, error: ApiError) -> ApiError {
-        let Some((noun, name)) = hints::missing(&error.message) else { return error };
-        if error.kind != ErrorKind::NotFound {
-            return error;
+        match error.kind {
+            ErrorKind::NotFound => self.with_name(error),
+            ErrorKind::Permission if error.action.contains("usermod -aG weir") => {
+                let has_group = |text: String| text.lines().any(|line| line.starts_with("weir:"));
+                if std::fs::read_to_string("/etc/group").is_ok_and(has_group) {
+                    return error;
+                }
+                let line = typed::rewritten(|words| words);
+                error.with_action(format!(
+                    "sudo {line}; or as root: groupadd weir; usermod -aG weir USER; then start the \
+                     server again"
+                ))
+            }
+            ErrorKind::Unavailable if error.action.starts_with("start it with `weir serve`") => {
+                match &self.remote {
+                    Some(place) => error.with_action(format!(
+                        "on that machine: weir serve --api {place} --tls-cert FILE --tls-key FILE; \
+                         or check the port and the firewall"
+                    )),
+                    None => error,
+                }
+            }
+            _ => error,
         }
-        let names: Vec<String> = match noun {
+    }
+
+    /// Adds the nearest name to an error about a missing object. The name of an object to remove is
+    /// only named, never put into a command.
+    fn with_name(&self, mut error: ApiError) -> ApiError {
+        const IN_DIR: &str = "weir pool import -d DIR ";
+        if let Some(rest) = error.action.strip_prefix(IN_DIR) {
+            let name = rest.split([',', ' ']).next().unwrap_or_default();
+            return match self.exported(name).as_deref() {
+                Some(line) => error.with_action(line),
+                None => error,
+            };
+        }
+        let Some((noun, name)) = typed::missing(&error.message) else { return error };
+        let (noun, name) = (noun.to_owned(), name.to_owned());
+        if noun == "pool"
+            && let Some(line) = self.exported(&name)
+        {
+            error.message = format!("no imported pool is called {name}");
+            return error.with_action(line);
+        }
+        let names = self.names(&noun, &name);
+        let near = typed::nearest(&name, names.iter().map(String::as_str));
+        if typed::is_removal() || noun == "snapshot" {
+            let line = near.and_then(|near| typed::line_with(&name, near));
+            if let Some(line) = line.filter(|_| !typed::is_removal()) {
+                return error.with_action(line);
+            }
+            return with_list(error, &noun, &name, near, &names);
+        }
+        // A target may be typed without the prefix of its name.
+        let prefix = target_name("");
+        let line = near.and_then(|near| {
+            typed::line_with(&name, near).or_else(|| {
+                let short = |name: &str| name.strip_prefix(&prefix).map(str::to_owned);
+                typed::line_with(&short(&name)?, &short(near)?)
+            })
+        });
+        match line {
+            Some(line) => error.with_action(line),
+            None => error,
+        }
+    }
+
+    /// Returns the names of all objects of a kind; of snapshots and bookmarks, those of the same
+    /// volume.
+    fn names(&self, noun: &str, name: &str) -> Vec<String> {
+        let volume = || Some(name.split(['@', '#']).next().unwrap_or_default().to_owned());
+        let found: Result<Vec<String>, ApiError> = match noun {
             "pool" => {
                 let pools = self.wait(self.client.call(ListPools {}));
                 pools.map(|all| all.pools.into_iter().map(|pool| pool.name).collect())
@@ -148,20 +300,82 @@ impl Session {
                 let volumes = self.wait(self.client.call(ListVolumes { pool: None }));
                 volumes.map(|all| all.volumes.into_iter().map(|volume| volume.name).collect())
             }
-            _ => return error,
+            "snapshot" => {
+                let all = self.wait(self.client.call(ListSnapshots::from(volume())));
+                all.map(|all| all.snapshots.into_iter().map(|snapshot| snapshot.name).collect())
+            }
+            "bookmark" => {
+                let all = self.wait(self.client.call(ListBookmarks { of: volume() }));
+                all.map(|all| all.bookmarks.into_iter().map(|mark| mark.name).collect())
+            }
+            "export" => {
+                let all = self.wait(self.client.call(ListExports {}));
+                all.map(|all| all.exports.into_iter().map(|export| export.name).collect())
+            }
+            "target" => {
+                let all = self.wait(self.client.call(ListTargets {}));
+                all.map(|all| all.targets.into_iter().map(|target| target.name).collect())
+            }
+            "token" => {
+                let all = self.wait(self.client.call(ListTokens {}));
+                all.map(|all| all.tokens.into_iter().map(|token| token.name).collect())
+            }
+            _ => return Vec::new(),
+        };
+        found.unwrap_or_default()
+    }
+
+    /// Returns the command that imports a pool which this server has exported, with the directories
+    /// of its disks.
+    fn exported(&self, pool: &str) -> Option<String> {
+        let key = ListHistory { name: pool.to_owned() };
+        let history = self.wait(self.client.call(key)).ok()?.entries;
+        import_line(pool, &history)
+    }
+
+    /// Returns the names of a volume's snapshots, oldest first.
+    pub(crate) fn snapshots_of(&self, volume: &str) -> Vec<String> {
+        self.names("snapshot", volume)
+    }
+
+    /// Checks that a snapshot exists, before the user confirms a change to it.
+    pub(crate) fn check_snapshot(&self, name: &str) -> Result<(), ApiError> {
+        let volume = name.split('@').next().unwrap_or_default().to_owned();
+        let all = self.call(ListSnapshots::from(Some(volume)))?;
+        if all.snapshots.iter().any(|snapshot| snapshot.name == name) {
+            return Ok(());
         }
-        .unwrap_or_default();
-        let near = hints::nearest(name, names.iter().map(String::as_str));
-        match near.and_then(|near| hints::line_with(name, near)) {
-            Some(line) => error.with_action(line),
-            None => error,
+        let message = format!("snapshot {name} does not exist");
+        Err(self.with_nearest(ApiError::new(ErrorKind::NotFound, message)))
+    }
+
+    /// Checks that a bookmark exists, before the user confirms its destruction.
+    pub(crate) fn check_bookmark(&self, name: &str) -> Result<(), ApiError> {
+        let volume = name.split('#').next().unwrap_or_default().to_owned();
+        let all = self.call(ListBookmarks { of: Some(volume) })?;
+        if all.bookmarks.iter().any(|mark| mark.name == name) {
+            return Ok(());
         }
+        let message = format!("bookmark {name} does not exist");
+        Err(self.with_nearest(ApiError::new(ErrorKind::NotFound, message)))
     }
 
     /// Returns the name of the only pool.
     pub(crate) fn only_pool(&self) -> Option<String> {
-        let mut pools = self.wait(self.client.call(ListPools {})).ok()?.pools;
-        if pools.len() == 1 { pools.pop().map(|pool| pool.name) } else { None }
+        only(self.names("pool", ""))
+    }
+
+    /// Returns the name of the only target, as the user types it.
+    pub(crate) fn only_target(&self) -> Option<String> {
+        let name = only(self.names("target", ""))?;
+        Some(name.strip_prefix(&target_name("")).map_or(name.clone(), str::to_owned))
+    }
+
+    /// Returns the full name of the only volume with this name in its pool.
+    pub(crate) fn only_volume(&self, own: &str) -> Option<String> {
+        let mut names = self.names("volume", "");
+        names.retain(|name| name.split_once('/').is_some_and(|(_, known)| known == own));
+        only(names)
     }
 
     /// Returns the client, for calls whose body is a stream.
@@ -217,5 +431,37 @@ impl Session {
         if !self.json {
             output::say(text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(call: &str) -> HistoryEntry {
+        HistoryEntry {
+            unix_ms: 1,
+            took_ms: 1,
+            who: "root".to_owned(),
+            pool: "cold".to_owned(),
+            call: call.to_owned(),
+            outcome: "changed".to_owned(),
+            error: None,
+            times: 1,
+        }
+    }
+
+    #[test]
+    fn exported_pool_is_imported_from_the_directories_of_its_disks() {
+        let mut history = vec![
+            entry("pool create cold mirror /srv/a.img /srv/b.img"),
+            entry("pool add cold /mnt/c.img"),
+        ];
+        assert_eq!(import_line("cold", &history), None, "it is imported");
+        history.push(entry("pool export cold"));
+        let line = import_line("cold", &history);
+        assert_eq!(line.as_deref(), Some("weir pool import -d /srv -d /mnt cold"));
+        history.push(entry("pool destroy cold"));
+        assert_eq!(import_line("cold", &history), None);
     }
 }

@@ -1,0 +1,164 @@
+//! Completion of a command: what it lacks is added as a placeholder in upper case.
+//!
+//! Not here: which command was meant (`hints`, `slips`).
+//!
+//! Invariants:
+//! - a completed command has all words of the user, and the grammar of a command;
+//! - an example of the help replaces no word of the user, and never names an object to remove.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
+
+use crate::cli::base::{examples, hints, typed};
+
+/// True if a command has the grammar of a command, apart from missing arguments.
+pub(crate) fn parses(grammar: &Command, command: &[String]) -> bool {
+    error(grammar, command).is_none_or(|error| error.kind() == ErrorKind::MissingRequiredArgument)
+}
+
+/// Returns the parser's error for a command.
+fn error(grammar: &Command, command: &[String]) -> Option<Error> {
+    let words = std::iter::once("weir").chain(command.iter().map(String::as_str));
+    grammar.clone().try_get_matches_from(words).err()
+}
+
+/// Makes a command complete: adds a placeholder for each missing argument, or an example if the
+/// user typed no argument. Drops options that skip a question. A command with other errors becomes
+/// its help or its list.
+pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<String>> {
+    let command = typed::without_skips(command);
+    let error = error(grammar, &command);
+    let kind = error.as_ref().map(Error::kind);
+    let (level, path) = hints::level_of(grammar, &command);
+    let is_complete = |command: &Vec<String>| {
+        matches!(
+            self::error(grammar, command).map(|error| error.kind()),
+            None | Some(ErrorKind::DisplayHelp)
+        )
+    };
+    let help = || {
+        let help = path.iter().take(2).cloned().chain(["--help".to_owned()]);
+        Some(help.collect::<Vec<_>>()).filter(is_complete)
+    };
+    match (kind, error) {
+        (None | Some(ErrorKind::DisplayHelp), _) => Some(command),
+        (Some(ErrorKind::InvalidSubcommand), _) => None,
+        (Some(ErrorKind::MissingRequiredArgument), Some(error)) => {
+            let is_bare = command.len() == path.len() && !typed::removes(path);
+            if is_bare && path.len() == 2 {
+                let example = example(path).filter(|_| is_bare);
+                return example.or_else(help);
+            }
+            let with_first = with_first(level, path, &command);
+            let filled = match &with_first {
+                Some(shifted) => match self::error(grammar, shifted) {
+                    None => Some(shifted.clone()),
+                    Some(error) => filled(&error, level, path, shifted),
+                },
+                None if command.len() == path.len() && path.len() < 2 => None,
+                None => filled(&error, level, path, &command),
+            };
+            filled.filter(is_complete).or_else(help)
+        }
+        _ => {
+            let is_list = path.last().is_some_and(|verb| verb == "list");
+            let bare = Some(path.to_vec()).filter(|path| is_list && parses(grammar, path));
+            bare.or_else(help)
+        }
+    }
+}
+
+/// Returns the first example of a command.
+fn example(path: &[String]) -> Option<Vec<String>> {
+    let start = format!("weir {} ", path.join(" "));
+    let line = examples::all().find(|line| line.starts_with(&start))?;
+    let words = line.split_whitespace().skip(1).map(|word| word.replace('\'', ""));
+    Some(words.collect())
+}
+
+/// Returns the command with a placeholder before its only argument, if the form of that argument
+/// shows that the first one is missing: `target allow iqn...`, `lun add tank/vm1`.
+fn with_first(level: &Command, path: &[String], command: &[String]) -> Option<Vec<String>> {
+    let given = arguments(level, command, path.len());
+    let [only] = given.as_slice() else { return None };
+    let word = command[*only].as_str();
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let first = match path.as_slice() {
+        ["snapshot", "hold" | "release"] if word.contains('@') => "TAG",
+        ["target", "allow" | "deny"] if hints::is_iscsi(word) => "TARGET",
+        ["lun", "add" | "remove"] if word.contains('/') => "TARGET",
+        ["export", "create"] if word.contains('/') => "nbd",
+        _ => return None,
+    };
+    let mut command = command.to_vec();
+    command.insert(*only, first.to_owned());
+    Some(command)
+}
+
+/// Returns the positions of the arguments that are no options and no values of options.
+pub(crate) fn arguments(level: &Command, words: &[String], from: usize) -> Vec<usize> {
+    let takes_value = |word: &str| {
+        let is_it = |arg: &clap::Arg| match word.strip_prefix("--") {
+            Some(long) => arg.get_long() == Some(long),
+            None => {
+                let mut short = arg.get_short_and_visible_aliases().unwrap_or_default();
+                short.extend(arg.get_all_short_aliases().unwrap_or_default());
+                word.len() == 2 && short.iter().any(|short| word.ends_with(*short))
+            }
+        };
+        let own = level.get_arguments().find(|arg| is_it(arg));
+        own.is_some_and(|arg| arg.get_action().takes_values()) || hints::WITH_VALUE.contains(&word)
+    };
+    let (mut found, mut at) = (Vec::new(), from);
+    while let Some(word) = words.get(at) {
+        if !word.starts_with('-') || word.len() == 1 {
+            found.push(at);
+        } else if takes_value(word) {
+            at += 1;
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Returns the command with a placeholder for each argument that the error calls missing.
+fn filled(
+    error: &Error,
+    level: &Command,
+    path: &[String],
+    command: &[String],
+) -> Option<Vec<String>> {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let given = arguments(level, command, path.len());
+    let at = given.last().map_or(path.len(), |last| last + 1);
+    let first = given.first().map(|at| command[*at].as_str());
+    let name_of = |text: &str| -> String {
+        text.trim_start_matches('<').split(['>', '|']).next().unwrap_or_default().to_owned()
+    };
+    let (mut words, mut options) = (Vec::new(), Vec::new());
+    for part in missing {
+        if part.starts_with('-') {
+            options.extend(part.split_whitespace().map(name_of));
+        } else {
+            words.push(placeholder(path, &name_of(part), first));
+        }
+    }
+    Some([&command[..at], &words, &command[at..], &options].concat())
+}
+
+/// Returns the placeholder of an argument. `first` is the first argument.
+fn placeholder(path: &[String], name: &str, first: Option<&str>) -> String {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    match (path.as_slice(), name) {
+        (["volume", "create" | "resize"], "SIZE") if first.is_some() => "10GiB".to_owned(),
+        (["pool", _], "VDEV") => "DISK".to_owned(),
+        (["snapshot", "clone"], "VOLUME") | (["volume", "rename" | "copy"], "TO") => {
+            let pool =
+                first.and_then(|first| first.split_once('/')).map_or("POOL", |(pool, _)| pool);
+            format!("{pool}/NEW")
+        }
+        _ => name.to_owned(),
+    }
+}
