@@ -169,7 +169,7 @@ fn record_size_is_shown_everywhere_and_is_permanent() {
         ("volume set record_size=4KiB tank/v", &other),
         ("inherit record_size tank/v", &other),
         ("volume create tank/x --size 1G -o record_size=8K", &other[..1]),
-        ("volume create tank/x --size 100000 -b 64k", &["next larger is 131072"]),
+        ("volume create tank/x --size 1100000 -b 64k", &["next larger is 1114112"]),
         ("volume create tank/x --size 1G -b 48k", &["4KiB to 1MiB"]),
         ("volume create tank/x --size 1G -b 2MiB", &["4KiB to 1MiB"]),
         ("volume create tank/x --size 1G -b much", &["much"]),

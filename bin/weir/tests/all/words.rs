@@ -246,9 +246,14 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
         "pool create p mirrors a b",
         code::NOT_FOUND,
         "no disk is called mirrors",
-        "try: write mirror",
+        "try: weir pool create p mirror a b",
     ),
-    ("pool create p miror a b", code::NOT_FOUND, "no disk is called miror", "try: write mirror"),
+    (
+        "pool create p miror a b",
+        code::NOT_FOUND,
+        "no disk is called miror",
+        "try: weir pool create p mirror a b",
+    ),
     (
         "pool create p mirror b",
         code::INVALID,
@@ -347,6 +352,286 @@ fn wrong_word_is_refused_with_the_right_command() {
     server.weir("volume create tank/w --size 16MiB").ok();
     let again = server.weir("volume create tank/w --size 16MiB").ok();
     assert!(again.talk.contains("volume tank/w: already up to date"), "{again:?}");
+}
+
+/// Mistakes of a new user, with the kind of the error, its text, and the next command. `TARGET` and
+/// other words in upper case are placeholders.
+const MISTAKES: &[(&str, i32, &str, &str)] = &[
+    // Near names: never the removal of another object, case first.
+    (
+        "volume destroy --yes tank/vm99",
+        code::NOT_FOUND,
+        "volume tank/vm99 does not exist; there is tank/vm9",
+        "try: weir volume list tank",
+    ),
+    ("pool destroy --yes tnak", code::NOT_FOUND, "there is tank", "try: weir pool list"),
+    ("volume destroy vm1", code::INVALID, "there is tank/vm1", "try: weir volume list"),
+    ("volume show tank/VM1", code::NOT_FOUND, "does not exist", "try: weir volume show tank/vm1"),
+    ("volume show vm1", code::INVALID, "such as tank/vm1", "try: weir volume show tank/vm1"),
+    ("volume show /tank/vm1", code::INVALID, "bad", "try: weir volume show tank/vm1"),
+    ("volume list tank/vm1", code::INVALID, "is a volume", "try: weir volume show tank/vm1"),
+    (
+        "snapshot rollback tank/vm1@mondya",
+        code::NOT_FOUND,
+        "snapshot tank/vm1@mondya does not exist; tank/vm1 has @monday, @tue",
+        "try: weir snapshot list tank/vm1",
+    ),
+    (
+        "snapshot destroy tank/vm1@mondya",
+        code::NOT_FOUND,
+        "tank/vm1 has @monday, @tue",
+        "try: weir snapshot list tank/vm1",
+    ),
+    ("pool destroy nothing", code::NOT_FOUND, "does not exist", "try: weir pool list"),
+    ("volume destroy tank/none", code::NOT_FOUND, "does not exist", "try: weir volume list tank"),
+    ("pool remove tank nothing", code::NOT_FOUND, "has no vdev nothing", "weir pool status tank"),
+    (
+        "snapshot clone tank/vm1@mondya tank/c",
+        code::NOT_FOUND,
+        "does not exist",
+        "try: weir snapshot clone tank/vm1@monday tank/c",
+    ),
+    ("target show vmss", code::NOT_FOUND, "does not exist", "try: weir target show vms"),
+    ("export delete tank/vm11", code::NOT_FOUND, "there is tank/vm1", "try: weir export list"),
+    ("token revoke bakcup", code::NOT_FOUND, "there is backup", "try: weir token list"),
+    // Words of other tools.
+    (
+        "pool create p raid1 a b",
+        code::INVALID,
+        "raid1 is called mirror here",
+        "try: weir pool create p mirror a b",
+    ),
+    (
+        "pool create p raid10 a b c d",
+        code::INVALID,
+        "a mirror for each pair of disks",
+        "try: weir pool create p mirror a b mirror c d",
+    ),
+    (
+        "pool create p 5GiB",
+        code::INVALID,
+        "5GiB is a size, and a pool takes no size: it uses its whole disks",
+        "try: weir pool create p DISK",
+    ),
+    ("pool create p b 1GiB", code::INVALID, "takes no size", "try: weir pool create p b"),
+    ("rbd create --size 1024 tank/z", 2, "an RBD image", "weir volume create tank/z 1024MiB"),
+    // Order.
+    (
+        "pool create mirror p b c",
+        code::INVALID,
+        "the name of the pool comes first",
+        "try: weir pool create p mirror b c",
+    ),
+    (
+        "pool create /dev/null p",
+        code::INVALID,
+        "\"/dev/null\" is a disk: the name of the pool comes first",
+        "try: weir pool create p /dev/null",
+    ),
+    (
+        "pool replace ./a ./b tank",
+        code::INVALID,
+        "the name of the pool comes first",
+        "try: weir pool replace tank ./a ./b",
+    ),
+    (
+        "target allow iqn.1993-08.org.debian:01:xyz vms",
+        code::INVALID,
+        "vms is a target: the target comes before the initiator",
+        "try: weir target allow vms iqn.1993-08.org.debian:01:xyz",
+    ),
+    (
+        "get tank/vm1 compression",
+        code::INVALID,
+        "tank/vm1 is a volume: the property comes first",
+        "try: weir get compression tank/vm1",
+    ),
+    (
+        "set tank/vm1 compression zstd",
+        code::INVALID,
+        "with '=' between them",
+        "try: weir set tank/vm1 compression=zstd",
+    ),
+    (
+        "set quota = 10GiB tank/vm1",
+        code::INVALID,
+        "with '=' between them",
+        "try: weir set quota=10GiB tank/vm1",
+    ),
+    (
+        "snapshot clone tank/c2 tank/vm1@monday",
+        code::INVALID,
+        "the snapshot comes before the new volume",
+        "try: weir snapshot clone tank/vm1@monday tank/c2",
+    ),
+    (
+        "snapshot create wed tank/vm1",
+        code::INVALID,
+        "no full name",
+        "try: weir snapshot create tank/vm1@wed",
+    ),
+    (
+        "snapshot create tank@wed",
+        code::INVALID,
+        "each volume of a pool",
+        "try: weir snapshot create -r tank@wed",
+    ),
+    ("volume rename tank/vm1 vm3", code::INVALID, "", "try: weir volume rename tank/vm1 tank/vm3"),
+    ("pool iostat 1", code::INVALID, "comes before the interval", "try: weir pool iostat tank 1"),
+    (
+        "schedule set hourly tank/vm1",
+        code::INVALID,
+        "the volume or pool comes first",
+        "try: weir schedule set tank/vm1 hourly=24",
+    ),
+    (
+        "schedule set tank/vm1 hourli=24",
+        code::INVALID,
+        "the intervals are",
+        "try: weir schedule set tank/vm1 hourly=24",
+    ),
+    // Sizes.
+    (
+        "volume create tank/s 10",
+        code::INVALID,
+        "bad size 10: it has no unit and would be 10 bytes",
+        "try: weir volume create tank/s 10GiB",
+    ),
+    ("set size=100 tank/vm1", code::INVALID, "it has no unit", "weir set size=100GiB tank/vm1"),
+    ("volume resize tank/vm1 100", code::INVALID, "no unit", "weir volume resize tank/vm1 100GiB"),
+    (
+        "volume create tank/s 10 GiB",
+        2,
+        "write number and unit together",
+        "try: weir volume create tank/s 10GiB",
+    ),
+    (
+        "volume create tank/s 1,5GiB",
+        code::INVALID,
+        "bad size \"1,5GiB\": write the decimal point",
+        "try: weir volume create tank/s 1.5GiB",
+    ),
+    (
+        "volume create tank/s 10XB",
+        code::INVALID,
+        "unknown unit \"XB\"; the units are K, M, G, T, P and E",
+        "try: weir volume create tank/s 10GiB",
+    ),
+    ("volume create tank/s 50%", code::INVALID, "pool tank has", "weir volume create tank/s "),
+    (
+        "volume create tank/s -10GiB",
+        2,
+        "a size cannot be negative",
+        "try: weir volume create tank/s 10GiB",
+    ),
+    (
+        "volume resize tank/vm1 -s -4MiB",
+        code::INVALID,
+        "a volume is not shrunk by a difference",
+        "try: weir volume resize tank/vm1 -s 12MiB",
+    ),
+    (
+        "volume create tank/s -b 100MiB 16KiB",
+        code::INVALID,
+        "record size 100MiB is larger than 1MiB",
+        "try: weir volume create tank/s -b 16KiB 100MiB",
+    ),
+    ("volume create tank/s 1GiB -b 128", code::INVALID, "no unit", "1GiB -b 128KiB"),
+    ("volume create tank/s 1GiB -b 10KiB", code::INVALID, "10KiB", "-b 8KiB, or -b 16KiB"),
+    (
+        "volume create tank/s 20TiB",
+        code::INVALID,
+        "bad volume size 20TiB: it is more than the largest volume, 16TiB",
+        "try: use at most 16TiB",
+    ),
+    ("volume create tank/s 1EiB", code::INVALID, "more than the largest volume", "at most 16TiB"),
+    (
+        "volume create tank/s 16MiB -o size=10GiB",
+        code::INVALID,
+        "the size is given twice",
+        "try: weir volume create tank/s 16MiB",
+    ),
+    // Values of properties.
+    ("set compression=gzip tank/vm1", code::INVALID, "gzip", "try: weir set compression=zstd"),
+    ("set compression=ztsd tank/vm1", code::INVALID, "ztsd", "try: weir set compression=zstd"),
+    ("set readonly=true tank/vm1", code::INVALID, "true", "try: weir set readonly=on tank/vm1"),
+    ("set quota=1.5 tank/vm1", code::INVALID, "whole number", "try: weir set quota=1.5GiB"),
+    (
+        "set recordsize=64KiB tank/vm1",
+        code::INVALID,
+        "record_size is fixed when a volume is created",
+        "try: weir volume create POOL/NEW SIZE -b 64KiB",
+    ),
+    (
+        "get compression,quata tank/vm1",
+        code::INVALID,
+        "quata",
+        "try: weir get compression,quota tank/vm1",
+    ),
+    // Missing things.
+    ("pool status cold", code::NOT_FOUND, "no imported pool is called cold", "pool import -d /"),
+    ("volume create cold/v 16MiB", code::NOT_FOUND, "no imported pool", "pool import -d /"),
+    ("export create iscsi tank/vm1", code::INVALID, "at targets", "weir lun add vms tank/vm1"),
+    ("send tank/vm1", code::INVALID, "its snapshots are @monday, @tue", "weir send tank/vm1@tue"),
+    (
+        "target allow vms iqn.1993-08.org.debian:01:abc --chap-user admin --chap-secret-file short",
+        code::INVALID,
+        "short has 5 bytes; a CHAP secret has 12 to 255",
+        "try: openssl rand -hex 16 > short; chmod 600 short",
+    ),
+    (
+        "target allow vms iqn.1993-08.org.debian:01:abc",
+        code::EXISTS,
+        "authenticates with CHAP as admin at",
+        "--chap-user admin --chap-secret-file FILE changes the secret",
+    ),
+    (
+        "target create vms --allow iqn.1993-08.org.debian:01:abc",
+        code::EXISTS,
+        "this would let it in without CHAP",
+        "--no-chap removes it",
+    ),
+    ("pool list --api ./x.sock", code::INVALID, "", "try: weir pool list --api unix:./x.sock"),
+];
+
+#[test]
+fn mistake_leads_to_the_command_that_was_meant() {
+    let dirs = Dirs::new();
+    for disk in ["a", "b", "c", "d"] {
+        dirs.disk(disk, GIB);
+    }
+    crate::common::write_secret(&dirs.file("long"), "correct-horse-1");
+    crate::common::write_secret(&dirs.file("short"), "short");
+    let mut command = dirs.serve();
+    command.args(["--iscsi", "127.0.0.1:0"]);
+    let server = Server::start(&dirs, "", command);
+    for line in [
+        "pool create cold d",
+        "pool export cold",
+        "pool create tank a",
+        "volume create tank/vm1 16MiB",
+        "volume create tank/vm9 16MiB",
+        "volume create tank/o1 16MiB",
+        "snapshot create tank/vm1@monday",
+        "snapshot create tank/vm1@tue",
+        "export create nbd tank/vm1",
+        "target create vms",
+        "target allow vms iqn.1993-08.org.debian:01:abc --chap-user admin --chap-secret-file long",
+        "token create backup --role viewer",
+    ] {
+        server.weir(line).ok();
+    }
+    for (line, exit, words, next) in MISTAKES {
+        server.weir(line).fails(*exit, &["weir: ", words, next]);
+    }
+    let imported = server.weir("pool import cold");
+    assert!(imported.talk.contains("weir pool import -d /"), "{imported:?}");
+    let said = server.weir("volume create tank/big 1T").ok();
+    let note = "note: the volume is thin and larger than the available space";
+    assert!(said.talk.contains(note), "{said:?}");
+    let line = "target allow vms iqn.1993-08.org.debian:01:abc --no-chap";
+    server.weir(line).ok();
+    server.weir("target allow vms iqn.1993-08.org.debian:01:abc").ok();
 }
 
 /// Runs the examples of the help in their order, on one server whose disks are files.
