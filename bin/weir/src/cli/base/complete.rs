@@ -58,7 +58,11 @@ pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<St
                 None if command.len() == path.len() && path.len() < 2 => None,
                 None => filled(&error, level, path, &command),
             };
-            filled.filter(is_complete).or_else(help)
+            let is_filled = |command: &Vec<String>| {
+                is_complete(command)
+                    || self::error(grammar, command).is_some_and(|e| refuses_placeholder(&e))
+            };
+            filled.filter(is_filled).or_else(help)
         }
         _ => {
             let is_list = path.last().is_some_and(|verb| verb == "list");
@@ -66,6 +70,15 @@ pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<St
             bare.or_else(help)
         }
     }
+}
+
+/// True if the parser only refuses a placeholder, which is no valid value of its option.
+fn refuses_placeholder(error: &Error) -> bool {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+        return false;
+    };
+    let kinds = [ErrorKind::InvalidValue, ErrorKind::ValueValidation];
+    kinds.contains(&error.kind()) && value.chars().all(|c| c.is_ascii_uppercase())
 }
 
 /// Returns the first example of a command.

@@ -183,8 +183,13 @@ fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
     let rendered = lines.join("\n").replace("\n\n\n", "\n\n");
     let corrected = corrected(error, grammar, &words).and_then(|line| complete(grammar, line));
     let corrected = corrected.map(|command| shown(&options, &command));
-    let next = match corrected.as_ref().or(found.first()) {
-        Some(next) => next.clone(),
+    let own = || {
+        let is_short = error.kind() == ErrorKind::MissingRequiredArgument;
+        let own = complete(grammar, words.clone()).filter(|_| is_short)?;
+        Some(shown(&options, &own))
+    };
+    let next = match corrected.or_else(|| found.first().cloned()).or_else(own) {
+        Some(next) => next,
         None => format!("weir {} --help", level_of(grammar, &words).1.join(" ")),
     };
     let blank = if rendered.contains('\n') { "\n" } else { "" };
