@@ -1,4 +1,4 @@
-//! Completion of a command: what it lacks is added as a placeholder in upper case.
+//! Completion of a command: a placeholder in upper case stands in for each missing argument.
 //!
 //! Not here: which command was meant (`hints`, `slips`).
 //!
@@ -108,7 +108,7 @@ fn with_first(level: &Command, path: &[String], command: &[String]) -> Option<Ve
     Some(command)
 }
 
-/// Returns the positions of the arguments that are no options and no values of options.
+/// Returns the positions of the positional arguments.
 pub(crate) fn arguments(level: &Command, words: &[String], from: usize) -> Vec<usize> {
     let takes_value = |word: &str| {
         let is_it = |arg: &clap::Arg| match word.strip_prefix("--") {

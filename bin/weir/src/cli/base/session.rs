@@ -287,8 +287,8 @@ impl Session {
         }
     }
 
-    /// Returns the names of all objects of a kind; of snapshots and bookmarks, those of the same
-    /// volume.
+    /// Returns the names of all objects of a kind. Snapshots and bookmarks are listed for the volume
+    /// of `name` only.
     fn names(&self, noun: &str, name: &str) -> Vec<String> {
         let volume = || Some(name.split(['@', '#']).next().unwrap_or_default().to_owned());
         let found: Result<Vec<String>, ApiError> = match noun {

@@ -1,5 +1,5 @@
-//! Command lines that show what the user has in mind: the words and the order of other tools, a
-//! size in two words, a snapshot in two words.
+//! Command lines with an obvious meaning: the words and the order of other tools, a size or a
+//! snapshot in two words.
 //!
 //! Not here: single words with another meaning (`hints`), errors of the server.
 //!

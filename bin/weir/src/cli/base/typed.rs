@@ -117,8 +117,8 @@ pub(crate) fn missing(message: &str) -> Option<(&str, &str)> {
     Some((noun, name.trim_matches('"')))
 }
 
-/// Returns the known word that a word probably misspells: the one that differs only in case, or
-/// the one that is nearer than all others.
+/// Returns the known word that a word probably misspells: a word that differs only in case, or is
+/// nearer than all others.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let distance = |known: &str| {
