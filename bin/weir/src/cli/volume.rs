@@ -206,6 +206,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             sized(session, &session.call(request)?)
         }
         VolumeVerb::Rename { name, to } => {
+            check_name(session, &name)?;
             check_new_name(&name, &to)?;
             let request = VolumeRename { name: name.clone(), to };
             renamed(session, &name, &session.call(request)?)
@@ -216,6 +217,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             derived(session, &session.call(VolumeCopy { name, to })?, &of)
         }
         VolumeVerb::Promote { name } => {
+            check_name(session, &name)?;
             let change = session.call(VolumePromote { name })?;
             let name = &change.volume.name;
             session.say(&match change.outcome {
