@@ -221,7 +221,8 @@ impl Session {
     fn with_nearest(&self, error: ApiError) -> ApiError {
         match error.kind {
             ErrorKind::NotFound => self.with_name(error),
-            ErrorKind::Permission if error.action.contains("usermod -aG weir") => {
+            // The client may not open the socket. A server that refuses a caller advises itself.
+            ErrorKind::Permission if error.action.starts_with("run it as root") => {
                 let has_group = |text: String| text.lines().any(|line| line.starts_with("weir:"));
                 if std::fs::read_to_string("/etc/group").is_ok_and(has_group) {
                     return error;
@@ -229,7 +230,7 @@ impl Session {
                 let line = typed::rewritten(|words| words);
                 error.with_action(format!(
                     "sudo {line}; or as root: groupadd weir; usermod -aG weir USER; then start the \
-                     server again"
+                     server again; a token works over TCP"
                 ))
             }
             ErrorKind::Unavailable if error.action.starts_with("start it with `weir serve`") => {
