@@ -22,7 +22,7 @@ use weir_api::wire::exit_code;
 use crate::bench::answer::Answer;
 use crate::cli::args::{Cli, Command};
 use crate::cli::base::session::Session;
-use crate::cli::base::{hints, output};
+use crate::cli::base::{grammar, hints, output};
 use crate::cli::{
     advise, args, bookmark, events, export, lun, overview, pool, property, replicate, schedule,
     server, snapshot, stream, target, token, transfer, volume,
@@ -30,7 +30,7 @@ use crate::cli::{
 
 fn main() -> ExitCode {
     weir_server::process::keep_secrets_out_of_cores();
-    hints::set_grammar(args::grammar);
+    grammar::set_grammar(args::grammar);
     let cli = match args::parse() {
         Ok(cli) => cli,
         Err(error) => hints::exit(&error),

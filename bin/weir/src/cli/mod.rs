@@ -17,7 +17,6 @@ pub(crate) mod property;
 pub(crate) mod replicate;
 pub(crate) mod schedule;
 pub(crate) mod server;
-pub(crate) mod sizes;
 pub(crate) mod snapshot;
 pub(crate) mod stream;
 pub(crate) mod target;

@@ -22,9 +22,9 @@ use weir_base::{ErrorKind, names, size};
 
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
+use crate::cli::base::sizes::check_unit;
 use crate::cli::base::{output, typed};
 use crate::cli::pool::split_property;
-use crate::cli::sizes::check_unit;
 
 /// Parser of one or more property names; shell completion offers the known names.
 #[derive(Clone)]

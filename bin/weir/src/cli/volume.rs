@@ -15,11 +15,11 @@ use weir_base::{ErrorKind, names, size};
 use crate::cli::base::list::{Cell, ListArgs, Set};
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
-use crate::cli::base::{confirm, output, typed};
-use crate::cli::sizes::{
+use crate::cli::base::sizes::{
     check_order, check_percentage, check_size_once, check_unit, new_size, record_bytes,
     whole_records,
 };
+use crate::cli::base::{confirm, output, typed};
 use crate::cli::{advise, property};
 
 #[derive(Debug, Subcommand)]

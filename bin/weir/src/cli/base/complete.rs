@@ -9,30 +9,19 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use crate::cli::base::{examples, hints, typed};
-
-/// True if a command has the grammar of a command, apart from missing arguments.
-pub(crate) fn parses(grammar: &Command, command: &[String]) -> bool {
-    error(grammar, command).is_none_or(|error| error.kind() == ErrorKind::MissingRequiredArgument)
-}
-
-/// Returns the parser's error for a command.
-fn error(grammar: &Command, command: &[String]) -> Option<Error> {
-    let words = std::iter::once("weir").chain(command.iter().map(String::as_str));
-    grammar.clone().try_get_matches_from(words).err()
-}
+use crate::cli::base::{examples, grammar, typed};
 
 /// Makes a command complete: adds a placeholder for each missing argument, or an example if the
 /// user typed no argument. Drops options that skip a question. A command with other errors becomes
 /// its help or its list.
 pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<String>> {
     let command = typed::without_skips(command);
-    let error = error(grammar, &command);
+    let error = grammar::error_of(grammar, &command);
     let kind = error.as_ref().map(Error::kind);
-    let (level, path) = hints::level_of(grammar, &command);
+    let (level, path) = grammar::level_of(grammar, &command);
     let is_complete = |command: &Vec<String>| {
         matches!(
-            self::error(grammar, command).map(|error| error.kind()),
+            grammar::error_of(grammar, command).map(|error| error.kind()),
             None | Some(ErrorKind::DisplayHelp)
         )
     };
@@ -51,7 +40,7 @@ pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<St
             }
             let with_first = with_first(level, path, &command);
             let filled = match &with_first {
-                Some(shifted) => match self::error(grammar, shifted) {
+                Some(shifted) => match grammar::error_of(grammar, shifted) {
                     None => Some(shifted.clone()),
                     Some(error) => filled(&error, level, path, shifted),
                 },
@@ -60,13 +49,13 @@ pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<St
             };
             let is_filled = |command: &Vec<String>| {
                 is_complete(command)
-                    || self::error(grammar, command).is_some_and(|e| refuses_placeholder(&e))
+                    || grammar::error_of(grammar, command).is_some_and(|e| refuses_placeholder(&e))
             };
             filled.filter(is_filled).or_else(help)
         }
         _ => {
             let is_list = path.last().is_some_and(|verb| verb == "list");
-            let bare = Some(path.to_vec()).filter(|path| is_list && parses(grammar, path));
+            let bare = Some(path.to_vec()).filter(|path| is_list && grammar::parses(grammar, path));
             bare.or_else(help)
         }
     }
@@ -98,7 +87,7 @@ fn with_first(level: &Command, path: &[String], command: &[String]) -> Option<Ve
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let first = match path.as_slice() {
         ["snapshot", "hold" | "release"] if word.contains('@') => "TAG",
-        ["target", "allow" | "deny"] if hints::is_iscsi(word) => "TARGET",
+        ["target", "allow" | "deny"] if grammar::is_iscsi(word) => "TARGET",
         ["lun", "add" | "remove"] if word.contains('/') => "TARGET",
         ["export", "create"] if word.contains('/') => "nbd",
         _ => return None,
@@ -120,7 +109,8 @@ pub(crate) fn arguments(level: &Command, words: &[String], from: usize) -> Vec<u
             }
         };
         let own = level.get_arguments().find(|arg| is_it(arg));
-        own.is_some_and(|arg| arg.get_action().takes_values()) || hints::WITH_VALUE.contains(&word)
+        own.is_some_and(|arg| arg.get_action().takes_values())
+            || grammar::WITH_VALUE.contains(&word)
     };
     let (mut found, mut at) = (Vec::new(), from);
     while let Some(word) = words.get(at) {

@@ -7,13 +7,12 @@
 //! - a suggested command has the grammar of a command: [`parses`] checks each of them;
 //! - the exit code is 2, and help and version are printed as clap does.
 
-use std::sync::OnceLock;
-
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 use weir_base::names;
 
-use crate::cli::base::complete::{complete, parses};
+use crate::cli::base::complete::complete;
+use crate::cli::base::grammar::{grammar, level_of, parses, split_options};
 use crate::cli::base::typed::{nearest, shown};
 use crate::cli::base::{output, slips, typed};
 
@@ -104,22 +103,6 @@ const DEFAULTS: [(&str, &[&str]); 6] = [
 
 /// Long options of all commands that call the server.
 const GLOBAL: [&str; 4] = ["api", "ca", "json", "timeout"];
-
-/// Options that take a value and may precede a command.
-pub(crate) const WITH_VALUE: [&str; 3] = ["--api", "--ca", "--timeout"];
-
-/// Returns the grammar of this process. Only errors need it.
-static GRAMMAR: OnceLock<fn() -> Command> = OnceLock::new();
-
-/// Sets the function that returns the grammar, once, before the first use of this file.
-pub(crate) fn set_grammar(grammar: fn() -> Command) {
-    GRAMMAR.get_or_init(|| grammar);
-}
-
-/// Returns the grammar; `None` in tests.
-pub(crate) fn grammar() -> Option<Command> {
-    GRAMMAR.get().map(|grammar| grammar())
-}
 
 /// Prints the error of the parser and exits.
 pub(crate) fn exit(error: &Error) -> ! {
@@ -231,36 +214,6 @@ fn with_known_value(error: &Error, words: &[String]) -> Option<Vec<String>> {
         _ => word.clone(),
     };
     Some(words.iter().map(fix).collect())
-}
-
-/// True for the full name of an iSCSI target or initiator.
-pub(crate) fn is_iscsi(word: &str) -> bool {
-    ["iqn.", "eui.", "naa."].iter().any(|kind| word.starts_with(kind))
-}
-
-/// Separates the options before the command from the command.
-pub(crate) fn split_options(words: &[String]) -> (Vec<String>, Vec<String>) {
-    let mut at = 0;
-    while let Some(word) = words.get(at).filter(|word| word.starts_with('-')) {
-        at += 1 + usize::from(WITH_VALUE.contains(&word.as_str()));
-    }
-    let (options, command) = words.split_at(at.min(words.len()));
-    let is_known = |word: &&String| {
-        !word.starts_with('-') || *word == "--json" || WITH_VALUE.contains(&word.as_str())
-    };
-    (options.iter().filter(is_known).cloned().collect(), command.to_vec())
-}
-
-/// Returns the grammar of the noun and verb at the start of a command, and these words.
-pub(crate) fn level_of<'a, 'w>(
-    grammar: &'a Command,
-    words: &'w [String],
-) -> (&'a Command, &'w [String]) {
-    let (mut level, mut count) = (grammar, 0);
-    while let Some(next) = words.get(count).and_then(|word| level.find_subcommand(word)) {
-        (level, count) = (next, count + 1);
-    }
-    (level, &words[..count])
 }
 
 /// Returns the commands that the words may mean, the most probable first. `depth` limits the

@@ -3,6 +3,7 @@
 pub(crate) mod complete;
 pub(crate) mod confirm;
 pub(crate) mod examples;
+pub(crate) mod grammar;
 pub(crate) mod hints;
 pub(crate) mod layout;
 pub(crate) mod leave;
@@ -11,5 +12,6 @@ pub(crate) mod output;
 pub(crate) mod pool_text;
 pub(crate) mod remote;
 pub(crate) mod session;
+pub(crate) mod sizes;
 pub(crate) mod slips;
 pub(crate) mod typed;

@@ -288,8 +288,8 @@ impl Session {
         }
     }
 
-    /// Returns the names of all objects of a kind. Snapshots and bookmarks are listed for the volume
-    /// of `name` only.
+    /// Returns the names of all objects of a kind. Of snapshots and bookmarks, only the volume of
+    /// `name` is listed.
     fn names(&self, noun: &str, name: &str) -> Vec<String> {
         let volume = || Some(name.split(['@', '#']).next().unwrap_or_default().to_owned());
         let found: Result<Vec<String>, ApiError> = match noun {

@@ -7,8 +7,8 @@
 //!   skip a question or a check;
 //! - it can be pasted into a shell.
 
-use crate::cli::base::complete::parses;
-use crate::cli::base::{hints, output};
+use crate::cli::base::grammar::parses;
+use crate::cli::base::{grammar, output};
 
 /// Options that skip a question or a check. A suggestion never has them: the user adds them again.
 const SKIPS: [&str; 4] = ["-y", "--yes", "-f", "--force"];
@@ -87,7 +87,7 @@ pub(crate) fn moved(moved: &str, before: &str) -> Option<String> {
 
 /// Returns the typed command line with another noun, if that noun has the verb.
 pub(crate) fn line_of(noun: &str, other: &str) -> Option<String> {
-    let grammar = hints::grammar()?;
+    let grammar = grammar::grammar()?;
     let mut words = words();
     let at = words.iter().position(|word| word == noun)?;
     other.clone_into(&mut words[at]);
@@ -97,7 +97,7 @@ pub(crate) fn line_of(noun: &str, other: &str) -> Option<String> {
 
 /// True if the verb of the typed command removes data, an object or access.
 pub(crate) fn is_removal() -> bool {
-    removes(&hints::split_options(&words()).1)
+    removes(&grammar::split_options(&words()).1)
 }
 
 /// True if the verb of a command removes data, an object or access.
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn suggestion_can_be_pasted_into_a_shell() {
-        let (options, words) = hints::split_options(&["--json".into(), "pool".into()]);
+        let (options, words) = grammar::split_options(&["--json".into(), "pool".into()]);
         assert_eq!(shown(&options, &words), "weir --json pool");
         assert_eq!(shown(&[], &["a b".into(), "it's".into()]), r"weir 'a b' 'it'\''s'");
     }
