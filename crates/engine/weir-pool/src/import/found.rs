@@ -354,11 +354,11 @@ mod tests {
         };
         let (damaged_slots, owner) = (Vec::new(), None);
         let labels = Ok(DiskLabels { label, uberblocks, damaged_slots, owner });
-        Answer { disk: Arc::new(MemoryDevice::new(&format!("disk{disk}"), 8 << 20)), labels }
+        Answer { disk: Arc::new(MemoryDevice::new(format!("disk{disk}"), 8 << 20)), labels }
     }
 
     /// Legs of the label that an import of these disks uses, in both orders of the disks.
-    fn legs_of(answers: [Answer; 2]) -> Vec<u64> {
+    fn legs_of(answers: &[Answer; 2]) -> Vec<u64> {
         let legs = |found: Found| -> Vec<u64> {
             found.label.vdevs[0].legs.iter().map(|leg| leg.guid.0).collect()
         };
@@ -373,7 +373,7 @@ mod tests {
         let old = vec![uberblock(16, &[(1, 1)])];
         let newest = vec![uberblock(16, &[(1, 1)]), uberblock(20, &[(2, 17), (1, 1)])];
         let interrupted = answer(2, 33, &[1, 2, 3], old);
-        assert_eq!(legs_of([interrupted, answer(1, 33, &[1, 2, 4], newest)]), [1, 2, 4]);
+        assert_eq!(legs_of(&[interrupted, answer(1, 33, &[1, 2, 4], newest)]), [1, 2, 4]);
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
         let newest = vec![uberblock(17, &[(1, 1)])];
         let old = vec![uberblock(16, &[(1, 1)])];
         assert_eq!(
-            legs_of([answer(1, 1, &[1, 2], newest), answer(2, 33, &[1, 2, 3], old)]),
+            legs_of(&[answer(1, 1, &[1, 2], newest), answer(2, 33, &[1, 2, 3], old)]),
             [1, 2, 3]
         );
     }
@@ -391,7 +391,7 @@ mod tests {
         let kept = vec![uberblock(16, &[(1, 1)]), uberblock(25, &[(2, 17), (1, 1)])];
         let diverged = vec![uberblock(16, &[(1, 1)]), uberblock(24, &[(3, 17), (1, 1)])];
         assert_eq!(
-            legs_of([answer(1, 1, &[1, 2], kept), answer(2, 40, &[2, 3], diverged)]),
+            legs_of(&[answer(1, 1, &[1, 2], kept), answer(2, 40, &[2, 3], diverged)]),
             [1, 2]
         );
     }
