@@ -143,10 +143,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             if let Err(error) = names::pool(&name) {
                 let other = if name.contains('@') { "snapshot" } else { "volume" };
                 let error = ApiError::from(weir_api::Error::from(error));
-                return Err(match typed::line_of("pool", other) {
-                    Some(line) => error.with_action(line),
-                    None => error,
-                });
+                return Err(typed::with_line(error, typed::line_of("pool", other)));
             }
             if !yes {
                 session.call(ShowPool { name: name.clone() })?;

@@ -229,10 +229,7 @@ fn check_order(properties: &[String], names: &[String]) -> Result<(), ApiError> 
         ErrorKind::Invalid,
         format!("{object} is a {kind}: the property comes first"),
     );
-    Err(match typed::moved(property, object) {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Err(typed::with_line(error, typed::moved(property, object)))
 }
 
 /// Returns the kind of the object that has a name of this form.
@@ -437,10 +434,7 @@ fn check_value(name: &str, value: &str) -> Result<(), ApiError> {
     let wrong = format!("{name}={value}");
     let line =
         meant(spec, value).and_then(|meant| typed::line_with(&wrong, &format!("{name}={meant}")));
-    Err(match line {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Err(typed::with_line(error, line))
 }
 
 /// Parses properties from the command line.

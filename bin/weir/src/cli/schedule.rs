@@ -104,10 +104,7 @@ fn keep(name: &str, words: &[String]) -> Result<Keep, ApiError> {
         let near = typed::nearest(interval, intervals()).filter(|near| *near != interval)?;
         typed::line_with(part, &part.replacen(interval, near, 1))
     });
-    Err(match wrong {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Err(typed::with_line(error, wrong))
 }
 
 fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {

@@ -166,10 +166,7 @@ fn check_order(name: &str, snapshot: &str, rule: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     let error = ApiError::new(ErrorKind::Invalid, format!("{snapshot} is no snapshot: {rule}"));
-    Err(match typed::swapped(name, snapshot) {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Err(typed::with_line(error, typed::swapped(name, snapshot)))
 }
 
 /// Checks the names of new snapshots. The error has the names that were meant.

@@ -308,10 +308,7 @@ fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
         let pool = session.only_pool().filter(|_| is_pool);
         pool.and_then(|pool| typed::line_with(name, &format!("{pool}/{name}")))
     };
-    Err(match line {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Err(typed::with_line(error, line))
 }
 
 /// Rejects a new name without its pool, as in `volume rename tank/vm1 vm2`.

@@ -1,4 +1,4 @@
-//! Completion of a command: a placeholder in upper case stands in for each missing argument.
+//! Completes a command with a placeholder in upper case for each missing argument.
 //!
 //! Not here: which command was meant (`hints`, `slips`).
 //!
@@ -35,8 +35,7 @@ pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<St
         (Some(ErrorKind::MissingRequiredArgument), Some(error)) => {
             let is_bare = command.len() == path.len() && !typed::removes(path);
             if is_bare && path.len() == 2 {
-                let example = example(path).filter(|_| is_bare);
-                return example.or_else(help);
+                return example(path).or_else(help);
             }
             let with_first = with_first(level, path, &command);
             let filled = match &with_first {

@@ -49,17 +49,13 @@ fn of_raid(word: &str) -> Option<ApiError> {
     }
     let (_, layout) = RAID.iter().find(|(raid, _)| *raid == lower)?;
     let error = invalid(format!("{word} is called {layout} here"));
-    Some(match typed::line_with(word, layout) {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Some(typed::with_line(error, typed::line_with(word, layout)))
 }
 
 /// Replaces a word and the disks after it by a mirror for each pair of disks.
 fn pairs(mut words: Vec<String>, word: &str) -> Vec<String> {
     let at = words.iter().position(|known| known == word).unwrap_or(words.len());
-    let is_end =
-        |word: &String| word.starts_with('-') || kind_of(word).is_some() || role_of(word).is_some();
+    let is_end = |word: &String| word.starts_with('-') || is_keyword(word);
     let after = words.iter().skip(at + 1).position(is_end);
     let end = after.map_or(words.len(), |after| at + 1 + after);
     let disks: Vec<String> = words.drain(at.min(end)..end).skip(1).collect();

@@ -56,10 +56,7 @@ fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiE
         let error = ApiError::from(error);
         let unix = format!("unix:{text}");
         let line = typed::line_with(text, &unix).filter(|_| text.contains('/'));
-        match line {
-            Some(line) => error.with_action(line),
-            None => error,
-        }
+        typed::with_line(error, line)
     })?;
     if has_token && !address.is_local() && !text.starts_with("http://") {
         let message = format!("the token would be sent to {address} in clear text");
@@ -252,10 +249,8 @@ impl Session {
         const IN_DIR: &str = "weir pool import -d DIR ";
         if let Some(rest) = error.action.strip_prefix(IN_DIR) {
             let name = rest.split([',', ' ']).next().unwrap_or_default();
-            return match self.exported(name).as_deref() {
-                Some(line) => error.with_action(line),
-                None => error,
-            };
+            let line = self.exported(name);
+            return typed::with_line(error, line);
         }
         let Some((noun, name)) = typed::missing(&error.message) else { return error };
         let (noun, name) = (noun.to_owned(), name.to_owned());
@@ -282,10 +277,7 @@ impl Session {
                 typed::line_with(&short(&name)?, &short(near)?)
             })
         });
-        match line {
-            Some(line) => error.with_action(line),
-            None => error,
-        }
+        typed::with_line(error, line)
     }
 
     /// Returns the names of all objects of a kind. Of snapshots and bookmarks, only the volume of

@@ -49,20 +49,14 @@ pub(crate) fn check_percentage(name: &str, text: &str, session: &Session) -> Res
         size::Human(free)
     );
     let error = ApiError::new(ErrorKind::Invalid, message);
-    Err(match typed::line_with(text, &size::Human(bytes).to_string()) {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Err(typed::with_line(error, typed::line_with(text, &size::Human(bytes).to_string())))
 }
 
 /// Parses a size. The error has the typed command with the size that was meant.
 fn parse_size(text: &str) -> Result<u64, ApiError> {
     size::parse(text).map_err(|why| {
         let error = ApiError::new(ErrorKind::Invalid, why.to_string());
-        match why.meant().and_then(|meant| typed::line_with(text, meant)) {
-            Some(line) => error.with_action(line),
-            None => error,
-        }
+        typed::with_line(error, why.meant().and_then(|meant| typed::line_with(text, meant)))
     })
 }
 
@@ -80,10 +74,7 @@ pub(crate) fn check_unit(text: &str) -> Result<(), ApiError> {
     let noun = if bytes == 1 { "byte" } else { "bytes" };
     let message = format!("bad size {text}: it has no unit and would be {bytes} {noun}");
     let error = ApiError::new(ErrorKind::Invalid, message);
-    Err(match typed::line_with(text, &format!("{text}GiB")) {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Err(typed::with_line(error, typed::line_with(text, &format!("{text}GiB"))))
 }
 
 /// Parses the record size of a new volume of size `size`. The error has the typed command with the
@@ -98,19 +89,13 @@ pub(crate) fn record_bytes(text: &str, size: &str) -> Result<u64, ApiError> {
     if size::has_no_unit(text) && is_record(bytes.saturating_mul(1024)) {
         let message = format!("bad record size {text}: it has no unit and would be {bytes} bytes");
         let error = ApiError::new(ErrorKind::Invalid, message);
-        return Err(match typed::line_with(text, &format!("{text}KiB")) {
-            Some(line) => error.with_action(line),
-            None => error,
-        });
+        return Err(typed::with_line(error, typed::line_with(text, &format!("{text}KiB"))));
     }
     if size::parse(size).is_ok_and(is_record) && bytes > RecordSize::MAX.bytes() as u64 {
         let message =
             format!("record size {text} is larger than 1MiB; is it the size of the volume?");
         let error = ApiError::new(ErrorKind::Invalid, message);
-        return Err(match typed::swapped(text, size) {
-            Some(line) => error.with_action(line),
-            None => error,
-        });
+        return Err(typed::with_line(error, typed::swapped(text, size)));
     }
     let below =
         RecordSize::all().map(|size| size.bytes() as u64).filter(|size| *size < bytes).max();
@@ -153,8 +138,5 @@ fn smaller(name: &str, text: &str, less: u64, session: &Session) -> Result<ApiEr
     let error = ApiError::new(ErrorKind::Invalid, message);
     let size = volume.size_bytes.checked_sub(less).filter(|size| *size > 0);
     let line = size.and_then(|size| typed::line_with(text, &size::Human(size).to_string()));
-    Ok(match line {
-        Some(line) => error.with_action(line),
-        None => error,
-    })
+    Ok(typed::with_line(error, line))
 }

@@ -7,6 +7,8 @@
 //!   skip a question or a check;
 //! - it can be pasted into a shell.
 
+use weir_api::ApiError;
+
 use crate::cli::base::grammar::parses;
 use crate::cli::base::{grammar, output};
 
@@ -59,6 +61,14 @@ fn replaced_word(word: &str, wrong: &str, right: &str) -> Option<String> {
     let parts: Vec<&str> = word.split(',').collect();
     let fixed = parts.iter().map(|part| if *part == wrong { right } else { part });
     parts.contains(&wrong).then(|| fixed.collect::<Vec<_>>().join(","))
+}
+
+/// Returns the error with the line as its action; without a line, the error keeps its own action.
+pub(crate) fn with_line(error: ApiError, line: Option<String>) -> ApiError {
+    match line {
+        Some(line) => error.with_action(line),
+        None => error,
+    }
 }
 
 /// Returns the typed command line without a word.
