@@ -6,15 +6,15 @@
 //! Invariant: no function reads a disk.
 
 use weir_base::{Guid, Txg};
-use weir_format::{ImportEpoch, Uberblock};
+use weir_format::{ImportEpoch, Owner, Uberblock};
 
 /// Whether two uberblocks refer to the same bootstrap table, and so to the same blocks.
 pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// Whether the import epoch of `late` began after that of `early`: the import found an uberblock of
-/// the earlier epoch.
+/// Whether the import epoch of `late` began later: its import found an uberblock of the import
+/// epoch of `early`.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let Some(before) = early.lineage.first() else { return false };
     late.lineage.iter().position(|known| known.id == before.id).is_some_and(|index| index > 0)
@@ -33,7 +33,7 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
 /// import epoch can have the same txg number, or the higher log epoch of a first commit. The import
 /// that wrote the claim did not find that txg, and may have overwritten its rows.
 ///
-/// False if the earlier epoch has more than one such txg: it went on without these disks.
+/// False if the earlier epoch has more than one such txg: its server committed without these disks.
 pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
     let is_claim = late.lineage.first().is_some_and(|own| own.first == late.txg);
     let is_unfinished = || is_claim && leads_to_but_for_cuts(early, late);
@@ -91,6 +91,12 @@ fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg
         end = Txg(import_epoch.first.0.saturating_sub(1));
     }
     false
+}
+
+/// Whether an owner slot proves that the txg of an uberblock was committed.
+pub(crate) fn proves_commit(owner: &Owner, uberblock: &Uberblock) -> bool {
+    let import_epoch = uberblock.lineage.first().map(|import_epoch| import_epoch.id);
+    Some(owner.import_epoch) == import_epoch && owner.txg >= uberblock.txg
 }
 
 /// History of a pool, with the legs that it relies on.

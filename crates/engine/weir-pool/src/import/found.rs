@@ -14,7 +14,9 @@ use weir_format::{ImportEpoch, Owner, Uberblock, VdevConfig};
 use crate::disks::labels::DiskLabels;
 use crate::disks::layout::build_vdevs;
 use crate::disks::leg::Leg;
-use crate::disks::lineage::{DiskEnd, PoolHistory, age, has_diverged, lead_to_same, supersedes};
+use crate::disks::lineage::{
+    DiskEnd, PoolHistory, age, has_diverged, lead_to_same, proves_commit, supersedes,
+};
 use crate::disks::vdev::Vdev;
 use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
@@ -298,9 +300,8 @@ impl Found {
 
     /// Whether an owner slot proves that the txg of an uberblock was committed.
     fn is_committed(&self, uberblock: &Uberblock) -> bool {
-        let import_epoch = uberblock.lineage.first().map(|import_epoch| import_epoch.id);
         let mut owners = self.disks.iter().flat_map(|disk| &disk.owner);
-        owners.any(|own| Some(own.import_epoch) == import_epoch && own.txg >= uberblock.txg)
+        owners.any(|owner| proves_commit(owner, uberblock))
     }
 
     pub(crate) fn uberblocks_newest_first(&self) -> Vec<Uberblock> {

@@ -13,7 +13,7 @@ use weir_device::Device;
 use weir_format::{Label, Owner, Uberblock};
 
 use crate::disks::leg::Leg;
-use crate::disks::lineage::{DiskEnd, PoolHistory, has_diverged, newest_change};
+use crate::disks::lineage::{DiskEnd, PoolHistory, has_diverged, newest_change, proves_commit};
 use crate::error::PoolError;
 use crate::state::pool::Pool;
 use crate::topology::claim::{Labelled, watch};
@@ -60,12 +60,9 @@ impl Pool {
         let committed = self.committed_txg();
         let pool =
             PoolHistory { lineage: &self.lineage, newest: committed, current_legs: &current_legs };
-        let import_epoch = newest.lineage.first().map(|import_epoch| import_epoch.id);
-        let names =
-            |slot: &Owner| Some(slot.import_epoch) == import_epoch && slot.txg >= newest.txg;
         let disk = DiskEnd {
             newest,
-            is_committed: owner.is_some_and(names),
+            is_committed: owner.is_some_and(|owner| proves_commit(owner, newest)),
             stale_after: Some(leg.stale_after().unwrap_or(committed)),
         };
         if !has_diverged(&disk, &pool) {

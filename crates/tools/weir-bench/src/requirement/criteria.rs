@@ -34,7 +34,10 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
     let just_offered = |offered: &f64| *offered <= need * (1.0 + RATE_TOLERANCE_PCT / 100.0);
     let Some(offered) = measured.offered_iops.filter(just_offered) else {
         let found = at_least(name, "iops", need, measured.iops);
-        return measured.limit.map_or(found.clone(), |limit| within(&limit, found));
+        return match &measured.limit {
+            Some(limit) => within(limit, found),
+            None => found,
+        };
     };
     // The target of an open loop can complete only the arrivals that were drawn. A short run may
     // have drawn fewer arrivals than the requirement needs, whatever the target's speed.
