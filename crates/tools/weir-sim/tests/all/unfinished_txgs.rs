@@ -241,7 +241,7 @@ fn unfinished_first_commit_on_a_stale_leg_is_superseded() {
 #[test]
 fn claims_that_do_not_know_each_other_are_both_superseded() {
     let machine = pool(VdevKind::Raidz2, 4);
-    // The power fails while A writes its claim: only x has it.
+    // The power fails while A writes its claim, and the claim is on x alone.
     let cuts = import(&machine.disks, 100, false).unwrap();
     let claimed = cuts.iter().find(|cut| has(&cut.everything[0], 100, false)).unwrap();
     assert!(claimed.nothing.iter().all(|disk| !has(disk, 100, false)));
@@ -339,7 +339,7 @@ fn damage_roots(disks: &mut [MediaImage], count: u64) -> Vec<(u64, Vec<u8>)> {
     before
 }
 
-/// Makes the bytes readable again, except those that an import overwrote meanwhile.
+/// Makes the bytes readable again, unless an import overwrote them.
 fn restore(disk: &mut MediaImage, before: &[(u64, Vec<u8>)]) {
     for (at, bytes) in before {
         let mut now = vec![0; bytes.len()];
@@ -425,9 +425,8 @@ fn import_epoch_that_a_forced_import_abandoned_stays_abandoned() {
     }
 }
 
-// Regression: a forced import gave its log the epoch of the log that it abandoned, one more than
-// that of the older state. The next import replayed the abandoned batches over the state that the
-// user had chosen.
+// Regression: a forced import gave its log the epoch of the log that it abandoned. The next import
+// replayed the abandoned batches over the state that the user had chosen.
 #[test]
 fn log_of_an_abandoned_import_epoch_is_not_replayed() {
     let machine = pool(VdevKind::Mirror, 2);
