@@ -12,7 +12,8 @@
 use std::error::Error;
 
 use weir_base::{Guid, Txg};
-use weir_format::{FormatError, Label, LegConfig, VdevConfig, VdevKind, VdevRole};
+use weir_format::layout::FORMAT_VERSION;
+use weir_format::{Features, FormatError, Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let leg = |guid, path: &str| LegConfig { guid: Guid(guid), path: path.to_owned() };
@@ -23,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         legs: vec![leg(2, "/dev/sdb"), leg(3, "/dev/sdc")],
     };
     let label = Label {
+        version: FORMAT_VERSION,
         pool: Guid(1),
         name: "tank".to_owned(),
         disk: Guid(3),
@@ -31,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         strip_bytes: 64 << 10,
         log_bytes: 64 << 20,
         vdevs: vec![mirror],
+        features: Features::default(),
     };
     let mut copy = label.encode();
     let decoded = Label::decode(&copy)?;

@@ -56,6 +56,14 @@ impl Writer {
         self.0.extend_from_slice(v);
     }
 
+    /// Writes the length of a part as `u16`, then the part.
+    pub(crate) fn sized(&mut self, part: impl FnOnce(&mut Self)) {
+        let mut inner = Self::default();
+        part(&mut inner);
+        self.u16(u16::try_from(inner.0.len()).expect("a part is shorter than 64 KiB"));
+        self.bytes(&inner.0);
+    }
+
     /// Zero-fills up to `len`.
     pub(crate) fn pad_to(&mut self, len: usize) {
         assert!(self.0.len() <= len, "a structure exceeds its space: {} > {len}", self.0.len());
@@ -116,6 +124,31 @@ impl<'a> Reader<'a> {
         let len = self.u16()?;
         let bytes = self.take(usize::from(len))?;
         String::from_utf8(bytes.to_vec()).map_err(|_| self.bad(field, u64::from(len)))
+    }
+
+    /// Reads the remaining bytes as text.
+    pub(crate) fn rest_str(&mut self, field: &'static str) -> Result<String, FormatError> {
+        let bytes = self.take(self.left())?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| self.bad(field, bytes.len() as u64))
+    }
+
+    /// Reads a part that [`Writer::sized`] wrote.
+    pub(crate) fn sized(&mut self) -> Result<Self, FormatError> {
+        let len = usize::from(self.u16()?);
+        Ok(Self { rest: self.take(len)?, what: self.what })
+    }
+
+    /// Refuses unread bytes; `field` is their length.
+    pub(crate) fn end(&self, field: &'static str) -> Result<(), FormatError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(self.bad(field, self.rest.len() as u64)) }
+    }
+
+    /// Refuses unread bytes that are not zero.
+    pub(crate) fn zeros(&self) -> Result<(), FormatError> {
+        match self.rest.iter().find(|byte| **byte != 0) {
+            None => Ok(()),
+            Some(byte) => Err(self.bad("zero", *byte)),
+        }
     }
 
     pub(crate) fn bad(&self, field: &'static str, value: impl Into<u64>) -> FormatError {

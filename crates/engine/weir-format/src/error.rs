@@ -4,9 +4,9 @@
 //!
 //! Invariant: every variant names the structure and the fault.
 
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, Guid};
 
-use crate::layout::FORMAT_VERSION;
+use crate::layout::{FORMAT_VERSION, OLDEST_VERSION};
 
 /// Bytes that are not a valid structure of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +33,8 @@ pub enum FormatError {
         found: u32,
         /// Newest version that this program reads.
         supported: u32,
+        /// Pool of the structure.
+        pool: Guid,
     },
     /// An older Weir wrote the structure, in a format that this Weir no longer reads.
     #[error(
@@ -47,6 +49,26 @@ pub enum FormatError {
         found: u32,
         /// Oldest version that this program reads.
         supported: u32,
+    },
+    /// The label has a feature flag that this Weir does not know.
+    #[error("{what}: the pool uses a feature that this weir lacks: {needs}")]
+    Feature {
+        /// Name of the structure.
+        what: &'static str,
+        /// Text of the flag: the version of Weir that is needed.
+        needs: Box<str>,
+        /// Pool of the label.
+        pool: Guid,
+    },
+    /// A record stores a property with bytes that are no value of it.
+    #[error("record of {of}: property {property} has an invalid value of {bytes} bytes")]
+    Property {
+        /// Name of the dataset, or `the pool`.
+        of: Box<str>,
+        /// Name of the property.
+        property: &'static str,
+        /// Length of the stored value.
+        bytes: u64,
     },
     /// The bytes end before the end of the structure.
     #[error("{what}: truncated")]
@@ -69,18 +91,25 @@ pub enum FormatError {
 impl FormatError {
     /// True if another version of Weir wrote the structure and can read it.
     pub fn is_other_version(&self) -> bool {
-        matches!(self, Self::Version { .. } | Self::OlderVersion { .. })
+        matches!(self, Self::Version { .. } | Self::OlderVersion { .. } | Self::Feature { .. })
     }
 
-    /// Refuses every format version except the one of this program.
-    pub(crate) fn check_version(what: &'static str, found: u32) -> Result<(), Self> {
-        let supported = FORMAT_VERSION;
+    /// The pool, if a newer Weir wrote the structure. A checksum covers the version and the flags.
+    pub fn newer_pool(&self) -> Option<Guid> {
+        match self {
+            Self::Version { pool, .. } | Self::Feature { pool, .. } => Some(*pool),
+            _ => None,
+        }
+    }
+
+    /// Refuses format versions that this program does not read.
+    pub(crate) fn check_version(what: &'static str, found: u32, pool: Guid) -> Result<(), Self> {
         match found {
-            FORMAT_VERSION => Ok(()),
+            OLDEST_VERSION..=FORMAT_VERSION => Ok(()),
             // No release ever wrote version 0.
             0 => Err(Self::Field { what, field: "version", value: 0 }),
-            _ if found > supported => Err(Self::Version { what, found, supported }),
-            _ => Err(Self::OlderVersion { what, found, supported }),
+            1..OLDEST_VERSION => Err(Self::OlderVersion { what, found, supported: OLDEST_VERSION }),
+            _ => Err(Self::Version { what, found, supported: FORMAT_VERSION, pool }),
         }
     }
 
@@ -88,7 +117,9 @@ impl FormatError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Magic { .. } => ErrorKind::NotFound,
-            Self::Version { .. } | Self::OlderVersion { .. } => ErrorKind::Invalid,
+            Self::Version { .. } | Self::OlderVersion { .. } | Self::Feature { .. } => {
+                ErrorKind::Invalid
+            }
             _ => ErrorKind::Data,
         }
     }

@@ -3,7 +3,8 @@
 //! The uberblock ring, which shares the label's 1 MiB, is in `uberblock`.
 //!
 //! Invariants: a disk has four copies, two in each label, and any valid copy is enough; the version
-//! field is readable in every format, so that a newer format is reported instead of misread.
+//! field is readable in every format, so that a newer format is reported instead of misread. From
+//! format 9 on the checksum covers the version.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,9 @@ use weir_codec::checksum::xxh3_128;
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
+use crate::features::Features;
 use crate::layout::{
-    CONFIG_BYTES, DISKS_MAX, FORMAT_VERSION, LABEL_BYTES, MIRROR_LEGS_MAX, RAIDZ_LEGS_MAX,
+    CONFIG_BYTES, DISKS_MAX, LABEL_BYTES, MIRROR_LEGS_MAX, OLDEST_VERSION, RAIDZ_LEGS_MAX,
     SEGMENT_BYTES_MAX, STRIP_BYTES_MIN, segments_offset,
 };
 
@@ -22,6 +24,8 @@ const WHAT: &str = "label";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLABL");
 /// Length of the header: magic, version, body length, body checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 16;
+/// First format whose labels have feature flags.
+const FEATURES_SINCE: u32 = 9;
 /// Maximum number of vdevs, including removed ones, whose numbers are not reused. A config copy has
 /// space for this many vdevs with their disks.
 pub const VDEVS_MAX: usize = 1024;
@@ -153,6 +157,8 @@ impl VdevConfig {
 /// A decoded config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
+    /// Format version of the label. No uberblock on the disk has a higher one.
+    pub version: u32,
     /// Pool identity.
     pub pool: Guid,
     /// Pool name.
@@ -170,6 +176,20 @@ pub struct Label {
     pub log_bytes: u64,
     /// All vdevs.
     pub vdevs: Vec<VdevConfig>,
+    /// Feature flags; none in format 8.
+    pub features: Features,
+}
+
+/// Checksum in the header of a config. In format 8 it does not cover the version.
+pub fn checksum_of(version: u32, body: &[u8]) -> u128 {
+    if version < FEATURES_SINCE {
+        return xxh3_128(body);
+    }
+    let mut covered = Writer::default();
+    covered.u32(version);
+    covered.u32(body.len() as u32);
+    covered.bytes(body);
+    xxh3_128(&covered.0)
 }
 
 impl Label {
@@ -178,7 +198,7 @@ impl Label {
         field(8, "magic", "\"WEIRLABL\""),
         field(4, "version", "format version"),
         field(4, "body_bytes", "bytes after the checksum"),
-        field(16, "checksum", "XXH3-128 of the body"),
+        field(16, "checksum", "XXH3-128 of version, body_bytes and body; format 8: of the body"),
         field(8, "pool", "pool guid"),
         field(8, "disk", "guid of this disk"),
         field(8, "txg", "txg of this config"),
@@ -193,6 +213,9 @@ impl Label {
              2 log, 3 spare, 4 removed), u64 disk_bytes, u16 legs, legs x {u64 guid, string path}",
         ),
         field(0, "name", "pool name; a string is a u16 length and UTF-8"),
+        field(8, "incompatible", "flags of features that a reader must know; not in format 8"),
+        field(8, "read_only_compatible", "flags of features that a writer must know"),
+        field(0, "needs", "for each set flag a string: the version of Weir that is needed"),
     ];
 
     /// Data bytes in one row of a vdev.
@@ -221,7 +244,7 @@ impl Label {
         self.segments(vdev) * self.vdev_segment_bytes(vdev)
     }
 
-    /// Encodes one config copy.
+    /// Encodes one config copy, in the format [`Self::version`].
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Writer::default();
         body.u64(self.pool.0);
@@ -242,11 +265,14 @@ impl Label {
             }
         }
         body.str(&self.name);
+        if self.version >= FEATURES_SINCE {
+            self.features.write(&mut body);
+        }
         let mut w = Writer::default();
         w.u64(MAGIC);
-        w.u32(FORMAT_VERSION);
+        w.u32(self.version);
         w.u32(body.0.len() as u32);
-        w.u128(xxh3_128(&body.0));
+        w.u128(checksum_of(self.version, &body.0));
         w.bytes(&body.0);
         w.pad_to(CONFIG_BYTES);
         w.0
@@ -261,19 +287,25 @@ impl Label {
         if r.u64()? != MAGIC {
             return Err(FormatError::Magic { what: WHAT });
         }
-        FormatError::check_version(WHAT, r.u32()?)?;
+        let version = r.u32()?;
+        if version < OLDEST_VERSION {
+            FormatError::check_version(WHAT, version, Guid(0))?;
+        }
         let (len, checksum) = (r.u32()?, r.u128()?);
         if len as usize > CONFIG_BYTES - HEADER_BYTES {
             return Err(r.bad("body_bytes", len));
         }
         let body = r.take(len as usize)?;
-        if checksum != xxh3_128(body) {
+        if checksum != checksum_of(version, body) {
             return Err(FormatError::Checksum { what: WHAT });
         }
-        Self::decode_body(body)
+        // The header, and the pool at the start of the body, have one layout in every format.
+        let pool = Guid(Reader::new(WHAT, body).u64()?);
+        FormatError::check_version(WHAT, version, pool)?;
+        Self::decode_body(version, body)
     }
 
-    fn decode_body(body: &[u8]) -> Result<Self, FormatError> {
+    fn decode_body(version: u32, body: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, body);
         let (pool, disk, txg) = (Guid(r.u64()?), Guid(r.u64()?), Txg(r.u64()?));
         let (segment_bytes, strip_bytes, log_bytes) = (r.u32()?, r.u32()?, r.u64()?);
@@ -304,7 +336,23 @@ impl Label {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(r.bad("name", name.len() as u64));
         }
-        let label = Self { pool, name, disk, txg, segment_bytes, strip_bytes, log_bytes, vdevs };
+        let mut features = Features::default();
+        if version >= FEATURES_SINCE {
+            features = Features::read(&mut r, pool)?;
+            r.end("body_bytes")?;
+        }
+        let label = Self {
+            version,
+            pool,
+            name,
+            disk,
+            txg,
+            segment_bytes,
+            strip_bytes,
+            log_bytes,
+            vdevs,
+            features,
+        };
         if !label.vdevs.iter().any(|vdev| vdev.role.holds_segments()) {
             return Err(r.bad("vdevs", count));
         }

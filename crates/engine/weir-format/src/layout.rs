@@ -58,8 +58,12 @@ pub const LOG_BYTES_MAX: u64 = 256 << 20;
 /// roles of vdevs, list of import epochs. 4: checksums of summaries in the references to them. 5:
 /// snapshots and clones, birth txgs in summaries. 6: references to blocks and tables that count
 /// them, inherited properties, volumes that are being received. 7: records of several blocks. 8:
-/// stamps in the sectors of the intent log.
-pub const FORMAT_VERSION: u32 = 8;
+/// stamps in the sectors of the intent log. 9: a body per kind and numbered properties in the
+/// records of datasets, feature flags in the label.
+pub const FORMAT_VERSION: u32 = 9;
+/// Oldest version that this crate decodes. The first commit raises such a pool to
+/// [`FORMAT_VERSION`].
+pub const OLDEST_VERSION: u32 = 8;
 
 /// Byte offset of the segment area on a disk.
 pub const fn segments_offset(log_bytes: u64) -> u64 {

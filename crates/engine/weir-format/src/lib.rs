@@ -5,7 +5,8 @@
 //! Invariants:
 //! - integers are fixed-width and little-endian;
 //! - every decoder accepts hostile bytes: it returns a [`FormatError`] and never panics;
-//! - encoding a decoded structure reproduces its bytes exactly (unused space is zero);
+//! - encoding a decoded structure of this format reproduces its bytes exactly (unused space is
+//!   zero);
 //! - a test prints the tables of `docs/format/README.md` from the `FIELDS` constants in this crate.
 
 #![deny(clippy::indexing_slicing)]
@@ -16,6 +17,7 @@ mod compression;
 mod damage;
 mod dataset;
 mod error;
+mod features;
 pub mod label;
 pub mod layout;
 pub mod log;
@@ -40,6 +42,7 @@ pub use dataset::{
     Descent, HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin, Receiving,
 };
 pub use error::FormatError;
+pub use features::{Feature, Features};
 pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};
 pub use node::{NODE_FANOUT, NODE_SHIFT, TreeRoot, node_pointer, set_node_pointer};
 pub use owner::{OWNER_TEXT_BYTES_MAX, Owner};

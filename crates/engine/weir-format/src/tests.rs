@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use weir_base::{BLOCK_BYTES, DatasetId, Guid, Lsn, PsegIndex, RecordSize, Txg, VsegId};
+
 use weir_codec::checksum::xxh3_128;
 
 use super::*;
@@ -36,7 +37,9 @@ fn label() -> Label {
     let leg = |guid| LegConfig { guid: Guid(guid), path: format!("/dev/disk{guid}") };
     let (kind, role, legs) = (VdevKind::Mirror, VdevRole::Data, vec![leg(1), leg(2)]);
     let mirror = VdevConfig { kind, role, disk_bytes: 1 << 30, legs };
+    let feature = |bit, needs: &str| Feature { bit, needs: needs.to_owned() };
     Label {
+        version: layout::FORMAT_VERSION,
         pool: Guid(77),
         name: "tank".to_owned(),
         disk: Guid(2),
@@ -45,11 +48,21 @@ fn label() -> Label {
         strip_bytes: 4096,
         log_bytes: 8 << 20,
         vdevs: vec![mirror],
+        features: Features {
+            incompatible: Vec::new(),
+            read_only_compatible: vec![feature(0, "needs weir 0.7"), feature(63, "")],
+        },
     }
+}
+
+/// A label of format 8, in which [`label`] has no flags.
+fn label_v8() -> Label {
+    Label { version: layout::OLDEST_VERSION, features: Features::default(), ..label() }
 }
 
 fn uberblock() -> Uberblock {
     Uberblock {
+        version: layout::FORMAT_VERSION,
         pool: Guid(77),
         txg: Txg(9),
         unix_ms: 1,
@@ -168,30 +181,62 @@ fn summary() -> Summary {
 
 #[test]
 fn labels_round_trip_and_name_other_versions() {
-    let mut bytes = label().encode();
-    assert_eq!(Label::decode(&bytes), Ok(label()));
+    for label in [label(), label_v8()] {
+        assert_eq!(Label::decode(&label.encode()), Ok(label));
+    }
     assert_eq!(label().place(), Some((0, 1)));
     for (version, part) in [
-        (9, "version 9 is newer than 8; use a newer weir"),
+        (10, "version 10 is newer than 9; use a newer weir"),
         (7, "version 7 is older than 8: the pool was made by an older pre-release"),
         (0, "field version holds the impossible value 0"),
     ] {
-        bytes[8] = version;
-        let error = Label::decode(&bytes).unwrap_err();
+        let error = Label::decode(&Label { version, ..label() }.encode()).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
         assert_eq!(error.is_other_version(), version != 0, "{error}");
+        assert_eq!(error.newer_pool(), (version == 10).then_some(Guid(77)), "{error}");
+    }
+    let flipped = |label: &Label, version| {
+        let mut bytes = label.encode();
+        bytes[8] = version;
+        Label::decode(&bytes)
+    };
+    let checksum = Err(FormatError::Checksum { what: "label" });
+    assert_eq!(flipped(&label(), 8), checksum, "the flags would be ignored");
+    assert_eq!(flipped(&label(), 10), checksum);
+    assert_eq!(flipped(&label_v8(), 9), checksum);
+}
+
+#[test]
+fn unknown_features_are_refused_with_the_version_of_weir_that_is_needed() {
+    let mut features = label().features;
+    let refused = features.check_writable(Guid(77)).unwrap_err();
+    assert!(refused.to_string().ends_with("a feature that this weir lacks: needs weir 0.7"));
+    assert_eq!(Features::default().check_writable(Guid(77)), Ok(()));
+    features.incompatible.push(Feature { bit: 5, needs: "needs weir 0.4".to_owned() });
+    let read = |features: &Features| {
+        Label::decode(&Label { features: features.clone(), ..label() }.encode())
+    };
+    let error = read(&features).unwrap_err();
+    assert!(error.to_string().contains("needs weir 0.4"), "{error}");
+    assert!(error.is_other_version() && error.newer_pool() == Some(Guid(77)), "{error}");
+    for bad in ["x".repeat(65), "needs\nweir".to_owned()] {
+        features.incompatible[0].needs = bad;
+        let error = read(&features).unwrap_err();
+        assert!(error.to_string().contains("needs"), "{error}");
+        assert_eq!(error.newer_pool(), None, "{error}");
     }
 }
 
 #[test]
 fn uberblocks_name_other_versions() {
-    for (version, part) in [(9, "9 is newer than 8"), (7, "7 is older than 8"), (0, "impossible")] {
-        let mut slot = uberblock().encode();
-        slot[8] = version;
-        let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
-        sum.copy_from_slice(&xxh3_128(body).to_le_bytes());
+    let old = Uberblock { version: layout::OLDEST_VERSION, ..uberblock() };
+    assert_eq!(Uberblock::decode(&old.encode()), Ok(old));
+    for (version, part) in [(10, "10 is newer than 9"), (7, "7 is older than 8"), (0, "impossible")]
+    {
+        let slot = Uberblock { version, ..uberblock() }.encode();
         let error = Uberblock::decode(&slot).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
+        assert_eq!(error.newer_pool(), (version == 10).then_some(Guid(77)), "{error}");
     }
 }
 
@@ -301,22 +346,28 @@ fn longest_dataset_records_fit_into_a_block() {
 }
 
 #[test]
-fn bookmark_with_blocks_or_counts_is_refused() {
-    let ptr = BlockPtr { kind: PtrKind::Node, birth: Txg(3), ..BlockPtr::HOLE };
-    let height = TreeRoot::height_for(1 << 18);
-    let refused = [
-        DatasetRecord { root: TreeRoot { ptr: BlockPtr::HOLE, height }, ..bookmark() },
-        DatasetRecord { root: TreeRoot { ptr, height: 1 }, ..bookmark() },
-        DatasetRecord { size_bytes: 4096, ..bookmark() },
-        DatasetRecord { record_size: RecordSize::MAX, ..bookmark() },
-        DatasetRecord { used_blocks: 1, ..bookmark() },
-        DatasetRecord { tree_units: 1, ..bookmark() },
-        DatasetRecord { born_units: 1, ..bookmark() },
-        DatasetRecord { freed_to: 1, ..bookmark() },
-        DatasetRecord { state: DatasetState::Destroying, ..bookmark() },
-    ];
-    for record in refused {
-        assert!(DatasetRecord::decode(&record.encode()).is_err(), "{record:?}");
+fn dataset_record_with_contradicting_or_trailing_bytes_is_refused() {
+    let destroying = DatasetRecord { state: DatasetState::Destroying, ..bookmark() };
+    let error = DatasetRecord::decode(&destroying.encode()).unwrap_err();
+    assert!(error.to_string().contains("bookmark"), "{error}");
+    for record in [dataset(), snapshot(), bookmark()] {
+        let good = record.encode();
+        assert_eq!(DatasetRecord::decode(&good).as_ref(), Ok(&record));
+        let name = 26;
+        let body = name + 2 + record.name.len();
+        let body_len = u16::from_le_bytes(*good[body..].first_chunk().unwrap());
+        let properties = body + 2 + usize::from(body_len);
+        for (at, what) in [(body, "body"), (properties, "properties"), (BLOCK_BYTES - 1, "zero")] {
+            let mut bad = good;
+            bad[at] += 1;
+            assert!(DatasetRecord::decode(&bad).is_err(), "{what} of {record:?}");
+        }
+        for kind in [0, 4, 16, 20, 255] {
+            let mut bad = good;
+            bad[8] = kind;
+            let error = DatasetRecord::decode(&bad).unwrap_err();
+            assert!(error.to_string().contains("kind"), "{error}");
+        }
     }
 }
 
@@ -688,6 +739,9 @@ fn format_documentation_is_up_to_date() {
         ("Remap table", RemapTable::FIELDS),
         ("Reference table", ReferenceTable::FIELDS),
         ("Dataset record", DatasetRecord::FIELDS),
+        ("Dataset record: body", DatasetRecord::BODY_FIELDS),
+        ("Dataset record: tree", DatasetRecord::TREE_FIELDS),
+        ("Dataset record: descent of a volume", DatasetRecord::DESCENT_FIELDS),
         ("Pool record", PoolRecord::FIELDS),
         ("Damage record", DamageRecord::FIELDS),
         ("Properties", Properties::FIELDS),

@@ -10,7 +10,7 @@ use weir_codec::checksum::xxh3_128;
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
-use crate::layout::{FORMAT_VERSION, SLOT_BYTES};
+use crate::layout::SLOT_BYTES;
 
 const WHAT: &str = "uberblock";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
@@ -52,6 +52,8 @@ pub struct ImportEpoch {
 /// A decoded uberblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uberblock {
+    /// Format version. The labels of the disk have the same or a higher one.
+    pub version: u32,
     /// Guid of the pool.
     pub pool: Guid,
     /// The txg that the uberblock commits.
@@ -111,7 +113,8 @@ impl Uberblock {
         field(16, "checksum", "XXH3-128 of bytes 0 to 4080"),
     ];
 
-    /// Encodes the uberblock as one ring slot.
+    /// Encodes the uberblock as one ring slot. All formats that this Weir decodes have the same
+    /// layout of it.
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         assert!((1..=COPIES).contains(&self.bootstrap.len()), "{self:?}");
         let listed = self.stale_legs.len() + self.unconfirmed_legs.len();
@@ -119,7 +122,7 @@ impl Uberblock {
         let mut w = Writer::default();
         assert!((1..=LINEAGE_MAX).contains(&self.lineage.len()), "{:?}", self.lineage);
         w.u64(MAGIC);
-        w.u32(FORMAT_VERSION);
+        w.u32(self.version);
         w.u64(self.pool.0);
         w.u64(self.txg.0);
         w.u64(self.unix_ms);
@@ -171,8 +174,10 @@ impl Uberblock {
         if sum != xxh3_128(body).to_le_bytes() {
             return Err(FormatError::Checksum { what: WHAT });
         }
-        FormatError::check_version(WHAT, version)?;
-        let (pool, txg, unix_ms) = (Guid(r.u64()?), Txg(r.u64()?), r.u64()?);
+        // The fields up to the pool, and the checksum, have one place in every format.
+        let pool = Guid(r.u64()?);
+        FormatError::check_version(WHAT, version, pool)?;
+        let (txg, unix_ms) = (Txg(r.u64()?), r.u64()?);
         let (log_epoch, log_vdev) = (r.u64()?, r.u16()?);
         let (log_batch, log_offset) = (r.u64()?, r.u64()?);
         let copies = r.u8()?;
@@ -205,6 +210,7 @@ impl Uberblock {
         }
         let unconfirmed_legs = decode_legs(&mut r, usize::from(unconfirmed))?;
         Ok(Self {
+            version,
             pool,
             txg,
             unix_ms,

@@ -105,6 +105,8 @@ pub enum PlantedBug {
     /// A repair of a bad block writes the leg's bytes next to the block back without verifying
     /// them.
     NeighboursUnverified,
+    /// The first commit in a pool of an older format leaves the labels in that format.
+    LabelsKeepFormat,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
 }

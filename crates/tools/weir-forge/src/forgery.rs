@@ -11,16 +11,19 @@ use std::collections::BTreeSet;
 
 use weir_base::BLOCK_BYTES;
 use weir_codec::checksum::{xxh3_64, xxh3_128};
+use weir_format::label::checksum_of;
 use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, SLOT_BYTES};
 use weir_format::log::{HEADER_BYTES, RECORD_BYTES, decode_header};
 use weir_format::{
     BlockPtr, Codec, DatasetKind, DatasetRecord, Descent, Label, Origin, PtrKind, VdevKind,
 };
 
-use crate::map::{Kind, Map, Part, Place, Seal, first_disk, labels, pieces, store};
+use crate::map::{Kind, Map, Part, Place, Seal, first_disk, labels, pieces, store, tree_at};
 use crate::sample::Disks;
 
-/// Offsets of the body and of its checksum in an encoded label.
+/// Offsets of the version, the body and its checksum in an encoded label. The length of the body
+/// follows the version.
+const LABEL_VERSION_AT: usize = 8;
 const LABEL_BODY_AT: usize = 32;
 const LABEL_CHECKSUM_AT: usize = 16;
 /// Offset of the disk's own guid in an encoded label.
@@ -118,11 +121,14 @@ impl Forgery {
         Forged { kind, part, at: first, bytes }
     }
 
-    /// Overwrites bytes of structure number `n` of a kind.
+    /// Overwrites bytes of structure number `n` of a kind. In a dataset record, `at` counts from
+    /// the tree: size, record size, root, counts.
     pub fn put(&mut self, kind: Kind, n: usize, at: usize, bytes: &[u8]) {
         let of_kind = self.map.parts.iter().enumerate().filter(|(_, part)| part.kind == kind);
         let part = of_kind.map(|(part, _)| part).nth(n).expect("as many as the map counts");
-        self.map.parts[part].content[at..at + bytes.len()].copy_from_slice(bytes);
+        let content = &mut self.map.parts[part].content;
+        let at = if kind == Kind::Directory { at + tree_at(content) } else { at };
+        content[at..at + bytes.len()].copy_from_slice(bytes);
         self.dirty.insert(part);
     }
 
@@ -271,10 +277,7 @@ impl Forgery {
         let Part { kind, place, content, .. } = &mut self.map.parts[part];
         match kind {
             Kind::Label => {
-                let body = u32::from_le_bytes(*content[12..].first_chunk()?) as usize;
-                let end = LABEL_BODY_AT.saturating_add(body).min(content.len());
-                let checksum = xxh3_128(&content[LABEL_BODY_AT..end]);
-                content[LABEL_CHECKSUM_AT..LABEL_BODY_AT].copy_from_slice(&checksum.to_le_bytes());
+                seal_label(content);
             }
             Kind::Uberblock => {
                 let (body, checksum) = content.split_at_mut(SLOT_BYTES - 16);
@@ -293,6 +296,15 @@ impl Forgery {
             _ => Some(content.clone()),
         }
     }
+}
+
+/// Updates the checksum of an encoded label.
+fn seal_label(label: &mut [u8]) {
+    let number = |at: usize| u32::from_le_bytes(*label[at..].first_chunk().expect("four bytes"));
+    let (version, body) = (number(LABEL_VERSION_AT), number(LABEL_VERSION_AT + 4) as usize);
+    let end = LABEL_BODY_AT.saturating_add(body).min(label.len());
+    let checksum = checksum_of(version, &label[LABEL_BODY_AT..end]);
+    label[LABEL_CHECKSUM_AT..LABEL_BODY_AT].copy_from_slice(&checksum.to_le_bytes());
 }
 
 fn checksum_at(bytes: &[u8], at: usize) -> u128 {
@@ -388,10 +400,7 @@ fn write(label: &Label, disks: &mut Disks, (place, only): (Place, Option<usize>)
                 if own[LABEL_DISK_AT..LABEL_DISK_AT + 8] == label.disk.0.to_le_bytes() {
                     let guid = guid_of(label, disk);
                     own[LABEL_DISK_AT..LABEL_DISK_AT + 8].copy_from_slice(&guid.to_le_bytes());
-                    let body = u32::from_le_bytes(*own[12..].first_chunk().expect("four")) as usize;
-                    let end = LABEL_BODY_AT.saturating_add(body).min(own.len());
-                    let checksum = xxh3_128(&own[LABEL_BODY_AT..end]);
-                    own[LABEL_CHECKSUM_AT..LABEL_BODY_AT].copy_from_slice(&checksum.to_le_bytes());
+                    seal_label(&mut own);
                 }
                 disks.write(disk, at, &own);
                 disks.write(disk, at + CONFIG_BYTES as u64, &own);

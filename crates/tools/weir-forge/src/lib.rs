@@ -15,6 +15,7 @@
 
 mod exercise;
 mod forgery;
+pub mod images;
 mod map;
 mod sample;
 mod stream;

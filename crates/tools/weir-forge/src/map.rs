@@ -136,8 +136,11 @@ const ROOTS_AT: [usize; 4] = [32, 65, 98, 131];
 /// Offset of the first root segment in the bootstrap table: its segment number, followed by its
 /// entry.
 const ROOT_SEGMENTS_AT: usize = 176;
-/// Offset of the tree root in an encoded dataset record.
-const DATASET_ROOT_AT: usize = 35;
+/// Offset of the tree root in a dataset record of format 8.
+const ROOT_V8_AT: usize = 35;
+/// Offset of the name in a dataset record, and of the root in its tree.
+const NAME_AT: usize = 26;
+const ROOT_AT: usize = 8 + 1;
 /// Offset of the summary's address in an encoded segment entry.
 const SUMMARY_AT: usize = 48;
 /// Offsets of `previous_at` and of its checksum in an encoded summary.
@@ -170,6 +173,11 @@ impl Map {
         };
         mapper.map();
         Self { spare: mapper.spare(), label: mapper.label, parts: mapper.parts }
+    }
+
+    /// Contents of the structures of a kind.
+    pub fn contents(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().filter(move |part| part.kind == kind).map(|part| &*part.content)
     }
 
     /// Number of structures of each kind.
@@ -232,7 +240,7 @@ impl Mapper<'_> {
             let block = self.parts[*part].content.first_chunk::<BLOCK_BYTES>().expect("a block");
             let Ok(record) = DatasetRecord::decode(block) else { continue };
             if !matches!(record.kind, DatasetKind::Bookmark(_)) {
-                let above = (*part, DATASET_ROOT_AT);
+                let above = (*part, root_at(block));
                 self.tree(record.root, above, (Kind::Node, Kind::Node), &mut Vec::new());
             }
         }
@@ -461,6 +469,17 @@ pub(crate) fn store(content: &[u8], len: usize, codec: Codec) -> Option<Vec<u8>>
         stored.resize(len, 0);
         stored
     })
+}
+
+/// Offset of the tree root in a valid record of a volume or snapshot.
+fn root_at(record: &[u8; BLOCK_BYTES]) -> usize {
+    if record[8] < 16 { ROOT_V8_AT } else { tree_at(record) + ROOT_AT }
+}
+
+/// Offset of the tree in a record of format 9: the name and the length of the body precede it.
+pub(crate) fn tree_at(record: &[u8]) -> usize {
+    let name = u16::from_le_bytes([record[NAME_AT], record[NAME_AT + 1]]);
+    NAME_AT + 2 + usize::from(name) + 2
 }
 
 /// Labels of all disks: index of the disk and offset of the label.

@@ -20,6 +20,7 @@ use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
 use crate::exercise::{Bench, drive, now};
+use crate::images::{IMAGE_BYTES, Image};
 
 const BLOCK: u64 = 4096;
 const SECTOR: u64 = 4096;
@@ -35,6 +36,21 @@ pub struct Disks {
 }
 
 impl Disks {
+    /// Disks of a pool in an older format.
+    pub fn of_images(images: &[Image]) -> Self {
+        let disk = |image: &Image| {
+            let disk = MemoryDevice::new(image.name, IMAGE_BYTES);
+            image.parts(|at, bytes| {
+                let mut buf = IoBuf::zeroed(bytes.len());
+                buf.copy_from_slice(bytes);
+                let write = disk.write_at(at, Arc::new(buf), 0..bytes.len(), Durability::Cached);
+                now(write).expect("a disk in memory");
+            });
+            Arc::new(disk) as Arc<dyn Device>
+        };
+        Self { sample: images.iter().map(disk).collect(), forged: Vec::new() }
+    }
+
     pub(crate) fn read(&self, disk: usize, at: u64, len: usize) -> Vec<u8> {
         let end = at + len as u64;
         let start = at - at % SECTOR;

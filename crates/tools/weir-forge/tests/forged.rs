@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use weir_forge::images::MIRROR_V8;
 use weir_forge::{
     Disks, Forgery, Kind, Map, Rng, exercise, forge_stream, open, receive, sample, streams_of,
 };
@@ -88,11 +89,10 @@ fn resident_bytes() -> u64 {
     kib.unwrap_or_default() << 10
 }
 
-/// Exercises many forged pools; `IMAGES=20000 SEED=1` runs more of them.
-fn answers_on(kind: VdevKind) {
-    let (images, first) = (number("IMAGES", 700), number("SEED", 1));
-    let disks = sample(kind);
-    let map = Map::of(&disks);
+/// Exercises `images` forged pools; `IMAGES=20000 SEED=1` runs more of them.
+fn answers_on(disks: &Disks, images: u64) {
+    let (images, first) = (number("IMAGES", images), number("SEED", 1));
+    let map = Map::of(disks);
     let (mut found, watch) = (Findings::default(), Watch::new());
     let (mut opened, mut sealed) = (0, 0);
     for seed in first..first + images {
@@ -115,17 +115,22 @@ fn answers_on(kind: VdevKind) {
 
 #[test]
 fn invalid_fields_on_a_disk_cause_no_panic_or_hang() {
-    answers_on(VdevKind::Disk);
+    answers_on(&sample(VdevKind::Disk), 700);
 }
 
 #[test]
 fn invalid_fields_on_a_mirror_cause_no_panic_or_hang() {
-    answers_on(VdevKind::Mirror);
+    answers_on(&sample(VdevKind::Mirror), 700);
 }
 
 #[test]
 fn invalid_fields_on_raidz_cause_no_panic_or_hang() {
-    answers_on(VdevKind::Raidz1);
+    answers_on(&sample(VdevKind::Raidz1), 700);
+}
+
+#[test]
+fn invalid_fields_in_a_pool_of_format_8_cause_no_panic_or_hang() {
+    answers_on(&Disks::of_images(MIRROR_V8), 200);
 }
 
 /// Streams of frames with valid checksums and invalid fields; frames are out of order, missing or
@@ -207,11 +212,12 @@ fn answered(kind: Kind, at: usize, bytes: &[u8]) -> u32 {
 const LIVE_BYTES: usize = 24;
 const FILL_BYTES: usize = 28;
 const SUMMARY_AT: usize = 48;
-/// Offsets of fields in a dataset record.
-const SIZE_BYTES: usize = 10;
-const ROOT_BIRTH: usize = 35 + 8;
-const BORN_UNITS: usize = 100;
-const FREED_TO: usize = 108;
+/// Offsets of fields in the tree of a dataset record.
+const SIZE_BYTES: usize = 0;
+const ROOT_BIRTH: usize = 9 + 8;
+const USED_BLOCKS: usize = 42;
+const BORN_UNITS: usize = 74;
+const FREED_TO: usize = 82;
 
 /// Regression: a live counter below the segment's live bytes caused the panic "freed twice"
 /// (segments.rs).
@@ -274,7 +280,7 @@ fn volume_of_impossible_size_affects_no_other_volume() {
 #[test]
 fn arbitrary_dataset_counters_cause_no_overflow() {
     let count = Map::of(&sample(VdevKind::Disk)).counts()[&Kind::Directory];
-    for counter in (68..=BORN_UNITS).step_by(8) {
+    for counter in (USED_BLOCKS..=BORN_UNITS).step_by(8) {
         let all: Vec<usize> = (1..count).collect();
         assert_eq!(exercise(&forged(Kind::Directory, &all, counter, &[0xff; 8])), 1);
     }

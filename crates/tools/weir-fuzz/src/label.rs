@@ -6,8 +6,9 @@
 //! unchanged.
 
 use weir_base::{Guid, Txg};
-use weir_codec::checksum::xxh3_128;
-use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
+use weir_format::label::checksum_of;
+use weir_format::layout::{FORMAT_VERSION, OLDEST_VERSION};
+use weir_format::{Feature, Features, Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
 use crate::valid::trimmed;
 
@@ -18,11 +19,13 @@ const HEAD_BYTES: usize = 12;
 pub fn run(data: &[u8]) {
     check(data);
     // Random bytes never have a valid checksum: add one, so that the decoder reaches the body.
-    let mut sealed = head();
-    sealed.extend_from_slice(&(data.len() as u32).to_le_bytes());
-    sealed.extend_from_slice(&xxh3_128(data).to_le_bytes());
-    sealed.extend_from_slice(data);
-    check(&sealed);
+    for version in OLDEST_VERSION..=FORMAT_VERSION {
+        let mut sealed = head(version);
+        sealed.extend_from_slice(&(data.len() as u32).to_le_bytes());
+        sealed.extend_from_slice(&checksum_of(version, data).to_le_bytes());
+        sealed.extend_from_slice(data);
+        check(&sealed);
+    }
 }
 
 /// Labels of a pool with vdevs of all kinds and roles, and their bodies.
@@ -32,6 +35,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         VdevConfig { kind, role, disk_bytes: 1 << 30, legs: (0..legs).map(leg).collect() }
     };
     let small = Label {
+        version: FORMAT_VERSION,
         pool: Guid(1),
         name: "tank".to_owned(),
         disk: Guid(0),
@@ -40,6 +44,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         strip_bytes: 64 << 10,
         log_bytes: 16 << 20,
         vdevs: vec![vdev(VdevKind::Disk, VdevRole::Data, 1)],
+        features: Features::default(),
     };
     let vdevs = vec![
         vdev(VdevKind::Mirror, VdevRole::Data, 2),
@@ -48,8 +53,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
         vdev(VdevKind::Disk, VdevRole::Log, 1),
         vdev(VdevKind::Disk, VdevRole::Spare, 1),
     ];
-    let large = Label { vdevs, ..small.clone() };
-    let bytes = [small, large].map(|label| label.encode());
+    let needs = "needs weir 0.7".to_owned();
+    let features = Features {
+        incompatible: Vec::new(),
+        read_only_compatible: vec![Feature { bit: 40, needs }],
+    };
+    let large = Label { vdevs, features, ..small.clone() };
+    let old = Label { version: OLDEST_VERSION, ..small.clone() };
+    let bytes = [small, large, old].map(|label| label.encode());
     bytes.iter().flat_map(|bytes| [trimmed(bytes), trimmed(&bytes[HEAD_BYTES + 20..])]).collect()
 }
 
@@ -63,8 +74,9 @@ fn check(bytes: &[u8]) {
 }
 
 /// Magic and version from the encoder.
-fn head() -> Vec<u8> {
+fn head(version: u32) -> Vec<u8> {
     let empty = Label {
+        version,
         pool: Guid(0),
         name: String::new(),
         disk: Guid(0),
@@ -73,6 +85,7 @@ fn head() -> Vec<u8> {
         strip_bytes: 0,
         log_bytes: 0,
         vdevs: Vec::new(),
+        features: Features::default(),
     };
     let mut bytes = empty.encode();
     bytes.truncate(HEAD_BYTES);

@@ -11,6 +11,7 @@
 //! - each target is one module, one entry of [`TARGETS`], one program in fuzz/ and one test;
 //! - a target may keep state from one input to the next, but this state never changes a result.
 
+pub mod dataset_record;
 pub mod forged;
 pub mod iscsi_initiator;
 pub mod iscsi_login;
@@ -74,6 +75,7 @@ pub const TARGETS: &[Target] = &[
     target!(uberblock),
     target!(log_batch),
     target!(node),
+    target!(dataset_record),
     target!(summary),
     target!(references),
     target!(remap),

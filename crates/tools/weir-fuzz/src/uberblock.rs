@@ -6,7 +6,7 @@
 
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
-use weir_format::layout::SLOT_BYTES;
+use weir_format::layout::{FORMAT_VERSION, OLDEST_VERSION, SLOT_BYTES};
 use weir_format::{BootstrapCopy, ImportEpoch, StaleLeg, Uberblock};
 
 use crate::valid::trimmed;
@@ -41,7 +41,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         unconfirmed_legs: vec![leg(3)],
         ..sample()
     };
-    let slots = [sample(), large].map(|uberblock| uberblock.encode());
+    let old = Uberblock { version: OLDEST_VERSION, ..sample() };
+    let slots = [sample(), large, old].map(|uberblock| uberblock.encode());
     let parts =
         |slot: &[u8; SLOT_BYTES]| [slot.to_vec(), trimmed(&slot[HEAD_BYTES..CHECKSUM_OFFSET])];
     slots.iter().flat_map(parts).collect()
@@ -55,6 +56,7 @@ fn check(bytes: &[u8]) {
 
 fn sample() -> Uberblock {
     Uberblock {
+        version: FORMAT_VERSION,
         pool: Guid(1),
         txg: Txg(1),
         unix_ms: 0,

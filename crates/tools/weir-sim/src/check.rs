@@ -92,7 +92,7 @@ async fn one(
 fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String> {
     let target = PropertyTarget::Volume(book.name.clone());
     let own = engine.properties(&target).map_err(|error| error.to_string())?.own;
-    let found = (own.quota_bytes, own.reservation_bytes);
+    let found = (own.quota_bytes(), own.reservation_bytes());
     if !book.limits.admits(found) {
         return Err(format!("quota and reservation {found:?} differ from {:?}", book.limits));
     }

@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering;
 
 use weir_base::BLOCK_BYTES;
 use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX};
+use weir_format::DatasetState;
 use weir_format::layout::PACK_BYTES;
-use weir_format::{DatasetState, Properties};
 use weir_pool::PlantedBug;
 
 use crate::error::DatasetError;
@@ -76,7 +76,7 @@ impl State {
     /// and a snapshot, which keeps the old nodes. A TRIM changes the nodes above its two ends and
     /// frees those in between.
     pub(crate) fn nodes_of_trim(&self) -> u64 {
-        let counts = self.record.properties.quota_bytes > 0 && !self.snapshots.is_empty();
+        let counts = self.record.properties.quota_bytes() > 0 && !self.snapshots.is_empty();
         if counts { 2 * self.nodes().of(1) } else { 0 }
     }
 
@@ -104,7 +104,7 @@ impl Volume {
         let nodes = state.nodes();
         let covered = if state.limits.is_set {
             let cost = nodes.cost(blocks);
-            let quota_bytes = state.record.properties.quota_bytes;
+            let quota_bytes = state.record.properties.quota_bytes();
             if quota_bytes > 0 && state.most(cost) > quota_bytes {
                 if is_divisible || state.may_shrink() {
                     return Ok(false);
@@ -135,7 +135,7 @@ impl Volume {
         {
             return Ok(false);
         }
-        let quota_bytes = state.record.properties.quota_bytes;
+        let quota_bytes = state.record.properties.quota_bytes();
         let blocks = rewritten + state.nodes_of_trim();
         let fits = || state.most(blocks * BLOCK_BYTES as u64) <= quota_bytes;
         if quota_bytes == 0 || blocks == 0 || fits() {
@@ -157,7 +157,7 @@ impl Volume {
         state: &State,
         clone: &BlockClone,
     ) -> Result<bool, DatasetError> {
-        let quota_bytes = state.record.properties.quota_bytes;
+        let quota_bytes = state.record.properties.quota_bytes();
         let counts = self.core.pool.bug() != PlantedBug::ClonesNotCounted;
         if counts && quota_bytes > 0 && state.most(clone.weight()) > quota_bytes {
             if state.may_shrink() {
@@ -185,15 +185,15 @@ impl Volume {
     /// the increase of the volume's reserved bytes.
     pub(crate) fn measure_limits(&self, state: &mut State) -> u64 {
         let properties = &state.record.properties;
-        let Properties { quota_bytes, reservation_bytes, refreservation_bytes, .. } = *properties;
-        let is_set = quota_bytes > 0 || reservation_bytes > 0 || refreservation_bytes > 0;
+        let promised = properties.reservation_bytes().max(properties.refreservation_bytes());
+        let is_set = properties.quota_bytes() > 0 || promised > 0;
         if state.is_view || !(is_set || state.limits.is_set) {
             return 0;
         }
         state.limits.is_set = is_set;
         state.limits.usage = state.usage();
         let is_there = state.record.state != DatasetState::Destroying;
-        let is_promised = is_there && reservation_bytes.max(refreservation_bytes) > 0;
+        let is_promised = is_there && promised > 0;
         match (state.limits.is_promised, is_promised) {
             (false, true) => {
                 self.core.promises.fetch_add(1, Ordering::AcqRel);
@@ -220,7 +220,7 @@ impl Volume {
         let state = self.state.lock();
         let grown = VolumeSize { bytes: size_bytes, ..state.size() };
         let levels = grown.height().saturating_sub(state.record.root.height);
-        let quota_bytes = state.record.properties.quota_bytes;
+        let quota_bytes = state.record.properties.quota_bytes();
         let cost = u64::from(levels) * BLOCK_BYTES as u64;
         if quota_bytes == 0 || levels == 0 || state.most(cost) <= quota_bytes {
             return Ok(());
@@ -239,7 +239,7 @@ impl Volume {
     pub fn available_bytes(&self) -> u64 {
         let state = self.state.lock();
         let room = self.core.unreserved_bytes() + state.limits.unclaimed;
-        let quota = state.record.properties.quota_bytes;
+        let quota = state.record.properties.quota_bytes();
         if quota == 0 {
             return room;
         }
@@ -292,7 +292,7 @@ impl Engine {
         units: u64,
     ) -> Result<(), DatasetError> {
         let bytes = units * PACK_BYTES as u64;
-        let quota_bytes = to.record.properties.quota_bytes;
+        let quota_bytes = to.record.properties.quota_bytes();
         let (from_has, to_has) = (from.usage(), to.usage());
         if quota_bytes > 0 && to_has.used + bytes > quota_bytes {
             let name = self.full_name(&to.record.name);

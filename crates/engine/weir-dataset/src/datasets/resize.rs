@@ -5,7 +5,7 @@
 //! Invariant: a volume never becomes shorter than its data.
 
 use async_recursion::async_recursion as boxed;
-use weir_format::Properties;
+use weir_base::property::{REFRESERVATION, Refreservation};
 use weir_pool::Tree;
 
 use crate::error::DatasetError;
@@ -46,8 +46,9 @@ impl Engine {
             }
         }
         {
-            let Properties { quota_bytes, refreservation_bytes, .. } =
-                volume.state.lock().record.properties.clone();
+            let properties = volume.state.lock().record.properties.clone();
+            let quota_bytes = properties.quota_bytes();
+            let refreservation_bytes = properties.refreservation_bytes();
             let (thick, value) = (refreservation_bytes == thick_bytes(before), thick_bytes(size));
             if thick && quota_bytes > 0 && value > quota_bytes {
                 volume.state.lock().shrinking_to = None;
@@ -64,9 +65,10 @@ impl Engine {
                     (to > from).then(|| before.min(state.grown_from.unwrap_or(before)));
                 state.record.size_bytes = to;
                 // A thick volume stays thick.
-                let promised = &mut state.record.properties.refreservation_bytes;
-                if *promised == thick_bytes(from) {
-                    *promised = thick_bytes(to);
+                let properties = &mut state.record.properties;
+                if properties.refreservation_bytes() == thick_bytes(from) {
+                    let promised = Refreservation::Bytes(thick_bytes(to));
+                    properties.set(REFRESERVATION, Some(promised));
                 }
                 state.record_dirty = true;
                 volume.measure_limits(&mut state)

@@ -68,9 +68,7 @@ impl PropertyChange {
             PropertyTarget::Snapshot(_) => PropertyOf::Snapshot,
         };
         let why = match of {
-            _ if !Properties::has_place(row) => {
-                return Err(format!("is in a pool whose format cannot store {}", row.name));
-            }
+            _ if row.id == 0 => return Err(format!("cannot store {}", row.name)),
             of if row.of.contains(&of) => return Ok(()),
             PropertyOf::Snapshot => "is a snapshot, of which only user properties can be set",
             PropertyOf::Pool | PropertyOf::Volume => {
@@ -250,8 +248,8 @@ impl Engine {
     ) -> Result<(), DatasetError> {
         check_promises(&name, before, after, size)?;
         let unreserved_bytes = self.core.pool.space().total_bytes;
-        let needed_bytes = after.reservation_bytes;
-        if needed_bytes > unreserved_bytes && needed_bytes != before.reservation_bytes {
+        let needed_bytes = after.reservation_bytes();
+        if needed_bytes > unreserved_bytes && needed_bytes != before.reservation_bytes() {
             let what = "the reservation";
             return Err(DatasetError::CannotReserve { name, what, needed_bytes, unreserved_bytes });
         }
@@ -283,8 +281,8 @@ impl Engine {
 
     /// Changes the directory entry of the pool itself.
     fn make_own(&self, plan: &Planned) -> Result<(), DatasetError> {
-        let quota = plan.after.quota_bytes;
-        if quota > 0 && quota != plan.before.quota_bytes {
+        let quota = plan.after.quota_bytes();
+        if quota > 0 && quota != plan.before.quota_bytes() {
             let used = self.core.pool.space().live_bytes + self.core.claimed();
             check_quota(self.core.pool.name().to_owned(), quota, used)?;
         }
@@ -314,8 +312,8 @@ impl Engine {
             put(&plan.before);
         };
         self.promise_more(&name, "its reserved space", || put(&plan.after), undo)?;
-        let quota = plan.after.quota_bytes;
-        if quota > 0 && quota != plan.before.quota_bytes {
+        let quota = plan.after.quota_bytes();
+        if quota > 0 && quota != plan.before.quota_bytes() {
             let used = volume.state.lock().most(0);
             check_quota(self.full_name(&name), quota, used).inspect_err(|_| {
                 put(&plan.before);
@@ -396,8 +394,8 @@ fn check_promises(
     let limit = |property, value, bound, why| {
         Err(DatasetError::Limit { name: name.to_owned(), property, value, bound, why })
     };
-    let (quota, reservation) = (after.quota_bytes, after.reservation_bytes);
-    let refreservation = after.refreservation_bytes;
+    let (quota, reservation) = (after.quota_bytes(), after.reservation_bytes());
+    let refreservation = after.refreservation_bytes();
     if quota > 0 && reservation > quota {
         return limit("reservation", reservation, quota, "the quota");
     }
@@ -405,7 +403,7 @@ fn check_promises(
         return limit("refreservation", refreservation, quota, "the quota");
     }
     let most = thick_bytes(size);
-    if refreservation > most && refreservation != before.refreservation_bytes {
+    if refreservation > most && refreservation != before.refreservation_bytes() {
         return limit(
             "refreservation",
             refreservation,
@@ -422,7 +420,7 @@ impl PropertiesOf {
     pub fn found(&self, row: &Property) -> Option<(Vec<u8>, usize)> {
         let levels = [Some(&self.own), self.volume.as_ref(), self.pool.as_ref()];
         let chain: Vec<&Properties> = levels.into_iter().flatten().collect();
-        found_at(row, &chain)
+        found_at(row, &chain).map(|(bytes, at)| (bytes.to_vec(), at))
     }
 
     /// Value of a user property, and the number of levels above the target where it is set: 0 on
@@ -433,6 +431,12 @@ impl PropertiesOf {
             let value = level?.user.get(name)?;
             Some((value.as_str(), at))
         })
+    }
+
+    /// Properties of a newer Weir that are set on the target: their numbers and values. They are
+    /// not inherited.
+    pub fn unknown(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        self.own.unknown()
     }
 
     /// Names of all user properties that are set or inherited.

@@ -159,7 +159,7 @@ impl Engine {
             };
             // Both reservation and refreservation keep space for overwrites; from now on the
             // snapshot references the overwritten blocks.
-            let what = match volume.state.lock().record.properties.refreservation_bytes {
+            let what = match volume.state.lock().record.properties.refreservation_bytes() {
                 0 => "its reservation in addition to the data of the snapshot",
                 _ => "its refreservation, which each snapshot reserves again,",
             };
@@ -741,8 +741,8 @@ impl Engine {
 /// Refuses a snapshot if the volume's refreservation would no longer fit below its quota.
 fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
     let properties = &state.record.properties;
-    let quota_bytes = properties.quota_bytes;
-    if quota_bytes == 0 || properties.refreservation_bytes == 0 || state.most(0) <= quota_bytes {
+    let quota_bytes = properties.quota_bytes();
+    if quota_bytes == 0 || properties.refreservation_bytes() == 0 || state.most(0) <= quota_bytes {
         return Ok(());
     }
     Err(DatasetError::Quota { name: name.to_owned(), quota_bytes })

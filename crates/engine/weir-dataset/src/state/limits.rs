@@ -33,15 +33,14 @@ pub(crate) struct VolumeUsage {
 
 /// Unused part of the refreservation.
 pub(crate) fn by_refreservation(properties: &Properties, usage: VolumeUsage) -> u64 {
-    properties.refreservation_bytes.min(PROMISE_MAX).saturating_sub(usage.born)
+    properties.refreservation_bytes().min(PROMISE_MAX).saturating_sub(usage.born)
 }
 
 /// Bytes that the pool reserves for a volume in addition to its used space.
 pub(crate) fn shortfall(properties: &Properties, usage: VolumeUsage) -> u64 {
     let kept = |promised: u64, lacks: u64| lacks.max(promised.min(OVERWRITE_BYTES));
-    let Properties { reservation_bytes, refreservation_bytes, .. } = *properties;
-    let reservation_bytes = reservation_bytes.min(PROMISE_MAX);
-    kept(refreservation_bytes, by_refreservation(properties, usage))
+    let reservation_bytes = properties.reservation_bytes().min(PROMISE_MAX);
+    kept(properties.refreservation_bytes(), by_refreservation(properties, usage))
         .max(kept(reservation_bytes, reservation_bytes.saturating_sub(usage.used)))
 }
 
@@ -79,6 +78,7 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use weir_base::property::{Limit, REFRESERVATION, RESERVATION, Refreservation};
     use weir_format::{NODE_FANOUT, TreeRoot};
 
     use super::*;
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn larger_shortfall_of_both_reservations_is_reserved() {
-        let properties = |reservation: u64, refreservation: u64| Properties {
-            reservation_bytes: reservation * MIB,
-            refreservation_bytes: refreservation * MIB,
-            ..Properties::default()
+        let properties = |reservation: u64, refreservation: u64| {
+            Properties::default()
+                .with(RESERVATION, Limit(reservation * MIB))
+                .with(REFRESERVATION, Refreservation::Bytes(refreservation * MIB))
         };
         let promised = |reservation, refreservation, used: u64, born: u64| {
             let usage = VolumeUsage { used: used * MIB, born: born * MIB };

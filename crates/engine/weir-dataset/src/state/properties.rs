@@ -7,7 +7,7 @@
 //!   property table;
 //! - a clone inherits compression and dedupe from its origin and has defaults otherwise.
 
-use weir_base::property::{Key, Property, Value};
+use weir_base::property::{COMPRESSION, DEDUPE, Key, Property, Value};
 use weir_format::Properties;
 
 /// Effective value of a property. `chain` begins with the dataset itself; the first level that sets
@@ -19,7 +19,7 @@ pub fn effective<T: Value>(key: Key<T>, chain: &[&Properties]) -> T {
 
 /// As [`effective`], for any property: its encoded value, and the number of levels above the
 /// dataset at which it is set. `None` for the default.
-pub fn found_at(row: &Property, chain: &[&Properties]) -> Option<(Vec<u8>, usize)> {
+pub fn found_at<'a>(row: &Property, chain: &'a [&Properties]) -> Option<(&'a [u8], usize)> {
     let mut levels = levels(row, chain).enumerate();
     levels.find_map(|(at, level)| Some((level.bytes(row)?, at)))
 }
@@ -31,5 +31,8 @@ fn levels<'a>(row: &Property, chain: &'a [&Properties]) -> impl Iterator<Item = 
 
 /// Properties that a clone takes over from its origin's volume: the storage format of blocks.
 pub(crate) fn of_clone(origin: &Properties) -> Properties {
-    Properties { compression: origin.compression, dedupe: origin.dedupe, ..Properties::default() }
+    let mut own = Properties::default();
+    own.set(COMPRESSION, origin.get(COMPRESSION));
+    own.set(DEDUPE, origin.get(DEDUPE));
+    own
 }

@@ -288,7 +288,7 @@ impl Core {
 
     /// Quota of the pool, if it has one.
     fn quota_bytes(&self) -> Option<u64> {
-        let quota = self.own.read().record.properties.quota_bytes;
+        let quota = self.own.read().record.properties.quota_bytes();
         (quota > 0).then_some(quota)
     }
 

@@ -186,7 +186,7 @@ fn unset_properties_are_inherited_and_set_ones_persist() {
     assert_eq!(of(&pool, &targets[1]), Some(("of s".into(), 0)));
     assert_eq!(pool.engine.volume("a").unwrap().info().compression, Compression::Off);
     let b = pool.engine.properties(&Target::Volume("b".into())).unwrap().own;
-    assert_eq!((b.compression, b.quota_bytes), (Some(Compression::Auto), 7 << 20));
+    assert_eq!((b.get(COMPRESSION), b.quota_bytes()), (Some(Compression::Auto), 7 << 20));
     pool.drive(pool.engine.change_properties(&targets, &[note("both")])).unwrap();
     assert_eq!(of(&pool, &targets[0]), Some(("both".into(), 0)));
     let inherit = [Change::User("my:note".into(), None), Change::unset(COMPRESSION)];
@@ -220,7 +220,11 @@ fn clone_inherits_compression_but_no_limits() {
     pool.drive(pool.engine.volume("c").unwrap().write(0, &[1; 4096])).unwrap();
     pool.drive(pool.engine.copy_volume("a", Some("s"), "copy")).unwrap();
     let own = pool.engine.properties(&Target::Volume("copy".into())).unwrap().own;
-    assert_eq!((own.quota_bytes, own.read_only), (0, None), "as of a clone: no limit is copied");
+    assert_eq!(
+        (own.quota_bytes(), own.get(READ_ONLY)),
+        (0, None),
+        "as of a clone: no limit is copied"
+    );
 }
 
 #[test]
@@ -527,7 +531,7 @@ fn invalid_property_changes_are_refused_as_a_whole() {
     let both = [volume(), Target::Pool];
     let wrong = pool.drive(pool.engine.change_properties(&both, &[Change::set(QUOTA, 1)]));
     assert!(matches!(wrong, Err(DatasetError::Limit { .. })), "{wrong:?}");
-    assert_eq!(pool.engine.properties(&volume()).unwrap().own.quota_bytes, 0);
+    assert_eq!(pool.engine.properties(&volume()).unwrap().own.quota_bytes(), 0);
 }
 
 #[test]

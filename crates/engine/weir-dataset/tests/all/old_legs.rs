@@ -10,8 +10,9 @@ use weir_base::{ErrorKind, Guid};
 use weir_block::IoBuf;
 use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSpec};
 use weir_device::{Device, Durability, MemoryDevice};
-use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, label_offsets};
-use weir_format::{Compression, VdevKind, VdevRole};
+use weir_format::label::checksum_of;
+use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, SLOT_BYTES, label_offsets};
+use weir_format::{Compression, Uberblock, VdevKind, VdevRole};
 use weir_pool::{
     CreateOptions, ImportOptions, LegState, PlantedBug, PoolError, PoolOptions, ScanState, VdevSpec,
 };
@@ -320,24 +321,39 @@ fn leg_stays_stale_if_a_segment_summary_is_unreadable() {
     assert!(holds(&engine, 4 * MIB, &data(2)), "the other leg has it");
 }
 
-/// Sets the format version of every config copy, like a bit flip or another version of Weir.
-fn set_version(disk: &Disk, version: u8) {
+fn patch(disk: &Disk, at: usize, len: usize, change: impl FnOnce(&mut [u8])) {
+    let (done, mut bytes) = now(disk.read_at(at as u64, IoBuf::zeroed(len)));
+    done.unwrap();
+    change(&mut bytes);
+    now(disk.write_at(at as u64, Arc::new(bytes), 0..len, Durability::Durable)).unwrap();
+}
+
+/// Changes the format version of every config copy, as a bit flip does, or as a newer Weir that
+/// updates the checksum too.
+fn set_version(disk: &Disk, version: u32, newer_weir: bool) {
     for label in label_offsets(DISK as u64).map(|at| at as usize) {
         for copy in [label, label + CONFIG_BYTES] {
-            disk.corrupt(copy + 8..copy + 9, |byte| *byte = version);
+            patch(disk, copy, CONFIG_BYTES, |config| {
+                config[8..12].copy_from_slice(&version.to_le_bytes());
+                let body = u32::from_le_bytes(*config[12..].first_chunk().unwrap()) as usize;
+                let checksum = checksum_of(version, &config[32..32 + body]);
+                if newer_weir {
+                    config[16..32].copy_from_slice(&checksum.to_le_bytes());
+                }
+            });
         }
     }
 }
 
 // Regression: one leg whose label had another format version made a whole mirror unavailable, while
-// any other foreign content only degraded it. The label's checksum does not cover the version.
+// any other damage only degraded it.
 #[test]
-fn disk_of_another_format_version_degrades_the_pool() {
+fn disk_with_a_damaged_format_version_degrades_the_pool() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
     write(&engine, 0, &data(1));
     drop(engine);
-    set_version(&a, 200);
+    set_version(&a, 200, false);
     let engine = open(&[&a, &b]).unwrap();
     assert!(holds(&engine, 0, &data(1)));
     assert_eq!(
@@ -345,11 +361,46 @@ fn disk_of_another_format_version_degrades_the_pool() {
         (LegState::Missing, LegState::Online)
     );
     let why = engine.pool().status().vdevs[0].legs[0].note.clone().unwrap();
-    assert!(why.contains("version 200"), "{why}");
+    assert!(why.contains("checksum"), "{why}");
+}
+
+// A newer Weir may have committed txgs that the other disks of the pool lack.
+#[test]
+fn disk_of_a_newer_format_version_is_no_missing_disk() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
     drop(engine);
-    set_version(&b, 200);
-    let error = open(&[&a, &b]).map(drop).unwrap_err();
-    assert!(matches!(error, DatasetError::Pool(PoolError::OtherFormat { .. })), "{error}");
+    set_version(&a, 200, true);
+    for disks in [&[&a, &b][..], &[&b, &a], &[&a]] {
+        let error = open(disks).map(drop).unwrap_err();
+        assert!(matches!(error, DatasetError::Pool(PoolError::OtherFormat { .. })), "{error}");
+        assert!(error.to_string().contains("version 200 is newer"), "{error}");
+    }
+    let disks = as_devices(&[a, b]);
+    let force = ImportOptions { force: true, ..import() };
+    let engine = now(Engine::open(disks, force, &options(MEMORY_BYTES))).unwrap();
+    assert!(holds(&engine, 0, &data(1)));
+    assert_eq!(state_of(&engine, "a"), LegState::Missing);
+}
+
+// A Weir that can decode the label, but not the newest uberblock, must not take an older one.
+#[test]
+fn uberblock_of_a_newer_format_version_refuses_the_disk() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    patch(&a, RING_OFFSET as usize, 101 * SLOT_BYTES, |ring| {
+        let mut slots = ring.chunks(SLOT_BYTES).filter_map(|slot| Uberblock::decode(slot).ok());
+        let newer = Uberblock { version: 10, ..slots.next_back().unwrap() }.encode();
+        ring[100 * SLOT_BYTES..].copy_from_slice(&newer);
+    });
+    for disks in [&[&a, &b][..], &[&a]] {
+        let error = open(disks).map(drop).unwrap_err();
+        assert!(matches!(error, DatasetError::Pool(PoolError::OtherFormat { .. })), "{error}");
+    }
+    assert!(open(&[&b]).is_ok(), "as if the other disk was missing");
 }
 
 fn bring_back(engine: &Engine, disk: &Disk, force: bool) -> Result<(), PoolError> {

@@ -192,6 +192,7 @@ pub(crate) mod tests {
             legs: (0..disks.len()).map(leg_config).collect(),
         };
         let label = Label {
+            version: weir_format::layout::FORMAT_VERSION,
             pool: Guid(7),
             name: "tank".to_owned(),
             disk: Guid(0),
@@ -200,6 +201,7 @@ pub(crate) mod tests {
             strip_bytes: 4096,
             log_bytes: 0,
             vdevs: vec![config],
+            features: weir_format::Features::default(),
         };
         let options =
             PoolOptions { cache_bytes: 0, clock: Arc::clone(&clock), bug: PlantedBug::None };

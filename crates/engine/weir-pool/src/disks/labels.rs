@@ -4,7 +4,9 @@
 //!
 //! Invariants:
 //! - an uberblock goes to both labels of every leg in use and is durable when the write returns;
-//! - txg N never overwrites the slots of the 127 txgs before it.
+//! - txg N never overwrites the slots of the 127 txgs before it;
+//! - an uberblock goes only to disks whose label copies have its format version or a higher one, so
+//!   that a Weir that cannot decode the uberblock refuses the label.
 
 use std::sync::Arc;
 
@@ -13,7 +15,8 @@ use weir_base::{BLOCK_BYTES, Guid, Txg};
 use weir_block::IoBuf;
 use weir_device::{Device, DeviceError, Durability};
 use weir_format::layout::{
-    CONFIG_BYTES, LABEL_BYTES, OWNER_OFFSET, RING_OFFSET, RING_SLOTS, SLOT_BYTES, label_offsets,
+    CONFIG_BYTES, FORMAT_VERSION, LABEL_BYTES, OWNER_OFFSET, RING_OFFSET, RING_SLOTS, SLOT_BYTES,
+    label_offsets,
 };
 use weir_format::{FormatError, Label, Owner, Uberblock};
 
@@ -112,9 +115,12 @@ pub(crate) struct DiskLabels {
     pub(crate) damaged_slots: Vec<u64>,
     /// Process that has the pool open, or had it open last.
     pub(crate) owner: Option<Owner>,
+    /// True if a label copy has an older format version than [`FORMAT_VERSION`].
+    pub(crate) is_old_format: bool,
 }
 
-/// Reads the labels of one disk. `Ok(Err(_))`: no label is usable, with the reason.
+/// Reads the labels of one disk. `Ok(Err(_))`: no label is usable, or a newer Weir committed a txg
+/// on the disk; with the reason.
 ///
 /// # Errors
 /// The disk cannot be read at all.
@@ -131,7 +137,7 @@ pub(crate) async fn read_labels(
         offsets.push(len - LABEL_BYTES);
     }
     let mut index = 0;
-    let mut first_error = None;
+    let (mut first_error, mut is_old_format) = (None, false);
     while let Some(&offset) = offsets.get(index) {
         index += 1;
         let (done, content) = device.read_at(offset, IoBuf::zeroed(LABEL_BYTES as usize)).await;
@@ -140,7 +146,9 @@ pub(crate) async fn read_labels(
             continue;
         }
         for copy in content[..2 * CONFIG_BYTES].chunks(CONFIG_BYTES) {
-            keep_best(&mut best, Label::decode(copy));
+            let found = Label::decode(copy);
+            is_old_format |= found.as_ref().is_ok_and(|label| label.version < FORMAT_VERSION);
+            keep_best(&mut best, found);
         }
         if let Ok(label) = &best {
             let used = label.place().map(|(vdev, _)| label.vdevs[vdev].disk_bytes);
@@ -154,7 +162,7 @@ pub(crate) async fn read_labels(
     if let (true, Some(error)) = (rings.is_empty(), first_error) {
         return Err(error);
     }
-    Ok(best.map(|label| {
+    Ok(best.and_then(|label| {
         // If the disk is longer than the part that the pool uses, the read at the end of the disk
         // found no label.
         let used = label.place().map(|(vdev, _)| label_offsets(label.vdevs[vdev].disk_bytes));
@@ -163,8 +171,8 @@ pub(crate) async fn read_labels(
             &own.map(|(_, label)| &label[RING_OFFSET as usize..]).collect::<Vec<_>>(),
         );
         let rings: Vec<IoBuf> = rings.into_iter().map(|(_, ring)| ring).collect();
-        let (uberblocks, owner) = (ring_slots(&rings, label.pool), owner_of(&rings, label.pool));
-        DiskLabels { label, uberblocks, damaged_slots, owner }
+        let (uberblocks, owner) = (ring_slots(&rings, label.pool)?, owner_of(&rings, label.pool));
+        Ok(DiskLabels { label, uberblocks, damaged_slots, owner, is_old_format })
     }))
 }
 
@@ -172,7 +180,7 @@ pub(crate) async fn read_labels(
 /// "no label".
 fn keep_best(best: &mut Result<Label, FormatError>, found: Result<Label, FormatError>) {
     let better = match (&*best, &found) {
-        (Ok(old), Ok(new)) => new.txg > old.txg,
+        (Ok(old), Ok(new)) => (new.txg, new.version) > (old.txg, old.version),
         (Ok(_), Err(_)) => false,
         (Err(_), Ok(_)) => true,
         (Err(old), Err(new)) => {
@@ -189,15 +197,23 @@ fn owner_of(rings: &[IoBuf], pool: Guid) -> Option<Owner> {
     slots.filter_map(|slot| Owner::decode(slot).ok()).find(|owner| owner.pool == pool)
 }
 
-fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
+/// Uberblocks of a pool in its rings.
+///
+/// # Errors
+/// A slot has an uberblock of a newer format: the slots that this Weir can decode are an older
+/// state of the pool.
+fn ring_slots(rings: &[IoBuf], pool: Guid) -> Result<Vec<Uberblock>, FormatError> {
     let mut found: Vec<Uberblock> = Vec::new();
     for ring in rings {
         for slot in ring[RING_OFFSET as usize..].chunks(SLOT_BYTES) {
-            let valid = Uberblock::decode(slot).ok().filter(|ub| ub.pool == pool);
-            found.extend(valid.filter(|ub| !found.contains(ub)));
+            match Uberblock::decode(slot) {
+                Err(error) if error.newer_pool() == Some(pool) => return Err(error),
+                Ok(ub) if ub.pool == pool && !found.contains(&ub) => found.push(ub),
+                _ => {}
+            }
         }
     }
-    found
+    Ok(found)
 }
 
 /// Slots that are damaged in all of `rings`. A slot of zeros was never written and is not damaged.

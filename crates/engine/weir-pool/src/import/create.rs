@@ -13,9 +13,9 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, Guid, Txg, VsegId};
 use weir_format::layout::{
-    DISK_BYTES_MIN, DISKS_MAX, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, STRIP_BYTES,
+    DISK_BYTES_MIN, DISKS_MAX, FORMAT_VERSION, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, STRIP_BYTES,
 };
-use weir_format::{Label, TreeRoot, VdevConfig, VdevRole};
+use weir_format::{Features, Label, TreeRoot, VdevConfig, VdevRole};
 
 use crate::disks::labels::{forget_disk, write_labels};
 use crate::disks::layout::{
@@ -80,9 +80,11 @@ pub async fn create(
         references: TreeRoot::default(),
         next_dataset: 1,
         log_vdev: 0,
+        version: FORMAT_VERSION,
     };
     let (lineage, left) = (Vec::new(), Vec::new());
-    let history = History { log_epoch: 1, lineage, import_epoch: guid(), left };
+    let (log_epoch, import_epoch, has_old_labels) = (1, guid(), false);
+    let history = History { log_epoch, lineage, import_epoch, left, has_old_labels };
     let pool = Pool::assemble(label, vdevs, segments, history, &committed, options);
     let mut out = pool.begin_write_out(Txg(1));
     out.finish().await?;
@@ -124,6 +126,7 @@ fn plan(
     let log_bytes = (smallest / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
     let strip_bytes = sizes.strip_bytes.unwrap_or(STRIP_BYTES);
     let label = Label {
+        version: FORMAT_VERSION,
         pool: guid(),
         name: name.to_owned(),
         disk: configs[0].legs[0].guid,
@@ -132,6 +135,7 @@ fn plan(
         strip_bytes,
         log_bytes: sizes.log_bytes.unwrap_or(log_bytes - log_bytes % BLOCK_BYTES as u64),
         vdevs: configs,
+        features: Features::default(),
     };
     let row_fits = |vdev| label.row_bytes(vdev) <= u64::from(label.segment_bytes);
     assert!(label.vdevs.iter().all(row_fits), "a segment holds a row");

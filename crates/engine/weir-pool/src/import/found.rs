@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_base::{Guid, Txg};
 use weir_device::Device;
 use weir_format::layout::RING_SLOTS;
-use weir_format::{ImportEpoch, Owner, Uberblock, VdevConfig};
+use weir_format::{FormatError, ImportEpoch, Owner, Uberblock, VdevConfig};
 
 use crate::disks::labels::DiskLabels;
 use crate::disks::layout::build_vdevs;
@@ -34,22 +34,24 @@ use crate::topology::claim::Labelled;
 impl Found {
     /// Collects the labels of all disks of one pool, in the order of the disks.
     ///
-    /// A disk of another format version counts as foreign, like a disk without a label. The label
-    /// checksum does not cover the version, so one such disk proves nothing about the others.
+    /// A disk of another format version counts as foreign, like a disk without a label.
+    /// [`Self::check_newest`] refuses the others if a newer Weir wrote that disk as one of this
+    /// pool.
     pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
-        let mut other_version = None;
+        let mut other_version = Vec::<(String, FormatError)>::new();
         let (mut disks, mut paths, mut left_out) =
             (Vec::<FoundDisk>::new(), Vec::new(), Vec::new());
         for Answer { disk, labels } in answers {
             paths.push(disk.path().to_owned());
-            let DiskLabels { label, uberblocks, damaged_slots, owner } = match labels {
+            let DiskLabels { label, uberblocks, damaged_slots, owner, is_old_format } = match labels
+            {
                 Ok(labels) => labels,
                 Err(error) => {
                     left_out.push((disk.path().to_owned(), error.to_string()));
                     if let Unlabelled::Format(source) = error
                         && source.is_other_version()
                     {
-                        other_version.get_or_insert((disk.path().to_owned(), source.clone()));
+                        other_version.push((disk.path().to_owned(), source.clone()));
                     }
                     continue;
                 }
@@ -68,17 +70,21 @@ impl Found {
                 uberblocks: uberblocks.clone(),
                 damaged_slots: damaged_slots.clone(),
                 owner: owner.clone(),
+                is_old_format: *is_old_format,
             });
         }
-        match (disks.first().map(|disk| disk.label.clone()), other_version) {
-            (Some(label), _) => {
-                let mut found = Self { label, disks, left_out };
-                found.choose_label();
-                Ok(found)
-            }
-            (None, Some((path, source))) => Err(PoolError::OtherFormat { path, source }),
-            (None, None) => Err(PoolError::NoPool { paths: paths.join(", ") }),
-        }
+        let mut other_version = other_version.into_iter();
+        let Some(label) = disks.first().map(|disk| disk.label.clone()) else {
+            return Err(match other_version.next() {
+                Some((path, source)) => PoolError::OtherFormat { path, source },
+                None => PoolError::NoPool { paths: paths.join(", ") },
+            });
+        };
+        let newer_format =
+            other_version.find(|(_, source)| source.newer_pool() == Some(label.pool));
+        let mut found = Self { label, disks, left_out, newer_format };
+        found.choose_label();
+        Ok(found)
     }
 
     /// Takes the label with the highest txg, except labels of diverged disks: they describe the
@@ -97,6 +103,11 @@ impl Found {
         if let Some(disk) = self.disks.iter().filter(agrees).max_by_key(by) {
             self.label = disk.label.clone();
         }
+    }
+
+    /// True if a label copy has an older format version than this Weir writes.
+    pub(crate) fn has_old_labels(&self) -> bool {
+        self.disks.iter().any(|disk| disk.is_old_format)
     }
 
     /// Import epochs that the owner slots name.
@@ -142,14 +153,18 @@ impl Found {
     /// Checks that no txg after `newest` is known to be committed.
     ///
     /// # Errors
-    /// `OlderThanSeen`: `how` or an owner slot names such a txg. `NewestDamaged`: more than one
-    /// uberblock after it is damaged in every copy. A power cut tears the uberblock of one txg.
+    /// `OtherFormat`: a newer Weir wrote a disk of the pool. `OlderThanSeen`: `how` or an owner
+    /// slot names such a txg. `NewestDamaged`: more than one uberblock after it is damaged in every
+    /// copy. A power cut tears the uberblock of one txg.
     pub(crate) fn check_newest(
         &self,
         newest: &Uberblock,
         how: ImportOptions,
     ) -> Result<(), PoolError> {
         let pool = &self.label.name;
+        if let Some((path, source)) = self.newer_format.clone() {
+            return Err(PoolError::OtherFormat { path, source });
+        }
         if let Some(seen) = how.newest_seen {
             seen.check(newest, pool, "this server has seen")?;
         }
@@ -327,7 +342,8 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use weir_device::MemoryDevice;
-    use weir_format::{Label, LegConfig, VdevKind, VdevRole};
+    use weir_format::layout::FORMAT_VERSION;
+    use weir_format::{Features, Label, LegConfig, VdevKind, VdevRole};
 
     use crate::import::open_pool::tests;
 
@@ -344,6 +360,7 @@ mod tests {
         let legs = legs.iter().map(leg).collect();
         let (kind, role) = (VdevKind::Mirror, VdevRole::Data);
         let label = Label {
+            version: FORMAT_VERSION,
             pool: Guid(7),
             name: "tank".to_owned(),
             disk: Guid(disk),
@@ -352,9 +369,10 @@ mod tests {
             strip_bytes: 4096,
             log_bytes: 1 << 16,
             vdevs: vec![VdevConfig { kind, role, disk_bytes: 8 << 20, legs }],
+            features: Features::default(),
         };
-        let (damaged_slots, owner) = (Vec::new(), None);
-        let labels = Ok(DiskLabels { label, uberblocks, damaged_slots, owner });
+        let (damaged_slots, owner, is_old_format) = (Vec::new(), None, false);
+        let labels = Ok(DiskLabels { label, uberblocks, damaged_slots, owner, is_old_format });
         Answer { disk: Arc::new(MemoryDevice::new(format!("disk{disk}"), 8 << 20)), labels }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_base::Guid;
 use weir_device::Device;
-use weir_format::{Label, Owner, Uberblock, VdevRole};
+use weir_format::{FormatError, Label, Owner, Uberblock, VdevRole};
 
 /// One disk of a pool, with the contents of its labels.
 pub(crate) struct FoundDisk {
@@ -18,6 +18,8 @@ pub(crate) struct FoundDisk {
     pub(crate) uberblocks: Vec<Uberblock>,
     pub(crate) damaged_slots: Vec<u64>,
     pub(crate) owner: Option<Owner>,
+    /// True if a label copy has an older format version than this Weir writes.
+    pub(crate) is_old_format: bool,
 }
 
 impl FoundDisk {
@@ -34,4 +36,6 @@ pub(crate) struct Found {
     pub(crate) disks: Vec<FoundDisk>,
     /// Paths of excluded disks, each with the reason.
     pub(crate) left_out: Vec<(String, String)>,
+    /// Disk of this pool that a newer Weir wrote, and its error.
+    pub(crate) newer_format: Option<(String, FormatError)>,
 }

@@ -103,9 +103,14 @@ impl Imported {
     /// replayed.
     ///
     /// # Errors
-    /// A vdev that holds segments has too few legs left.
+    /// A vdev that holds segments has too few legs left, or a feature of the pool forbids this Weir
+    /// to write to it.
     #[boxed(?Send)]
     pub async fn claim(&self) -> Result<(), PoolError> {
+        let Label { name, pool, features, .. } = &self.pool.label;
+        if let Err(source) = features.check_writable(*pool) {
+            return Err(PoolError::OtherFormat { path: name.clone(), source });
+        }
         if let Some(identity) = self.owner {
             self.pool.announce_owner(identity, &self.owners_before).await;
         }
@@ -356,6 +361,7 @@ async fn try_uberblock(
                     lineage: found.lineage_after(uberblock),
                     import_epoch: how.import_epoch,
                     left: left.clone(),
+                    has_old_labels: found.has_old_labels(),
                 },
                 &Committed {
                     txg: uberblock.txg,
@@ -365,6 +371,7 @@ async fn try_uberblock(
                     references: bootstrap.references,
                     next_dataset: bootstrap.next_dataset,
                     log_vdev: uberblock.log_vdev,
+                    version: uberblock.version,
                 },
                 options,
             )),
@@ -448,6 +455,7 @@ async fn read_bootstrap_once(
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use weir_format::layout::FORMAT_VERSION;
     use weir_format::{BootstrapCopy, ImportEpoch};
 
     use crate::disks::lineage::{follows, leads_to, leads_to_but_for_cuts, supersedes};
@@ -459,6 +467,7 @@ pub(crate) mod tests {
         let import_epoch =
             |(id, first): &(u64, u64)| ImportEpoch { id: Guid(*id), first: Txg(*first) };
         Uberblock {
+            version: FORMAT_VERSION,
             pool: Guid(1),
             txg: Txg(txg),
             unix_ms: 0,

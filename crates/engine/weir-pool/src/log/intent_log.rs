@@ -214,7 +214,8 @@ mod tests {
     use weir_base::{DatasetId, Lsn, SystemClock};
     use weir_codec::checksum::xxh3_64;
     use weir_device::{Device, MemoryDevice, new_runtime};
-    use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
+    use weir_format::layout::FORMAT_VERSION;
+    use weir_format::{Features, Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
     use weir_format::log::ALIGN_BYTES;
 
@@ -232,6 +233,7 @@ mod tests {
         let (kind, role, legs) = (VdevKind::Disk, VdevRole::Data, vec![leg]);
         let config = VdevConfig { kind, role, disk_bytes: 8 << 20, legs };
         let label = Label {
+            version: FORMAT_VERSION,
             pool: Guid(7),
             name: "tank".to_owned(),
             disk: Guid(1),
@@ -240,6 +242,7 @@ mod tests {
             strip_bytes: 4096,
             log_bytes: REGION_BYTES,
             vdevs: vec![config],
+            features: Features::default(),
         };
         let clock = Arc::new(SystemClock::default());
         let options = PoolOptions { cache_bytes: 0, clock, bug: PlantedBug::None };

@@ -64,6 +64,8 @@ pub(crate) struct Committed {
     /// Vdev on which an import after a crash looks for the intent log. Until the first commit of
     /// this import epoch, this epoch may log to another vdev.
     pub(crate) log_vdev: u16,
+    /// Format version of the uberblock.
+    pub(crate) version: u32,
 }
 
 /// State that a new import epoch inherits from earlier ones.
@@ -77,6 +79,9 @@ pub(crate) struct History {
     /// Legs that the last uberblock lists as stale, but that are in no label that the import found.
     /// A label on a missing disk may name them.
     pub(crate) left: Vec<StaleLeg>,
+    /// True if a label copy on a disk of the pool has an older format version than this Weir
+    /// writes.
+    pub(crate) has_old_labels: bool,
 }
 
 /// The first usable log vdev, or else the first data vdev that is not being evacuated.
@@ -123,6 +128,8 @@ pub struct Pool {
     pub(crate) left: Mutex<Vec<StaleLeg>>,
     /// Current label. Some disks may still have an older one.
     pub(crate) config: Mutex<Label>,
+    /// [`History::has_old_labels`].
+    pub(crate) has_old_labels: bool,
     /// Damaged ring slots, and slots of abandoned txgs, that the next uberblock write overwrites
     /// with zeros.
     pub(crate) damaged_slots: Mutex<Vec<DamagedSlot>>,
@@ -142,7 +149,7 @@ impl Pool {
         committed: &Committed,
         options: &PoolOptions,
     ) -> Self {
-        let History { log_epoch, mut lineage, import_epoch, left } = history;
+        let History { log_epoch, mut lineage, import_epoch, left, has_old_labels } = history;
         lineage.insert(0, ImportEpoch { id: import_epoch, first: committed.txg.next() });
         lineage.truncate(LINEAGE_MAX);
         let log_vdev = wanted_log_vdev(&vdevs);
@@ -173,6 +180,7 @@ impl Pool {
             departed: Mutex::default(),
             left: Mutex::new(left),
             config,
+            has_old_labels,
             damaged_slots: Mutex::default(),
             labels: futures_util::lock::Mutex::new(()),
             owner: OnceLock::new(),

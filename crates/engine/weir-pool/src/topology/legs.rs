@@ -188,6 +188,10 @@ impl Pool {
         // The disk may be an old copy, which lacks more than the leg did when it went out of use.
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
+        // Before the leg gets an uberblock: its label may have an older format.
+        let current = Label { disk: guid, ..self.config.lock().clone() };
+        repair_config(&*device, &current, vdev.disk_bytes()).await.map_err(Arc::new)?;
+        device.flush().await.map_err(Arc::new)?;
         leg.set_stale_since(own.complete);
         let moved = leg.path() != device.path();
         leg.bring_back(self.vdevs.guard().guard(device), committed);
@@ -413,6 +417,24 @@ impl Pool {
     pub(crate) async fn write_configs(&self) -> Result<(), PoolError> {
         self.write_changed_labels().await;
         self.flush_all().await
+    }
+
+    /// Writes all labels in at least this format version, with the same content; an uberblock of
+    /// that version follows. A disk on which a write fails is faulted and gets no uberblock.
+    ///
+    /// # Durability
+    /// Durable on every leg in use when this returns.
+    #[boxed(?Send)]
+    pub(crate) async fn raise_labels(&self, version: u32) -> Result<(), PoolError> {
+        let _labels = self.labels.lock().await;
+        let from = {
+            let mut config = self.config.lock();
+            let raised = version.max(config.version);
+            std::mem::replace(&mut config.version, raised)
+        };
+        self.write_configs().await?;
+        tracing::info!(pool = self.name(), from, to = version, "labels raised to a newer format");
+        Ok(())
     }
 
     /// Rewrites labels that are damaged, or that a crash left older than a change. A disk on which

@@ -6,6 +6,8 @@
 //! Invariants (docs/design/commit.md):
 //! - barrier 1: everything that the uberblock references is durable before the uberblock is issued;
 //! - barrier 2: the uberblock is durable before the log is released and waiters are woken;
+//! - the first commit in a pool of an older format writes all labels in this Weir's format, and
+//!   flushes them, before its uberblock;
 //! - a failed commit poisons the pool, and the txg is not retried. A failure of a log vdev fails no
 //!   commit.
 
@@ -17,7 +19,7 @@ use futures_util::future::LocalBoxFuture;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
 use weir_block::Block;
 use weir_codec::checksum::xxh3_128;
-use weir_format::layout::RING_SLOTS;
+use weir_format::layout::{FORMAT_VERSION, RING_SLOTS};
 use weir_format::{
     BlockPtr, Bootstrap, BootstrapCopy, Compression, PtrKind, ReferenceTable, RemapTable,
     STALE_LEGS_MAX, SegmentClass, SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
@@ -133,6 +135,9 @@ impl Pool {
         self.check_owner().await?;
         self.log.move_to(self.wanted_log_vdev());
         let before = *self.committed.lock();
+        if before.version < FORMAT_VERSION && self.bug != PlantedBug::LabelsKeepFormat {
+            self.raise_labels(FORMAT_VERSION).await?;
+        }
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
         let all = input.all;
         self.segments.forget_emptied();
@@ -158,6 +163,7 @@ impl Pool {
         let log = self.log.start_after(txg);
         let (stale_legs, unconfirmed_legs) = self.legs_behind(before.txg, log.vdev);
         let uberblock = Uberblock {
+            version: FORMAT_VERSION,
             pool: self.label.pool,
             txg,
             unix_ms: self.clock.unix_ms(),
@@ -179,18 +185,18 @@ impl Pool {
         self.check_owner().await?;
         write_uberblock(&self.vdevs, &uberblock).await?;
         self.note_listed(&uberblock);
-        for leg in self.vdevs.legs() {
-            let mut listed = uberblock.stale_legs.iter().chain(&uberblock.unconfirmed_legs);
-            if listed.all(|listed| listed.guid != leg.guid) {
-                leg.settle_copied();
-            }
-        }
+        self.settle_legs(&uberblock);
         let _is_zeroed = self.zero_damaged_slots(txg).await;
-        let datasets = input.datasets;
-        let next_dataset = input.next_dataset;
-        let log_vdev = log.vdev;
-        *self.committed.lock() =
-            Committed { txg, segments, datasets, remaps, references, next_dataset, log_vdev };
+        *self.committed.lock() = Committed {
+            txg,
+            segments,
+            datasets: input.datasets,
+            remaps,
+            references,
+            next_dataset: input.next_dataset,
+            log_vdev: log.vdev,
+            version: uberblock.version,
+        };
         self.segments.stored_tables(stored, counts);
         self.fit_cache();
         self.log.release(log);
@@ -204,6 +210,10 @@ impl Pool {
         let committed = self.committed_txg();
         let txg = committed.next();
         assert_eq!(self.lineage[0].first, txg, "nothing was committed yet");
+        if self.has_old_labels && from.version == FORMAT_VERSION {
+            let raised = self.raise_labels(from.version).await;
+            raised.map_err(|error| self.poison(&error))?;
+        }
         let (stale_legs, unconfirmed_legs) = self.legs_behind(committed, from.log_vdev);
         let claim = Uberblock {
             txg,
@@ -230,6 +240,16 @@ impl Pool {
     fn note_listed(&self, uberblock: &Uberblock) {
         for leg in self.vdevs.legs() {
             leg.set_listed(uberblock.stale_legs.iter().any(|stale| stale.guid == leg.guid));
+        }
+    }
+
+    /// Clears the stale state of each leg that a durable uberblock no longer lists.
+    fn settle_legs(&self, uberblock: &Uberblock) {
+        for leg in self.vdevs.legs() {
+            let mut listed = uberblock.stale_legs.iter().chain(&uberblock.unconfirmed_legs);
+            if listed.all(|listed| listed.guid != leg.guid) {
+                leg.settle_copied();
+            }
         }
     }
 

@@ -1,0 +1,231 @@
+//! Parts of a dataset record: the tree, and the fields of each kind.
+//!
+//! Invariant: formats 8 and 9 have one layout of the fields of each kind.
+
+use weir_base::limits::NAME_BYTES_MAX;
+use weir_base::{DatasetId, RecordSize, Txg};
+
+use super::record::{
+    ANCESTORS_MAX, Ancestor, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent,
+    HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin, Receiving,
+};
+use crate::bytes::{Reader, Writer};
+use crate::error::FormatError;
+use crate::node::TreeRoot;
+use crate::properties::Properties;
+
+/// Maximum count of blocks or units: above that of the largest volume. The decoder lowers a larger
+/// count to this value, so that sums of counts do not overflow. A wrong count affects only the
+/// displayed number.
+const COUNT_MAX: u64 = 1 << 40;
+
+impl DatasetState {
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        match r.u8()? {
+            0 => Ok(Self::Active),
+            1 => Ok(Self::Destroying),
+            other => Err(r.bad("state", other)),
+        }
+    }
+}
+
+/// The fields of a tree, in the order of the record's body.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Tree {
+    pub(super) size_bytes: u64,
+    pub(super) record_size: RecordSize,
+    pub(super) root: TreeRoot,
+    /// Used blocks, then stored, shared, tree and born units.
+    pub(super) counts: [u64; 5],
+    pub(super) freed_to: u64,
+}
+
+impl Tree {
+    /// The tree of a bookmark.
+    pub(super) const NONE: Self = Self {
+        size_bytes: 0,
+        record_size: RecordSize::BLOCK,
+        root: TreeRoot::EMPTY,
+        counts: [0; 5],
+        freed_to: 0,
+    };
+
+    pub(super) fn of(record: &DatasetRecord) -> Self {
+        Self {
+            size_bytes: record.size_bytes,
+            record_size: record.record_size,
+            root: record.root,
+            counts: [
+                record.used_blocks,
+                record.stored_units,
+                record.shared_units,
+                record.tree_units,
+                record.born_units,
+            ],
+            freed_to: record.freed_to,
+        }
+    }
+
+    pub(super) fn into_record(
+        self,
+        (id, kind, state): (DatasetId, DatasetKind, DatasetState),
+        name: String,
+        (created_txg, created_unix_ms): (Txg, u64),
+        properties: Properties,
+    ) -> DatasetRecord {
+        let Self { size_bytes, record_size, root, counts, freed_to } = self;
+        let [used_blocks, stored_units, shared_units, tree_units, born_units] = counts;
+        DatasetRecord {
+            id,
+            kind,
+            state,
+            name,
+            size_bytes,
+            record_size,
+            properties,
+            created_txg,
+            created_unix_ms,
+            root,
+            used_blocks,
+            stored_units,
+            shared_units,
+            tree_units,
+            born_units,
+            freed_to,
+        }
+    }
+
+    pub(super) fn write(self, w: &mut Writer) {
+        let Self { size_bytes, record_size, root, counts, freed_to } = self;
+        w.u64(size_bytes);
+        w.u8(record_size.shift());
+        root.write(w);
+        counts.into_iter().for_each(|count| w.u64(count));
+        w.u64(freed_to);
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (size_bytes, record_size) = (r.u64()?, read_record_size(r)?);
+        let (root, counts) = (TreeRoot::read(r)?, read_counts(r)?);
+        Ok(Self { size_bytes, record_size, root, counts, freed_to: r.u64()? })
+    }
+}
+
+pub(super) fn read_record_size(r: &mut Reader<'_>) -> Result<RecordSize, FormatError> {
+    let shift = r.u8()?;
+    RecordSize::from_shift(shift).ok_or_else(|| r.bad("record_size", shift))
+}
+
+pub(super) fn read_counts(r: &mut Reader<'_>) -> Result<[u64; 5], FormatError> {
+    let mut counts = [0; 5];
+    for count in &mut counts {
+        *count = r.u64()?.min(COUNT_MAX);
+    }
+    Ok(counts)
+}
+
+impl Descent {
+    pub(super) fn write(&self, w: &mut Writer) {
+        let origin = self.origin.unwrap_or(Origin { snapshot: DatasetId(0), txg: Txg(0) });
+        w.u64(origin.snapshot.0);
+        w.u64(origin.txg.0);
+        w.u64(self.inherited_units);
+        assert!(self.lineage.len() <= ANCESTORS_MAX, "the caller checks the count");
+        w.u8(self.lineage.len() as u8);
+        for Ancestor { until, owner } in &self.lineage {
+            w.u64(until.0);
+            w.u64(owner.0);
+        }
+        let Some(receiving) = &self.receiving else { return w.u8(0) };
+        w.u8(if receiving.is_new { 2 } else { 1 });
+        w.u64(receiving.to);
+        w.u64(receiving.from.unwrap_or(0));
+        w.u64(receiving.next_record);
+        w.u64(receiving.created_unix_ms);
+        w.str(&receiving.snapshot);
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (snapshot, txg) = (DatasetId(r.u64()?), Txg(r.u64()?));
+        if snapshot.0 == 0 && txg.0 != 0 {
+            return Err(r.bad("origin_txg", txg.0));
+        }
+        let inherited_units = r.u64()?.min(COUNT_MAX);
+        let count = r.u8()?;
+        if usize::from(count) > ANCESTORS_MAX {
+            return Err(r.bad("lineage", count));
+        }
+        let mut lineage: Vec<Ancestor> = Vec::new();
+        for _ in 0..count {
+            let next = Ancestor { until: Txg(r.u64()?), owner: DatasetId(r.u64()?) };
+            if lineage.last().is_some_and(|last| last.until >= next.until) {
+                return Err(r.bad("until", next.until.0));
+            }
+            lineage.push(next);
+        }
+        let origin = (snapshot.0 != 0).then_some(Origin { snapshot, txg });
+        let is_new = match r.u8()? {
+            0 => return Ok(Self { origin, lineage, inherited_units, receiving: None }),
+            1 => false,
+            2 => true,
+            other => return Err(r.bad("receiving", other)),
+        };
+        let (to, from, next_record) = (r.u64()?, r.u64()?, r.u64()?);
+        let (created_unix_ms, snapshot) = (r.u64()?, r.str("snapshot")?);
+        if snapshot.is_empty() || snapshot.len() > NAME_BYTES_MAX {
+            return Err(r.bad("snapshot", snapshot.len() as u64));
+        }
+        let from = (from != 0).then_some(from);
+        let receiving =
+            Some(Receiving { to, from, is_new, next_record, snapshot, created_unix_ms });
+        Ok(Self { origin, lineage, inherited_units, receiving })
+    }
+}
+
+impl Bookmark {
+    pub(super) fn write(self, w: &mut Writer) {
+        w.u64(self.of.0);
+        w.u64(self.txg.0);
+        w.u64(self.guid);
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        Ok(Self { of: DatasetId(r.u64()?), txg: Txg(r.u64()?), guid: r.u64()? })
+    }
+}
+
+/// Encoding of an unknown [`Moment::unique_units`].
+const UNKNOWN: u64 = u64::MAX;
+
+impl Moment {
+    pub(super) fn write(&self, w: &mut Writer) {
+        w.u64(self.of.0);
+        w.u64(self.txg.0);
+        w.u64(self.guid);
+        w.u64(self.unique_units.unwrap_or(UNKNOWN));
+        assert!(self.holds.len() <= HOLDS_MAX, "the caller checks the count");
+        w.u8(self.holds.len() as u8);
+        for tag in &self.holds {
+            w.str(tag);
+        }
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (of, txg, guid) = (DatasetId(r.u64()?), Txg(r.u64()?), r.u64()?);
+        let unique = r.u64()?;
+        let count = r.u8()?;
+        if usize::from(count) > HOLDS_MAX {
+            return Err(r.bad("holds", count));
+        }
+        let mut holds = Vec::new();
+        for _ in 0..count {
+            let tag = r.str("hold")?;
+            if tag.is_empty() || tag.len() > HOLD_BYTES_MAX {
+                return Err(r.bad("hold", tag.len() as u64));
+            }
+            holds.push(tag);
+        }
+        let unique_units = (unique != UNKNOWN).then_some(unique.min(COUNT_MAX));
+        Ok(Self { of, txg, guid, holds, unique_units })
+    }
+}

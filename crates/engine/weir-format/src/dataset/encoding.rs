@@ -1,0 +1,127 @@
+//! Encodes and decodes a dataset record in the layout of format 9.
+//!
+//! Invariant: the longest record fits into its block, whatever its history.
+
+use weir_base::limits::NAME_BYTES_MAX;
+use weir_base::{BLOCK_BYTES, DatasetId, Txg};
+
+use super::body::Tree;
+use super::record::{
+    ANCESTORS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, HOLD_BYTES_MAX,
+    HOLDS_MAX, Moment,
+};
+use super::v8;
+use crate::bytes::{Reader, Writer};
+use crate::error::FormatError;
+use crate::node::TreeRoot;
+use crate::properties::Properties;
+
+const WHAT: &str = "dataset record";
+
+/// Kinds of records in this format. Format 8 has the kinds 1 to 3 and another layout; format 9
+/// never writes them.
+const VOLUME: u8 = 17;
+const SNAPSHOT: u8 = 18;
+const BOOKMARK: u8 = 19;
+
+/// Lengths of the longest parts of a record: the fixed fields, a name or other text with its
+/// length, the tree, and the descent of a volume without texts.
+const FIXED_BYTES: usize = 8 + 1 + 1 + 8 + 8 + 2 + 2;
+const TEXT_BYTES: usize = 2 + NAME_BYTES_MAX;
+const TREE_BYTES: usize = 8 + 1 + TreeRoot::BYTES + 6 * 8;
+const DESCENT_BYTES: usize = 3 * 8 + 1 + ANCESTORS_MAX * 16 + 1 + 4 * 8;
+const MOMENT_BYTES: usize = 4 * 8 + 1 + HOLDS_MAX * (2 + HOLD_BYTES_MAX);
+// The longest record fits into its block, whatever its history.
+const _: () = assert!(
+    FIXED_BYTES + TEXT_BYTES + TREE_BYTES + DESCENT_BYTES + TEXT_BYTES + Properties::BYTES_MAX
+        <= BLOCK_BYTES
+        && MOMENT_BYTES < DESCENT_BYTES + TEXT_BYTES
+);
+
+impl DatasetRecord {
+    /// Encodes the entry as one block of the directory.
+    ///
+    /// # Panics
+    /// If a name, list or property exceeds its limit.
+    pub fn encode(&self) -> [u8; BLOCK_BYTES] {
+        let mut w = Writer::default();
+        w.u64(self.id.0);
+        w.u8(match self.kind {
+            DatasetKind::Volume(_) => VOLUME,
+            DatasetKind::Snapshot(_) => SNAPSHOT,
+            DatasetKind::Bookmark(_) => BOOKMARK,
+        });
+        w.u8(match self.state {
+            DatasetState::Active => 0,
+            DatasetState::Destroying => 1,
+        });
+        w.u64(self.created_txg.0);
+        w.u64(self.created_unix_ms);
+        assert!(self.name.len() <= NAME_BYTES_MAX, "the caller checks the name");
+        w.str(&self.name);
+        w.sized(|w| match &self.kind {
+            DatasetKind::Volume(descent) => {
+                Tree::of(self).write(w);
+                descent.write(w);
+            }
+            DatasetKind::Snapshot(moment) => {
+                Tree::of(self).write(w);
+                moment.write(w);
+            }
+            DatasetKind::Bookmark(bookmark) => bookmark.write(w),
+        });
+        w.sized(|w| self.properties.write(w));
+        w.pad_to(BLOCK_BYTES);
+        w.0.try_into().expect("padded to one block")
+    }
+
+    /// Decodes one block of the directory, in the layout of this format or of format 8.
+    ///
+    /// # Errors
+    /// A field has an invalid value.
+    pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(WHAT, block);
+        let id = DatasetId(r.u64()?);
+        let kind = r.u8()?;
+        if v8::KINDS.contains(&kind) {
+            return v8::decode(WHAT, block)?.checked(&r);
+        }
+        if !(VOLUME..=BOOKMARK).contains(&kind) {
+            return Err(r.bad("kind", kind));
+        }
+        let state = DatasetState::read(&mut r)?;
+        let (created_txg, created_unix_ms) = (Txg(r.u64()?), r.u64()?);
+        let name = r.str("name")?;
+        let mut body = r.sized()?;
+        let tree = if kind == BOOKMARK { Tree::NONE } else { Tree::read(&mut body)? };
+        let kind = match kind {
+            VOLUME => DatasetKind::Volume(Descent::read(&mut body)?),
+            SNAPSHOT => DatasetKind::Snapshot(Moment::read(&mut body)?),
+            _ => DatasetKind::Bookmark(Bookmark::read(&mut body)?),
+        };
+        body.end("body_bytes")?;
+        let mut sized = r.sized()?;
+        let properties = Properties::read(&mut sized, &name)?;
+        sized.end("properties_bytes")?;
+        r.zeros()?;
+        let made = (created_txg, created_unix_ms);
+        tree.into_record((id, kind, state), name, made, properties).checked(&r)
+    }
+
+    /// Refuses fields that contradict each other.
+    fn checked(self, r: &Reader<'_>) -> Result<Self, FormatError> {
+        if !self.size_bytes.is_multiple_of(self.record_size.bytes() as u64)
+            || self.record_size.records_in(self.size_bytes) > TreeRoot::capacity(self.root.height)
+        {
+            return Err(r.bad("size_bytes", self.size_bytes));
+        }
+        if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
+            return Err(r.bad("name", self.name.len() as u64));
+        }
+        let is_bookmark = matches!(self.kind, DatasetKind::Bookmark(_));
+        if is_bookmark && (Tree::of(&self) != Tree::NONE || self.state != DatasetState::Active) {
+            return Err(r.bad("bookmark", self.id.0));
+        }
+        Ok(self)
+    }
+}

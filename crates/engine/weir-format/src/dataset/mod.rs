@@ -1,0 +1,11 @@
+//! Records of datasets in the dataset directory.
+
+mod body;
+mod encoding;
+mod record;
+mod v8;
+
+pub use record::{
+    ANCESTORS_MAX, Ancestor, BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState,
+    Descent, HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin, Receiving,
+};

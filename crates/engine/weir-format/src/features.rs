@@ -1,0 +1,90 @@
+//! Feature flags at the end of the label's body.
+//!
+//! A flag marks a structure on disk that not every Weir of this format version handles. Each flag
+//! that is set carries a text that names the version of Weir that is needed, so that an older Weir
+//! can tell its user.
+//!
+//! Not here: setting a flag before the first structure that needs it (weir-pool).
+//!
+//! Invariants:
+//! - a Weir that lacks a flag of [`Features::incompatible`] refuses the label;
+//! - a Weir that lacks a flag of [`Features::read_only_compatible`] reads the pool and never writes
+//!   to it;
+//! - a flag never gets another meaning.
+
+use weir_base::Guid;
+
+use crate::bytes::{Reader, Writer};
+use crate::error::FormatError;
+
+/// Maximum length of a flag's text.
+const NEEDS_BYTES_MAX: usize = 64;
+/// Incompatible flags that this Weir handles, as bits.
+const KNOWN_INCOMPATIBLE: u64 = 0;
+/// Read-only compatible flags that this Weir handles, as bits.
+const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
+
+/// One flag that is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// Number of the flag, 0 to 63.
+    pub bit: u8,
+    /// What a user of a Weir without the feature needs, such as `needs weir 0.4`.
+    pub needs: String,
+}
+
+/// The flags of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Flags that every reader must know, by number.
+    pub incompatible: Vec<Feature>,
+    /// Flags that every writer must know, by number.
+    pub read_only_compatible: Vec<Feature>,
+}
+
+impl Features {
+    /// Refuses a pool whose structures this Weir cannot write.
+    ///
+    /// # Errors
+    /// `Feature`, with the text of the first unknown flag.
+    pub fn check_writable(&self, pool: Guid) -> Result<(), FormatError> {
+        check_known(&self.read_only_compatible, KNOWN_READ_ONLY_COMPATIBLE, pool)
+    }
+
+    pub(crate) fn write(&self, w: &mut Writer) {
+        let sets = [&self.incompatible, &self.read_only_compatible];
+        for set in sets {
+            w.u64(set.iter().fold(0, |bits, feature| bits | 1 << feature.bit));
+        }
+        for feature in sets.into_iter().flatten() {
+            w.str(&feature.needs);
+        }
+    }
+
+    /// Decodes the flags of a label.
+    ///
+    /// # Errors
+    /// `Feature`: this Weir cannot read the pool.
+    pub(crate) fn read(r: &mut Reader<'_>, pool: Guid) -> Result<Self, FormatError> {
+        let bits = [r.u64()?, r.u64()?];
+        let mut texts = |bits: u64| {
+            let set = (0..64).filter(|bit| bits >> bit & 1 == 1);
+            set.map(|bit| {
+                let needs = r.str("needs")?;
+                let is_text = needs.len() <= NEEDS_BYTES_MAX && !needs.contains(char::is_control);
+                if is_text { Ok(Feature { bit, needs }) } else { Err(r.bad("needs", bit)) }
+            })
+            .collect::<Result<Vec<_>, FormatError>>()
+        };
+        let found = Self { incompatible: texts(bits[0])?, read_only_compatible: texts(bits[1])? };
+        check_known(&found.incompatible, KNOWN_INCOMPATIBLE, pool)?;
+        Ok(found)
+    }
+}
+
+fn check_known(set: &[Feature], known: u64, pool: Guid) -> Result<(), FormatError> {
+    let unknown = set.iter().find(|feature| known >> feature.bit & 1 == 0);
+    unknown.map_or(Ok(()), |feature| {
+        Err(FormatError::Feature { what: "label", needs: feature.needs.as_str().into(), pool })
+    })
+}
