@@ -45,6 +45,9 @@ pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
     })
 }
 
+/// Start of the name of a property that a newer Weir has set; its number follows.
+pub const UNKNOWN_MODULE: &str = "unknown:";
+
 /// Whether this is the name of a user property: such names contain a colon.
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
@@ -73,6 +76,10 @@ impl Setting {
     pub fn parse(name: &str, value: &str) -> Result<Self, Error> {
         if is_user_property(name) {
             check_user_name(name)?;
+            if name.starts_with(UNKNOWN_MODULE) {
+                let why = "the module 'unknown' names properties that a newer weir has set";
+                return Err(Error::UserProperty { name: name.to_owned(), why });
+            }
             if value.len() > USER_VALUE_BYTES_MAX || value.contains('\0') {
                 let why = "its value has at most 1024 bytes and no zero byte";
                 return Err(Error::UserProperty { name: name.to_owned(), why });

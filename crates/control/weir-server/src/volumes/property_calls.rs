@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use weir_api::types::{
     GetProperties, Outcome, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyList,
-    PropertySet, PropertySource, PropertySpec, PropertyValues, Setting, Volume, VolumeChange,
-    VolumeCreate, check_volume_size, find_property, is_user_property, record_size,
+    PropertySet, PropertySource, PropertySpec, PropertyValues, Setting, UNKNOWN_MODULE, Volume,
+    VolumeChange, VolumeCreate, check_volume_size, find_property, is_user_property, record_size,
 };
 use weir_api::{ApiError, Handle};
 use weir_base::names::{self, PropertyOf};
@@ -22,7 +22,7 @@ use weir_dataset::{
 };
 
 use crate::answer::errors::{api_error, not_found, outcome};
-use crate::answer::names::split;
+use crate::answer::names::{hexadecimal, split};
 use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
 use crate::exports::export_calls::Of;
@@ -118,6 +118,13 @@ impl PropertyReader<'_> {
         From::Above(level.min(self.above.len()))
     }
 
+    /// Properties of a newer Weir, whose values are shown as hexadecimal bytes.
+    fn unknown(&self) -> impl Iterator<Item = Property> {
+        self.set.unknown().map(|(id, bytes)| {
+            self.report(&format!("{UNKNOWN_MODULE}{id}"), hexadecimal(bytes), &From::Own)
+        })
+    }
+
     /// Returns a user property; it has no value unless a user has set it.
     fn user(&self, property: &str) -> Property {
         match self.set.user(property) {
@@ -145,9 +152,13 @@ impl PropertyReader<'_> {
         if wanted.is_empty() {
             let names = self.set.user_names();
             let own = names.iter().map(|name| self.user(name));
-            return PROPERTIES.iter().copied().filter_map(one).chain(own).collect();
+            let all = PROPERTIES.iter().copied().filter_map(one).chain(own);
+            return all.chain(self.unknown()).collect();
         }
         let named = |name: &String| {
+            if let Some(unknown) = self.unknown().find(|found| found.property == *name) {
+                return Some(unknown);
+            }
             if is_user_property(name) {
                 return Some(self.user(name));
             }
@@ -417,6 +428,26 @@ mod tests {
             let default = if spec.kind == PropertyKind::Limit { "0" } else { spec.default };
             assert_eq!(told.value, default, "{}", spec.name);
         }
+    }
+
+    #[test]
+    fn properties_of_a_newer_weir_are_shown_by_number() {
+        let mut record = [0; 4096];
+        let stored = [19, 9, 0, 1, 0, 200, 1, 3, 0, 0x0a, 0xff, 0];
+        record[8..8 + stored.len()].copy_from_slice(&stored);
+        let own = weir_format::PoolRecord::decode(&record).unwrap().properties;
+        let set = PropertiesOf { own, volume: None, pool: None };
+        let reader = PropertyReader { full: "tank", set, above: Vec::new() };
+        let read = |wanted: &[&str]| {
+            let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
+            reader.some(PropertyOf::Pool, &wanted, |_| "-".to_owned())
+        };
+        let all = read(&[]);
+        let shown = all.last().unwrap();
+        assert_eq!((&*shown.property, &*shown.value), ("unknown:456", "0aff00"));
+        assert_eq!(shown.source, PropertySource::Local);
+        assert_eq!(read(&["unknown:456"]), std::slice::from_ref(shown));
+        assert_eq!(read(&["unknown:457"])[0].value, "-");
     }
 
     #[test]
