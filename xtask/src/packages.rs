@@ -1,9 +1,9 @@
-//! Packages of the stages, as options of cargo.
+//! Packages that each stage of `cargo xtask check` builds, as options of cargo.
 //!
 //! Not here: packages and files of the workspace (workspace.rs).
 //!
-//! Invariant: all stages name packages by these functions, so that `shipped` compares the builds
-//! that the stages make.
+//! Invariant: all stages select packages with these functions. The stage `shipped` compares the
+//! shipped program with the builds of the other stages.
 
 /// Packages of the project's tasks. Their unit tests are built in a separate cargo call, because
 /// their features would make cargo compile most dependencies of the other packages again.

@@ -16,7 +16,8 @@ use std::process::Command;
 
 use rustix::fs::{SeekFrom, seek};
 
-use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES, label_offsets};
+use weir_format::label::checksum_of;
+use weir_format::layout::{CONFIG_BYTES, OWNER_OFFSET, SLOT_BYTES, label_offsets};
 
 use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, tool};
 
@@ -326,13 +327,19 @@ fn volume_never_shrinks_below_its_data() {
     all.server.assert_alive();
 }
 
-/// Changes the version in every copy of a disk's config. No checksum covers the version.
+/// Changes the version in every copy of a disk's config, and the checksum that covers it.
 fn set_version(path: &Path, version: u8) {
-    let file = OpenOptions::new().write(true).open(path).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let end = file.metadata().unwrap().len();
     for label in [0, end - MIB] {
-        for copy in [0, 64 << 10] {
-            file.write_all_at(&[version], label + copy + 8).unwrap();
+        for copy in [label, label + (64 << 10)] {
+            let mut config = vec![0; CONFIG_BYTES];
+            file.read_exact_at(&mut config, copy).unwrap();
+            config[8] = version;
+            let body = u32::from_le_bytes(*config[12..].first_chunk().unwrap()) as usize;
+            let checksum = checksum_of(version.into(), &config[32..32 + body]);
+            config[16..32].copy_from_slice(&checksum.to_le_bytes());
+            file.write_all_at(&config, copy).unwrap();
         }
     }
 }

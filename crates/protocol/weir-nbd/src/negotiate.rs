@@ -4,7 +4,7 @@
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Handshake phase", "Option types", "Metadata querying".
 //! If TLS is required (mode FORCEDTLS of "TLS support"), the server accepts only STARTTLS and ABORT
-//! before it. If TLS is not offered, STARTTLS gets ERR_UNSUP, and the client decides whether to
+//! until TLS is established. If TLS is not offered, STARTTLS gets ERR_UNSUP, and the client decides whether to
 //! continue.
 //!
 //! Invariants:
@@ -14,7 +14,7 @@
 //! - an option with malformed data gets an error reply; a message that cannot be an option ends the
 //!   connection;
 //! - cleartext has no effect after STARTTLS: bytes after it in the same receive end the connection
-//!   (CVE-2021-3716). Only STARTTLS and ABORT are accepted before it.
+//!   (CVE-2021-3716).
 
 use std::net::IpAddr;
 use std::sync::Arc;

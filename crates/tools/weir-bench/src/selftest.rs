@@ -107,7 +107,7 @@ impl Seen {
 struct Item {
     name: String,
     wanted: String,
-    /// True if load on the machine alone can fail the check.
+    /// True if the check can fail only because other programs keep the machine busy.
     by_time: bool,
     look: Box<dyn Fn(Scale) -> Result<Seen, RunError>>,
 }

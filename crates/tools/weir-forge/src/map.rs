@@ -471,12 +471,13 @@ pub(crate) fn store(content: &[u8], len: usize, codec: Codec) -> Option<Vec<u8>>
     })
 }
 
-/// Offset of the tree root in a valid record of a volume or snapshot.
+/// Offset of the tree root in the directory entry of a volume or snapshot.
 fn root_at(record: &[u8; BLOCK_BYTES]) -> usize {
     if record[8] < 16 { ROOT_V8_AT } else { tree_at(record) + ROOT_AT }
 }
 
-/// Offset of the tree in a record of format 9: the name and the length of the body precede it.
+/// Offset of the tree in a directory entry of format 9. The name and the length of the body precede
+/// it.
 pub(crate) fn tree_at(record: &[u8]) -> usize {
     let name = u16::from_le_bytes([record[NAME_AT], record[NAME_AT + 1]]);
     NAME_AT + 2 + usize::from(name) + 2

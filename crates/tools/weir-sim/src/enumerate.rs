@@ -78,7 +78,7 @@ impl Default for Effort {
 pub struct Report {
     /// Number of recovered and checked pools.
     pub recoveries: u64,
-    /// Number of steps of the scenario's first generation.
+    /// Number of steps of the scenario's load without any power cut.
     pub steps: u64,
     /// Coverage points that the scenario reached.
     pub coverage: Coverage,

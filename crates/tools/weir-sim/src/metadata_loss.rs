@@ -7,7 +7,7 @@
 //! Invariants:
 //! - every import succeeds, and the pool accepts writes and commits, also across power cuts;
 //! - a read returns an error or data once written to that block, so no live space was reused;
-//! - a block whose pointers need no corrupted node keeps its content;
+//! - a block that a walk reaches without a corrupted node keeps its content;
 //! - an import that needs force writes nothing without it;
 //! - when the nodes are readable again, every volume, snapshot and block is back;
 //! - data written and flushed after the loss survives the next power cut;

@@ -152,7 +152,8 @@ async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
     count
 }
 
-/// Keeps the paused clock from jumping, so that no time limit of the server ends a connection.
+/// Prevents tokio from advancing its paused clock, so that no time limit of the server ends a
+/// connection.
 pub(crate) struct StoppedClock {
     end: std::sync::mpsc::Sender<()>,
     held: tokio::task::JoinHandle<()>,

@@ -43,7 +43,8 @@ pub(crate) async fn measure(
     measure_disks(&disks, clock).await
 }
 
-/// Measures disks that will join a pool and have passed its checks.
+/// Measures the flush latency of disks that will join a pool. The caller has run the checks of the
+/// pool on them.
 ///
 /// # Errors
 /// A write or flush failed.

@@ -325,7 +325,8 @@ impl Handle<SnapshotRollback> for Manager {
     /// Rolls a volume back to a snapshot and discards all later writes.
     ///
     /// # Errors
-    /// `Busy` while the volume is exported, and if it has newer snapshots, without `destroy_newer`.
+    /// `Busy` if the volume is exported. `Busy` if it has newer snapshots and `destroy_newer` is
+    /// false.
     /// With `destroy_newer`, the errors of `snapshot_destroy`.
     async fn handle(&self, request: SnapshotRollback) -> Result<VolumeChange, ApiError> {
         let SnapshotRollback { name, destroy_newer } = request;

@@ -300,7 +300,7 @@ impl Engine {
 }
 
 impl State {
-    /// Whether a clone that is not in the committed tree yet determines the content of a block.
+    /// True if the content of a block comes from a block clone that no commit has stored.
     pub(crate) fn is_becoming_clone(&self, block: u64) -> bool {
         let none = self.clones.is_empty() && self.syncing_clones.is_empty();
         if none && self.announced_clones.is_empty() {

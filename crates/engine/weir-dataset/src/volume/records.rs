@@ -173,8 +173,8 @@ impl Volume {
             };
             match obstacle {
                 Obstacle::Unread(record, root) => match self.read_old(root, record).await {
-                    // The segment was reused during the read: look the record up again. If the root
-                    // is still current, the pointer instead names a segment that never existed.
+                    // A new root: the segment was reused during the read, so look up the record
+                    // again. The same root: the pointer names a segment that never existed.
                     Err(PoolError::NoSegment { .. }) if self.state.lock().record.root != root => {}
                     found => drop(known.insert(record, (root, found?))),
                 },

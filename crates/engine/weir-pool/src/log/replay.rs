@@ -28,8 +28,8 @@ use crate::log::intent_log::LogStart;
 const SCAN_BYTES: usize = 1 << 20;
 
 /// Upper bound of the batch length. A batch contains up to 4 MiB of changes; the last of them is
-/// one client request, which may exceed the 4 MiB by 32 MiB. If more space than this bound was left
-/// before the end of the log region, the next batch did not start at offset 0.
+/// one client request, which may exceed the 4 MiB by 32 MiB. A batch starts at offset 0 only if it
+/// does not fit before the end of the log region, so only if less than this bound is left there.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Content at an offset where the next batch may be.

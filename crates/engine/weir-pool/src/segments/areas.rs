@@ -47,7 +47,7 @@ impl SegmentArea {
         self.open.store(open, Ordering::Release);
     }
 
-    /// Adds physical segments to the area; returns the range of the new ones.
+    /// Grows the area to `segments` physical segments; returns the range of the new ones.
     pub(crate) fn grow(&self, segments: u32) -> std::ops::Range<u32> {
         let before = self.segments.fetch_max(segments, Ordering::AcqRel);
         before..segments.max(before)

@@ -133,8 +133,8 @@ impl Pool {
         of.map(DamagedRange::end).max()
     }
 
-    /// Removes records that a volume overwrote or freed. An entry stays for the snapshots up to
-    /// `newest` that also reference the damaged records.
+    /// Updates the list after a volume overwrote or freed these records. An entry stays in the list
+    /// for the snapshots up to `newest` that also reference the damaged records.
     pub fn damage_overwritten(
         &self,
         volume: DatasetId,

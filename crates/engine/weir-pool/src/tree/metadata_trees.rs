@@ -166,9 +166,10 @@ impl Segments {
         inner.lost.iter().map(blocks).collect()
     }
 
-    /// Frees the blocks of root segments that are not in `of_roots`, blocks below lost nodes
-    /// included, after a txg that rewrote all metadata trees. Frees nothing while parts of the
-    /// segment table or of the remap tree are unreadable, because their blocks are unknown.
+    /// Lowers the live bytes of each root segment to those in `of_roots`, which a txg that rewrote
+    /// all metadata trees has counted. The difference is the space of blocks below lost nodes.
+    /// Changes nothing while parts of the segment table or of the remap tree are unreadable, because
+    /// their blocks are unknown.
     pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;

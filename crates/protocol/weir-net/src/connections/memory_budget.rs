@@ -412,7 +412,8 @@ impl Account {
     }
 }
 
-/// Guard of a wait for the client; see [`MemoryGrant::awaits_client`].
+/// While this value exists, the connection waits for its client; see
+/// [`MemoryGrant::awaits_client`].
 pub struct AwaitsClient(Arc<Account>);
 
 impl Drop for AwaitsClient {

@@ -152,7 +152,7 @@ impl FromStr for Network {
             }
         };
         if first != address {
-            // Bits after the prefix are usually a mistake: the user meant one host, or another
+            // Host bits that are set are usually a mistake: the user meant one host, or another
             // prefix length.
             return Err(bad(&format!("write {first}/{bits} for the network, or {address}")));
         }

@@ -67,7 +67,7 @@ impl<T> Acceptor<T> {
             let rest = self.balancer.as_ref().and_then(Balancer::rest);
             let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
             fds.extend(self.listeners.iter().map(|one| PollFd::new(one, PollFlags::IN)));
-            // The conversion cannot fail, because a span is short.
+            // A rest of a few seconds always fits into a `Timespec`.
             let limit = rest.and_then(|rest| Timespec::try_from(rest).ok());
             match poll(&mut fds, limit.as_ref()) {
                 Ok(_) => {}

@@ -14,7 +14,7 @@ use crate::verdict::JudgedRun;
 pub struct SizeRow {
     /// Name of the cell, or `requirement`.
     pub name: String,
-    /// Verdict of the cell; `None`: the requirement, which is stated and has no measurement.
+    /// Verdict of the cell; `None` in the row `requirement`, whose rate is given, not measured.
     pub verdict: Option<&'static str>,
     /// Operations per second.
     pub iops: f64,
