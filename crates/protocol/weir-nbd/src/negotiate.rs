@@ -4,8 +4,8 @@
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Handshake phase", "Option types", "Metadata querying".
 //! If TLS is required (mode FORCEDTLS of "TLS support"), the server accepts only STARTTLS and ABORT
-//! until TLS is established. If TLS is not offered, STARTTLS gets ERR_UNSUP, and the client decides whether to
-//! continue.
+//! until TLS is established. If TLS is not offered, STARTTLS gets ERR_UNSUP, and the client decides
+//! whether to continue.
 //!
 //! Invariants:
 //! - one call of [`Negotiation::feed`] takes at most one message and appends at most one reply, or

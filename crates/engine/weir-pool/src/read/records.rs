@@ -172,8 +172,8 @@ impl Pool {
         self.read_placed(&place, ptr, first).await
     }
 
-    /// Reads the stored bytes at a pinned address and verifies their checksum. Tries the leg `first`
-    /// before the others. Returns a buffer and the offset of the bytes in it.
+    /// Reads the stored bytes at a pinned address and verifies their checksum. Tries the leg
+    /// `first` before the others. Returns a buffer and the offset of the bytes in it.
     pub(crate) async fn read_placed(
         &self,
         place: &Pinned<'_>,

@@ -168,8 +168,8 @@ impl Segments {
 
     /// Lowers the live bytes of each root segment to those in `of_roots`, which a txg that rewrote
     /// all metadata trees has counted. The difference is the space of blocks below lost nodes.
-    /// Changes nothing while parts of the segment table or of the remap tree are unreadable, because
-    /// their blocks are unknown.
+    /// Changes nothing while parts of the segment table or of the remap tree are unreadable,
+    /// because their blocks are unknown.
     pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;

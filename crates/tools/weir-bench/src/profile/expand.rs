@@ -3,8 +3,9 @@
 //! `read` parses the profile, `check` validates it. Below this module, `cells` makes the rows,
 //! `load` their queue depths and rates, `scale` shorter runs, `require` the bounds.
 //!
-//! Invariants: `RunSpec::assume` lists each value that the author of the profile left open, and each
-//! value that the scale or the target changed; the same profile and options give the same `RunSpec`.
+//! Invariants: `RunSpec::assume` lists each value that the author of the profile left open, and
+//! each value that the scale or the target changed; the same profile and options give the same
+//! `RunSpec`.
 
 mod cells;
 mod load;
