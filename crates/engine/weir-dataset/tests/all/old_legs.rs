@@ -12,9 +12,10 @@ use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSpec};
 use weir_device::{Device, Durability, MemoryDevice};
 use weir_format::label::checksum_of;
 use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, SLOT_BYTES, label_offsets};
-use weir_format::{Compression, Uberblock, VdevKind, VdevRole};
+use weir_format::{Compression, Feature, Features, Label, Uberblock, VdevKind, VdevRole};
 use weir_pool::{
-    CreateOptions, ImportOptions, LegState, PlantedBug, PoolError, PoolOptions, ScanState, VdevSpec,
+    CreateOptions, Identity, ImportOptions, LegState, PlantedBug, PoolError, PoolOptions,
+    ScanState, VdevSpec,
 };
 
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -382,6 +383,53 @@ fn disk_of_a_newer_format_version_is_no_missing_disk() {
     let engine = now(Engine::open(disks, force, &options(MEMORY_BYTES))).unwrap();
     assert!(holds(&engine, 0, &data(1)));
     assert_eq!(state_of(&engine, "a"), LegState::Missing);
+}
+
+/// Sets feature flags in every config copy, as a newer Weir does.
+fn set_features(disk: &Disk, features: &Features) {
+    for label in label_offsets(DISK as u64).map(|at| at as usize) {
+        for copy in [label, label + CONFIG_BYTES] {
+            patch(disk, copy, CONFIG_BYTES, |config| {
+                let label = Label::decode(config).unwrap();
+                config.copy_from_slice(&Label { features: features.clone(), ..label }.encode());
+            });
+        }
+    }
+}
+
+#[test]
+fn pool_with_an_unknown_feature_is_refused_or_only_read() {
+    let disk = disk("a");
+    let engine = made(&[(VdevKind::Disk, &[&disk])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    let owner: &'static Identity = Box::leak(Box::new(Identity {
+        machine: "machine".to_owned(),
+        host: "host".to_owned(),
+        boot: "boot".to_owned(),
+        pid_namespace: 1,
+        pid: 7,
+        pid_start: 1,
+        runs: |_, _| true,
+    }));
+    let needed = vec![Feature { bit: 3, needs: "needs weir 0.4".to_owned() }];
+    let read_only = Features { read_only_compatible: needed.clone(), ..Features::default() };
+    set_features(&disk, &read_only);
+    let refused = |how: ImportOptions| {
+        let error = open_with(&[&disk], how).map(drop).unwrap_err();
+        assert!(matches!(error, DatasetError::Pool(PoolError::OtherFormat { .. })), "{error}");
+        assert!(error.to_string().contains("needs weir 0.4"), "{error}");
+    };
+    let server = ImportOptions { owner: Some(owner), ..import() };
+    let label = || now(disk.read_at(0, IoBuf::zeroed(LABEL_BYTES as usize))).1[..].to_vec();
+    let before = label();
+    refused(server);
+    refused(ImportOptions { force: true, ..server });
+    assert!(label() == before, "not even the owner slot was written");
+    assert!(holds(&open(&[&copy_of(&disk)]).unwrap(), 0, &data(1)), "readers may");
+    set_features(&disk, &Features { incompatible: needed, ..Features::default() });
+    refused(server);
+    refused(import());
 }
 
 // A Weir that can decode the label, but not the newest uberblock, must not take an older one.

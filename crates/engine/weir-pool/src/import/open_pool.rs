@@ -103,14 +103,9 @@ impl Imported {
     /// replayed.
     ///
     /// # Errors
-    /// A vdev that holds segments has too few legs left, or a feature of the pool forbids this Weir
-    /// to write to it.
+    /// A vdev that holds segments has too few legs left.
     #[boxed(?Send)]
     pub async fn claim(&self) -> Result<(), PoolError> {
-        let Label { name, pool, features, .. } = &self.pool.label;
-        if let Err(source) = features.check_writable(*pool) {
-            return Err(PoolError::OtherFormat { path: name.clone(), source });
-        }
         if let Some(identity) = self.owner {
             self.pool.announce_owner(identity, &self.owners_before).await;
         }
@@ -131,6 +126,7 @@ async fn read_labels_without_owner(
     for takeovers in 0.. {
         let (found, late) = read_all_labels(disks.clone(), how, options).await?;
         let Some(identity) = how.owner else { return Ok((found, late)) };
+        check_writable(&found.label)?;
         let takes = how.force && takeovers < TAKEOVERS_MAX;
         let owner = (identity, how.import_epoch);
         if claim::settle(&found.labelled(), owner, takes, &*options.clock).await? {
@@ -138,6 +134,14 @@ async fn read_labels_without_owner(
         }
     }
     unreachable!("the last takeover is refused")
+}
+
+/// Refuses a server if a feature of the pool needs a newer Weir for writes. Without an owner, all
+/// writes stay in RAM (`weir check`, `weir rescue`).
+fn check_writable(label: &Label) -> Result<(), PoolError> {
+    let path = label.name.clone();
+    let writable = label.features.check_writable(label.pool);
+    writable.map_err(|source| PoolError::OtherFormat { path, source })
 }
 
 /// Opens the pool found on `disks`. Disks of other pools are an error; missing legs are not.
