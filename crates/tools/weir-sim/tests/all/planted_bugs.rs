@@ -150,9 +150,9 @@ fn wrong_parity_strip_is_noticed() {
 #[test]
 fn early_parity_rewrite_is_noticed() {
     let often = Effort { go_on_per_million: 200_000, old_per_million: 0, ..EFFORT };
-    // The bug shows only with a scrub between two cuts. One scenario in fifty has that and takes
-    // seconds, so the list starts with two such seeds.
-    let seeds = [80, 77].into_iter().chain(1..=100);
+    // The bug shows only with a scrub between two cuts. One scenario in a hundred has that and
+    // takes seconds, so the list starts with such a seed.
+    let seeds = [89].into_iter().chain(1..=100);
     let (_, what) = first_of(seeds, PlantedBug::ParityAnewTooEarly, often).expect("noticed");
     assert!(what.contains("no other copy or parity"), "{what}");
 }
@@ -185,7 +185,9 @@ fn import_that_gives_up_unreadable_parts_is_noticed() {
 
 #[test]
 fn import_that_writes_before_its_claim_is_noticed() {
-    is_noticed_with(PlantedBug::OpensUnclaimed, 20, OPENINGS);
+    // A scenario takes up to 100 s. Seed 4 needs few cuts.
+    let seeds = [4].into_iter().chain(1..=20);
+    assert!(first_of(seeds, PlantedBug::OpensUnclaimed, OPENINGS).is_some(), "noticed");
 }
 
 #[test]
