@@ -29,7 +29,7 @@ const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 pub struct Feature {
     /// Number of the flag, 0 to 63.
     pub bit: u8,
-    /// What a user of a Weir without the feature needs, such as `needs weir 0.4`.
+    /// Text of the error in a Weir without the feature, such as `needs weir 0.4`.
     pub needs: String,
 }
 

@@ -14,9 +14,9 @@ use crate::error::FormatError;
 use crate::node::TreeRoot;
 use crate::properties::Properties;
 
-/// Maximum count of blocks or units: above that of the largest volume. The decoder lowers a larger
-/// count to this value, so that sums of counts do not overflow. A wrong count affects only the
-/// displayed number.
+/// Maximum count of blocks or units; no volume reaches it. The decoder lowers a larger count to
+/// this value, so that sums of counts do not overflow. A wrong count affects only the displayed
+/// number.
 const COUNT_MAX: u64 = 1 << 40;
 
 impl DatasetState {

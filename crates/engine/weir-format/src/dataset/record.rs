@@ -23,8 +23,8 @@ pub enum DatasetKind {
     Volume(Descent),
     /// State of a volume at the end of a txg.
     Snapshot(Moment),
-    /// A bookmark: a snapshot's point in time without its data. It has a name and the snapshot's
-    /// time of creation, and no other field of a dataset.
+    /// A bookmark: a snapshot's point in time without its data. Of the fields of a dataset, it has
+    /// only a name and the snapshot's time of creation.
     Bookmark(Bookmark),
 }
 

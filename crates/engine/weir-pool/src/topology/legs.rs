@@ -188,7 +188,7 @@ impl Pool {
         // The disk may be an old copy, which lacks more than the leg did when it went out of use.
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
-        // Before the leg gets an uberblock: its label may have an older format.
+        // The label may have an older format, so it is rewritten before the leg gets an uberblock.
         let current = Label { disk: guid, ..self.config.lock().clone() };
         repair_config(&*device, &current, vdev.disk_bytes()).await.map_err(Arc::new)?;
         device.flush().await.map_err(Arc::new)?;
