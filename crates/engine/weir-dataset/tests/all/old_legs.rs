@@ -505,6 +505,36 @@ fn diverged_disk_does_not_join_an_open_pool_without_force() {
     }
 }
 
+// Regression: a disk that was written alone joined a pool if the only other leg was unconfirmed.
+#[test]
+fn diverged_disk_does_not_join_an_unconfirmed_leg() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    let (alone, b) = (copy_of(&a), copy_of(&b));
+    write(&engine, 0, &data(1));
+    drop(engine);
+    // The copy of b lacks the last txg, so the next commit lists b as unconfirmed.
+    let engine = open(&[&a, &b]).unwrap();
+    write(&engine, 4 * MIB, &data(3));
+    drop(engine);
+    // The flush ends in the log: the import's own commit is the last one.
+    let engine = open(&[&alone]).unwrap();
+    let volume = engine.volume("v").unwrap();
+    now(volume.write(4 * MIB as u64, &data(2))).unwrap();
+    now(engine.flush(&volume)).unwrap();
+    drop(engine);
+
+    let engine = open(&[&b]).unwrap();
+    let status = engine.pool().status();
+    assert!(status.vdevs[0].legs[1].unconfirmed, "{status:?}");
+    let refused = bring_back(&engine, &alone, false).unwrap_err();
+    assert!(matches!(refused, PoolError::DivergedDisk { .. }), "{refused}");
+    assert!(holds(&engine, 4 * MIB, &data(3)));
+    drop(engine);
+    assert!(holds(&open(&[&alone]).unwrap(), 4 * MIB, &data(2)), "nothing was overwritten");
+}
+
 // An import that ends before its first commit leaves only a claim.
 #[test]
 fn disk_with_an_unfinished_import_joins_an_open_pool() {

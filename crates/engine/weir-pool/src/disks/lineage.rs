@@ -104,7 +104,7 @@ pub(crate) struct PoolHistory<'a> {
     /// Import epochs, newest first.
     pub(crate) lineage: &'a [ImportEpoch],
     pub(crate) newest: Txg,
-    /// Legs that have all data of `newest`.
+    /// Legs in use that the history does not list as stale. An unconfirmed leg is one of them.
     pub(crate) current_legs: &'a [Guid],
 }
 

@@ -55,7 +55,7 @@ impl Pool {
         path: &str,
     ) -> Result<(), PoolError> {
         let Some(newest) = newest_change(uberblocks) else { return Ok(()) };
-        let current_legs = self.vdevs.legs().filter(|leg| leg.is_up_to_date());
+        let current_legs = self.vdevs.legs().filter(|leg| leg.is_whole());
         let current_legs: Vec<Guid> = current_legs.map(|leg| leg.guid).collect();
         let committed = self.committed_txg();
         let pool =
