@@ -32,4 +32,4 @@ pub use log_limiter::{LINES_INTERVAL, LogLimiter};
 pub use loop_device::file_behind;
 pub use record_size::RecordSize;
 pub use slot::Slot;
-pub use units::{BLOCK_BYTES, BlockId, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};
+pub use units::{BLOCK_BYTES, BlockId, DatasetId, Guid, Lsn, ObjectId, PsegIndex, Txg, VsegId};

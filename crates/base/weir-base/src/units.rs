@@ -36,6 +36,10 @@ id!(
     DatasetId, u64
 );
 id!(
+    /// Object number in a dataset (44 bits on disk). A volume has only [`ObjectId::VOLUME`].
+    ObjectId, u64
+);
+id!(
     /// Log sequence number: the position of a write in the order in which the pool acknowledged
     /// writes since its import.
     Lsn, u64
@@ -52,6 +56,13 @@ id!(
     /// Random identity of a pool or a disk, chosen at creation.
     Guid, u64
 );
+
+impl ObjectId {
+    /// The only object of a volume: its records.
+    pub const VOLUME: Self = Self(0);
+    /// The object table of a dataset with many objects. It has a slot for each other object.
+    pub const TABLE: Self = Self(0);
+}
 
 impl Txg {
     /// The transaction group after this one.

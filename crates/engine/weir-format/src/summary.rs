@@ -10,7 +10,7 @@
 //!   summary from an earlier use of the physical segment is refused, even if it has the same
 //!   segment number.
 
-use weir_base::{DatasetId, Txg, VsegId};
+use weir_base::{DatasetId, ObjectId, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 
 use crate::bytes::{Field, Reader, Writer, field};
@@ -24,7 +24,10 @@ const HEADER_BYTES: usize = 64;
 /// Offset of the checksum in the header.
 const CHECKSUM_AT: usize = 48;
 
-/// Maximum number of blocks in one segment. It limits a summary to 2.5 MiB and a remap table to 640
+/// Flag of a summary whose entries have object numbers.
+const WITH_OBJECTS: u32 = 1;
+
+/// Maximum number of blocks in one segment. It limits a summary to 3 MiB and a remap table to 640
 /// KiB. A segment is closed early only if its blocks compress to less than an eighth.
 pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
 
@@ -59,7 +62,9 @@ impl SummaryPlace {
 pub struct BlockOwner {
     /// Number of the dataset.
     pub dataset: DatasetId,
-    /// Level of the block in the dataset's tree; 0: a block of data.
+    /// Object of the dataset.
+    pub object: ObjectId,
+    /// Level of the block in the object's tree; 0: a block of data.
     pub level: u8,
     /// Index of the block or node among those of the tree at `level`.
     pub index: u64,
@@ -91,14 +96,21 @@ const OFFSET_BITS: u32 = 19;
 const INDEX_BITS: u32 = 44;
 const DATASET_BITS: u32 = 48;
 const BIRTH_BITS: u32 = 44;
+const OBJECT_BITS: u32 = 44;
 
 const fn low(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
 impl SummaryEntry {
-    /// Encoded size.
+    /// Encoded size in a summary whose blocks are all of object 0.
     pub const BYTES: usize = 40;
+    /// Encoded size in any other summary.
+    pub const BYTES_WITH_OBJECT: usize = Self::BYTES + 8;
+
+    const fn bytes(with_objects: bool) -> usize {
+        if with_objects { Self::BYTES_WITH_OBJECT } else { Self::BYTES }
+    }
 
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
@@ -107,10 +119,11 @@ impl SummaryEntry {
         field(8, "owner", "bits 0-47 dataset, 48-62 stored size in 64 B units"),
         field(8, "birth", "bits 0-43 txg that wrote the block, the rest zero"),
         field(8, "checksum", "low half of the block's XXH3-128"),
+        field(0, "object", "in a summary with object numbers: u64 object, below 2^44"),
     ];
 
-    fn write(&self, w: &mut Writer) {
-        let BlockOwner { dataset, level, index } = self.owner;
+    fn write(&self, w: &mut Writer, with_object: bool) {
+        let BlockOwner { dataset, object, level, index } = self.owner;
         assert!(self.vseg.0 <= low(VSEG_BITS) && index <= low(INDEX_BITS), "{self:?}");
         assert!(dataset.0 <= low(DATASET_BITS) && level < 32, "{self:?}");
         let (offset, at) = (u64::from(self.offset_units), u64::from(self.at_units));
@@ -121,11 +134,19 @@ impl SummaryEntry {
         assert!(self.birth.0 <= low(BIRTH_BITS), "{self:?}");
         w.u64(self.birth.0);
         w.u64(self.checksum);
+        assert!(object.0 <= if with_object { low(OBJECT_BITS) } else { 0 }, "{self:?}");
+        if with_object {
+            w.u64(object.0);
+        }
     }
 
-    fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+    fn read(r: &mut Reader<'_>, with_object: bool) -> Result<Self, FormatError> {
         let (address, place, owner) = (r.u64()?, r.u64()?, r.u64()?);
         let (birth, checksum) = (r.u64()?, r.u64()?);
+        let object = if with_object { r.u64()? } else { 0 };
+        if object > low(OBJECT_BITS) {
+            return Err(r.bad("object", object));
+        }
         let entry = Self {
             vseg: VsegId(address & low(VSEG_BITS)),
             offset_units: (address >> VSEG_BITS & low(OFFSET_BITS)) as u32,
@@ -133,6 +154,7 @@ impl SummaryEntry {
             stored_units: (owner >> DATASET_BITS) as u16,
             owner: BlockOwner {
                 dataset: DatasetId(owner & low(DATASET_BITS)),
+                object: ObjectId(object),
                 level: (address >> (VSEG_BITS + OFFSET_BITS)) as u8,
                 index: place & low(INDEX_BITS),
             },
@@ -159,7 +181,7 @@ pub struct Summary {
     pub vseg: VsegId,
     /// Location of the previous summary of the segment.
     pub previous: SummaryPlace,
-    /// Blocks, in storage order.
+    /// Blocks, in storage order. The encoding has object numbers unless all of them are 0.
     pub entries: Vec<SummaryEntry>,
 }
 
@@ -171,34 +193,36 @@ impl Summary {
         field(4, "count", "blocks"),
         field(4, "previous_at", "byte offset of the summary before it in the segment"),
         field(4, "previous_bytes", "its length; 0 = none"),
-        field(4, "reserved", "zero"),
+        field(4, "flags", "bit 0: each entry has an object number; otherwise all objects are 0"),
         field(8, "previous_checksum", "low half of its checksum"),
         field(8, "reserved", "zero"),
         field(16, "checksum", "XXH3-128 of the summary, padding included, this field zero"),
         field(0, "blocks", "count x summary entry; zeros up to whole 64 B units"),
     ];
 
-    /// Encoded length of a summary of `blocks` blocks.
-    pub const fn bytes_for(blocks: usize) -> usize {
-        (HEADER_BYTES + blocks * SummaryEntry::BYTES).next_multiple_of(PACK_BYTES)
+    /// Encoded length of a summary of `blocks` blocks; `with_objects` if one of these is of another
+    /// object than 0.
+    pub const fn bytes_for(blocks: usize, with_objects: bool) -> usize {
+        (HEADER_BYTES + blocks * SummaryEntry::bytes(with_objects)).next_multiple_of(PACK_BYTES)
     }
 
     /// Encodes the summary.
     pub fn encode(&self) -> Vec<u8> {
+        let with_objects = self.entries.iter().any(|entry| entry.owner.object.0 > 0);
         let mut w = Writer::default();
         w.u64(MAGIC);
         w.u64(self.vseg.0);
         w.u32(self.entries.len() as u32);
         w.u32(self.previous.at);
         w.u32(self.previous.bytes);
-        w.u32(0);
+        w.u32(if with_objects { WITH_OBJECTS } else { 0 });
         w.u64(self.previous.checksum);
         w.u64(0);
         w.u128(0);
         for entry in &self.entries {
-            entry.write(&mut w);
+            entry.write(&mut w, with_objects);
         }
-        w.pad_to(Self::bytes_for(self.entries.len()));
+        w.pad_to(Self::bytes_for(self.entries.len(), with_objects));
         let checksum = xxh3_128(&w.0);
         let field = w.0.get_mut(CHECKSUM_AT..HEADER_BYTES).expect("the header was written");
         field.copy_from_slice(&checksum.to_le_bytes());
@@ -217,7 +241,7 @@ impl Summary {
         }
         let found = VsegId(r.u64()?);
         let (count, at, previous_bytes) = (r.u32()?, r.u32()?, r.u32()?);
-        r.u32()?;
+        let flags = r.u32()?;
         let previous_checksum = r.u64()?;
         r.u64()?;
         let checksum = r.u128()?;
@@ -229,11 +253,17 @@ impl Summary {
         if found != vseg {
             return Err(r.bad("vseg", found.0));
         }
-        if count > SEGMENT_BLOCKS_MAX || Self::bytes_for(count as usize) != bytes.len() {
+        if flags & !WITH_OBJECTS != 0 {
+            return Err(r.bad("flags", flags));
+        }
+        let with_objects = flags & WITH_OBJECTS != 0;
+        if count > SEGMENT_BLOCKS_MAX
+            || Self::bytes_for(count as usize, with_objects) != bytes.len()
+        {
             return Err(r.bad("count", count));
         }
-        let entries =
-            (0..count).map(|_| SummaryEntry::read(&mut r)).collect::<Result<Vec<_>, _>>()?;
+        let entry = |_| SummaryEntry::read(&mut r, with_objects);
+        let entries = (0..count).map(entry).collect::<Result<Vec<_>, _>>()?;
         let previous = SummaryPlace { at, bytes: previous_bytes, checksum: previous_checksum };
         Ok(Self { vseg, previous, entries })
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use weir_base::{BLOCK_BYTES, DatasetId, Guid, Lsn, PsegIndex, RecordSize, Txg, VsegId};
+use weir_base::{BLOCK_BYTES, DatasetId, Guid, Lsn, ObjectId, PsegIndex, RecordSize, Txg, VsegId};
 
 use weir_codec::checksum::xxh3_128;
 
@@ -171,7 +171,12 @@ fn summary() -> Summary {
         offset_units: n * 64,
         at_units: n * 7,
         stored_units: 64,
-        owner: BlockOwner { dataset: DatasetId(3), level: n as u8, index: 1 << 20 },
+        owner: BlockOwner {
+            dataset: DatasetId(3),
+            object: ObjectId::VOLUME,
+            level: n as u8,
+            index: 1 << 20,
+        },
         birth: Txg(77 + u64::from(n)),
         checksum: u64::MAX - u64::from(n),
     };
@@ -406,7 +411,7 @@ fn tables_round_trip() {
 #[test]
 fn summary_of_another_segment_or_with_a_flipped_bit_is_refused() {
     let bytes = summary().encode();
-    assert_eq!(bytes.len(), Summary::bytes_for(3));
+    assert_eq!(bytes.len(), Summary::bytes_for(3, false));
     let named = SummaryPlace::of(4096, &bytes).checksum;
     assert_eq!(Summary::decode(&bytes, VsegId(9), named), Ok(summary()));
     assert!(Summary::decode(&bytes, VsegId(8), named).is_err());
@@ -418,6 +423,29 @@ fn summary_of_another_segment_or_with_a_flipped_bit_is_refused() {
         bytes[at] ^= 1;
         assert!(Summary::decode(&bytes, VsegId(9), named).is_err(), "byte {at}");
     }
+}
+
+#[test]
+fn summary_has_object_numbers_only_if_an_object_needs_one() {
+    let mut summary = summary();
+    summary.entries[1].owner.object = ObjectId(OBJECTS_MAX - 1);
+    let bytes = summary.encode();
+    assert_eq!(bytes.len(), Summary::bytes_for(3, true));
+    assert!(bytes.len() > Summary::bytes_for(3, false));
+    let decoded =
+        |bytes: &[u8]| Summary::decode(bytes, VsegId(9), SummaryPlace::of(4096, bytes).checksum);
+    assert_eq!(decoded(&bytes), Ok(summary));
+    let with = |at: usize, value: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = value;
+        bytes[48..64].fill(0);
+        let checksum = xxh3_128(&bytes);
+        bytes[48..64].copy_from_slice(&checksum.to_le_bytes());
+        decoded(&bytes).unwrap_err().to_string()
+    };
+    assert!(with(28, 3).contains("flags"), "an unknown flag");
+    assert!(with(28, 0).contains("count"), "the length needs the flag");
+    assert!(with(64 + 40 + 5, 0x10).contains("object"), "more than 44 bits");
 }
 
 /// Bytes that LZ4 cannot compress.
@@ -794,6 +822,7 @@ fn field_tables_add_up() {
     assert_eq!(sum(BlockPtr::FIELDS), BlockPtr::BYTES);
     assert_eq!(sum(SegmentEntry::FIELDS), SegmentEntry::BYTES);
     assert_eq!(sum(SummaryEntry::FIELDS), SummaryEntry::BYTES);
+    assert_eq!(sum(ObjectSlot::FIELDS), ObjectSlot::BYTES);
     assert_eq!(sum(log::HEADER_FIELDS), log::HEADER_BYTES);
     assert_eq!(sum(log::RECORD_FIELDS), log::RECORD_BYTES);
     assert_eq!(sum(log::STAMP_FIELDS), log::STAMP_BYTES);

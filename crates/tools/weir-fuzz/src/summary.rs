@@ -5,7 +5,7 @@
 //! Invariants: no panic; every accepted block lies in a segment; an accepted summary survives
 //! encoding and decoding unchanged.
 
-use weir_base::{DatasetId, Txg, VsegId};
+use weir_base::{DatasetId, ObjectId, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_format::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
 use weir_format::{BlockOwner, SEGMENT_BLOCKS_MAX, Summary, SummaryEntry, SummaryPlace};
@@ -23,17 +23,21 @@ pub fn run(data: &[u8]) {
     let mut bytes = empty.encode();
     let header: usize = Summary::FIELDS.iter().map(|field| field.bytes).sum();
     bytes.truncate(header);
-    if mode % 2 == 0 {
+    if mode % 3 == 0 {
         // The count is random too; the decoder must check it against the length.
         bytes.extend_from_slice(rest);
         let from = place("count").start;
         let random = rest.len().min(header - from);
         bytes[from..from + random].copy_from_slice(&rest[..random]);
     } else {
-        let blocks = (rest.len() / SummaryEntry::BYTES).min(SEGMENT_BLOCKS_MAX as usize);
+        let with_objects = mode % 3 == 2;
+        let entry_bytes =
+            if with_objects { SummaryEntry::BYTES_WITH_OBJECT } else { SummaryEntry::BYTES };
+        let blocks = (rest.len() / entry_bytes).min(SEGMENT_BLOCKS_MAX as usize);
         bytes[place("count")].copy_from_slice(&(blocks as u32).to_le_bytes());
-        bytes.extend_from_slice(&rest[..blocks * SummaryEntry::BYTES]);
-        bytes.resize(Summary::bytes_for(blocks), 0);
+        bytes[place("flags")].copy_from_slice(&u32::from(with_objects).to_le_bytes());
+        bytes.extend_from_slice(&rest[..blocks * entry_bytes]);
+        bytes.resize(Summary::bytes_for(blocks, with_objects), 0);
     }
     bytes[place("checksum")].fill(0);
     let checksum = xxh3_128(&bytes);
@@ -41,14 +45,19 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// A summary, its header from the count on, and its entries.
+/// A summary without and with object numbers, its header from the count on, and its entries.
 pub fn seeds() -> Vec<Vec<u8>> {
     let entry = |number: u32| SummaryEntry {
         vseg: VsegId(u64::from(number)),
         offset_units: number * 64,
         at_units: number * 64,
         stored_units: 64,
-        owner: BlockOwner { dataset: DatasetId(1), level: 0, index: u64::from(number) },
+        owner: BlockOwner {
+            dataset: DatasetId(1),
+            object: ObjectId::VOLUME,
+            level: 0,
+            index: u64::from(number),
+        },
         birth: Txg(1),
         checksum: 1,
     };
@@ -58,7 +67,16 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let header: usize = Summary::FIELDS.iter().map(|field| field.bytes).sum();
     let blocks = &bytes[header..header + entries.len() * SummaryEntry::BYTES];
     let fields = trimmed(&bytes[place("count").start..]);
-    vec![[&[0], &fields[..]].concat(), [&[1], blocks].concat(), bytes]
+    let mut entries = entries;
+    entries[2].owner.object = ObjectId(1 << 40);
+    let of_objects = Summary { vseg: VSEG, previous, entries }.encode();
+    vec![
+        [&[0], &fields[..]].concat(),
+        [&[1], blocks].concat(),
+        [&[2], &of_objects[header..]].concat(),
+        of_objects,
+        bytes,
+    ]
 }
 
 fn check(bytes: &[u8]) {

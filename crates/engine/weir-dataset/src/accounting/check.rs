@@ -6,7 +6,7 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;
-use weir_pool::{PoolError, SharedBirths, Tree};
+use weir_pool::{Objects, PoolError};
 
 use crate::accounting::unique::Pair;
 use crate::error::DatasetError;
@@ -64,8 +64,7 @@ impl Engine {
             shared += if ptr.shared { units } else { 0 };
             inherited += if ptr.birth <= inherits { units } else { 0 };
         };
-        let tree_of = Tree::new(&self.core.pool, record.root);
-        let lost = tree_of.walk(&SharedBirths::default(), 0, &mut visit).await?;
+        let lost = self.core.pool.walk_dataset(Objects::One, record.root, &mut visit).await?;
         let may_exceed = self.may_exceed(lost);
         let mut compare = |what, counted, found| {
             if counted < found || (counted > found && !may_exceed) {
@@ -91,10 +90,9 @@ impl Engine {
             (state.record.name.clone(), state.chain(), born)
         };
         let (mut found, mut lost) = (0, 0);
-        for (index, version) in chain.versions.iter().enumerate() {
+        for index in 0..chain.versions.len() {
             let mut visit = |ptr: BlockPtr| found += u64::from(ptr.stored_units);
-            let tree = Tree::new(&self.core.pool, version.root);
-            lost += tree.walk(&chain.held_before(index), version.freed_to, &mut visit).await?;
+            lost += self.core.pool.walk_version(&chain, index, None, &mut visit).await?;
         }
         if born < found || (born > found && !self.may_exceed(lost)) {
             wrong.push(WrongAccount { name, what: "line", counted: born, found });

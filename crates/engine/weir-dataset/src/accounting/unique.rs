@@ -6,7 +6,7 @@
 
 use weir_base::{DatasetId, Txg};
 use weir_format::TreeRoot;
-use weir_pool::{DiffSpec, Pool, PoolError, SnapshotChain, TreeOf, Units};
+use weir_pool::{DiffSpec, Objects, Pool, PoolError, SnapshotChain, TreeOf, Units};
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
@@ -70,6 +70,7 @@ impl Engine {
 /// both.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair {
+    objects: Objects,
     root: TreeRoot,
     of: TreeOf,
     pub(crate) next: TreeRoot,
@@ -83,6 +84,7 @@ impl Pair {
     pub(crate) fn of(chain: &SnapshotChain, at: usize, next: usize, after: Txg) -> Self {
         let (version, next) = (chain.versions[at], chain.versions[next]);
         Self {
+            objects: chain.objects,
             root: version.root,
             of: chain.of(version.txg),
             next: next.root,
@@ -96,9 +98,9 @@ impl Volume {
     /// Counts the blocks of a snapshot that neither an older version nor the next version
     /// references.
     pub(crate) async fn units_unique(pool: &Pool, pair: &Pair) -> Result<Units, PoolError> {
-        let Pair { root, of, next, next_of, after } = *pair;
+        let Pair { objects, root, of, next, next_of, after } = *pair;
         let (of, other, other_of) = (Some(of), Some(next), Some(next_of));
-        let what = DiffSpec { root, of, other, other_of, after, from: 0, holes: false };
+        let what = DiffSpec { other, other_of, ..DiffSpec::of_tree(objects, root, of, after) };
         pool.unshared(what).units().await
     }
 }

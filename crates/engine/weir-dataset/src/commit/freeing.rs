@@ -19,7 +19,7 @@ use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetRecord, DatasetState, TreeRoot};
-use weir_pool::{DiffSpec, PlantedBug, Pool, PoolError, WriteOut};
+use weir_pool::{DiffSpec, Place, PlantedBug, Pool, PoolError, WriteOut};
 
 use crate::commit::written::Written;
 use crate::state::snapshot::Snapshot;
@@ -31,8 +31,8 @@ const FREE_SHARE: u64 = 64;
 const FREE_BLOCKS_MAX: u64 = 1 << 20;
 const FREE_BLOCKS_MIN: u64 = 8;
 
-/// Value of `freed_to` for a completely freed version.
-const ALL: u64 = u64::MAX;
+/// Value of `freed_to` in the record of a completely freed volume.
+const ALL: u64 = Place::END.block;
 
 /// Version of a volume that is being freed.
 struct Target {
@@ -44,8 +44,8 @@ struct Target {
 /// Result of freeing in one txg.
 struct Freed {
     units: u64,
-    /// Index of the first block not yet visited; [`ALL`] after the last block.
-    to: u64,
+    /// First place not yet visited; [`Place::END`] after the last block.
+    to: Place,
 }
 
 impl State {
@@ -75,7 +75,7 @@ impl State {
         let chain = self.chain();
         let index = snapshot.unwrap_or(self.snapshots.len());
         let after = if index == 0 { chain.inherits } else { chain.versions[index - 1].txg };
-        let next = chain.versions.get(index + 1).filter(|next| next.freed_to != ALL);
+        let next = chain.versions.get(index + 1).filter(|next| next.freed_to != Place::END);
         let next = next.filter(|_| bug != PlantedBug::SharedFreed);
         let version = chain.versions[index];
         let is_seen = match self.snapshots.get(index + 1) {
@@ -84,6 +84,7 @@ impl State {
         };
         let other_of = next.filter(|_| is_seen).map(|next| chain.of(next.txg));
         let what = DiffSpec {
+            objects: chain.objects,
             root: version.root,
             of: None,
             other: next.map(|next| next.root),
@@ -109,10 +110,10 @@ pub(crate) async fn free_some(
     if let Some(Target { snapshot, mut what }) = target {
         what.after = what.after.max(volume.core.held_for_unread());
         let mut freed = free_part(pool, out, what).await?;
-        if freed.to != ALL && pool.bug() == PlantedBug::FreedAgain {
+        if freed.to != Place::END && pool.bug() == PlantedBug::FreedAgain {
             freed.to = what.from;
         }
-        if freed.to == ALL {
+        if freed.to == Place::END {
             pool.want_recount();
         }
         let mut state = volume.state.lock();
@@ -154,17 +155,17 @@ async fn free_part(
         pool.note_lost_node(out.txg);
     }
     let (to, bytes) = (walk.position(), units * PACK_BYTES as u64);
-    if to != ALL {
-        tracing::debug!(blocks, bytes, to, "freed a part of a destroyed dataset");
+    if to != Place::END {
+        tracing::debug!(blocks, bytes, ?to, "freed a part of a destroyed dataset");
     }
     Ok(Freed { units, to })
 }
 
 fn note_volume(state: &mut State, written: &mut Written, freed: &Freed) {
     for record in [Some(&mut state.record), written.record.as_mut()].into_iter().flatten() {
-        record.freed_to = freed.to;
+        record.freed_to = freed.to.block;
         record.born_units = record.born_units.saturating_sub(freed.units);
-        if freed.to == ALL {
+        if freed.to == Place::END {
             record.root = TreeRoot { height: record.root.height, ..TreeRoot::default() };
             record.freed_to = ALL;
         }
@@ -173,9 +174,9 @@ fn note_volume(state: &mut State, written: &mut Written, freed: &Freed) {
 
 fn note_snapshot(state: &mut State, written: &mut Written, index: usize, freed: &Freed) {
     let record = &mut state.snapshots[index].record;
-    record.freed_to = freed.to;
+    record.freed_to = freed.to.block;
     record.born_units = record.born_units.saturating_sub(freed.units);
-    if freed.to != ALL {
+    if freed.to != Place::END {
         written.note(record.clone());
         return;
     }

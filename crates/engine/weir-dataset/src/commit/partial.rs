@@ -17,7 +17,7 @@ use std::pin::pin;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, select};
 use weir_base::limits::SETTLED_RECORDS_MAX;
-use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind};
+use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, ObjectId};
 use weir_block::Block;
 use weir_format::{BlockOwner, DamagedRange};
 use weir_pool::{Change, PartialRecord, PoolError, Tracer, WriteOut};
@@ -98,7 +98,8 @@ pub(crate) async fn write_partial(
 ) -> Result<Vec<Change>, PoolError> {
     let mut changes = Vec::with_capacity(partial.len());
     for (record, known) in partial {
-        let owner = BlockOwner { dataset: volume, level: 0, index: *record };
+        let owner =
+            BlockOwner { dataset: volume, object: ObjectId::VOLUME, level: 0, index: *record };
         changes.push(Change::one(*record, out.write_partial(owner, known).await?));
     }
     Ok(changes)

@@ -19,7 +19,7 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, LocalBoxFuture, select};
 use weir_base::limits::TXG_INTERVAL;
-use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
+use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, ObjectId, Txg};
 use weir_format::{BlockPtr, DamagedRange, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
 use weir_pool::{
     Change, CommitInput, Delta, EarlierSnapshots, PartialRecord, PlantedBug, PoolError, Roots,
@@ -218,7 +218,7 @@ impl Engine {
             return Ok(written);
         }
         let height = TreeRoot::height_for(record.record_size.records_in(record.size_bytes));
-        let home = TreeKind::Dataset(volume.id);
+        let home = TreeKind::Object(volume.id, ObjectId::VOLUME);
         let tree = Tree::new(&self.core.pool, record.root);
         let (root, grown) = tree.grow(out, home, height.max(record.root.height)).await?;
         record.root = root;

@@ -6,7 +6,7 @@
 //! once.
 
 use async_recursion::async_recursion as boxed;
-use weir_base::{BLOCK_BYTES, RecordSize};
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
 use weir_pool::{
@@ -88,7 +88,12 @@ impl Engine {
 
 impl Storing<'_> {
     fn owner(&self, at: usize) -> BlockOwner {
-        BlockOwner { dataset: self.volume.id, level: 0, index: self.changes[at].start }
+        BlockOwner {
+            dataset: self.volume.id,
+            object: ObjectId::VOLUME,
+            level: 0,
+            index: self.changes[at].start,
+        }
     }
 
     async fn store(

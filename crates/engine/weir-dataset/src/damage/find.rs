@@ -22,10 +22,10 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashSet;
 use weir_base::limits::{DAMAGED_SNAPSHOTS_NAMED_MAX, SETTLED_RECORDS_MAX};
-use weir_base::{DatasetId, ErrorKind, RecordSize, Txg};
+use weir_base::{DatasetId, ErrorKind, ObjectId, RecordSize, Txg};
 use weir_format::{BlockPtr, DamageRecord, DamagedPart, DamagedRange, DatasetRecord, TreeRoot};
 use weir_pool::{
-    Change, DamageList, DiffSpec, Pool, PoolError, Traced, Tracer, TreeOf, WriteOut,
+    Change, DamageList, DiffSpec, Objects, Pool, PoolError, Traced, Tracer, TreeOf, WriteOut,
     write_directory_block,
 };
 
@@ -88,7 +88,7 @@ struct Shown {
 
 impl Shown {
     fn of(record: &DatasetRecord) -> Self {
-        let TreeOf { volume, version } = tree_of(record);
+        let TreeOf { volume, version, .. } = tree_of(record);
         let size = record.record_size;
         let records = size.records_in(record.size_bytes);
         Self { volume, version, root: record.root, size, records }
@@ -501,8 +501,10 @@ impl Engine {
         let versions = volume.state.lock().versions();
         let mut after = versions.inherits;
         for shown in &versions.shown {
-            let of = TreeOf { volume: shown.volume, version: shown.version };
-            let mut walk = self.pool().unshared(DiffSpec::of_tree(shown.root, Some(of), after));
+            let object = ObjectId::VOLUME;
+            let of = TreeOf { volume: shown.volume, object, version: shown.version };
+            let mut walk =
+                self.pool().unshared(DiffSpec::of_tree(Objects::One, shown.root, Some(of), after));
             loop {
                 let found = walk.next().await?;
                 if found.is_empty() {

@@ -16,7 +16,7 @@ use async_recursion::async_recursion as boxed;
 use weir_base::VsegId;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, DatasetRecord, TreeRoot};
-use weir_pool::{Delta, DiskAddress, PoolError, SharedBirths, Tree};
+use weir_pool::{Delta, DiskAddress, Objects, PoolError, Tree};
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
@@ -171,7 +171,7 @@ impl Engine {
         let (pool, roots) = (self.pool(), self.roots_with(&[]));
         for chain in roots.chains() {
             for version in &chain.versions {
-                if Tree::new(pool, version.root).has_markers().await? {
+                if pool.has_markers(chain.objects, version.root).await? {
                     return Ok(Counts::Unknown);
                 }
             }
@@ -217,13 +217,12 @@ impl Engine {
             now.inherited_units +=
                 if ptr.birth <= inherits { i64::from(ptr.stored_units) } else { 0 };
         };
-        lost += Tree::new(pool, record.root).walk(&SharedBirths::default(), 0, &mut visit).await?;
+        lost += pool.walk_dataset(Objects::One, record.root, &mut visit).await?;
         let mut born = Vec::with_capacity(chain.versions.len());
-        for (index, version) in chain.versions.iter().enumerate() {
+        for index in 0..chain.versions.len() {
             let mut units = 0;
             let mut visit = |ptr: BlockPtr| units += u64::from(ptr.stored_units);
-            let tree = Tree::new(pool, version.root);
-            lost += tree.walk(&chain.held_before(index), version.freed_to, &mut visit).await?;
+            lost += pool.walk_version(&chain, index, None, &mut visit).await?;
             born.push(units);
         }
         if lost > 0 {

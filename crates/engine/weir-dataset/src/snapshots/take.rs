@@ -18,7 +18,7 @@ use weir_format::{
     ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLDS_MAX, Moment,
     Origin,
 };
-use weir_pool::DiffSpec;
+use weir_pool::{DiffSpec, Objects};
 
 use crate::error::DatasetError;
 use crate::state::damage::tree_of;
@@ -682,7 +682,8 @@ impl Engine {
         if after == Txg(0) {
             return Ok(0);
         }
-        let (units, what) = (of.tree_units, DiffSpec::of_tree(of.root, Some(tree_of(of)), after));
+        let what = DiffSpec::of_tree(Objects::One, of.root, Some(tree_of(of)), after);
+        let units = of.tree_units;
         Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?.units))
     }
 

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use weir_base::ObjectId;
 use weir_format::{DamagedRange, DatasetKind, DatasetRecord};
 use weir_pool::{Change, TreeOf};
 
@@ -15,7 +16,7 @@ pub(crate) fn tree_of(record: &DatasetRecord) -> TreeOf {
         DatasetKind::Snapshot(moment) => (moment.of, moment.txg),
         _ => (record.id, DamagedRange::HEAD),
     };
-    TreeOf { volume, version }
+    TreeOf { volume, object: ObjectId::VOLUME, version }
 }
 
 /// Ranges of the changed records; adjacent ranges are merged.

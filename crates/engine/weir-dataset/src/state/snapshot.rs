@@ -12,10 +12,10 @@
 
 use std::sync::Weak;
 
-use weir_base::{DatasetId, Txg};
+use weir_base::{DatasetId, ObjectId, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
-use weir_pool::{Delta, EarlierSnapshots, SharedBirths, SnapshotChain, Version};
+use weir_pool::{Delta, EarlierSnapshots, Objects, Place, SharedBirths, SnapshotChain, Version};
 
 use crate::error::DatasetError;
 use crate::state::limits::{VolumeUsage, by_refreservation};
@@ -74,7 +74,7 @@ impl Snapshot {
 
     fn version(&self) -> Version {
         let DatasetRecord { root, freed_to, .. } = self.record;
-        Version { txg: self.moment().txg, root, freed_to }
+        Version { txg: self.moment().txg, root, freed_to: Place::in_volume(freed_to) }
     }
 
     fn add_unique(&mut self, units: i64) {
@@ -127,9 +127,10 @@ impl State {
     /// Snapshot chain of the volume; the head is its last version.
     pub(crate) fn chain(&self) -> SnapshotChain {
         let DatasetRecord { root, freed_to, .. } = self.record;
-        let now = Version { txg: Version::HEAD, root, freed_to };
+        let now = Version { txg: Version::HEAD, root, freed_to: Place::in_volume(freed_to) };
         let versions = self.snapshots.iter().map(Snapshot::version).chain([now]).collect();
-        SnapshotChain { volume: self.record.id, inherits: inherits(&self.record), versions }
+        let (volume, inherits) = (self.record.id, inherits(&self.record));
+        SnapshotChain { volume, objects: Objects::One, inherits, versions }
     }
 
     /// Owners of the blocks in the snapshot chain, by birth txg.
@@ -146,7 +147,8 @@ impl State {
         let (mut newest, mut before_newest) = (inherits, inherits);
         for snapshot in &self.snapshots {
             let txg = snapshot.moment().txg;
-            held.add(txg, snapshot.record.freed_to);
+            let freed_to = Place::in_volume(snapshot.record.freed_to);
+            held.add(txg, freed_to.within(ObjectId::VOLUME, Objects::One));
             (before_newest, newest) = (newest, txg);
         }
         let records = Some(self.record.record_size.records_in(self.record.size_bytes));

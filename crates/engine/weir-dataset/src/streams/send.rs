@@ -18,7 +18,7 @@ use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
 use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
-use weir_pool::{DiffSpec, PlantedBug, Stored, Walk};
+use weir_pool::{DatasetDiff, DiffSpec, Objects, Place, PlantedBug, Stored};
 
 use crate::error::DatasetError;
 use crate::snapshots::bookmarks::BookmarkId;
@@ -88,7 +88,9 @@ impl Sending {
             from = from.next_multiple_of(NODE_FANOUT as u64) + NODE_FANOUT as u64;
         }
         holes &= bug != PlantedBug::TrimsNotSent;
-        DiffSpec { from, holes, ..DiffSpec::of_tree(self.root, None, self.after) }
+        let from = Place::in_volume(from);
+        let what = DiffSpec::of_tree(Objects::One, self.root, None, self.after);
+        DiffSpec { from, holes, ..what }
     }
 }
 
@@ -274,7 +276,7 @@ impl Engine {
             bytes += stored.map(|found| found.ptr.stored_bytes() as u64).sum::<u64>();
         }
         let rest = size.records_in(sending.begin.size_bytes).saturating_sub(first);
-        let counted = walk.position().saturating_sub(first).clamp(1, rest.max(1));
+        let counted = walk.position().block.saturating_sub(first).clamp(1, rest.max(1));
         let all = u128::from(bytes) * u128::from(rest) / u128::from(counted);
         Ok(u64::try_from(all).unwrap_or(u64::MAX).min(sending.estimate_bytes))
     }
@@ -300,7 +302,7 @@ impl Engine {
             while !ended && reads.len() < GROUPS_IN_FLIGHT {
                 // Save the position before the call, because the diff moves past an unreadable
                 // node.
-                let from = walk.position();
+                let from = walk.position().block;
                 let next = next_changes(&mut walk, sending).await;
                 let size = sending.begin.record_size;
                 let from = from.min(size.records_in(sending.begin.size_bytes));
@@ -344,7 +346,10 @@ impl Engine {
 }
 
 /// Returns the next changes in ascending order; an empty list at the end.
-async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes, DatasetError> {
+async fn next_changes(
+    walk: &mut DatasetDiff<'_>,
+    sending: &Sending,
+) -> Result<Changes, DatasetError> {
     let records = sending.begin.record_size.records_in(sending.begin.size_bytes);
     let most = (BLOCKS_AT_ONCE / sending.begin.record_size.blocks() as usize).max(1);
     let mut changes = Changes::new();
@@ -354,7 +359,7 @@ async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes,
             // Records below the node may have changed. Leaving them out would silently corrupt the
             // copy.
             let name = sending.view.state.lock().record.name.clone();
-            let end = walk.position().min(records) * sending.begin.record_size.bytes() as u64;
+            let end = walk.position().block.min(records) * sending.begin.record_size.bytes() as u64;
             let why = format!(
                 "has a damaged tree node: the range that ends at byte {end} cannot be read. \
                  Connect the disk that has it, or send a snapshot taken after the range was \

@@ -120,10 +120,8 @@ impl Pool {
     ) -> Result<u64, PoolError> {
         let (mut lost, mut partial) = (0, HashSet::default());
         for chain in roots.chains() {
-            for (index, version) in chain.versions.iter().enumerate() {
-                let (tree, held) = (Tree::new(self, version.root), chain.held_before(index));
-                let seen = Some(&mut partial);
-                lost += tree.walk_replaced(&held, version.freed_to, seen, visit).await?;
+            for index in 0..chain.versions.len() {
+                lost += self.walk_version(chain, index, Some(&mut partial), visit).await?;
             }
         }
         Ok(lost)

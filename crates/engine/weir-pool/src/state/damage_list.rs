@@ -23,7 +23,7 @@ use weir_base::limits::{DAMAGED_PARTS_MAX, DAMAGED_SHARED_MAX};
 use weir_base::{DatasetId, Txg};
 use weir_format::{DamagedPart, DamagedRange, PoolPart, TreeRoot};
 
-use crate::state::damage::{DamageList, overlap, records};
+use crate::state::damage::{DamageList, Inner, overlap, records};
 use crate::state::pool::Pool;
 
 /// Permanent errors of volumes and metadata.
@@ -57,6 +57,11 @@ impl Pool {
                 "records of a volume have no good copy"
             );
         }
+    }
+
+    /// Counts damage that the list cannot name: it has no entries for objects yet.
+    pub(crate) fn count_damage(&self) {
+        self.damage.change(Inner::count_more);
     }
 
     /// Notes that a part of the pool's metadata has no good copy.

@@ -4,15 +4,15 @@
 //!
 //! Invariant: a block has one owner, or is shared.
 
-use weir_base::{DatasetId, Txg};
+use weir_base::{DatasetId, ObjectId, Txg};
 use weir_format::PoolPart;
 
 /// Owner of a block of a segment: the data that is lost if the block is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LiveOf {
-    /// A record or node of a volume, in the version that ended with this txg and possibly later
-    /// ones.
-    Volume { volume: DatasetId, level: u8, index: u64, birth: Txg, version: Txg },
+    /// A record or node of an object of a volume, in the version that ended with this txg and
+    /// possibly later ones.
+    Volume { volume: DatasetId, object: ObjectId, level: u8, index: u64, birth: Txg, version: Txg },
     /// A block with several references, by its address.
     Shared(u64),
     /// A block of a metadata tree, with the lowest dataset or segment number that the block covers.

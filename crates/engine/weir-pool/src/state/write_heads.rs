@@ -47,12 +47,15 @@ pub(crate) struct Lane {
     pub(crate) used: usize,
     /// Blocks since the last summary.
     pub(crate) entries: Vec<SummaryEntry>,
+    /// Whether one of `entries` is of another object than 0.
+    pub(crate) has_objects: bool,
     /// Blocks in the segment that this process wrote.
     pub(crate) blocks: u32,
 }
 
 impl Lane {
-    const EMPTY: Self = Self { open: None, buf: None, used: 0, entries: Vec::new(), blocks: 0 };
+    const EMPTY: Self =
+        Self { open: None, buf: None, used: 0, entries: Vec::new(), has_objects: false, blocks: 0 };
 }
 
 #[derive(Debug)]

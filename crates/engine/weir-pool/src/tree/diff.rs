@@ -1,18 +1,18 @@
 //! Tree diff: finds the blocks and nodes that one tree has at an index and another tree has not.
 //!
-//! Callers free snapshots, account for space and send changes.
+//! `dataset_diff` compares all objects of a dataset.
 //!
 //! Trees are copy-on-write and a block never changes its index, so equal pointers at one index have
 //! equal subtrees. The diff skips them and reads only nodes that differ.
 //!
 //! Invariants:
 //! - results come in block order, a node after everything below it;
-//! - the diff has returned exactly the results that end at or before [`Walk::position`], so that a
-//!   later diff can resume there.
+//! - the diff has returned exactly the results that end at or before [`TreeDiff::position`], so that
+//!   a later diff can resume there.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::join;
-use weir_base::{ErrorKind, Txg};
+use weir_base::{ErrorKind, ObjectId, Txg};
 use weir_block::Block;
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot};
 
@@ -28,6 +28,8 @@ use crate::tree::snapshot_chain::end_of;
 /// A block or node that one tree references and the other tree does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
+    /// Object that the tree belongs to.
+    pub object: ObjectId,
     /// Level of the node; 0: a block.
     pub level: u8,
     /// Index of the block or node in its level.
@@ -36,32 +38,18 @@ pub struct Found {
     pub ptr: BlockPtr,
 }
 
-/// Specification of a tree diff.
+/// Specification of a tree diff; the fields are as in `DiffSpec`, for one object.
 #[derive(Clone, Copy, Debug)]
-pub struct DiffSpec {
-    /// Tree whose blocks and nodes are returned.
-    pub root: TreeRoot,
-    /// Version that clients see in this tree. `None`: unreadable nodes are not added to the list of
-    /// permanent errors, because no client sees the tree or because the caller adds them.
-    pub of: Option<TreeOf>,
-    /// The tree to compare with, if any.
-    pub other: Option<TreeRoot>,
-    /// As `of`, for the other tree.
-    pub other_of: Option<TreeOf>,
-    /// Skips blocks and nodes born in this txg or earlier.
-    pub after: Txg,
-    /// Skips blocks and nodes that end at or before this block index.
-    pub from: u64,
-    /// Whether the result includes holes. With another tree: the holes of this tree where the other
-    /// tree has a block. Without another tree: all holes of changed nodes.
-    pub holes: bool,
-}
-
-impl DiffSpec {
-    /// Selects all blocks and nodes of one tree born after `after`.
-    pub fn of_tree(root: TreeRoot, of: Option<TreeOf>, after: Txg) -> Self {
-        Self { root, of, other: None, other_of: None, after, from: 0, holes: false }
-    }
+pub(crate) struct TreeDiffSpec {
+    pub(crate) object: ObjectId,
+    pub(crate) root: TreeRoot,
+    pub(crate) of: Option<TreeOf>,
+    pub(crate) other: Option<TreeRoot>,
+    pub(crate) other_of: Option<TreeOf>,
+    pub(crate) after: Txg,
+    /// Skips blocks and nodes that end at or before this block.
+    pub(crate) from: u64,
+    pub(crate) holes: bool,
 }
 
 /// Subtree of the other tree at the same index.
@@ -109,23 +97,15 @@ struct Frame {
     slot: usize,
 }
 
-/// Sum of the sizes of the results of a tree diff.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Units {
-    /// Space on disk, in units of 64 bytes.
-    pub units: u64,
-    /// True if no unreadable node hid any result.
-    pub is_whole: bool,
-}
-
 /// A tree diff in progress.
-pub struct Walk<'p> {
+pub(crate) struct TreeDiff<'p> {
     pool: &'p Pool,
-    what: DiffSpec,
+    what: TreeDiffSpec,
     started: bool,
     stack: Vec<Frame>,
     position: u64,
-    met: Visited,
+    /// Nodes visited so far. The diffs of the objects of a dataset share it.
+    pub(crate) met: Visited,
     /// Number of unreadable nodes. The diff skips everything below them.
     damaged: u64,
     /// Number of nodes and records that the diff did not return, because a damage marker of either
@@ -134,39 +114,39 @@ pub struct Walk<'p> {
     unreadable: Unreadable,
 }
 
-impl Pool {
-    /// Starts a tree diff.
-    pub fn unshared(&self, what: DiffSpec) -> Walk<'_> {
-        let position = what.from;
-        Walk {
-            pool: self,
+impl<'p> TreeDiff<'p> {
+    pub(crate) fn new(pool: &'p Pool, what: TreeDiffSpec, met: Visited) -> Self {
+        Self {
+            pool,
             what,
             started: false,
             stack: Vec::new(),
-            position,
-            met: Visited::default(),
+            position: what.from,
+            met,
             damaged: 0,
             kept: 0,
             unreadable: Unreadable::default(),
         }
     }
-}
 
-impl Walk<'_> {
+    pub(crate) fn object(&self) -> ObjectId {
+        self.what.object
+    }
+
     /// Index of the first block not yet visited.
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
     /// Number of unreadable nodes. The diff skipped everything below them.
-    pub fn damaged(&self) -> u64 {
+    pub(crate) fn damaged(&self) -> u64 {
         self.damaged
     }
 
-    /// True if the diff may have missed blocks or nodes that only this tree references. A recount
-    /// finds the missed ones.
-    pub fn leaves_something(&self) -> bool {
-        self.damaged + self.kept > 0
+    /// Number of nodes and records that the diff did not return, although only this tree may
+    /// reference them.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
     }
 
     /// Returns the next blocks, at most one leaf of them, and the nodes that end with them. An
@@ -175,7 +155,7 @@ impl Walk<'_> {
     /// # Errors
     /// The pool is suspended. Damaged nodes are counted and skipped.
     #[boxed(?Send)]
-    pub async fn next(&mut self) -> Result<Vec<Found>, PoolError> {
+    pub(crate) async fn next(&mut self) -> Result<Vec<Found>, PoolError> {
         let mut found = Vec::new();
         if !self.started {
             self.started = true;
@@ -224,21 +204,6 @@ impl Walk<'_> {
         Ok(found)
     }
 
-    /// Adds up all remaining results.
-    ///
-    /// # Errors
-    /// As [`Self::next`].
-    pub async fn units(mut self) -> Result<Units, PoolError> {
-        let mut units = 0;
-        loop {
-            let found = self.next().await?;
-            if found.is_empty() {
-                return Ok(Units { units, is_whole: !self.leaves_something() });
-            }
-            units += found.iter().map(|found| u64::from(found.ptr.stored_units)).sum::<u64>();
-        }
-    }
-
     /// Subtree of the other tree that corresponds to the root of this tree; `None` if a damaged
     /// node hides it.
     async fn beside_root(&mut self, height: u8) -> Result<Option<Beside>, PoolError> {
@@ -284,8 +249,12 @@ impl Walk<'_> {
                 return Ok(());
             }
         }
-        found.push(Found { level, index, ptr });
+        found.push(self.found((level, index), ptr));
         Ok(())
+    }
+
+    fn found(&self, (level, index): (u8, u64), ptr: BlockPtr) -> Found {
+        Found { object: self.what.object, level, index, ptr }
     }
 
     fn pass(&mut self, (level, index): (u8, u64)) {
@@ -323,7 +292,7 @@ impl Walk<'_> {
             } else if is_own && self.is_needed_beside(seen_beside, &seen).await? {
                 self.kept += 1;
             } else if is_own {
-                found.push(Found { level, index, ptr: seen });
+                found.push(self.found((level, index), seen));
             }
         }
         self.pass((level, index));
@@ -349,7 +318,7 @@ impl Walk<'_> {
         let is_news =
             self.what.holes && (self.what.other.is_none() || matches!(beside, Beside::Root(..)));
         if is_news {
-            found.push(Found { level, index, ptr: BlockPtr::HOLE });
+            found.push(self.found((level, index), BlockPtr::HOLE));
         }
     }
 
@@ -481,9 +450,10 @@ impl Walk<'_> {
 
     /// Adds the records below an unreadable node to the list of permanent errors.
     fn note_lost(&self, of: Option<TreeOf>, ptr: &BlockPtr, (level, index): (u8, u64)) {
-        if let Some(TreeOf { volume, version }) = of {
+        if let Some(TreeOf { volume, object, version }) = of {
             let birth = ptr.birth;
-            self.pool.note_lost(&LiveOf::Volume { volume, level, index, birth, version });
+            let lost = LiveOf::Volume { volume, object, level, index, birth, version };
+            self.pool.note_lost(&lost);
         }
     }
 

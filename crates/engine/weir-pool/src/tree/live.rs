@@ -17,11 +17,11 @@ use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use weir_base::hash::HashMap;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
-use weir_base::{ErrorKind, Txg, VsegId};
+use weir_base::{ErrorKind, ObjectId, Txg, VsegId};
 use weir_block::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PoolPart, PtrKind,
+    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, ObjectSlot, PoolPart, PtrKind,
     SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry, SegmentState, Summary, SummaryEntry, SummaryPlace,
     TreeRoot, node_pointer,
 };
@@ -33,6 +33,7 @@ use crate::segments::segment_table::Segments;
 use crate::state::live_of::LiveOf;
 use crate::state::lost_nodes::{Marker, Unreadable};
 use crate::state::pool::Pool;
+use crate::tree::place::Objects;
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::{Roots, node_above};
 
@@ -188,11 +189,24 @@ pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
 /// lost if the tree references the block and the block is bad.
 type Asked = (SummaryEntry, TreeRoot, LiveOf);
 
+/// Selects the version in which to look up a block. The root is the one of the volume or of the
+/// object table.
 fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
-    let (volume, version) = roots.version_of(&entry.owner, entry.birth)?;
-    let BlockOwner { level, index, .. } = entry.owner;
-    let of = LiveOf::Volume { volume, level, index, birth: entry.birth, version: version.txg };
+    let (chain, version) = roots.version_of(&entry.owner, entry.birth)?;
+    let BlockOwner { object, level, index, .. } = entry.owner;
+    if chain.objects == Objects::One && object != ObjectId::VOLUME {
+        return None;
+    }
+    let (volume, birth, version_txg) = (chain.volume, entry.birth, version.txg);
+    let of = LiveOf::Volume { volume, object, level, index, birth, version: version_txg };
     Some((entry, version.root, of))
+}
+
+/// Owner of the block of the object table that has the slot of an entry's object.
+fn in_table(entry: &SummaryEntry, of: LiveOf) -> LiveOf {
+    let LiveOf::Volume { volume, birth, version, .. } = of else { return of };
+    let (object, index) = (ObjectId::TABLE, ObjectSlot::block_of(entry.owner.object));
+    LiveOf::Volume { volume, object, level: 0, index, birth, version }
 }
 
 /// The node or root that holds the pointers to a group of neighbouring blocks.
@@ -288,6 +302,7 @@ impl Pool {
                 None => found.note_dead(self, roots, &entry),
             }
         }
+        entries = self.find_object_roots(entries, &mut found).await;
         // Neighbouring blocks have the same parent nodes, so look them up together in their lowest
         // common node.
         entries.sort_unstable_by_key(|(entry, root, _)| (root.ptr.address(), entry.owner));
@@ -343,6 +358,33 @@ impl Pool {
         }
         found.unknown = self.standing_in(vseg, std::mem::take(&mut found.unknown)).await;
         found
+    }
+
+    /// Replaces, for each block of another object than the table itself, the root of the object
+    /// table by the root of the object. Reads each slot once.
+    async fn find_object_roots(&self, entries: Vec<Asked>, found: &mut Found) -> Vec<Asked> {
+        let is_of_table = |(entry, ..): &Asked| entry.owner.object == ObjectId::TABLE;
+        let (mut resolved, mut others): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(is_of_table);
+        let of = |(entry, table, _): &Asked| (table.ptr.address(), entry.owner.object);
+        others.sort_unstable_by_key(of);
+        let lookups = others.chunk_by(|a, b| a.1 == b.1 && of(a) == of(b)).map(|same| async move {
+            let (entry, table, _) = same[0];
+            (same, self.object_root(table, entry.owner.object).await)
+        });
+        let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
+        while let Some((same, root)) = lookups.next().await {
+            match root {
+                Ok(root) => resolved.extend(same.iter().map(|(entry, _, of)| (*entry, root, *of))),
+                Err(error) => {
+                    let (entry, table, of) = same[0];
+                    self.note_unreachable(&error, table, &in_table(&entry, of)).await;
+                    found.unknown.extend(same.iter().map(|(entry, _, of)| unproved(entry, *of)));
+                    found.failed.push(error);
+                }
+            }
+        }
+        resolved
     }
 
     /// Keeps the blocks whose current segment is this one or unknown.

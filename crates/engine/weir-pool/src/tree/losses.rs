@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, ObjectId};
 use weir_format::{PoolPart, TreeRoot};
 
 use crate::error::PoolError;
@@ -29,9 +29,13 @@ impl Pool {
     /// Adds data or metadata without a good copy to the list of permanent errors.
     pub(crate) fn note_lost(&self, of: &LiveOf) {
         match *of {
-            LiveOf::Volume { volume, level, index, birth, version } => {
+            LiveOf::Volume { volume, object, level, index, birth, version } => {
                 let records = LostPart { level, index }.blocks();
-                self.note_damage(volume, records, birth, version);
+                if object == ObjectId::VOLUME {
+                    self.note_damage(volume, records, birth, version);
+                } else {
+                    self.count_damage();
+                }
             }
             LiveOf::Shared(address) => self.note_shared_damage(address),
             LiveOf::Part(part, number) => {
@@ -58,7 +62,7 @@ impl Pool {
         root: TreeRoot,
         wanted: &LiveOf,
     ) {
-        let LiveOf::Volume { volume, level, index, version, .. } = *wanted else { return };
+        let LiveOf::Volume { volume, object, level, index, version, .. } = *wanted else { return };
         if error.kind() != ErrorKind::Data {
             return;
         }
@@ -68,7 +72,7 @@ impl Pool {
         let Ok(traced) = Tracer::new(self).trace(root, record).await else { return };
         if traced.level > 0 && !traced.ptr.is_hole() {
             let (level, index, birth) = (traced.level, traced.index, traced.ptr.birth);
-            self.note_lost(&LiveOf::Volume { volume, level, index, birth, version });
+            self.note_lost(&LiveOf::Volume { volume, object, level, index, birth, version });
         }
     }
 

@@ -212,7 +212,7 @@ impl Tree<'_> {
     /// # Errors
     /// The pool is suspended.
     #[boxed(?Send)]
-    pub async fn has_markers(&self) -> Result<bool, PoolError> {
+    pub(crate) async fn has_markers(&self) -> Result<bool, PoolError> {
         let (ptr, height) = self.top();
         let mut met = Visited::default();
         Ok(self.marker_under(None, ptr, height, &mut met).await? != Marker::None)

@@ -17,7 +17,7 @@ use std::pin::Pin;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashSet;
-use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
+use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, ObjectId, Txg};
 use weir_block::{Block, BlockMut};
 use weir_format::{
     BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass, TreeRoot,
@@ -55,22 +55,22 @@ pub enum TreeKind {
     /// A metadata tree. Each of its blocks has one reference; the cleaner never moves them, because
     /// commits rewrite the whole tree instead.
     Root,
-    /// The tree of a dataset.
-    Dataset(DatasetId),
+    /// The tree of an object of a dataset.
+    Object(DatasetId, ObjectId),
 }
 
 impl TreeKind {
     pub(crate) fn class(self) -> SegmentClass {
         match self {
             Self::Root => SegmentClass::Root,
-            Self::Dataset(_) => SegmentClass::Meta,
+            Self::Object(..) => SegmentClass::Meta,
         }
     }
 
     pub(crate) fn owner(self, level: u8, index: u64) -> Option<BlockOwner> {
         match self {
             Self::Root => None,
-            Self::Dataset(dataset) => Some(BlockOwner { dataset, level, index }),
+            Self::Object(dataset, object) => Some(BlockOwner { dataset, object, level, index }),
         }
     }
 }
@@ -288,18 +288,18 @@ impl<'a> Tree<'a> {
         freed_to: u64,
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<u64, PoolError> {
-        self.walk_replaced(held, freed_to, None, visit).await
+        self.walk_replaced(held, freed_to, AlsoWalked::default(), visit).await
     }
 
-    /// As [`Self::walk`], but also visits the records that partial records replaced, for each
-    /// partial record whose address is not in `seen`.
+    /// As [`Self::walk`], with additions.
     pub(crate) async fn walk_replaced(
         &self,
         held: &SharedBirths,
         freed_to: u64,
-        mut seen: Option<&mut HashSet<u64>>,
+        also: AlsoWalked<'_>,
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<u64, PoolError> {
+        let AlsoWalked { replaced: mut seen, blocks } = also;
         let mut level = self.root.height;
         let mut here = vec![(self.root.ptr, 0)];
         let (mut unreadable, mut named) = (Unreadable::default(), HashSet::default());
@@ -314,6 +314,9 @@ impl<'a> Tree<'a> {
             let own = here.iter().filter(|(ptr, index)| ptr.birth > held.at(level, *index));
             own.for_each(|(ptr, _)| visit(*ptr));
             if level == 0 {
+                if let Some(blocks) = blocks {
+                    blocks.extend(here.iter().map(|(ptr, index)| (*index, *ptr)));
+                }
                 let partial = here.iter().filter(|(ptr, _)| ptr.is_partial());
                 for (ptr, index) in partial {
                     let Some(seen) = seen.as_deref_mut() else { break };
@@ -468,6 +471,16 @@ impl<'a> Tree<'a> {
         }
         Ok((!ptr.is_hole()).then_some(base))
     }
+}
+
+/// What a walk returns or visits in addition to the pointers of its tree.
+#[derive(Default)]
+pub(crate) struct AlsoWalked<'a> {
+    /// The walk also visits the records that partial records replaced, for each partial record
+    /// whose address is not in this set.
+    pub(crate) replaced: Option<&'a mut HashSet<u64>>,
+    /// The walk adds the blocks that it visits, with their indexes.
+    pub(crate) blocks: Option<&'a mut Vec<(u64, BlockPtr)>>,
 }
 
 /// A scan in progress.

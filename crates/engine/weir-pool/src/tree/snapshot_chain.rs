@@ -19,10 +19,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use weir_base::hash::HashMap;
-use weir_base::{DatasetId, Txg};
+use weir_base::{DatasetId, ObjectId, Txg};
 use weir_format::{BlockOwner, NODE_SHIFT, TreeRoot};
 
 use crate::tree::kind::TreeOf;
+use crate::tree::place::{Objects, Place};
 
 /// First block after a block (`level` 0) or node.
 pub(crate) fn end_of(level: u8, index: u64) -> u64 {
@@ -34,18 +35,18 @@ pub(crate) fn end_of(level: u8, index: u64) -> u64 {
 pub struct Version {
     /// Last txg in the version; [`Self::HEAD`] for the head.
     pub txg: Txg,
-    /// Root of the tree of this version.
+    /// Root of the tree of this version: of the volume or of the object table.
     pub root: TreeRoot,
-    /// Blocks below this index are already freed.
-    pub freed_to: u64,
+    /// Blocks before this place are already freed.
+    pub freed_to: Place,
 }
 
 impl Version {
     /// Txg that represents the head of a volume.
     pub const HEAD: Txg = Txg(u64::MAX);
 
-    fn leads_to(&self, owner: &BlockOwner) -> bool {
-        end_of(owner.level, owner.index) > self.freed_to
+    fn leads_to(&self, owner: &BlockOwner, objects: Objects) -> bool {
+        end_of(owner.level, owner.index) > self.freed_to.within(owner.object, objects)
     }
 }
 
@@ -54,6 +55,8 @@ impl Version {
 pub struct SnapshotChain {
     /// The volume.
     pub volume: DatasetId,
+    /// Objects of each version.
+    pub objects: Objects,
     /// Blocks born by this txg belong to the snapshot chain of the origin.
     pub inherits: Txg,
     /// Versions of the volume in the order of their txgs.
@@ -63,14 +66,14 @@ pub struct SnapshotChain {
 impl SnapshotChain {
     /// Returns the identity of a version of this volume.
     pub fn of(&self, version: Txg) -> TreeOf {
-        TreeOf { volume: self.volume, version }
+        TreeOf { volume: self.volume, object: ObjectId::VOLUME, version }
     }
 
-    /// Returns the blocks that the versions before `index` also reference.
-    pub fn held_before(&self, index: usize) -> SharedBirths {
+    /// Returns the blocks of an object that the versions before `index` also reference.
+    pub fn held_before(&self, index: usize, object: ObjectId) -> SharedBirths {
         let mut held = SharedBirths { until: self.inherits, leaving: None };
         for version in &self.versions[..index] {
-            held.add(version.txg, version.freed_to);
+            held.add(version.txg, version.freed_to.within(object, self.objects));
         }
         held
     }
@@ -187,12 +190,13 @@ impl Roots {
         &self,
         owner: &BlockOwner,
         birth: Txg,
-    ) -> Option<(DatasetId, &Version)> {
+    ) -> Option<(&SnapshotChain, &Version)> {
         let chains = self.owners.get(&owner.dataset)?;
         let (_, chain) = chains.iter().find(|(until, _)| *until >= birth)?;
         let born = chain.versions.partition_point(|version| version.txg < birth);
-        let version = chain.versions[born..].iter().find(|version| version.leads_to(owner))?;
-        Some((chain.volume, version))
+        let leads = |version: &&Version| version.leads_to(owner, chain.objects);
+        let version = chain.versions[born..].iter().find(leads)?;
+        Some((chain, version))
     }
 }
 
@@ -207,14 +211,18 @@ mod tests {
 
     fn version(txg: u64, freed_to: u64) -> Version {
         let ptr = weir_format::BlockPtr { birth: Txg(txg), ..weir_format::BlockPtr::HOLE };
-        Version { txg: Txg(txg), root: TreeRoot { ptr, height: 2 }, freed_to }
+        Version {
+            txg: Txg(txg),
+            root: TreeRoot { ptr, height: 2 },
+            freed_to: Place::in_volume(freed_to),
+        }
     }
 
     fn owner(dataset: u64, level: u8, index: u64) -> BlockOwner {
-        BlockOwner { dataset: DatasetId(dataset), level, index }
+        BlockOwner { dataset: DatasetId(dataset), object: ObjectId::VOLUME, level, index }
     }
 
-    fn asked(roots: &Roots, owner: BlockOwner, birth: u64) -> Option<u64> {
+    fn asked_of(roots: &Roots, owner: BlockOwner, birth: u64) -> Option<u64> {
         roots.version_of(&owner, Txg(birth)).map(|(_, version)| version.root.ptr.birth.0)
     }
 
@@ -224,17 +232,26 @@ mod tests {
         let now = Version { txg: Version::HEAD, ..version(99, 0) };
         let versions = vec![version(10, 0), version(20, 128), version(30, 0), now];
         roots.add(
-            SnapshotChain { volume: DatasetId(7), inherits: Txg(5), versions },
+            SnapshotChain {
+                volume: DatasetId(7),
+                inherits: Txg(5),
+                versions,
+                ..Default::default()
+            },
             [(Txg(12), DatasetId(3)), (Version::HEAD, DatasetId(7))],
         );
-        assert_eq!(asked(&roots, owner(3, 0, 1), 10), Some(10));
-        assert_eq!(asked(&roots, owner(3, 0, 1), 13), None, "that one wrote nothing later here");
-        assert_eq!(asked(&roots, owner(7, 0, 127), 15), Some(30), "freed there");
-        assert_eq!(asked(&roots, owner(7, 0, 128), 15), Some(20), "not yet freed there");
-        assert_eq!(asked(&roots, owner(7, 1, 0), 15), Some(30), "a node ends with its last block");
-        assert_eq!(asked(&roots, owner(7, 2, 0), 15), Some(20));
-        assert_eq!(asked(&roots, owner(7, 0, 0), 31), Some(99));
-        assert_eq!(asked(&roots, owner(8, 0, 0), 31), None);
+        assert_eq!(asked_of(&roots, owner(3, 0, 1), 10), Some(10));
+        assert_eq!(asked_of(&roots, owner(3, 0, 1), 13), None, "that one wrote nothing later here");
+        assert_eq!(asked_of(&roots, owner(7, 0, 127), 15), Some(30), "freed there");
+        assert_eq!(asked_of(&roots, owner(7, 0, 128), 15), Some(20), "not yet freed there");
+        assert_eq!(
+            asked_of(&roots, owner(7, 1, 0), 15),
+            Some(30),
+            "a node ends with its last block"
+        );
+        assert_eq!(asked_of(&roots, owner(7, 2, 0), 15), Some(20));
+        assert_eq!(asked_of(&roots, owner(7, 0, 0), 31), Some(99));
+        assert_eq!(asked_of(&roots, owner(8, 0, 0), 31), None);
     }
 
     #[test]
@@ -243,11 +260,37 @@ mod tests {
             volume: DatasetId(7),
             inherits: Txg(5),
             versions: vec![version(10, 0), version(20, 128), version(30, 0)],
+            ..Default::default()
         };
-        assert_eq!(chain.held_before(0), SharedBirths { until: Txg(5), leaving: None });
-        let held = chain.held_before(2);
+        let held_before = |index| chain.held_before(index, ObjectId::VOLUME);
+        assert_eq!(held_before(0), SharedBirths { until: Txg(5), leaving: None });
+        let held = held_before(2);
         assert_eq!((held.at(0, 127), held.at(0, 128)), (Txg(10), Txg(20)));
         assert_eq!((held.at(2, 0), held.below(2, 0)), (Txg(20), Txg(10)));
-        assert_eq!(chain.held_before(3), SharedBirths { until: Txg(30), leaving: None });
+        assert_eq!(held_before(3), SharedBirths { until: Txg(30), leaving: None });
+    }
+
+    #[test]
+    fn version_that_freed_two_of_four_slots_still_references_the_block_of_the_table() {
+        let mut leaving = version(20, 0);
+        leaving.freed_to = Place { object: ObjectId(10), block: 3 };
+        let chain = SnapshotChain {
+            volume: DatasetId(7),
+            objects: Objects::Many,
+            inherits: Txg(5),
+            versions: vec![leaving, version(30, 0)],
+        };
+        let table = chain.held_before(1, ObjectId::TABLE);
+        assert_eq!([1, 2, 3].map(|block| table.at(0, block)), [Txg(5), Txg(20), Txg(20)]);
+        let of = |object| chain.held_before(1, ObjectId(object));
+        assert_eq!((of(9).at(0, 7), of(11).at(0, 0)), (Txg(5), Txg(20)));
+        assert_eq!((of(10).at(0, 2), of(10).at(0, 3)), (Txg(5), Txg(20)));
+
+        let mut roots = Roots::default();
+        roots.add(chain, [(Version::HEAD, DatasetId(7))]);
+        let of = |object, index| BlockOwner { object: ObjectId(object), ..owner(7, 0, index) };
+        let asked = [(9, 7), (10, 2), (10, 3), (11, 0), (0, 1), (0, 2)];
+        let found = asked.map(|(object, index)| asked_of(&roots, of(object, index), 15));
+        assert_eq!(found, [30, 30, 20, 20, 30, 20].map(Some));
     }
 }

@@ -190,9 +190,9 @@ impl Apply<'_, '_, '_> {
     /// Adds the records below a node to the list of permanent errors, for versions of the volume up
     /// to `version`.
     fn list(&self, (level, index): (u8, u64), ptr: &BlockPtr, version: Txg) {
-        if let TreeKind::Dataset(volume) = self.home {
+        if let TreeKind::Object(volume, object) = self.home {
             let birth = ptr.birth;
-            let lost = LiveOf::Volume { volume, level, index, birth, version };
+            let lost = LiveOf::Volume { volume, object, level, index, birth, version };
             self.tree.pool.note_lost(&lost);
         }
     }

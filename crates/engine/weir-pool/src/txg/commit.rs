@@ -442,11 +442,11 @@ impl Pool {
         let more = 2 * (size_of::<u64>() + SegmentEntry::BYTES);
         let wanted = (encode().len() + more).next_multiple_of(strip);
         out.close_rows(SegmentClass::Root).await?;
-        out.lane_with_room(SegmentClass::Root, wanted).await?;
+        out.lane_with_room(SegmentClass::Root, wanted, false).await?;
         // A segment that stores everything twice needs no separate second copy.
         let is_twice = |vseg| self.segments.entry(vseg).is_some_and(|entry| entry.second_at > 0);
         if !is_twice(out.root_cursor().0) {
-            out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted).await?;
+            out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted, false).await?;
         }
         let (vseg, vdev, cursor) = out.root_cursor();
         // Round each copy to whole strips: on raidz the copies are then on different disks of one

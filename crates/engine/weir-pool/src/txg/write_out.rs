@@ -150,7 +150,7 @@ impl WriteOut<'_> {
         (codec, checksum): (Codec, u128),
     ) -> Result<BlockPtr, PoolError> {
         let stored_units = (stored.len() / PACK_BYTES) as u16;
-        let Placed { lane, vseg, offset_units } = self.append(class, stored).await?;
+        let Placed { lane, vseg, offset_units } = self.append(class, stored, owner).await?;
         assert_eq!(owner.is_none(), class == SegmentClass::Root, "summaries name every owner");
         let birth = self.txg;
         if let Some(owner) = owner {
@@ -293,7 +293,8 @@ impl WriteOut<'_> {
     pub(crate) async fn write_bytes(&mut self, bytes: &[u8]) -> Result<BlockPtr, PoolError> {
         let mut stored = bytes.to_vec();
         stored.resize(bytes.len().next_multiple_of(PACK_BYTES), 0);
-        let Placed { vseg, offset_units, .. } = self.append(SegmentClass::Root, &stored).await?;
+        let Placed { vseg, offset_units, .. } =
+            self.append(SegmentClass::Root, &stored, None).await?;
         self.pool.segments.add_live(vseg, stored.len());
         *self.of_roots.entry(vseg).or_default() += stored.len() as u64;
         Ok(BlockPtr {
@@ -319,7 +320,7 @@ impl WriteOut<'_> {
         stored: &[u8],
     ) -> Result<(VsegId, u32), PoolError> {
         let class = SegmentClass::Clean;
-        let Placed { lane, vseg, offset_units } = self.append(class, stored).await?;
+        let Placed { lane, vseg, offset_units } = self.append(class, stored, Some(owner)).await?;
         self.lane(class, lane).entries.push(SummaryEntry {
             vseg: ptr.vseg,
             offset_units: ptr.offset_units,
@@ -337,10 +338,17 @@ impl WriteOut<'_> {
     }
 
     /// Appends bytes (whole 64-byte units) to an open segment of the class.
-    async fn append(&mut self, class: SegmentClass, stored: &[u8]) -> Result<Placed, PoolError> {
+    async fn append(
+        &mut self,
+        class: SegmentClass,
+        stored: &[u8],
+        owner: Option<BlockOwner>,
+    ) -> Result<Placed, PoolError> {
         assert!(stored.len().is_multiple_of(PACK_BYTES), "blocks are packed at 64 bytes");
-        let lane = self.lane_with_room(class, stored.len()).await?;
+        let has_object = owner.is_some_and(|owner| owner.object.0 > 0);
+        let lane = self.lane_with_room(class, stored.len(), has_object).await?;
         let now = self.lane(class, lane);
+        now.has_objects |= has_object;
         let open = now.open.expect("lane_with_room opened it");
         now.blocks += 1;
         self.push(class as usize, lane, stored).await?;
@@ -372,18 +380,19 @@ impl WriteOut<'_> {
     }
 
     /// Returns a write head of the class whose open segment has room for `len` more bytes and the
-    /// summary.
+    /// summary. `has_object`: the owner of these bytes is of another object than 0.
     pub(crate) async fn lane_with_room(
         &mut self,
         class: SegmentClass,
         len: usize,
+        has_object: bool,
     ) -> Result<usize, PoolError> {
         let stream = class as usize;
         let lane = self.streams.0[stream].current % self.streams.0[stream].lanes.len();
         let now = self.lane(class, lane);
         let summary = match class {
             SegmentClass::Root => 0,
-            _ => Summary::bytes_for(now.entries.len() + 1),
+            _ => Summary::bytes_for(now.entries.len() + 1, now.has_objects || has_object),
         };
         let (open, blocks) = (now.open, now.blocks);
         let full = |open: OpenSegment| {
@@ -415,6 +424,7 @@ impl WriteOut<'_> {
     async fn write_summary(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let now = &mut self.streams.0[stream].lanes[lane];
         let entries = std::mem::take(&mut now.entries);
+        now.has_objects = false;
         let Some(open) = now.open.filter(|_| !entries.is_empty()) else { return Ok(()) };
         let new = self.summaries.iter().rev().find(|(vseg, _)| *vseg == open.vseg);
         let previous = new.map_or_else(|| self.pool.segments.summary(open.vseg), |(_, at)| *at);
@@ -558,7 +568,7 @@ impl WriteOut<'_> {
         &mut self,
         stored: &[u8],
     ) -> Result<Vec<BootstrapCopy>, PoolError> {
-        let Placed { vseg, .. } = self.append(SegmentClass::Root, stored).await?;
+        let Placed { vseg, .. } = self.append(SegmentClass::Root, stored, None).await?;
         let stream = SegmentClass::Root as usize;
         let open = self.streams.0[stream].lanes[0].open.expect("just appended to");
         assert_eq!(open.vseg, vseg, "root has one lane");

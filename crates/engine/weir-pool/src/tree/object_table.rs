@@ -1,0 +1,51 @@
+//! Lookups of objects in the object table of a dataset.
+//!
+//! The table is object 0; `weir_format::ObjectSlot` is its entry. Traversals of all objects are in
+//! `dataset_diff` and `dataset_walk`.
+//!
+//! Invariant: I8 holds across the table: the root of an object is not younger than the block that
+//! holds its slot.
+
+use async_recursion::async_recursion as boxed;
+use weir_base::ObjectId;
+use weir_block::Block;
+use weir_format::{BlockPtr, ObjectSlot, TreeRoot};
+
+use crate::error::PoolError;
+use crate::segments::sanity;
+use crate::state::pool::Pool;
+use crate::tree::radix_tree::Tree;
+
+impl Pool {
+    /// Returns the tree root of an object; an empty tree if the table has no slot for it.
+    ///
+    /// # Errors
+    /// `Damaged`: the slot or a node above it cannot be read.
+    #[boxed(?Send)]
+    pub async fn object_root(
+        &self,
+        table: TreeRoot,
+        object: ObjectId,
+    ) -> Result<TreeRoot, PoolError> {
+        let ptr = Tree::new(self, table).lookup(ObjectSlot::block_of(object)).await?;
+        if ptr.is_hole() {
+            return Ok(TreeRoot::EMPTY);
+        }
+        let block = self.read_block(&ptr).await?;
+        self.root_in_slot(&ptr, &block, object)
+    }
+
+    /// Decodes and validates the tree root in a slot; `of` is the pointer of the slot's block.
+    pub(crate) fn root_in_slot(
+        &self,
+        of: &BlockPtr,
+        block: &Block,
+        object: ObjectId,
+    ) -> Result<TreeRoot, PoolError> {
+        let judged = ObjectSlot::read_root(block, object).and_then(|root| {
+            sanity::root(&root, of.birth)?;
+            Ok(root)
+        });
+        judged.map_err(|source| self.bad_block(of, "object slot", source))
+    }
+}
