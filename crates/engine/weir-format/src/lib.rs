@@ -40,7 +40,7 @@ pub use compression::{Codec, compression_of_code};
 pub use damage::{DamageRecord, DamagedPart, DamagedRange, PoolPart};
 pub use dataset::{
     ANCESTORS_MAX, Ancestor, BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState,
-    Descent, HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin, Receiving,
+    Descent, HOLD_BYTES_MAX, HOLDS_MAX, Moment, ObjectTable, Origin, Receiving,
 };
 pub use error::FormatError;
 pub use features::{Feature, Features};

@@ -118,6 +118,7 @@ fn dataset() -> DatasetRecord {
         tree_units: 65,
         born_units: 66,
         freed_to: 67,
+        objects: None,
     }
 }
 
@@ -130,6 +131,11 @@ fn snapshot() -> DatasetRecord {
         unique_units: None,
     };
     DatasetRecord { kind: DatasetKind::Snapshot(moment), ..dataset() }
+}
+
+fn with_objects(record: DatasetRecord) -> DatasetRecord {
+    let objects = Some(ObjectTable { freed_object: 9, layer: [7; ObjectTable::LAYER_BYTES] });
+    DatasetRecord { objects, ..record }
 }
 
 fn bookmark() -> DatasetRecord {
@@ -327,7 +333,7 @@ fn flipped_bit_in_label_or_uberblock_is_detected() {
 #[test]
 fn longest_dataset_records_fit_into_a_block() {
     let name = "n".repeat(weir_base::limits::NAME_BYTES_MAX);
-    let mut record = DatasetRecord { name, ..snapshot() };
+    let mut record = DatasetRecord { name, ..with_objects(snapshot()) };
     let value = "v".repeat(USER_BYTES_MAX / 2 - 64);
     let user = ["a:", "b:"].map(|name| (name.repeat(30), value.clone()));
     record.properties.user = user.into();
@@ -355,7 +361,8 @@ fn dataset_record_with_contradicting_or_trailing_bytes_is_refused() {
     let destroying = DatasetRecord { state: DatasetState::Destroying, ..bookmark() };
     let error = DatasetRecord::decode(&destroying.encode()).unwrap_err();
     assert!(error.to_string().contains("bookmark"), "{error}");
-    for record in [dataset(), snapshot(), bookmark()] {
+    let records = [dataset(), snapshot(), with_objects(dataset()), with_objects(snapshot())];
+    for record in records.into_iter().chain([bookmark()]) {
         let good = record.encode();
         assert_eq!(DatasetRecord::decode(&good).as_ref(), Ok(&record));
         let name = 26;
@@ -367,7 +374,7 @@ fn dataset_record_with_contradicting_or_trailing_bytes_is_refused() {
             bad[at] += 1;
             assert!(DatasetRecord::decode(&bad).is_err(), "{what} of {record:?}");
         }
-        for kind in [0, 4, 16, 20, 255] {
+        for kind in [0, 4, 16, 22, 255] {
             let mut bad = good;
             bad[8] = kind;
             let error = DatasetRecord::decode(&bad).unwrap_err();
@@ -386,7 +393,8 @@ fn tables_round_trip() {
     entries[9] = Some(SegmentEntry { class, copy_of, ..segment() });
     let block = SegmentEntry::encode_block(&entries);
     assert_eq!(SegmentEntry::decode_block(&block).unwrap(), entries);
-    for record in [dataset(), snapshot(), bookmark()] {
+    let records = [dataset(), snapshot(), with_objects(dataset()), with_objects(snapshot())];
+    for record in records.into_iter().chain([bookmark()]) {
         assert_eq!(DatasetRecord::decode(&record.encode()), Ok(record));
     }
     let bootstrap = Bootstrap {

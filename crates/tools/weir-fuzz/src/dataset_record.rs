@@ -11,14 +11,14 @@ use weir_base::{BLOCK_BYTES, DatasetId, RecordSize, Txg};
 use weir_forge::images::MIRROR_V8;
 use weir_forge::{Disks, Kind, Map};
 use weir_format::{
-    Ancestor, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, Moment, Origin,
-    PoolRecord, Properties, Receiving, TreeRoot,
+    Ancestor, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, Moment, ObjectTable,
+    Origin, PoolRecord, Properties, Receiving, TreeRoot,
 };
 
 use crate::valid::trimmed;
 
 /// Kinds of format 8 and the kinds that replaced them.
-const KINDS: [u8; 6] = [1, 2, 3, 17, 18, 19];
+const KINDS: [u8; 8] = [1, 2, 3, 17, 18, 19, 20, 21];
 /// Offset of the kind.
 const KIND_AT: usize = 8;
 
@@ -73,18 +73,25 @@ pub fn seeds() -> Vec<Vec<u8>> {
         tree_units: 0,
         born_units: 0,
         freed_to: 0,
+        objects: None,
     };
     let (of, txg, guid) = (DatasetId(3), Txg(8), 5);
     let holds = vec!["backup".to_owned()];
     let moment = Moment { of, txg, guid, holds, unique_units: None };
     let snapshot = DatasetRecord { kind: DatasetKind::Snapshot(moment), ..volume.clone() };
+    let objects = Some(ObjectTable { freed_object: 4, layer: [5; ObjectTable::LAYER_BYTES] });
+    let of_objects = [&volume, &snapshot].map(|record| {
+        let record = DatasetRecord { objects, ..record.clone() };
+        record.encode()
+    });
     let kind = DatasetKind::Bookmark(Bookmark { of, txg, guid });
     let bookmark = DatasetRecord { kind, ..volume.clone() };
     let pool = PoolRecord { properties, lost: vec![3..5, 9..10] };
     let blocks = [volume.encode(), snapshot.encode(), bookmark.encode(), pool.encode()];
     let old = Map::of(&Disks::of_images(MIRROR_V8));
     let old = old.contents(Kind::Directory).map(trimmed);
-    blocks.iter().map(|block| trimmed(block)).chain(old).collect()
+    let blocks = blocks.iter().chain(&of_objects);
+    blocks.map(|block| trimmed(block)).chain(old).collect()
 }
 
 fn check(block: &[u8; BLOCK_BYTES]) {

@@ -6,12 +6,12 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;
-use weir_pool::{Objects, PoolError};
+use weir_pool::PoolError;
 
 use crate::accounting::unique::Pair;
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
-use crate::state::snapshot::{Snapshot, descent, inherits};
+use crate::state::snapshot::{Snapshot, descent, inherits, objects_of};
 use crate::state::volume::Volume;
 
 /// Space counter that differs from the sum over the tree.
@@ -64,7 +64,8 @@ impl Engine {
             shared += if ptr.shared { units } else { 0 };
             inherited += if ptr.birth <= inherits { units } else { 0 };
         };
-        let lost = self.core.pool.walk_dataset(Objects::One, record.root, &mut visit).await?;
+        let lost =
+            self.core.pool.walk_dataset(objects_of(&record), record.root, &mut visit).await?;
         let may_exceed = self.may_exceed(lost);
         let mut compare = |what, counted, found| {
             if counted < found || (counted > found && !may_exceed) {

@@ -466,6 +466,7 @@ mod tests {
             tree_units: 0,
             born_units: 0,
             freed_to: 0,
+            objects: None,
         }
     }
 

@@ -22,7 +22,7 @@ use weir_format::{DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{DiffSpec, Place, PlantedBug, Pool, PoolError, WriteOut};
 
 use crate::commit::written::Written;
-use crate::state::snapshot::Snapshot;
+use crate::state::snapshot::{Snapshot, freed_to, is_partly_freed, set_freed_to};
 use crate::state::volume::State;
 
 /// Divisor: one txg frees at most this part of the pool for a volume, but at least the minimum and
@@ -30,9 +30,6 @@ use crate::state::volume::State;
 const FREE_SHARE: u64 = 64;
 const FREE_BLOCKS_MAX: u64 = 1 << 20;
 const FREE_BLOCKS_MIN: u64 = 8;
-
-/// Value of `freed_to` in the record of a completely freed volume.
-const ALL: u64 = Place::END.block;
 
 /// Version of a volume that is being freed.
 struct Target {
@@ -56,7 +53,7 @@ impl State {
 
     /// Index of the destroyed snapshot that is freed next.
     fn going(&self, bug: PlantedBug) -> Option<usize> {
-        let partly = self.snapshots.iter().position(|s| s.record.freed_to > 0);
+        let partly = self.snapshots.iter().position(|s| is_partly_freed(&s.record));
         if partly.is_some() {
             return partly;
         }
@@ -69,8 +66,8 @@ impl State {
 
     /// Version that is freed next.
     fn target(&self, bug: PlantedBug) -> Option<Target> {
-        let is_partly = self.snapshots.iter().any(|s| s.record.freed_to > 0);
-        let volume = self.is_destroyed() && self.record.freed_to != ALL;
+        let is_partly = self.snapshots.iter().any(|s| is_partly_freed(&s.record));
+        let volume = self.is_destroyed() && freed_to(&self.record) != Place::END;
         let snapshot = if volume && !is_partly { None } else { Some(self.going(bug)?) };
         let chain = self.chain();
         let index = snapshot.unwrap_or(self.snapshots.len());
@@ -124,7 +121,7 @@ pub(crate) async fn free_some(
     }
     let state = volume.state.lock();
     written.is_gone =
-        state.is_destroyed() && state.record.freed_to == ALL && state.snapshots.is_empty();
+        state.is_destroyed() && freed_to(&state.record) == Place::END && state.snapshots.is_empty();
     Ok(())
 }
 
@@ -163,18 +160,17 @@ async fn free_part(
 
 fn note_volume(state: &mut State, written: &mut Written, freed: &Freed) {
     for record in [Some(&mut state.record), written.record.as_mut()].into_iter().flatten() {
-        record.freed_to = freed.to.block;
+        set_freed_to(record, freed.to);
         record.born_units = record.born_units.saturating_sub(freed.units);
         if freed.to == Place::END {
             record.root = TreeRoot { height: record.root.height, ..TreeRoot::default() };
-            record.freed_to = ALL;
         }
     }
 }
 
 fn note_snapshot(state: &mut State, written: &mut Written, index: usize, freed: &Freed) {
     let record = &mut state.snapshots[index].record;
-    record.freed_to = freed.to.block;
+    set_freed_to(record, freed.to);
     record.born_units = record.born_units.saturating_sub(freed.units);
     if freed.to != Place::END {
         written.note(record.clone());

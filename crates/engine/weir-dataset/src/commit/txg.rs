@@ -378,7 +378,7 @@ impl Engine {
 
 /// Freezes one volume. With `all`, its directory entries are included even if they are unchanged.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
-    let mut past = state.past();
+    let mut past = state.past(ObjectId::TABLE);
     past.held.hold(volume.core.held_for_unread());
     if volume.core.pool.bug() == PlantedBug::HeldOffByOne {
         past.held.until = Txg(past.held.until.0.saturating_sub(1));

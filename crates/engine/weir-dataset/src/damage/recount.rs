@@ -16,11 +16,11 @@ use async_recursion::async_recursion as boxed;
 use weir_base::VsegId;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, DatasetRecord, TreeRoot};
-use weir_pool::{Delta, DiskAddress, Objects, PoolError, Tree};
+use weir_pool::{Delta, DiskAddress, PoolError, Tree};
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
-use crate::state::snapshot::{descent_mut, inherits};
+use crate::state::snapshot::{descent_mut, inherits, objects_of};
 use crate::state::timer::Timer;
 use crate::state::volume::Volume;
 
@@ -217,7 +217,7 @@ impl Engine {
             now.inherited_units +=
                 if ptr.birth <= inherits { i64::from(ptr.stored_units) } else { 0 };
         };
-        lost += pool.walk_dataset(Objects::One, record.root, &mut visit).await?;
+        lost += pool.walk_dataset(objects_of(&record), record.root, &mut visit).await?;
         let mut born = Vec::with_capacity(chain.versions.len());
         for index in 0..chain.versions.len() {
             let mut units = 0;

@@ -135,6 +135,7 @@ impl Engine {
             tree_units: 0,
             born_units: 0,
             freed_to: 0,
+            objects: None,
         }
     }
 

@@ -18,7 +18,7 @@ use weir_format::{
     ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLDS_MAX, Moment,
     Origin,
 };
-use weir_pool::{DiffSpec, Objects};
+use weir_pool::DiffSpec;
 
 use crate::error::DatasetError;
 use crate::state::damage::tree_of;
@@ -26,7 +26,7 @@ use crate::state::engine::Engine;
 use crate::state::outcome::Outcome;
 use crate::state::properties::of_clone;
 use crate::state::snapshot::{
-    Snapshot, SnapshotId, descent, descent_mut, inherits, moment, newer_than,
+    Snapshot, SnapshotId, descent, descent_mut, inherits, moment, newer_than, objects_of,
 };
 use crate::state::taken_by::{TakenBy, give_to_user};
 use crate::state::volume::{State, Volume};
@@ -682,7 +682,7 @@ impl Engine {
         if after == Txg(0) {
             return Ok(0);
         }
-        let what = DiffSpec::of_tree(Objects::One, of.root, Some(tree_of(of)), after);
+        let what = DiffSpec::of_tree(objects_of(of), of.root, Some(tree_of(of)), after);
         let units = of.tree_units;
         Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?.units))
     }

@@ -71,5 +71,6 @@ pub(crate) fn record(
         tree_units: 0,
         born_units: 0,
         freed_to: 0,
+        objects: None,
     }
 }

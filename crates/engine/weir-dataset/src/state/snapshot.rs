@@ -73,8 +73,8 @@ impl Snapshot {
     }
 
     fn version(&self) -> Version {
-        let DatasetRecord { root, freed_to, .. } = self.record;
-        Version { txg: self.moment().txg, root, freed_to: Place::in_volume(freed_to) }
+        let (root, freed_to) = (self.record.root, freed_to(&self.record));
+        Version { txg: self.moment().txg, root, freed_to }
     }
 
     fn add_unique(&mut self, units: i64) {
@@ -107,6 +107,32 @@ pub(crate) fn descent_mut(record: &mut DatasetRecord) -> &mut Descent {
     }
 }
 
+/// Whether a dataset has one object or many.
+pub(crate) fn objects_of(record: &DatasetRecord) -> Objects {
+    if record.objects.is_some() { Objects::Many } else { Objects::One }
+}
+
+/// Place up to which the blocks of a dataset under destruction are freed.
+pub(crate) fn freed_to(record: &DatasetRecord) -> Place {
+    match &record.objects {
+        None => Place::in_volume(record.freed_to),
+        Some(table) => Place { object: ObjectId(table.freed_object), block: record.freed_to },
+    }
+}
+
+/// Sets the place up to which a dataset is freed.
+pub(crate) fn set_freed_to(record: &mut DatasetRecord, place: Place) {
+    record.freed_to = place.block;
+    if let Some(table) = &mut record.objects {
+        table.freed_object = place.object.0;
+    }
+}
+
+/// Whether the freeing of a dataset has begun.
+pub(crate) fn is_partly_freed(record: &DatasetRecord) -> bool {
+    freed_to(record) > Place::START
+}
+
 /// Last txg whose blocks belong to the origin's snapshot chain.
 pub(crate) fn inherits(record: &DatasetRecord) -> Txg {
     descent(record).origin.map_or(Txg(0), |origin| origin.txg)
@@ -126,11 +152,11 @@ pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
 impl State {
     /// Snapshot chain of the volume; the head is its last version.
     pub(crate) fn chain(&self) -> SnapshotChain {
-        let DatasetRecord { root, freed_to, .. } = self.record;
-        let now = Version { txg: Version::HEAD, root, freed_to: Place::in_volume(freed_to) };
+        let (root, freed_to) = (self.record.root, freed_to(&self.record));
+        let now = Version { txg: Version::HEAD, root, freed_to };
         let versions = self.snapshots.iter().map(Snapshot::version).chain([now]).collect();
         let (volume, inherits) = (self.record.id, inherits(&self.record));
-        SnapshotChain { volume, objects: Objects::One, inherits, versions }
+        SnapshotChain { volume, objects: objects_of(&self.record), inherits, versions }
     }
 
     /// Owners of the blocks in the snapshot chain, by birth txg.
@@ -140,18 +166,19 @@ impl State {
         before.chain([(Version::HEAD, self.record.id)]).collect()
     }
 
-    /// Blocks that snapshots or the origin reference in addition to the head.
-    pub(crate) fn past(&self) -> EarlierSnapshots {
+    /// Blocks of an object that snapshots or the origin reference in addition to the head.
+    pub(crate) fn past(&self, object: ObjectId) -> EarlierSnapshots {
         let inherits = inherits(&self.record);
         let mut held = SharedBirths { until: inherits, leaving: None };
         let (mut newest, mut before_newest) = (inherits, inherits);
         for snapshot in &self.snapshots {
             let txg = snapshot.moment().txg;
-            let freed_to = Place::in_volume(snapshot.record.freed_to);
-            held.add(txg, freed_to.within(ObjectId::VOLUME, Objects::One));
+            let freed_to = freed_to(&snapshot.record);
+            held.add(txg, freed_to.within(object, objects_of(&self.record)));
             (before_newest, newest) = (newest, txg);
         }
-        let records = Some(self.record.record_size.records_in(self.record.size_bytes));
+        let records = self.record.record_size.records_in(self.record.size_bytes);
+        let records = self.record.objects.is_none().then_some(records);
         EarlierSnapshots { held, newest, before_newest, inherits, records }
     }
 
@@ -176,7 +203,7 @@ impl State {
             touched.push(newest.record.clone());
         }
         if delta.leaving_units != 0
-            && let Some(leaving) = self.snapshots.iter_mut().find(|s| s.record.freed_to > 0)
+            && let Some(leaving) = self.snapshots.iter_mut().find(|s| is_partly_freed(&s.record))
         {
             let born = &mut leaving.record.born_units;
             *born = born.saturating_add_signed(delta.leaving_units);

@@ -7,7 +7,7 @@ use weir_base::{DatasetId, RecordSize, Txg};
 
 use super::record::{
     ANCESTORS_MAX, Ancestor, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent,
-    HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin, Receiving,
+    HOLD_BYTES_MAX, HOLDS_MAX, Moment, ObjectTable, Origin, Receiving,
 };
 use crate::bytes::{Reader, Writer};
 use crate::error::FormatError;
@@ -92,6 +92,7 @@ impl Tree {
             tree_units,
             born_units,
             freed_to,
+            objects: None,
         }
     }
 
@@ -122,6 +123,21 @@ pub(super) fn read_counts(r: &mut Reader<'_>) -> Result<[u64; 5], FormatError> {
         *count = r.u64()?.min(COUNT_MAX);
     }
     Ok(counts)
+}
+
+impl ObjectTable {
+    pub(super) const BYTES: usize = 8 + Self::LAYER_BYTES;
+
+    pub(super) fn write(&self, w: &mut Writer) {
+        w.u64(self.freed_object);
+        w.bytes(&self.layer);
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let freed_object = r.u64()?;
+        let layer = r.take(Self::LAYER_BYTES)?.first_chunk().expect("took exactly these bytes");
+        Ok(Self { freed_object, layer: *layer })
+    }
 }
 
 impl Descent {

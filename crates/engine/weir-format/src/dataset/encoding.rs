@@ -8,7 +8,7 @@ use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 use super::body::Tree;
 use super::record::{
     ANCESTORS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, HOLD_BYTES_MAX,
-    HOLDS_MAX, Moment,
+    HOLDS_MAX, Moment, ObjectTable,
 };
 use super::v8;
 use crate::bytes::{Reader, Writer};
@@ -23,6 +23,9 @@ const WHAT: &str = "dataset record";
 const VOLUME: u8 = 17;
 const SNAPSHOT: u8 = 18;
 const BOOKMARK: u8 = 19;
+/// A dataset with many objects, and its snapshots.
+const OBJECTS: u8 = 20;
+const OBJECTS_SNAPSHOT: u8 = 21;
 
 /// Lengths of the longest parts of a record: the fixed fields, a name or other text with its
 /// length, the tree, and the descent of a volume without texts.
@@ -33,7 +36,13 @@ const DESCENT_BYTES: usize = 3 * 8 + 1 + ANCESTORS_MAX * 16 + 1 + 4 * 8;
 const MOMENT_BYTES: usize = 4 * 8 + 1 + HOLDS_MAX * (2 + HOLD_BYTES_MAX);
 // The longest record fits into its block, whatever its history.
 const _: () = assert!(
-    FIXED_BYTES + TEXT_BYTES + TREE_BYTES + DESCENT_BYTES + TEXT_BYTES + Properties::BYTES_MAX
+    FIXED_BYTES
+        + TEXT_BYTES
+        + TREE_BYTES
+        + ObjectTable::BYTES
+        + DESCENT_BYTES
+        + TEXT_BYTES
+        + Properties::BYTES_MAX
         <= BLOCK_BYTES
         && MOMENT_BYTES < DESCENT_BYTES + TEXT_BYTES
 );
@@ -46,10 +55,12 @@ impl DatasetRecord {
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let mut w = Writer::default();
         w.u64(self.id.0);
-        w.u8(match self.kind {
-            DatasetKind::Volume(_) => VOLUME,
-            DatasetKind::Snapshot(_) => SNAPSHOT,
-            DatasetKind::Bookmark(_) => BOOKMARK,
+        w.u8(match (&self.kind, &self.objects) {
+            (DatasetKind::Volume(_), None) => VOLUME,
+            (DatasetKind::Volume(_), Some(_)) => OBJECTS,
+            (DatasetKind::Snapshot(_), None) => SNAPSHOT,
+            (DatasetKind::Snapshot(_), Some(_)) => OBJECTS_SNAPSHOT,
+            (DatasetKind::Bookmark(_), _) => BOOKMARK,
         });
         w.u8(match self.state {
             DatasetState::Active => 0,
@@ -59,16 +70,16 @@ impl DatasetRecord {
         w.u64(self.created_unix_ms);
         assert!(self.name.len() <= NAME_BYTES_MAX, "the caller checks the name");
         w.str(&self.name);
-        w.sized(|w| match &self.kind {
-            DatasetKind::Volume(descent) => {
+        w.sized(|w| {
+            if !matches!(self.kind, DatasetKind::Bookmark(_)) {
                 Tree::of(self).write(w);
-                descent.write(w);
+                self.objects.iter().for_each(|objects| objects.write(w));
             }
-            DatasetKind::Snapshot(moment) => {
-                Tree::of(self).write(w);
-                moment.write(w);
+            match &self.kind {
+                DatasetKind::Volume(descent) => descent.write(w),
+                DatasetKind::Snapshot(moment) => moment.write(w),
+                DatasetKind::Bookmark(bookmark) => bookmark.write(w),
             }
-            DatasetKind::Bookmark(bookmark) => bookmark.write(w),
         });
         w.sized(|w| self.properties.write(w));
         w.pad_to(BLOCK_BYTES);
@@ -86,7 +97,7 @@ impl DatasetRecord {
         if v8::KINDS.contains(&kind) {
             return v8::decode(WHAT, block)?.checked(&r);
         }
-        if !(VOLUME..=BOOKMARK).contains(&kind) {
+        if !(VOLUME..=OBJECTS_SNAPSHOT).contains(&kind) {
             return Err(r.bad("kind", kind));
         }
         let state = DatasetState::read(&mut r)?;
@@ -94,9 +105,11 @@ impl DatasetRecord {
         let name = r.str("name")?;
         let mut body = r.sized()?;
         let tree = if kind == BOOKMARK { Tree::NONE } else { Tree::read(&mut body)? };
+        let has_objects = matches!(kind, OBJECTS | OBJECTS_SNAPSHOT);
+        let objects = has_objects.then(|| ObjectTable::read(&mut body)).transpose()?;
         let kind = match kind {
-            VOLUME => DatasetKind::Volume(Descent::read(&mut body)?),
-            SNAPSHOT => DatasetKind::Snapshot(Moment::read(&mut body)?),
+            VOLUME | OBJECTS => DatasetKind::Volume(Descent::read(&mut body)?),
+            SNAPSHOT | OBJECTS_SNAPSHOT => DatasetKind::Snapshot(Moment::read(&mut body)?),
             _ => DatasetKind::Bookmark(Bookmark::read(&mut body)?),
         };
         body.end("body_bytes")?;
@@ -105,7 +118,8 @@ impl DatasetRecord {
         sized.end("properties_bytes")?;
         r.zeros()?;
         let made = (created_txg, created_unix_ms);
-        tree.into_record((id, kind, state), name, made, properties).checked(&r)
+        let record = tree.into_record((id, kind, state), name, made, properties);
+        Self { objects, ..record }.checked(&r)
     }
 
     /// Refuses fields that contradict each other.
@@ -119,7 +133,8 @@ impl DatasetRecord {
             return Err(r.bad("name", self.name.len() as u64));
         }
         let is_bookmark = matches!(self.kind, DatasetKind::Bookmark(_));
-        if is_bookmark && (Tree::of(&self) != Tree::NONE || self.state != DatasetState::Active) {
+        let is_plain = Tree::of(&self) == Tree::NONE && self.state == DatasetState::Active;
+        if is_bookmark && (!is_plain || self.objects.is_some()) {
             return Err(r.bad("bookmark", self.id.0));
         }
         Ok(self)

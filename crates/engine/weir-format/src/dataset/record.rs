@@ -1,4 +1,5 @@
-//! The record of one dataset in the dataset directory: a volume, a snapshot or a bookmark.
+//! The record of one dataset in the dataset directory: a volume or a dataset with many objects, a
+//! snapshot or a bookmark.
 //!
 //! Naming rules and the meaning of properties are in weir-dataset; the record of the pool itself is
 //! in `properties`.
@@ -19,7 +20,7 @@ use crate::properties::Properties;
 /// Kind of a dataset, with the fields of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatasetKind {
-    /// A block volume.
+    /// A block volume, or a dataset with many objects.
     Volume(Descent),
     /// State of a volume at the end of a txg.
     Snapshot(Moment),
@@ -117,6 +118,21 @@ pub const HOLD_BYTES_MAX: usize = 64;
 /// Maximum number of bookmarks of a volume; each bookmark takes memory for its directory entry.
 pub const BOOKMARKS_MAX: usize = 1024;
 
+/// Fields of a dataset with many objects, and of its snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectTable {
+    /// While the dataset is being destroyed: the object to which [`DatasetRecord::freed_to`]
+    /// refers.
+    pub freed_object: u64,
+    /// Bytes of the layer above the engine, such as the key of a hash.
+    pub layer: [u8; Self::LAYER_BYTES],
+}
+
+impl ObjectTable {
+    /// Size of [`Self::layer`].
+    pub const LAYER_BYTES: usize = 40;
+}
+
 /// Life-cycle state of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatasetState {
@@ -163,6 +179,9 @@ pub struct DatasetRecord {
     pub born_units: u64,
     /// While the dataset is being destroyed: number of the first record that is not freed yet.
     pub freed_to: u64,
+    /// Set for a dataset with many objects, and for its snapshots. The tree of the record is then
+    /// the object table.
+    pub objects: Option<ObjectTable>,
 }
 
 impl DatasetRecord {
