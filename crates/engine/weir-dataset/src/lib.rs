@@ -36,6 +36,7 @@ pub use advice::estimate::{DedupeCount, DedupeEstimate};
 pub use commit::directory::LostDatasets;
 pub use damage::find::{DamagedData, PoolDamage};
 pub use error::DatasetError;
+pub use objects::object_set::{ObjectChange, SlotBody};
 pub use objects::range_set::RangeSet;
 pub use objects::record::VolumeSize;
 pub use properties::change::{PropertiesOf, PropertyChange, PropertyTarget};

@@ -49,11 +49,16 @@ impl State {
         if self.limits.is_taking { VolumeUsage { born: 0, ..usage } } else { usage }
     }
 
+    /// Worst-case cost of writing the dirty data.
+    fn charge(&self) -> u64 {
+        self.object.charge() + self.objects.as_ref().map_or(0, |objects| objects.charge())
+    }
+
     /// Upper bound of the space that the volume, its refreservation and `cost` bytes of further
     /// dirty data take.
     pub(crate) fn most(&self, cost: u64) -> u64 {
         let kept = by_refreservation(&self.record.properties, self.has_after_snapshot());
-        let charge = self.object.charge() + cost;
+        let charge = self.charge() + cost;
         debug_assert!(self.limits.is_set, "called only with limits set");
         let more = if self.limits.covers() { kept.max(charge) } else { kept + charge };
         self.limits.usage.used + more + self.cloning_bytes
@@ -65,11 +70,7 @@ impl State {
             return 0;
         }
         let shortfall = shortfall(&self.record.properties, self.has_after_snapshot());
-        if self.limits.covers() {
-            shortfall.saturating_sub(self.object.charge())
-        } else {
-            shortfall
-        }
+        if self.limits.covers() { shortfall.saturating_sub(self.charge()) } else { shortfall }
     }
 
     /// Additional nodes that a TRIM writes, if they increase the space use: the volume has a quota
@@ -82,7 +83,7 @@ impl State {
 
     /// Whether uncommitted changes may reduce the space use of the volume.
     fn may_shrink(&self) -> bool {
-        let dirty = self.object.charge() > 0 || self.object.has_unwritten();
+        let dirty = self.charge() > 0 || self.object.has_unwritten();
         dirty || self.cloning_bytes > 0 || self.has_to_free()
     }
 }
@@ -122,6 +123,22 @@ impl Volume {
             Admission::Full if is_divisible || state.limits.is_taking => Ok(false),
             Admission::Full => Err(self.core.full()),
         }
+    }
+
+    /// Whether the quota allows a change of objects that costs `cost` bytes; false: wait for a
+    /// commit.
+    ///
+    /// # Errors
+    /// `Quota`: commits free no space for the change.
+    pub(crate) fn fits_quota(&self, state: &State, cost: u64) -> Result<bool, DatasetError> {
+        let quota_bytes = state.record.properties.quota_bytes();
+        if quota_bytes == 0 || state.most(cost) <= quota_bytes {
+            return Ok(true);
+        }
+        if state.may_shrink() {
+            return Ok(false);
+        }
+        Err(DatasetError::Quota { name: self.full_name(state), quota_bytes })
     }
 
     /// Whether the quota allows a TRIM that rewrites `rewritten` blocks of records; false: wait for
@@ -243,7 +260,7 @@ impl Volume {
         if quota == 0 {
             return room;
         }
-        let used = state.limits.usage.used + state.object.charge() + state.cloning_bytes;
+        let used = state.limits.usage.used + state.charge() + state.cloning_bytes;
         room.min(quota.saturating_sub(used))
     }
 }

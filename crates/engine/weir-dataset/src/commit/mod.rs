@@ -5,5 +5,6 @@ pub(crate) mod freeing;
 pub(crate) mod partial;
 pub(crate) mod replay;
 pub(crate) mod txg;
+pub(crate) mod write_objects;
 pub(crate) mod write_table;
 pub(crate) mod written;

@@ -28,13 +28,15 @@ use weir_pool::{
 
 use crate::commit::freeing;
 use crate::commit::partial::write_partial;
+use crate::commit::write_objects::{FrozenObjects, freeze_objects};
+use crate::commit::write_table::StoredAs;
 use crate::commit::written::Written;
 use crate::error::DatasetError;
 use crate::objects::dirty::DirtyTable;
 use crate::state::block_clone::BlockClone;
 use crate::state::damage::changed_records;
 use crate::state::engine::Engine;
-use crate::state::snapshot::{Snapshot, account, descent, descent_mut};
+use crate::state::snapshot::{Snapshot, account, descent, descent_mut, earlier_snapshots};
 use crate::state::timer::{Timer, boxed_timer};
 use crate::state::volume::{State, Volume};
 
@@ -64,6 +66,7 @@ pub(crate) struct Frozen {
     pub(crate) is_destroyed: bool,
     record_dirty: bool,
     past: EarlierSnapshots,
+    objects: Option<FrozenObjects>,
     /// Changed directory entries of snapshots and bookmarks.
     others: Vec<DatasetRecord>,
     /// Bookmarks that the txg removes.
@@ -130,6 +133,7 @@ impl Engine {
         for (volume, state) in volumes.iter().zip(&mut states) {
             let state = &mut **state;
             state.object.freeze();
+            state.objects.iter_mut().for_each(|objects| objects.freeze());
             volume.count_holes(state);
             frozen.extend(freeze_volume(volume, state, all));
         }
@@ -183,8 +187,11 @@ impl Engine {
         let Frozen { volume, table, mut record, record_dirty, past, .. } = part;
         let others = part.others.into_iter().map(|record| (record.id, Some(record)));
         let others = others.chain(part.forgotten.into_iter().map(|id| (id, None)));
-        let data_blocks = table.as_ref().map_or(0, |table| table.data_blocks() as u64);
+        let objects = part.objects.as_ref().map(|objects| &objects.changes);
+        let data_blocks = table.as_ref().map_or(0, |table| table.data_blocks() as u64)
+            + objects.map_or(0, |objects| objects.blocks);
         let charge = table.as_ref().map_or(0, |table| table.charge)
+            + objects.map_or(0, |objects| objects.charge)
             + part.clones.iter().map(|clone| clone.charge).sum::<u64>();
         if part.frees {
             // The next txg frees the next part of the volume.
@@ -198,6 +205,7 @@ impl Engine {
             charge,
             cloned_bytes: part.clones.iter().map(BlockClone::weight).sum(),
             changed: table.is_some()
+                || part.objects.is_some()
                 || !part.cloned.is_empty()
                 || !part.partial.is_empty()
                 || record_dirty
@@ -212,11 +220,41 @@ impl Engine {
             // without delay.
             frees: part.frees && !record_dirty,
             others: others.collect(),
+            slot_blocks: BTreeMap::new(),
         };
         if part.is_destroyed {
             written.record = Some(record);
             return Ok(written);
         }
+        if let Some(objects) = &part.objects {
+            let wrote = self.write_objects(out, &volume, &mut record, objects).await?;
+            account(&mut record, &wrote.delta);
+            (written.delta, written.slot_blocks) = (wrote.delta, wrote.slot_blocks);
+        }
+        if record.objects.is_some() {
+            return Ok(end_of_write_out(written, record, part.taking, out.txg));
+        }
+        self.write_volume(
+            out,
+            &mut written,
+            &mut record,
+            (table, part.cloned),
+            (&part.partial, &past),
+        )
+        .await?;
+        Ok(end_of_write_out(written, record, part.taking, out.txg))
+    }
+
+    /// Writes the changed records and nodes of a volume, and sets its new root in `record`.
+    async fn write_volume(
+        &self,
+        out: &mut WriteOut<'_>,
+        written: &mut Written,
+        record: &mut DatasetRecord,
+        (table, cloned): (Option<Arc<DirtyTable>>, Vec<Change>),
+        (partial, past): (&[(u64, PartialRecord)], &EarlierSnapshots),
+    ) -> Result<(), PoolError> {
+        let volume = Arc::clone(&written.volume);
         let height = TreeRoot::height_for(record.record_size.records_in(record.size_bytes));
         let home = TreeKind::Object(volume.id, ObjectId::VOLUME);
         let tree = Tree::new(&self.core.pool, record.root);
@@ -224,15 +262,16 @@ impl Engine {
         record.root = root;
         let clock = self.core.pool.clock();
         let (begun, waited) = (clock.monotonic(), out.waited);
-        let mut changes = part.cloned;
+        let mut changes = cloned;
         if let Some(table) = &table {
-            changes.extend(self.write_table(out, &volume, &record, table).await?);
+            let stored_as = StoredAs { object: ObjectId::VOLUME, size: record.record_size };
+            changes.extend(self.write_table(out, &volume, record, stored_as, table).await?);
             let spent = clock.monotonic().saturating_sub(begun);
             let waited = out.waited.saturating_sub(waited);
-            self.core.pressure.note(spent, waited, data_blocks * BLOCK_BYTES as u64);
+            self.core.pressure.note(spent, waited, table.data_blocks() as u64 * BLOCK_BYTES as u64);
         }
-        changes.extend(write_partial(out, volume.id, &part.partial).await?);
-        written.new_damage.extend(part.partial.iter().map(|(record, _)| *record..record + 1));
+        changes.extend(write_partial(out, volume.id, partial).await?);
+        written.new_damage.extend(partial.iter().map(|(record, _)| *record..record + 1));
         // The changes that clones make are in the order of the requests, so sort them by block.
         if table.is_some() || self.core.pool.bug() != PlantedBug::ClonesUnsorted {
             changes.sort_unstable_by_key(|change| change.start);
@@ -241,19 +280,14 @@ impl Engine {
         if let Some(gained) = &written.gained {
             changes = zero_new_space(tree, changes, gained).await?;
         }
-        let (root, mut delta) = tree.apply(out, home, &past, &changes).await?;
+        let (root, mut delta) = tree.apply(out, home, past, &changes).await?;
         delta.tree_units += grown.tree_units;
         delta.born_units += grown.born_units;
         record.root = root;
-        account(&mut record, &delta);
+        account(record, &delta);
         written.delta = delta;
         written.changes = changes;
-        if let Some(asked) = part.taking {
-            written.taken = Some(take(asked, &record, out.txg));
-            record.born_units = 0;
-        }
-        written.record = Some(record);
-        Ok(written)
+        Ok(())
     }
 
     /// Writes the changed directory entries into the dataset directory.
@@ -378,8 +412,11 @@ impl Engine {
 
 /// Freezes one volume. With `all`, its directory entries are included even if they are unchanged.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
-    let mut past = state.past(ObjectId::TABLE);
-    past.held.hold(volume.core.held_for_unread());
+    let held_for_unread = volume.core.held_for_unread();
+    let records = state.record.record_size.records_in(state.record.size_bytes);
+    let mut past = earlier_snapshots(&state.chain(), ObjectId::TABLE, held_for_unread);
+    past.records = Some(records);
+    let objects = freeze_objects(state, held_for_unread);
     if volume.core.pool.bug() == PlantedBug::HeldOffByOne {
         past.held.until = Txg(past.held.until.0.saturating_sub(1));
     }
@@ -405,7 +442,8 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
     let told = !others.is_empty() || !forgotten.is_empty();
     let news = taking.is_some() || told || !clones.is_empty() || !partial.is_empty();
     let changed = record_dirty || frees || news;
-    (state.object.syncing.is_some() || changed || all).then(|| Frozen {
+    let is_written = state.object.syncing.is_some() || objects.is_some();
+    (is_written || changed || all).then(|| Frozen {
         volume: Arc::clone(volume),
         table: state.object.syncing.clone(),
         partial,
@@ -415,6 +453,7 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
         is_destroyed: state.is_destroyed(),
         record_dirty,
         past,
+        objects,
         others,
         forgotten,
         taking,
@@ -436,6 +475,21 @@ async fn zero_new_space(
         }
         found => found.map(|_| changes),
     }
+}
+
+/// Adds the dataset's new directory entry to the result, and the entry of the requested snapshot.
+fn end_of_write_out(
+    mut written: Written,
+    mut record: DatasetRecord,
+    taking: Option<DatasetRecord>,
+    txg: Txg,
+) -> Written {
+    if let Some(asked) = taking {
+        written.taken = Some(take(asked, &record, txg));
+        record.born_units = 0;
+    }
+    written.record = Some(record);
+    written
 }
 
 /// Builds the directory entry of the requested snapshot from the volume's entry at the end of the
@@ -501,9 +555,11 @@ fn publish(written: &mut Written) {
         state.limits.is_taking = state.taking.is_some();
     }
     let table = state.object.syncing.take();
+    let slot_blocks = std::mem::take(&mut written.slot_blocks);
+    let objects = state.objects.as_mut().and_then(|objects| objects.publish(slot_blocks));
     state.cloning_bytes -= written.cloned_bytes;
     volume.measure_limits(&mut state);
     drop(state);
     // Dropping many blocks takes time, so it happens after the lock is released.
-    drop(table);
+    drop((table, objects));
 }

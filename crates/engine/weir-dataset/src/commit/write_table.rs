@@ -22,10 +22,18 @@ use crate::state::volume::Volume;
 /// packed copies of these bytes need as much memory again.
 const DEDUPE_TOGETHER: usize = 1 << 20;
 
-/// Changes of a volume while its records are stored.
+/// Object whose records are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredAs {
+    pub(crate) object: ObjectId,
+    pub(crate) size: RecordSize,
+}
+
+/// Changes of an object while its records are stored.
 struct Storing<'a> {
     engine: &'a Engine,
     volume: &'a Volume,
+    object: ObjectId,
     /// Requested compression.
     compression: Compression,
     dedupe: bool,
@@ -42,18 +50,21 @@ struct Storing<'a> {
 }
 
 impl Engine {
-    /// Stores the records of a table. Returns its changes, sorted and disjoint.
+    /// Stores the records of a table. Returns its changes, sorted and disjoint. `record` is the one
+    /// of the dataset.
     #[boxed(?Send)]
     pub(crate) async fn write_table(
         &self,
         out: &mut WriteOut<'_>,
         volume: &Volume,
         record: &DatasetRecord,
+        StoredAs { object, size }: StoredAs,
         table: &DirtyTable,
     ) -> Result<Vec<Change>, PoolError> {
         let mut storing = Storing {
             engine: self,
             volume,
+            object,
             compression: self.core.compression_of(&record.properties),
             dedupe: self.core.dedupes(&record.properties),
             history: volume.state.lock().object.history,
@@ -64,7 +75,7 @@ impl Engine {
             repeats: Vec::new(),
         };
         let mut last: Option<(usize, Block)> = None;
-        for (change, data) in table.changes(record.record_size) {
+        for (change, data) in table.changes(size) {
             let at = storing.changes.len();
             storing.changes.push(change);
             let Some(blocks) = data else { continue };
@@ -90,7 +101,7 @@ impl Storing<'_> {
     fn owner(&self, at: usize) -> BlockOwner {
         BlockOwner {
             dataset: self.volume.id,
-            object: ObjectId::VOLUME,
+            object: self.object,
             level: 0,
             index: self.changes[at].start,
         }

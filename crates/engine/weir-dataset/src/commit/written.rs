@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use weir_base::DatasetId;
+use weir_block::Block;
 use weir_format::DatasetRecord;
 use weir_pool::{Change, Delta};
 
@@ -42,6 +43,8 @@ pub(crate) struct Written {
     pub(crate) frees: bool,
     /// Directory entries of snapshots and bookmarks to store. `None` removes the entry.
     pub(crate) others: BTreeMap<DatasetId, Option<DatasetRecord>>,
+    /// New content of the rewritten blocks of the object table.
+    pub(crate) slot_blocks: BTreeMap<u64, Block>,
 }
 
 impl Written {

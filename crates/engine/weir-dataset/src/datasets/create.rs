@@ -12,7 +12,8 @@ use weir_base::property::{COMPRESSION, DEDUPE};
 use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, DatasetId, RecordSize};
 use weir_format::{
-    Compression, DatasetKind, DatasetRecord, DatasetState, Descent, Properties, TreeRoot,
+    Compression, DatasetKind, DatasetRecord, DatasetState, Descent, ObjectTable, Properties,
+    TreeRoot,
 };
 
 use crate::error::DatasetError;
@@ -108,6 +109,43 @@ impl Engine {
         )?;
         self.add_volume(volume);
         self.commit_change().await
+    }
+
+    /// Creates a dataset with many objects, all unused. `layer` belongs to the layer above the
+    /// engine, and clones inherit it.
+    ///
+    /// # Durability
+    /// The dataset exists after any crash once this returns.
+    ///
+    /// # Errors
+    /// `Exists` if a dataset has this name; the errors of [`Self::change_properties`].
+    #[boxed(?Send)]
+    pub async fn create_object_dataset(
+        &self,
+        name: &str,
+        layer: [u8; ObjectTable::LAYER_BYTES],
+        changes: &[PropertyChange],
+    ) -> Result<(), DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let size = VolumeSize::from(0);
+        let properties = self.plan_new(name, size, changes)?;
+        if self.volume(name).is_ok() {
+            return Err(DatasetError::Exists { name: self.full_name(name) });
+        }
+        self.refuse_too_many(1)?;
+        let record = self.empty_record(self.new_dataset(), name, size, properties);
+        let objects = Some(ObjectTable { freed_object: 0, layer });
+        let record = DatasetRecord { objects, ..record };
+        let volume = Volume::new(Arc::clone(&self.core), record, true);
+        self.promise_more(
+            name,
+            "its reserved space",
+            || volume.measure_limits(&mut volume.state.lock()),
+            || volume.give_up_promises(),
+        )?;
+        self.add_volume(volume);
+        self.commit_change().await.map(drop)
     }
 
     /// Directory entry of a new, empty volume.

@@ -594,6 +594,11 @@ impl Engine {
             clone.fail(DatasetError::Unfit { name, why });
         }
         self.core.sub_dirty(table.data_blocks() as u64);
+        if let Some(objects) = &mut state.objects {
+            let (charge, blocks) = objects.discard_open();
+            self.core.uncharge(charge);
+            self.core.sub_dirty(blocks);
+        }
         // Log none of this txg's changes: a replay would apply them to the replaced tree.
         state.object.log.drop_until(self.core.open_txg());
     }

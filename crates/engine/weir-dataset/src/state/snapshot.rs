@@ -15,7 +15,7 @@ use std::sync::Weak;
 use weir_base::{DatasetId, ObjectId, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
-use weir_pool::{Delta, EarlierSnapshots, Objects, Place, SharedBirths, SnapshotChain, Version};
+use weir_pool::{Delta, EarlierSnapshots, Objects, Place, SnapshotChain, Version};
 
 use crate::error::DatasetError;
 use crate::state::limits::{VolumeUsage, by_refreservation};
@@ -149,6 +149,25 @@ pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
     *inherited = inherited.saturating_add_signed(delta.inherited_units);
 }
 
+/// Earlier versions than the head of a snapshot chain, as seen from the tree of one object. Blocks
+/// born by `held_for_unread` are never freed.
+pub(crate) fn earlier_snapshots(
+    chain: &SnapshotChain,
+    object: ObjectId,
+    held_for_unread: Txg,
+) -> EarlierSnapshots {
+    let earlier = chain.versions.len() - 1;
+    let mut held = chain.held_before(earlier, object);
+    held.hold(held_for_unread);
+    let inherits = chain.inherits;
+    let newest = |back: usize| {
+        let at = earlier.checked_sub(back);
+        at.map_or(inherits, |at| chain.versions[at].txg)
+    };
+    let (newest, before_newest) = (newest(1), newest(2));
+    EarlierSnapshots { held, newest, before_newest, inherits, records: None }
+}
+
 impl State {
     /// Snapshot chain of the volume; the head is its last version.
     pub(crate) fn chain(&self) -> SnapshotChain {
@@ -164,22 +183,6 @@ impl State {
         let lineage = descent(&self.record).lineage.iter();
         let before = lineage.map(|ancestor| (ancestor.until, ancestor.owner));
         before.chain([(Version::HEAD, self.record.id)]).collect()
-    }
-
-    /// Blocks of an object that snapshots or the origin reference in addition to the head.
-    pub(crate) fn past(&self, object: ObjectId) -> EarlierSnapshots {
-        let inherits = inherits(&self.record);
-        let mut held = SharedBirths { until: inherits, leaving: None };
-        let (mut newest, mut before_newest) = (inherits, inherits);
-        for snapshot in &self.snapshots {
-            let txg = snapshot.moment().txg;
-            let freed_to = freed_to(&snapshot.record);
-            held.add(txg, freed_to.within(object, objects_of(&self.record)));
-            (before_newest, newest) = (newest, txg);
-        }
-        let records = self.record.record_size.records_in(self.record.size_bytes);
-        let records = self.record.objects.is_none().then_some(records);
-        EarlierSnapshots { held, newest, before_newest, inherits, records }
     }
 
     /// Finds the active snapshot of this name.

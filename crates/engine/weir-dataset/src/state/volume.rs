@@ -24,6 +24,7 @@ use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
 use crate::objects::log_queue::Payload;
 use crate::objects::object::Object;
+use crate::objects::object_set::ObjectSet;
 use crate::objects::record::PartialChange;
 use crate::state::block_clone::BlockClone;
 use crate::state::limits::Limits;
@@ -83,6 +84,8 @@ pub(crate) struct State {
     pub(crate) record_dirty: bool,
     /// The tree of the volume: a volume has one object.
     pub(crate) object: Object,
+    /// Changes of a dataset with many objects; `None` for a volume.
+    pub(crate) objects: Option<Box<ObjectSet>>,
     /// Records that block clones will replace once the earlier dirty data is committed.
     pub(crate) announced_clones: Vec<Range<u64>>,
     /// Block clones of the open txg. The commit applies them before the txg's other changes.
@@ -181,6 +184,7 @@ impl Volume {
         let state = State {
             record_dirty,
             object: Object::default(),
+            objects: record.objects.is_some().then(Box::default),
             announced_clones: Vec::new(),
             clones: Vec::new(),
             syncing_clones: Vec::new(),
@@ -454,7 +458,9 @@ impl Volume {
         let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
         let bookmarks =
             || !state.forgotten.is_empty() || state.bookmarks.iter().any(|mark| mark.dirty);
+        let has_objects = |set: &ObjectSet| !set.open.objects.is_empty();
         let written = !state.object.open.is_empty()
+            || state.objects.as_deref().is_some_and(has_objects)
             || !state.clones.is_empty()
             || !state.object.partial.is_empty();
         written || state.record_dirty || state.taking.is_some() || snapshots() || bookmarks()

@@ -94,6 +94,17 @@ impl Sending {
     }
 }
 
+/// Refuses a dataset that no stream can have, and a position beyond its end.
+fn check_sendable(record: &DatasetRecord, first: u64, records: u64) -> Result<(), String> {
+    if record.objects.is_some() {
+        return Err("has many objects, and a stream has the records of a volume".to_owned());
+    }
+    if first > records {
+        return Err("ends before the record at which this token resumes".to_owned());
+    }
+    Ok(())
+}
+
 /// Base of a stream: an older snapshot, or a bookmark of such a snapshot.
 struct Older {
     guid: u64,
@@ -178,9 +189,8 @@ impl Engine {
             volume: volume.clone(),
             snapshot: name.clone(),
         };
-        if begin.first_record > record.record_size.records_in(record.size_bytes) {
-            return Err(unfit("ends before the record at which this token resumes".to_owned()));
-        }
+        let records = record.record_size.records_in(record.size_bytes);
+        check_sendable(&record, begin.first_record, records).map_err(unfit)?;
         let estimate_bytes = estimate * PACK_BYTES as u64;
         Ok(Sending { view, begin, root: record.root, after, estimate_bytes })
     }

@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - results come in block order, a node after everything below it;
-//! - the diff has returned exactly the results that end at or before [`TreeDiff::position`], so that
-//!   a later diff can resume there.
+//! - the diff has returned exactly the results that end at or before [`TreeDiff::position`], so
+//!   that a later diff can resume there.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::join;

@@ -8,7 +8,7 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
-use weir_block::Block;
+use weir_block::{Block, BlockMut};
 use weir_format::{BlockPtr, ObjectSlot, TreeRoot};
 
 use crate::error::PoolError;
@@ -33,6 +33,28 @@ impl Pool {
         }
         let block = self.read_block(&ptr).await?;
         self.root_in_slot(&ptr, &block, object)
+    }
+
+    /// Reads a block of the object table and validates its slots. Zeros if the table has no such
+    /// block.
+    ///
+    /// # Errors
+    /// `Damaged`: the block or a node above it cannot be read, or a slot is invalid.
+    #[boxed(?Send)]
+    pub async fn slot_block(&self, table: TreeRoot, index: u64) -> Result<Block, PoolError> {
+        let ptr = if index < table.blocks() {
+            Tree::new(self, table).lookup(index).await?
+        } else {
+            BlockPtr::HOLE
+        };
+        if ptr.is_hole() {
+            return Ok(BlockMut::zeroed().freeze());
+        }
+        let block = self.read_block(&ptr).await?;
+        for object in ObjectSlot::objects_in(index) {
+            self.root_in_slot(&ptr, &block, object)?;
+        }
+        Ok(block)
     }
 
     /// Decodes and validates the tree root in a slot; `of` is the pointer of the slot's block.

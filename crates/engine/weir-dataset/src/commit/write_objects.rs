@@ -1,0 +1,157 @@
+//! Write-out of a dataset with many objects: the tree of each changed object, then the blocks of
+//! the object table that hold their slots, then the table.
+//!
+//! `write_table` stores the records, `txg` publishes the result.
+//!
+//! Invariant: the commit reads no slot. The blocks of the table come from the `ObjectSet`, as of
+//! the root from which the txg starts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::{ObjectId, RecordSize, Txg};
+use weir_block::{Block, BlockMut};
+use weir_codec::compress::is_zero;
+use weir_format::{
+    BlockOwner, BlockPtr, DatasetRecord, ObjectSlot, PtrKind, SegmentClass, TreeRoot,
+};
+use weir_pool::{
+    Change, Delta, NewContents, PoolError, RawRecord, SnapshotChain, Tree, TreeKind, WriteOut,
+};
+
+use crate::commit::write_table::StoredAs;
+use crate::objects::object_set::{DirtyObject, NewSlot, ObjectChanges};
+use crate::state::engine::Engine;
+use crate::state::snapshot::earlier_snapshots;
+use crate::state::volume::{State, Volume};
+
+/// Changes of a dataset with many objects in a frozen txg.
+pub(crate) struct FrozenObjects {
+    pub(crate) changes: Arc<ObjectChanges>,
+    /// Committed content of the blocks of the object table that the changes rewrite.
+    slot_blocks: BTreeMap<u64, Block>,
+    /// Versions of the dataset.
+    chain: SnapshotChain,
+    /// Blocks born by this txg are never freed.
+    held_for_unread: Txg,
+}
+
+/// Freezes the changes of a dataset with many objects. `None` if there are none.
+pub(crate) fn freeze_objects(state: &State, held_for_unread: Txg) -> Option<FrozenObjects> {
+    let set = state.objects.as_ref()?;
+    let changes = Arc::clone(set.syncing.as_ref()?);
+    let (slot_blocks, chain) = (set.slot_blocks.clone(), state.chain());
+    Some(FrozenObjects { changes, slot_blocks, chain, held_for_unread })
+}
+
+/// Result of the write-out.
+pub(crate) struct WrittenObjects {
+    pub(crate) delta: Delta,
+    /// New content of the rewritten blocks of the object table.
+    pub(crate) slot_blocks: BTreeMap<u64, Block>,
+}
+
+impl Engine {
+    /// Writes the changed objects and their slots, and sets the new root of the object table in
+    /// `record`.
+    #[boxed(?Send)]
+    pub(crate) async fn write_objects(
+        &self,
+        out: &mut WriteOut<'_>,
+        volume: &Volume,
+        record: &mut DatasetRecord,
+        frozen: &FrozenObjects,
+    ) -> Result<WrittenObjects, PoolError> {
+        let mut delta = Delta::default();
+        let mut blocks = BTreeMap::<u64, BlockMut>::new();
+        for (object, dirty) in &frozen.changes.objects {
+            let index = ObjectSlot::block_of(*object);
+            let block = blocks.entry(index).or_insert_with(|| {
+                let known = frozen.slot_blocks.get(&index);
+                let mut copy = BlockMut::zeroed();
+                copy.copy_from_slice(&known.expect("the set has the slots of its changes")[..]);
+                copy
+            });
+            let old = ObjectSlot::read(block, *object).expect("the change checked the slot");
+            let size = dirty.size.unwrap_or(old.record_size);
+            let root =
+                self.write_object(out, volume, record, (*object, size, old.root, dirty), frozen);
+            let (root, changed) = root.await?;
+            delta += changed;
+            let slot = match &dirty.slot {
+                NewSlot::Kept => ObjectSlot { root, record_size: size, body: old.body },
+                NewSlot::Set(body) => ObjectSlot { root, record_size: size, body: **body },
+                NewSlot::Unused => ObjectSlot { root, ..ObjectSlot::default() },
+            };
+            slot.write(block, *object);
+        }
+        let blocks: BTreeMap<u64, Block> =
+            blocks.into_iter().map(|(index, block)| (index, block.freeze())).collect();
+        let mut changes = Vec::with_capacity(blocks.len());
+        for (index, block) in &blocks {
+            let ptr = if is_zero(&block[..]) {
+                BlockPtr::HOLE
+            } else {
+                let (dataset, object) = (volume.id, ObjectId::TABLE);
+                let owner = Some(BlockOwner { dataset, object, level: 0, index: *index });
+                let (class, kind, raw) = (SegmentClass::Data, PtrKind::Data, RawRecord::of(block));
+                let compression = self.core.compression_of(&record.properties);
+                let mut history = volume.state.lock().object.history;
+                out.write_record(class, owner, kind, raw, compression, &mut history).await?
+            };
+            changes.push(Change::one(*index, ptr));
+        }
+        let (object, root) = (ObjectId::TABLE, record.root);
+        let (root, changed) = self.apply(out, volume, (object, root), changes, frozen).await?;
+        record.root = root;
+        delta += changed;
+        Ok(WrittenObjects { delta, slot_blocks: blocks })
+    }
+
+    /// Writes the changed records of one object. Returns the new root of its tree.
+    async fn write_object(
+        &self,
+        out: &mut WriteOut<'_>,
+        volume: &Volume,
+        record: &DatasetRecord,
+        (object, size, root, dirty): (ObjectId, RecordSize, TreeRoot, &DirtyObject),
+        frozen: &FrozenObjects,
+    ) -> Result<(TreeRoot, Delta), PoolError> {
+        if dirty.table.is_empty() {
+            return Ok((root, Delta::default()));
+        }
+        let stored_as = StoredAs { object, size };
+        let mut changes = self.write_table(out, volume, record, stored_as, &dirty.table).await?;
+        // A hole may extend beyond the tree.
+        let is_data = |change: &&Change| change.to != NewContents::Pointer(BlockPtr::HOLE);
+        let data = changes.iter().filter(is_data).map(|change| change.start + change.count);
+        let end = data.max().unwrap_or_default().max(root.blocks());
+        changes.retain_mut(|change| {
+            change.count = change.count.min(end.saturating_sub(change.start));
+            change.count > 0
+        });
+        self.apply(out, volume, (object, root), changes, frozen).await
+    }
+
+    /// Applies changes to the tree of an object, which grows as needed.
+    async fn apply(
+        &self,
+        out: &mut WriteOut<'_>,
+        volume: &Volume,
+        (object, root): (ObjectId, TreeRoot),
+        changes: Vec<Change>,
+        frozen: &FrozenObjects,
+    ) -> Result<(TreeRoot, Delta), PoolError> {
+        let (pool, home) = (&self.core.pool, TreeKind::Object(volume.id, object));
+        let end = changes.last().map_or(0, |change| change.start + change.count);
+        let height = TreeRoot::height_for(end).max(root.height);
+        let (root, mut delta) = Tree::new(pool, root).grow(out, home, height).await?;
+        let tree = Tree::new(pool, root);
+        let past = earlier_snapshots(&frozen.chain, object, frozen.held_for_unread);
+        let (root, changed) = tree.apply(out, home, &past, &changes).await?;
+        delta += changed;
+        let is_empty = root.ptr.is_hole() && object != ObjectId::TABLE;
+        Ok((if is_empty { TreeRoot::EMPTY } else { root }, delta))
+    }
+}

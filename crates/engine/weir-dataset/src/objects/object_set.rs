@@ -1,0 +1,261 @@
+//! Object set: the changes of a dataset with many objects that no txg has committed.
+//!
+//! The `State` of the dataset locks it. `volume::objects` adds changes, `commit::write_objects`
+//! writes them out.
+//!
+//! Invariants:
+//! - the set has the committed content of each block of the object table that a commit of its
+//!   changes rewrites, so that the commit reads no slot;
+//! - a txg contains all changes of a call or none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use weir_block::Block;
+use weir_format::{NODE_SHIFT, ObjectSlot, TreeRoot};
+
+use crate::objects::dirty::{Dirty, DirtyTable};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Number of records of the largest tree.
+const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
+
+/// Bytes of an object slot that belong to the layer above the engine.
+pub type SlotBody = [u8; ObjectSlot::BODY_BYTES];
+
+/// Change of one object.
+#[derive(Clone, Debug)]
+pub enum ObjectChange {
+    /// Writes one whole record of an object with records of `size`.
+    Write {
+        /// The object.
+        object: ObjectId,
+        /// Record size of the object. All changes of one object name the same size.
+        size: RecordSize,
+        /// Number of the record.
+        record: u64,
+        /// Content, as many blocks as a record has.
+        blocks: Vec<Block>,
+    },
+    /// Makes records holes. The range may extend beyond the last record of the object.
+    Zero {
+        /// The object.
+        object: ObjectId,
+        /// Record size of the object.
+        size: RecordSize,
+        /// Numbers of the records.
+        records: Range<u64>,
+    },
+    /// Sets the bytes in the slot of an object, which need not be in use before.
+    SetSlot {
+        /// The object.
+        object: ObjectId,
+        /// Record size of the object.
+        size: RecordSize,
+        /// Bytes of the layer above.
+        body: Box<SlotBody>,
+    },
+    /// Makes all records holes and the slot unused. The commit reads all nodes of the object, so
+    /// the caller first makes the records of a large object holes, some in each txg.
+    Remove {
+        /// The object.
+        object: ObjectId,
+    },
+}
+
+impl ObjectChange {
+    /// The changed object.
+    pub fn object(&self) -> ObjectId {
+        match self {
+            Self::Write { object, .. }
+            | Self::Zero { object, .. }
+            | Self::SetSlot { object, .. }
+            | Self::Remove { object } => *object,
+        }
+    }
+}
+
+/// Slot of an object after a txg.
+#[derive(Debug, Default)]
+pub(crate) enum NewSlot {
+    /// Only the tree root changes.
+    #[default]
+    Kept,
+    Set(Box<SlotBody>),
+    Unused,
+}
+
+/// Changes of one txg to one object.
+#[derive(Default)]
+pub(crate) struct DirtyObject {
+    /// Record size; `None` if only the slot becomes unused.
+    pub(crate) size: Option<RecordSize>,
+    pub(crate) table: DirtyTable,
+    pub(crate) slot: NewSlot,
+    /// Leaves with a changed record. `ObjectChanges::charge` includes each with a path of nodes.
+    leaves: BTreeSet<u64>,
+}
+
+/// Changes of one txg.
+#[derive(Default)]
+pub(crate) struct ObjectChanges {
+    pub(crate) objects: BTreeMap<ObjectId, DirtyObject>,
+    /// Bytes of pool space reserved for writing these changes.
+    pub(crate) charge: u64,
+    /// Number of dirty blocks, with one for each changed object: its slot.
+    pub(crate) blocks: u64,
+}
+
+/// What a change adds to the txg.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Added {
+    /// Upper bound of the dirty blocks.
+    pub(crate) blocks: u64,
+    /// Upper bound of the space for writing the change, in bytes.
+    pub(crate) cost: u64,
+}
+
+impl ObjectChanges {
+    /// Upper bound of what a call adds. `table_height`: height of the object table after the txg.
+    pub(crate) fn bound(&self, changes: &[ObjectChange], table_height: u8) -> Added {
+        let mut added = Added::default();
+        for change in changes {
+            let known = self.objects.get(&change.object());
+            let mut nodes = 0;
+            if known.is_none() {
+                added.blocks += 1;
+                nodes += u64::from(table_height);
+            }
+            let records = match change {
+                ObjectChange::Write { record, blocks, .. } => {
+                    added.blocks += blocks.len() as u64;
+                    Some(record..record)
+                }
+                ObjectChange::Zero { records, .. } => Some(&records.start..&records.end),
+                ObjectChange::SetSlot { .. } | ObjectChange::Remove { .. } => None,
+            };
+            // A hole writes at most the nodes at its ends. The nodes between are freed.
+            for record in records.into_iter().flat_map(|records| [records.start, records.end]) {
+                let leaf = record >> NODE_SHIFT;
+                let is_known = known.is_some_and(|known| known.leaves.contains(&leaf));
+                nodes += if is_known { 0 } else { u64::from(TreeRoot::HEIGHT_MAX) };
+            }
+            added.cost += nodes * BLOCK;
+        }
+        added.cost += added.blocks * BLOCK;
+        added
+    }
+
+    /// Adds a change. Returns the dirty blocks that it added, less those that it replaced.
+    pub(crate) fn add(&mut self, change: ObjectChange) -> i64 {
+        let mut added = 0;
+        let object = self.objects.entry(change.object()).or_insert_with(|| {
+            added += 1;
+            DirtyObject::default()
+        });
+        match change {
+            ObjectChange::Write { size, record, blocks, .. } => {
+                object.note(size, [record]);
+                assert_eq!(blocks.len() as u64, size.blocks(), "records are whole");
+                for (at, block) in (size.first_block(record)..).zip(blocks) {
+                    added += i64::from(object.table.write(at, block));
+                }
+            }
+            ObjectChange::Zero { size, records, .. } => {
+                object.note(size, [records.start, records.end]);
+                let blocks = size.first_block(records.start)..size.first_block(records.end);
+                added -= object.table.zero(blocks).cast_signed() as i64;
+            }
+            ObjectChange::SetSlot { size, body, .. } => {
+                object.note(size, []);
+                object.slot = NewSlot::Set(body);
+            }
+            ObjectChange::Remove { .. } => {
+                let all = RecordSize::all().next_back().expect("there are several");
+                let replaced = object.table.zero(0..all.first_block(RECORDS_MAX));
+                added -= replaced.cast_signed() as i64;
+                object.size = None;
+                object.slot = NewSlot::Unused;
+            }
+        }
+        self.blocks = self.blocks.strict_add_signed(added);
+        added
+    }
+}
+
+impl DirtyObject {
+    fn note<const N: usize>(&mut self, size: RecordSize, records: [u64; N]) {
+        let known = *self.size.get_or_insert(size);
+        assert_eq!(known, size, "the changes of an object have one record size");
+        self.leaves.extend(records.map(|record| record >> NODE_SHIFT));
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct ObjectSet {
+    /// Changes of the open txg.
+    pub(crate) open: ObjectChanges,
+    /// Changes of the txg that is being written out.
+    pub(crate) syncing: Option<Arc<ObjectChanges>>,
+    /// Committed content of the blocks of the object table with the slots of changed objects.
+    pub(crate) slot_blocks: BTreeMap<u64, Block>,
+}
+
+impl ObjectSet {
+    /// Newest change of an object that satisfies `of`: from the open txg, else the syncing one.
+    fn newest<T>(&self, object: ObjectId, of: impl Fn(&DirtyObject) -> Option<T>) -> Option<T> {
+        let of = |changes: &ObjectChanges| changes.objects.get(&object).and_then(&of);
+        of(&self.open).or_else(|| self.syncing.as_deref().and_then(of))
+    }
+
+    /// Change of a block.
+    pub(crate) fn dirty(&self, object: ObjectId, block: u64) -> Option<Dirty> {
+        self.newest(object, |object| object.table.get(block))
+    }
+
+    /// Changed slot: record size and body. `Some(None)`: the slot is unused.
+    #[expect(clippy::option_option, reason = "unchanged, unused and set are three cases")]
+    pub(crate) fn slot(&self, object: ObjectId) -> Option<Option<(RecordSize, Box<SlotBody>)>> {
+        self.newest(object, |object| match &object.slot {
+            NewSlot::Kept => None,
+            NewSlot::Set(body) => Some(object.size.map(|size| (size, body.clone()))),
+            NewSlot::Unused => Some(None),
+        })
+    }
+
+    /// Worst-case cost of writing the changes.
+    pub(crate) fn charge(&self) -> u64 {
+        self.open.charge + self.syncing.as_ref().map_or(0, |syncing| syncing.charge)
+    }
+
+    /// Closes the open txg: its changes become the changes of the syncing txg.
+    pub(crate) fn freeze(&mut self) {
+        assert!(self.syncing.is_none(), "one txg is written out at a time");
+        let changes = std::mem::take(&mut self.open);
+        self.syncing = (!changes.objects.is_empty()).then(|| Arc::new(changes));
+    }
+
+    /// Ends the syncing txg, which wrote these blocks of the object table. Returns its changes.
+    pub(crate) fn publish(
+        &mut self,
+        written: impl IntoIterator<Item = (u64, Block)>,
+    ) -> Option<Arc<ObjectChanges>> {
+        for (index, block) in written {
+            self.slot_blocks.insert(index, block);
+        }
+        let objects = self.open.objects.keys().copied();
+        let needed: BTreeSet<u64> = objects.map(ObjectSlot::block_of).collect();
+        self.slot_blocks.retain(|index, _| needed.contains(index));
+        self.syncing.take()
+    }
+
+    /// Discards the changes of the open txg. Returns their charge and number of blocks.
+    pub(crate) fn discard_open(&mut self) -> (u64, u64) {
+        assert!(self.syncing.is_none(), "the caller holds the committer's lock");
+        self.slot_blocks.clear();
+        let ObjectChanges { charge, blocks, .. } = std::mem::take(&mut self.open);
+        (charge, blocks)
+    }
+}

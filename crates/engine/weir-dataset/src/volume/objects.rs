@@ -1,0 +1,263 @@
+//! Reads and changes of a dataset with many objects.
+//!
+//! `objects::object_set` holds the changes until a commit writes them (`commit::write_objects`).
+//! The layer above the engine gives the objects and their slots a meaning.
+//!
+//! Invariants:
+//! - all changes of a call join one txg, under one lock;
+//! - newest content first: open txg, syncing txg, tree;
+//! - an object whose slot cannot be read is not changed.
+
+use async_recursion::async_recursion as boxed;
+use weir_base::{ObjectId, RecordSize};
+use weir_block::Block;
+use weir_format::{OBJECTS_MAX, ObjectSlot, TreeRoot};
+use weir_pool::{PoolError, RecordPart, Tree};
+
+use crate::error::DatasetError;
+use crate::objects::dirty::Dirty;
+use crate::objects::object_set::{ObjectChange, ObjectSet, SlotBody};
+use crate::state::shared::Admission;
+use crate::state::volume::{State, Volume};
+
+/// As for reads of a volume.
+const RESTARTS_MAX: usize = 8;
+
+/// Content of a record, as far as memory has it.
+enum Found {
+    Data(Vec<Block>),
+    Hole,
+    /// In the committed trees under this root of the object table.
+    Tree(TreeRoot),
+}
+
+/// Result of an attempt to change objects.
+enum Tried {
+    Done,
+    /// A commit replaced the object table meanwhile.
+    Replaced,
+    /// Too much data is dirty.
+    Full,
+}
+
+impl Volume {
+    /// Applies changes to objects, all in one txg. Waits while too much data is dirty.
+    ///
+    /// # Durability
+    /// None until a flush. After a crash the dataset has all changes of the call or none.
+    ///
+    /// # Errors
+    /// `Full` or `Quota` if there is no space. `Data` if the slot of one of the objects cannot be
+    /// read. Nothing was changed then.
+    #[boxed(?Send)]
+    pub async fn change_objects(&self, mut changes: Vec<ObjectChange>) -> Result<(), DatasetError> {
+        let is_object = |change: &ObjectChange| (1..OBJECTS_MAX).contains(&change.object().0);
+        assert!(changes.iter().all(is_object), "slots have numbers of objects");
+        let mut tries = 0;
+        loop {
+            self.core.pool.check_alive()?;
+            let (table, missing) = self.missing_slots(&changes)?;
+            let mut read = Vec::new();
+            for index in missing {
+                match self.core.pool.slot_block(table, index).await {
+                    Ok(block) => read.push((index, block)),
+                    // A commit replaced the table.
+                    Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            match self.try_change(table, read, &mut changes)? {
+                Tried::Done => return Ok(()),
+                Tried::Replaced => tries += 1,
+                Tried::Full => self.wait_for_room().await?,
+            }
+        }
+    }
+
+    /// Applies the changes if the object table has not changed since `read` was read from it.
+    fn try_change(
+        &self,
+        table: TreeRoot,
+        read: Vec<(u64, Block)>,
+        changes: &mut Vec<ObjectChange>,
+    ) -> Result<Tried, DatasetError> {
+        let mut state = self.state.lock();
+        self.check_change(&state, 0, 0)?;
+        if state.record.root != table {
+            return Ok(Tried::Replaced);
+        }
+        let Some(set) = &mut state.objects else { return Err(self.no_objects(&state)) };
+        set.slot_blocks.extend(read);
+        if changes.iter().any(|change| !has_slot(set, change)) {
+            return Ok(Tried::Replaced);
+        }
+        if !self.admit_objects(&state, changes)? {
+            return Ok(Tried::Full);
+        }
+        self.add_objects(&mut state, std::mem::take(changes));
+        Ok(Tried::Done)
+    }
+
+    /// Returns the root of the object table, and the blocks of the table that the changes need and
+    /// the set does not have.
+    fn missing_slots(
+        &self,
+        changes: &[ObjectChange],
+    ) -> Result<(TreeRoot, Vec<u64>), DatasetError> {
+        let state = self.state.lock();
+        self.check_change(&state, 0, 0)?;
+        let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
+        let missing = changes.iter().filter(|change| !has_slot(set, change));
+        let mut missing: Vec<u64> =
+            missing.map(|change| ObjectSlot::block_of(change.object())).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        Ok((state.record.root, missing))
+    }
+
+    fn no_objects(&self, state: &State) -> DatasetError {
+        let why = "is a volume and has no objects".to_owned();
+        DatasetError::Unfit { name: self.full_name(state), why }
+    }
+
+    /// Whether the changes may join the open txg; false: wait for a commit.
+    fn admit_objects(&self, state: &State, changes: &[ObjectChange]) -> Result<bool, DatasetError> {
+        let Some(set) = &state.objects else { return Ok(true) };
+        let added = set.open.bound(changes, table_height(state, changes));
+        if !self.fits_quota(state, added.cost)? {
+            return Ok(false);
+        }
+        match self.core.admit_cost(added.blocks, added.cost, 0) {
+            Admission::Now => Ok(true),
+            Admission::Wait => Ok(false),
+            Admission::Full => Err(self.core.full()),
+        }
+    }
+
+    fn add_objects(&self, state: &mut State, changes: Vec<ObjectChange>) {
+        let height = table_height(state, &changes);
+        let Some(set) = &mut state.objects else { return };
+        let cost = set.open.bound(&changes, height).cost;
+        let added: i64 = changes.into_iter().map(|change| set.open.add(change)).sum();
+        set.open.charge += cost;
+        self.core.add_dirty(added.max(0).unsigned_abs(), cost);
+        self.core.sub_dirty(added.min(0).unsigned_abs());
+        // A hole frees blocks.
+        self.core.note_freeing(self.core.open_txg());
+        // The log has no records of objects, so a flush waits for the commit.
+        state.object.log.begin_change();
+        state.object.log.skip_until(self.core.open_txg());
+    }
+
+    /// Reads a record of an object with records of `size`; `None` is a hole.
+    ///
+    /// # Errors
+    /// `Data` if the record, its slot or a node is damaged on every leg.
+    #[boxed(?Send)]
+    pub async fn read_object(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        record: u64,
+    ) -> Result<Option<Vec<Block>>, DatasetError> {
+        let mut tries = 0;
+        loop {
+            let found = self.find_record(object, size, record)?;
+            let table = match found {
+                Found::Data(blocks) => return Ok(Some(blocks)),
+                Found::Hole => return Ok(None),
+                Found::Tree(table) => table,
+            };
+            tries += 1;
+            match self.read_stored(table, object, (size, record)).await {
+                Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => {}
+                read => return Ok(read?),
+            }
+        }
+    }
+
+    fn find_record(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        record: u64,
+    ) -> Result<Found, DatasetError> {
+        let state = self.state.lock();
+        self.check(&state, 0, 0)?;
+        let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
+        let first = size.first_block(record);
+        let blocks = (first..first + size.blocks()).map(|block| set.dirty(object, block));
+        let mut data = Vec::new();
+        for block in blocks {
+            match block {
+                Some(Dirty::Data(block)) => data.push(block),
+                Some(Dirty::Hole) => return Ok(Found::Hole),
+                None => return Ok(Found::Tree(state.record.root)),
+            }
+        }
+        Ok(Found::Data(data))
+    }
+
+    async fn read_stored(
+        &self,
+        table: TreeRoot,
+        object: ObjectId,
+        (size, record): (RecordSize, u64),
+    ) -> Result<Option<Vec<Block>>, PoolError> {
+        let pool = &self.core.pool;
+        let root = pool.object_root(table, object).await?;
+        let ptr = Tree::new(pool, root).lookup(record).await?;
+        if ptr.is_hole() {
+            return Ok(None);
+        }
+        pool.check_record(&ptr, size)?;
+        let parts: Vec<RecordPart> =
+            (0..size.blocks() as usize).map(|part| RecordPart { ptr, part }).collect();
+        pool.read_parts(&parts).await.into_iter().collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Reads the slot of an object: its record size and the bytes of the layer above. `None`: the
+    /// slot is unused.
+    ///
+    /// # Errors
+    /// `Data` if the slot or a node of the object table is damaged on every leg.
+    #[boxed(?Send)]
+    pub async fn object_slot(
+        &self,
+        object: ObjectId,
+    ) -> Result<Option<(RecordSize, Box<SlotBody>)>, DatasetError> {
+        let mut tries = 0;
+        loop {
+            let table = {
+                let state = self.state.lock();
+                self.check(&state, 0, 0)?;
+                let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
+                if let Some(slot) = set.slot(object) {
+                    return Ok(slot);
+                }
+                state.record.root
+            };
+            tries += 1;
+            match self.core.pool.slot_block(table, ObjectSlot::block_of(object)).await {
+                Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => {}
+                Err(error) => return Err(error.into()),
+                Ok(block) => {
+                    let slot = ObjectSlot::read(&block, object);
+                    let slot = slot.expect("the pool checked the slots of the block");
+                    let is_used = slot != ObjectSlot::default();
+                    return Ok(is_used.then(|| (slot.record_size, Box::new(slot.body))));
+                }
+            }
+        }
+    }
+}
+
+fn has_slot(set: &ObjectSet, change: &ObjectChange) -> bool {
+    set.slot_blocks.contains_key(&ObjectSlot::block_of(change.object()))
+}
+
+/// Height of the object table after the changes.
+fn table_height(state: &State, changes: &[ObjectChange]) -> u8 {
+    let blocks = changes.iter().map(|change| ObjectSlot::block_of(change.object()) + 1).max();
+    state.record.root.height.max(TreeRoot::height_for(blocks.unwrap_or_default()))
+}

@@ -1,0 +1,244 @@
+//! Model test of a dataset with many objects: random changes, snapshots, clones, rollbacks and
+//! restarts on memory devices.
+//!
+//! Power cuts and faults are in weir-sim.
+//!
+//! Invariants: after every step, reads of the head and of each snapshot match the model; the space
+//! counters match the trees.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::common::{as_devices, committing, import, now, options, pool_on};
+use weir_base::{ErrorKind, ObjectId, RecordSize};
+use weir_block::Block;
+use weir_dataset::{DatasetError, Engine, ObjectChange, SendSpec, SnapshotId, Volume};
+use weir_device::MemoryDevice;
+use weir_format::ObjectSlot;
+
+const DISK_BYTES: usize = 64 << 20;
+const MEMORY_BYTES: u64 = 16 << 20;
+const LAYER: [u8; 40] = [7; 40];
+/// Number of the last object.
+const LAST: u64 = 300;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Object {
+    tag: u8,
+    /// Seed of each record.
+    records: BTreeMap<u64, u64>,
+}
+
+type Model = BTreeMap<u64, Object>;
+
+/// SplitMix64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+fn size_of(object: u64) -> RecordSize {
+    RecordSize::from_shift((object % 3) as u8).unwrap()
+}
+
+fn blocks_of(seed: u64, size: RecordSize) -> Vec<Block> {
+    let block = |part: u64| {
+        let words = (0..512).map(|word| (seed * 8 + part).wrapping_mul(word | 1) >> 7);
+        let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        Block::copy_of(bytes.first_chunk().unwrap())
+    };
+    (0..size.blocks()).map(block).collect()
+}
+
+fn set_slot(object: u64, tag: u8) -> ObjectChange {
+    let body = Box::new([tag; ObjectSlot::BODY_BYTES]);
+    ObjectChange::SetSlot { object: ObjectId(object), size: size_of(object), body }
+}
+
+fn write(object: u64, record: u64, seed: u64) -> ObjectChange {
+    let (object, size) = (ObjectId(object), size_of(object));
+    ObjectChange::Write { object, size, record, blocks: blocks_of(seed, size) }
+}
+
+/// A random batch of changes, applied to the model as well.
+fn batch(numbers: &mut Numbers, model: &mut Model) -> Vec<ObjectChange> {
+    let mut changes = Vec::new();
+    for _ in 0..=numbers.below(4) {
+        let number = 1 + numbers.below(LAST);
+        let (object, size) = (ObjectId(number), size_of(number));
+        let is_new = !model.contains_key(&number);
+        let known = model.entry(number).or_default();
+        if is_new || numbers.below(4) == 0 {
+            known.tag = 1 + numbers.below(250) as u8;
+            changes.push(set_slot(number, known.tag));
+        }
+        match numbers.below(10) {
+            0 if !is_new => {
+                model.remove(&number);
+                changes.push(ObjectChange::Remove { object });
+            }
+            1 | 2 => {
+                let start = numbers.below(6);
+                let records = start..start + numbers.below(3) * 200;
+                known.records.retain(|record, _| !records.contains(record));
+                changes.push(ObjectChange::Zero { object, size, records });
+            }
+            3 => {
+                let (record, seed) = (numbers.below(100_000), numbers.below(1 << 40));
+                known.records.insert(record, seed);
+                changes.push(write(number, record, seed));
+            }
+            _ => {
+                let first = numbers.below(5);
+                for record in first..first + numbers.below(3) {
+                    let seed = numbers.below(1 << 40);
+                    known.records.insert(record, seed);
+                    changes.push(write(number, record, seed));
+                }
+            }
+        }
+    }
+    changes
+}
+
+fn check(volume: &Volume, model: &Model) {
+    for number in 1..=LAST {
+        let (object, size) = (ObjectId(number), size_of(number));
+        let slot = now(volume.object_slot(object)).unwrap();
+        let known = model.get(&number);
+        let tag = slot.map(|(size, body)| (size, body[0], body[body.len() - 1]));
+        assert_eq!(tag, known.map(|known| (size, known.tag, known.tag)), "slot {number}");
+        let records = known.into_iter().flat_map(|known| known.records.keys().copied());
+        for record in records.chain(0..6) {
+            let read = now(volume.read_object(object, size, record)).unwrap();
+            let seed = known.and_then(|known| known.records.get(&record));
+            let wanted = seed.map(|seed| blocks_of(*seed, size));
+            let bytes = |blocks: &Vec<Block>| {
+                blocks.iter().flat_map(|block| block.to_vec()).collect::<Vec<u8>>()
+            };
+            let same = read.as_ref().map(bytes) == wanted.as_ref().map(bytes);
+            assert!(same, "record {record} of object {number}");
+        }
+    }
+}
+
+fn check_space(engine: &Engine) {
+    assert_eq!(now(engine.check_live_bytes()).unwrap(), Vec::new());
+    assert_eq!(now(engine.check_accounts()).unwrap(), Vec::new());
+}
+
+fn id(name: &str) -> SnapshotId {
+    SnapshotId { volume: "files".to_owned(), name: name.to_owned() }
+}
+
+fn reopen(engine: Arc<Engine>, disk: &Arc<MemoryDevice>) -> Arc<Engine> {
+    drop(engine);
+    let disks = as_devices(&[Arc::clone(disk)]);
+    now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap()
+}
+
+/// Clones a snapshot, promotes the clone and destroys both datasets.
+fn check_clone(engine: &Engine, snapshot: &str, model: &Model, numbers: &mut Numbers) {
+    now(engine.clone_snapshot(&id(snapshot), "clone")).unwrap();
+    let clone = engine.volume("clone").unwrap();
+    check(&clone, model);
+    let mut model = model.clone();
+    let changes = batch(numbers, &mut model);
+    now(clone.change_objects(changes)).unwrap();
+    now(engine.sync()).unwrap();
+    check(&clone, &model);
+    now(engine.promote("clone")).unwrap();
+    check_space(engine);
+    now(engine.destroy_volume("files", true)).unwrap();
+    check(&clone, &model);
+    now(engine.destroy_volume("clone", true)).unwrap();
+}
+
+#[test]
+fn object_dataset_matches_a_model() {
+    for seed in 0..3 {
+        let mut numbers = Numbers(seed);
+        let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));
+        let mut engine = pool_on(&disk, MEMORY_BYTES);
+        now(engine.create_object_dataset("files", LAYER, &[])).unwrap();
+        let (mut model, mut snapshots) = (Model::new(), BTreeMap::<String, Model>::new());
+        for step in 0..120 {
+            let volume = engine.volume("files").unwrap();
+            for _ in 0..numbers.below(40) {
+                let changes = batch(&mut numbers, &mut model);
+                committing(&engine, volume.change_objects(changes)).unwrap();
+            }
+            match numbers.below(12) {
+                0..4 => now(engine.sync()).unwrap(),
+                4 => {
+                    let name = format!("s{step}");
+                    committing(&engine, engine.create_snapshots(&[id(&name)])).unwrap();
+                    snapshots.insert(name, model.clone());
+                }
+                5 if snapshots.len() > 2 => {
+                    let at = numbers.below(snapshots.len() as u64) as usize;
+                    let name = snapshots.keys().nth(at).unwrap().clone();
+                    now(engine.destroy_snapshots("files", std::slice::from_ref(&name))).unwrap();
+                    snapshots.remove(&name);
+                }
+                6 if !snapshots.is_empty() && numbers.below(3) == 0 => {
+                    let newest = |name: &&String| name[1..].parse::<u32>().unwrap();
+                    let name = snapshots.keys().max_by_key(newest).unwrap().clone();
+                    committing(&engine, engine.rollback(&id(&name), false)).unwrap();
+                    model = snapshots[&name].clone();
+                }
+                7 => {
+                    committing(&engine, engine.flush(&volume)).unwrap();
+                    drop(volume);
+                    engine = reopen(engine, &disk);
+                }
+                _ => {}
+            }
+            if step % 12 == 0 {
+                check(&engine.volume("files").unwrap(), &model);
+                now(engine.sync()).unwrap();
+                check_space(&engine);
+                for (name, model) in &snapshots {
+                    check(&engine.open_snapshot(&id(name)).unwrap(), model);
+                }
+            }
+        }
+        match snapshots.first_key_value() {
+            Some((name, model)) => check_clone(&engine, name, model, &mut numbers),
+            None => drop(now(engine.destroy_volume("files", true)).unwrap()),
+        }
+        for _ in 0..200 {
+            now(engine.sync()).unwrap();
+        }
+        check_space(&engine);
+        assert!(engine.volumes().is_empty());
+        let left = engine.pool().space().live_bytes;
+        assert!(left < 256 << 10, "only metadata of the pool is left: {left}");
+    }
+}
+
+#[test]
+fn object_dataset_has_no_blocks_and_no_stream() {
+    let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));
+    let engine = pool_on(&disk, MEMORY_BYTES);
+    now(engine.create_object_dataset("files", LAYER, &[])).unwrap();
+    let again = now(engine.create_object_dataset("files", LAYER, &[]));
+    assert!(matches!(again, Err(DatasetError::Exists { .. })));
+    let volume = engine.volume("files").unwrap();
+    assert!(now(volume.write(0, &[1; 4096])).is_err(), "it has no block addresses");
+    now(volume.change_objects(vec![set_slot(5, 1), write(5, 0, 1)])).unwrap();
+    now(engine.create_snapshots(&[id("s")])).unwrap();
+    let spec = SendSpec { snapshot: id("s"), from: None, resume: None };
+    let refused = engine.prepare_send(&spec).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("has many objects"), "{refused}");
+    let view = engine.open_snapshot(&id("s")).unwrap();
+    let refused = now(view.change_objects(vec![set_slot(6, 1)])).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+}
