@@ -7,7 +7,7 @@
 
 mod verbs;
 
-// Modules, the lowest layer first: the server's state comes before the calls that change it.
+// Modules, lowest layer first: the server's state comes before the calls that change it.
 mod answer;
 mod record;
 mod access;

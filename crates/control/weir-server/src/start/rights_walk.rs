@@ -55,7 +55,7 @@ const NOT_WALKED: &[(&str, &str)] = &[
     ("lun_remove", "as before"),
 ];
 
-/// Snapshot names that look like those of schedules and of replication runs.
+/// Names that look like the names of snapshots that schedules and replication runs take.
 const LIKE_A_SCHEDULE: &str = "auto-yearly-2018-01-01-0000";
 const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 

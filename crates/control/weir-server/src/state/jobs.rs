@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent jobs. Each job keeps one CPU busy.
 const JOBS_MAX: usize = 4;
-/// Nice value of job threads, relative to that of the server.
+/// Nice value of job threads, relative to the nice value of the server.
 const NICE: i32 = 10;
 
 /// State of a job.

@@ -64,7 +64,7 @@ const UNITS_MIN: usize = 64;
 
 struct Entry {
     scsi: Arc<Target>,
-    /// Credentials by initiator name; the name `*` stands for any initiator.
+    /// Credentials by initiator name; the name `*` means any initiator.
     terms: BTreeMap<String, Terms>,
 }
 
