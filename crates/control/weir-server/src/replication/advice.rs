@@ -17,7 +17,7 @@ use crate::verbs::VERBS;
 /// Maximum length of a stored error or action from the other server: ten times a usual text.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// An error of a replication run or a comparison; each variant stands for the place of the fault.
+/// An error of a replication run or a comparison; the variant says on which server it occurred.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The address, the certificate or the secret of the replication cannot be used.
