@@ -1,7 +1,7 @@
 //! `cargo xtask`: the project's development tasks, written in Rust so that the same tools check
 //! them as check the product.
 //!
-//! Not here: shipped code; no other crate depends on this one.
+//! Not here: shipped code; no other crate depends on xtask.
 //!
 //! Invariants:
 //! - a task that cannot do all its work fails and names the missing tool or file; it skips nothing;

@@ -22,8 +22,8 @@ const PROTOCOL: &str = "crates/protocol";
 const CONTROL: &str = "crates/control";
 const TOOLS: &str = "crates/tools";
 
-/// All layers, the lowest first. Engine and protocol do not import each other; control imports
-/// both.
+/// All layers, the lowest first. Engine and protocol do not import each other; control imports the
+/// engine and the protocols.
 const LAYERS: [Layer; 7] = [
     Layer { folder: BASE, imports: &[BASE] },
     Layer { folder: ENGINE, imports: &[BASE, ENGINE] },

@@ -2,7 +2,7 @@
 //!
 //! Not here: the verdicts from which a result follows (weir-bench).
 //!
-//! Invariant: an error of a verb is not a result.
+//! Invariant: a verb that fails returns an [`ApiError`], never an [`Answer`].
 
 use weir_api::ApiError;
 use weir_base::ErrorKind;

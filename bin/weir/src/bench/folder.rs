@@ -57,8 +57,8 @@ impl Folder {
         write(&self.path, &WithVerdicts::of(&JudgedRun::of(result.clone())))
     }
 
-    /// Saves the final result, in another directory if this one cannot be written. Returns the path
-    /// of the result file.
+    /// Saves the final result; if the file cannot be written in this directory, saves it in another
+    /// one. Returns the path of the result file.
     pub(super) fn keep_somewhere(&self, judged: &JudgedRun) -> Result<PathBuf, ApiError> {
         let (result, whole) = (judged.result(), WithVerdicts::of(judged));
         let Err(error) = write(&self.path, &whole) else { return Ok(self.path.join(RESULT)) };

@@ -130,7 +130,7 @@ pub(super) struct RerunArgs {
     with: MeasureArgs,
 }
 
-/// A file that is removed when this is dropped.
+/// A file that is removed when its `Temporary` is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {

@@ -248,7 +248,7 @@ fn killed_run_keeps_completed_file_tests() {
     assert!(left.count() <= 1);
 }
 
-/// A small file system in RAM, which is unmounted when this is dropped.
+/// A small file system in RAM, which is unmounted when its `SmallDisk` is dropped.
 pub(crate) struct SmallDisk(pub(crate) PathBuf);
 
 impl SmallDisk {
@@ -522,7 +522,7 @@ fn weir_is_measured_over_nbd() {
 }
 
 /// A network namespace with an agent, connected by a veth pair to the namespace of the test.
-/// Dropping this ends the agent and removes the pair.
+/// Dropping the `Host` ends the agent and removes the veth pair.
 struct Host {
     name: String,
     address: String,

@@ -170,7 +170,7 @@ fn weir_target_is_measured_with_all_its_operations() {
     server.assert_alive();
 }
 
-/// The iSCSI target tgt; dropping this ends it.
+/// The iSCSI target tgt; dropping the `Tgt` ends the process.
 struct Tgt {
     child: Child,
     control: String,
@@ -189,7 +189,7 @@ fn program(name: &str) -> Command {
 impl Tgt {
     fn start(dirs: &Dirs, bytes: u64) -> Self {
         // tgtd needs the number of a control port that no other tgtd uses. The number of the free
-        // TCP port is unique, so use it for both.
+        // TCP port is unique, so use it as the number of the control port too.
         let control = free_port().to_string();
         let portal = format!("127.0.0.1:{control}");
         let child = program("tgtd")

@@ -198,7 +198,7 @@ fn local_server_is_cache_resident_unless_stated() {
     assert!(!details.contains("runs on this machine"), "{details}");
 }
 
-/// A `weir bench` process in the background; dropping this kills it.
+/// A `weir bench` process in the background; dropping the value kills the process.
 struct Going(Child);
 
 impl Drop for Going {

@@ -14,7 +14,7 @@ use crate::bench::SmallDisk;
 use crate::common::{Dirs, GIB, accepts, code, eventually, path, text};
 use crate::liars::{Bench, NO};
 
-/// The server nbdkit with a disk in memory and its error filter; dropping this kills it.
+/// The server nbdkit with a disk in memory and its error filter; dropping the value kills nbdkit.
 struct Nbdkit {
     child: Child,
     socket: PathBuf,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, is_root, run, text};
 
-/// A loop device over a file; dropping this detaches it.
+/// A loop device over a file; dropping the `Loop` detaches the device.
 struct Loop(String);
 
 impl Loop {

@@ -132,7 +132,8 @@ impl Scope {
     }
 
     /// Whether a caller may read a message about a pool: the message must name at least one object
-    /// of the pool and none outside the scope. Messages have `:`, `,` or quotes next to names.
+    /// of the pool, and all objects of the pool in it must be inside the scope. Messages have `:`,
+    /// `,` or quotes next to names.
     pub fn covers_text(&self, pool: &str, text: &str) -> bool {
         if self.covers(pool) {
             return true;
@@ -210,7 +211,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Returns all rights: those of root and of the server itself.
+    /// Returns all rights, which root and the server itself have.
     pub const fn everything() -> Self {
         Self { role: Role::Admin, scope: Scope::All, files: Files::Any }
     }

@@ -37,7 +37,7 @@ struct Held {
     of: HashMap<String, usize>,
 }
 
-/// Memory of one response; dropping it releases the memory.
+/// Memory of one response; dropping the `Charge` releases the memory.
 pub(crate) struct Charge {
     answers: Arc<Answers>,
     /// Account to which the memory is charged; absent for root.

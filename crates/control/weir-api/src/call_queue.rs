@@ -54,7 +54,7 @@ struct Taken {
     of: HashMap<String, usize>,
 }
 
-/// A permit to run a call; dropping it releases the permit.
+/// A permit to run a call; dropping the value releases the permit.
 pub(crate) struct CallPermit {
     call_queue: Arc<CallQueue>,
     account: String,

@@ -189,7 +189,7 @@ impl Client {
         Box::pin(self.arriving(session))
     }
 
-    /// Uploads the next part of a stream. The server has applied the previous part when this
+    /// Uploads the next part of a stream. The server has applied the previous part when this call
     /// returns.
     ///
     /// # Errors

@@ -122,9 +122,8 @@ enum Phase {
     Leaving,
 }
 
-/// Factor on the grace period for a header. The longer period applies before eviction to a
-/// connection that receives a body or whose call waits for a permit, so that a burst of short calls
-/// of one client is not refused.
+/// Factor by which the grace period before eviction is longer for a connection that receives a body
+/// or whose call waits for a permit, so that a burst of short calls of one client is not refused.
 const LONG_GRACES: u32 = 4;
 
 impl Phase {
@@ -385,7 +384,8 @@ impl Counts {
     }
 }
 
-/// The slot of a connection, or its position in the queue; dropping this releases it.
+/// The slot of a connection, or its position in the queue; dropping the value releases the slot or
+/// the position.
 pub(crate) struct Taken {
     slots: Mutex<Arc<Slots>>,
     slot: Arc<Slot>,

@@ -40,7 +40,7 @@ pub trait Streams: Send + Sync + 'static {
     /// `Busy` if another call already got the stream of the session.
     fn send_stream(&self, session: String) -> Pending<'_, Box<dyn SendStream>>;
 
-    /// Receives the next part of a stream. The server has applied the previous part when this
+    /// Receives the next part of a stream. The server has applied the previous part when this call
     /// returns. An error ends the session.
     ///
     /// # Errors

@@ -28,7 +28,8 @@ impl OpenVolume {
     }
 }
 
-/// One connection in the counter of an export; dropping this removes it from the counter.
+/// One connection in the counter of an export; dropping the value removes the connection from the
+/// counter.
 pub(crate) struct Connected(Arc<AtomicU32>);
 
 impl Connected {

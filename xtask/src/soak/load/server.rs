@@ -2,7 +2,7 @@
 //!
 //! Not here: the load that the server gets (load.rs).
 //!
-//! Invariants: all files of the server are in the folder of the run; the server ends when this
+//! Invariants: all files of the server are in the folder of the run; the server ends when the xtask
 //! process ends.
 
 use std::fs::{self, File, Permissions};

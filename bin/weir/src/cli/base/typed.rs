@@ -78,7 +78,8 @@ pub(crate) fn line_without(wrong: &str) -> String {
     rewritten(|words| words.into_iter().filter(|word| word != wrong).collect())
 }
 
-/// Returns the typed command line with two words exchanged; `None` if it lacks one of the two.
+/// Returns the typed command line with the words `one` and `other` exchanged; `None` if the line
+/// lacks one of these words.
 pub(crate) fn swapped(one: &str, other: &str) -> Option<String> {
     let mut words = words();
     let at = |wanted: &str| words.iter().position(|word| word == wanted);

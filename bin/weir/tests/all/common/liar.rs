@@ -45,7 +45,7 @@ pub(crate) struct Op {
     pub(crate) number: u64,
     /// Time since the fill ended.
     pub(crate) since: Duration,
-    /// Number of operations in flight, without this one.
+    /// Number of operations in flight, without the operation that this describes.
     pub(crate) in_flight: usize,
 }
 

@@ -115,7 +115,7 @@ pub(crate) fn spawn(mut command: Command, log: &Path) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(talk).spawn().unwrap()
 }
 
-/// A running server; dropping this kills it.
+/// A running server; dropping the `Server` kills the process.
 pub(crate) struct Server {
     child: Child,
     log: PathBuf,

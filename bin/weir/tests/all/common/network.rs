@@ -62,7 +62,7 @@ impl Network {
     }
 
     /// Returns a command that runs inside the namespace. `nsenter` and `setpriv` replace themselves
-    /// by the program, so the child process is the program. It ends when this thread ends.
+    /// by the program, so the child process is the program. The child ends when this thread ends.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.holder.id())).arg("--net");

@@ -186,7 +186,7 @@ impl Request for PoolOnline {
     }
 
     fn reach(&self, operations: Resources) -> Resources {
-        // The path in `at` can be that of any disk of the machine.
+        // The path in `at` can name any disk of the machine.
         if self.at.is_some() { Resources::Machine } else { operations }
     }
 }

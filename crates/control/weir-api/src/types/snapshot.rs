@@ -124,7 +124,8 @@ impl Request for ListSnapshots {
 }
 
 impl From<Option<String>> for ListSnapshots {
-    /// Creates a request for all snapshots of this pool or volume, or for this one snapshot.
+    /// Creates a request for the pool, volume or snapshot `of`, or for all snapshots if `of` is
+    /// `None`.
     fn from(of: Option<String>) -> Self {
         Self { of, ..Self::default() }
     }

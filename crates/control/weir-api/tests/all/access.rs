@@ -153,7 +153,7 @@ fn ask(server: &Server, who: Who, request: &str) -> Option<(u16, String)> {
 struct Names {
     pool: &'static str,
     volume: &'static str,
-    /// Second name of an object, for calls that have two.
+    /// Name of the second object, for calls that name two objects.
     second: &'static str,
 }
 

@@ -33,7 +33,7 @@ impl Secrets {
     /// already contains the same secret, returns `before` instead.
     ///
     /// # Durability
-    /// The file is on stable media when this returns.
+    /// The file is on stable media when this function returns.
     pub(crate) fn keep(&self, content: &[u8], before: Option<&str>) -> Result<String, ApiError> {
         let is_ours = |path: &&str| Path::new(path).parent() == Some(&self.dir);
         if let Some(before) = before.filter(is_ours)

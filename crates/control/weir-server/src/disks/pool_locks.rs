@@ -22,7 +22,7 @@ struct PoolLock {
     calm: Notify,
 }
 
-/// An urgent call that waits for the lock; [`PoolLock::urgent`] counts the call until this is
+/// An urgent call that waits for the lock; [`PoolLock::urgent`] counts the call until the value is
 /// dropped.
 struct Urgent(Arc<PoolLock>);
 

@@ -175,7 +175,7 @@ impl OpenPool {
     /// Commits a last time and ends the thread. Suspends the pool if its disks are unresponsive.
     ///
     /// # Durability
-    /// All acknowledged writes are on disk when this returns `Ok`.
+    /// All acknowledged writes are on disk when this function returns `Ok`.
     pub(crate) async fn close(self) -> Result<(), ApiError> {
         self.engine.stop();
         drop(self.jobs);

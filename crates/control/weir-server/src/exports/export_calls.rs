@@ -286,7 +286,7 @@ impl Handle<ExportSet> for Manager {
             for known in state.exports.iter_mut().filter(|known| known.name == name) {
                 known.allow.clone_from(&new.allow);
                 // The saved state and the active export change under the same lock, so that the
-                // later of two concurrent calls decides both.
+                // later of two concurrent calls decides both the saved list and the active list.
                 self.exports.allow(&name, allowed.clone());
             }
         })?;
@@ -301,7 +301,7 @@ impl Handle<ExportSet> for Manager {
     }
 
     fn about(&self, call: &ExportSet) -> String {
-        // Only an existing export names its volume, so this runs before the call.
+        // Only an existing export names its volume, so `about` runs before the call.
         self.volume_of(&call.key()).unwrap_or_default()
     }
 }
@@ -327,7 +327,7 @@ impl Handle<ExportDelete> for Manager {
     }
 
     fn about(&self, call: &ExportDelete) -> String {
-        // Only an existing export names its volume, so this runs before the call.
+        // Only an existing export names its volume, so `about` runs before the call.
         self.volume_of(&call.key()).unwrap_or_default()
     }
 }

@@ -69,7 +69,7 @@ impl Throttle {
     }
 }
 
-/// The sending session of this replication run. Dropping this ends the session.
+/// The sending session of this replication run. Dropping the value ends the session.
 struct Outgoing<'m> {
     manager: &'m Manager,
     session: String,
@@ -217,8 +217,8 @@ impl Runner {
         });
     }
 
-    /// Returns the bookmark on this server of the newest snapshot of the other server that has one
-    /// here. Returns `None` if both servers have a common snapshot that is newer.
+    /// Finds the newest snapshot of the other server that has a bookmark on this server, and
+    /// returns the bookmark. Returns `None` if both servers have a common snapshot that is newer.
     async fn bookmark_in(
         &self,
         there: &[Snapshot],

@@ -63,8 +63,8 @@ const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 const HELD: &str = "auto-yearly-2019-01-01-0000";
 const OLD: &str = "auto-yearly-2020-01-01-0000";
 
-/// Snapshots that the volume received in a stream. The volume's schedule keeps both, the pool's
-/// schedule keeps one.
+/// Snapshots that the volume received in a stream. The volume's schedule keeps both snapshots, the
+/// pool's schedule keeps one.
 const RECEIVED: [&str; 2] = ["auto-monthly-2020-01-01-0000", "auto-monthly-2020-02-01-0000"];
 const OF_VOLUME: &str = "yearly=2,monthly=3";
 const OF_POOL: &str = "yearly=1,monthly=1";

@@ -68,7 +68,7 @@ impl<T: Entry> PoolFile<T> {
     /// Writes the entry of a pool to the file.
     ///
     /// # Durability
-    /// The entry survives any crash once this returns.
+    /// The entry survives any crash once this function returns.
     pub(crate) fn record(&mut self, pool: u64, entry: T) -> io::Result<()> {
         self.pools.insert(pool, entry);
         self.recorded.insert(pool, Instant::now());

@@ -148,7 +148,7 @@ pub(crate) struct ReplicatedSnapshot {
 }
 
 impl ReplicatedSnapshot {
-    /// Whether `snapshot`, on either server, is this one, even after a rename.
+    /// Whether `snapshot`, on either server, is the replicated snapshot, even after a rename.
     pub(crate) fn is(&self, snapshot: &Snapshot) -> bool {
         let own = snapshot.name.split_once('@').map_or("", |(_, own)| own);
         if self.guid.is_empty() { own == self.snapshot } else { snapshot.guid == self.guid }
@@ -237,7 +237,7 @@ impl StateFile {
     /// Replaces the file.
     ///
     /// # Durability
-    /// The new state survives any crash once this returns.
+    /// The new state survives any crash once this function returns.
     pub(crate) fn save(&self) -> Result<(), ApiError> {
         let text = serde_json::to_vec_pretty(&self.state).map_err(std::io::Error::from);
         text.and_then(|text| replace_file(&self.path, &text)).map_err(|error| {

@@ -68,7 +68,7 @@ impl SeenFile {
     /// Stores the newest import epoch and txg of a pool.
     ///
     /// # Durability
-    /// The entry survives any crash once this returns.
+    /// The entry survives any crash once this function returns.
     pub(crate) fn record(&mut self, pool: &Pool) -> Result<(), ApiError> {
         let PoolMoment { import_epoch: opening, txg, unix_ms } = pool.moment();
         let seen = Stored { opening: opening.0, txg: txg.0, unix_ms };

@@ -60,7 +60,7 @@ pub(crate) struct Used {
     now: AtomicBool,
 }
 
-/// A call that uses a session now; dropping this ends the use.
+/// A call that uses a session now; dropping the value ends the use.
 pub(crate) struct Using<'s>(&'s Used);
 
 impl Used {

@@ -8,10 +8,9 @@
 //! - the designator of a unit depends only on the numbers of its pool and volume: it stays the same
 //!   after a restart, a rename, or an import by another server;
 //! - a target accepts only initiators on its allow list;
-//! - ROD tokens of a logical unit end before its volume can be changed other than by its
-//!   initiators. They end when a target removes the unit or is closed; rollback and receive require
-//!   this of all targets. They stay invalid while the unit is shared, which a writable NBD export
-//!   requires.
+//! - ROD tokens of a logical unit end before anyone but its initiators can change its volume: when
+//!   a target removes the unit or is closed. Rollback and receive require that no target has the
+//!   unit. While the unit is shared, which a writable NBD export requires, it has no valid tokens.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

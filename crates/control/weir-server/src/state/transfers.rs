@@ -31,11 +31,11 @@ const SESSIONS_MAX: usize = 8;
 /// Maximum number of sessions of one token or one user.
 const SESSIONS_OF_ONE_MAX: usize = 4;
 
-/// Maximum number of sessions in which all other servers together send to this one. The rest is for
-/// users and for the replications of this server.
+/// Maximum number of sessions in which all other servers together send to this server. The
+/// remaining sessions are for users and for the replications of this server.
 const PEERS_SESSIONS_MAX: usize = 6;
 
-/// Maximum number of sessions in which one other server sends to this one.
+/// Maximum number of sessions in which one other server sends to this server.
 const PEER_SESSIONS_MAX: usize = 3;
 
 /// Time after which a sent stream ends if its caller requests no part: long enough for a program in

@@ -469,7 +469,7 @@ impl Handle<LunRemove> for Manager {
     }
 
     fn about(&self, call: &LunRemove) -> String {
-        // Only an existing logical unit names its volume, so this runs before the call.
+        // Only an existing logical unit names its volume, so `about` runs before the call.
         self.volume_of_lun(call).unwrap_or_default()
     }
 }

@@ -62,7 +62,7 @@ fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
     Ok((pool.to_owned(), SendSpec { snapshot, from, resume }))
 }
 
-/// A session whose stream a client downloads. Dropping this ends the session.
+/// A session whose stream a client downloads. Dropping the value ends the session.
 struct Taken {
     transfers: Arc<Transfers>,
     session: String,
@@ -87,7 +87,7 @@ impl Drop for Taken {
     }
 }
 
-/// A session whose `SendStart` call has not returned. Dropping this ends the session.
+/// A session whose `SendStart` call has not returned. Dropping the value ends the session.
 struct Starting<'t> {
     transfers: &'t Transfers,
     session: Option<String>,
@@ -130,7 +130,7 @@ impl Transfers {
                 _ => ApiError::new(ErrorKind::Internal, "the stream ended before it started"),
             });
         };
-        // If an administrator cancelled the stream during the estimate, this returns an error.
+        // If an administrator cancelled the stream during the estimate, `find` returns an error.
         self.sends.lock().find(&session)?;
         starting.session = None;
         Ok((session, begun))

@@ -258,7 +258,7 @@ impl Manager {
         names
     }
 
-    /// Returns the wanted properties of an object, or all of its properties.
+    /// Returns the requested properties of an object, or all of its properties.
     async fn properties_of(
         &self,
         full: &str,

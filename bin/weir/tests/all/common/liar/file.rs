@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::BYTES;
 use crate::common::{eventually, path, run};
 
-/// A mounted file and the nbdfuse process that serves it; dropping this removes the mount.
+/// A mounted file and the nbdfuse process that serves it; dropping the value removes the mount.
 pub(crate) struct Mount {
     nbdfuse: Child,
     at: PathBuf,
