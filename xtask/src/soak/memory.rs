@@ -2,7 +2,7 @@
 //!
 //! Not here: memory limits that Weir itself observes (load.rs checks them).
 //!
-//! Invariant: one of the two limits is always in force, and [`Limit::words`] names it.
+//! Invariant: one of the two kinds of [`Limit`] is always in force, and [`Limit::words`] names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -14,8 +14,8 @@ use crate::tidy::finding::{Finding, Rule, Source};
 /// Start of the comment above the list of rooms, which are the modules of a crate that are folders.
 const LIST: &str = "// Modules, lowest layer first";
 
-/// Crates whose `lib.rs` must have a list. Without this, a reworded comment would switch the check
-/// off.
+/// Crates whose `lib.rs` must have a list. Without [`LISTED`], a reworded comment would switch the
+/// check off.
 const LISTED: [&str; 6] = [
     "crates/control/weir-server",
     "crates/engine/weir-dataset",

@@ -35,7 +35,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Handles Ctrl-C from now on. Without a folder, it saves no results.
+    /// Handles Ctrl-C from now on. Without a folder, Ctrl-C saves no results.
     pub(super) fn new(folder: Option<&'a Folder>) -> Result<Self, ApiError> {
         let stop = Arc::new(AtomicBool::new(false));
         catch_interrupts(

@@ -3,8 +3,8 @@
 //!
 //! Not here: the other verbs of `weir pool` (`pool`, `vdev`).
 //!
-//! Invariant: each verb makes one call. Only `--wait` makes more calls, to poll; without it the
-//! scan continues too.
+//! Invariant: each verb makes one call. Only `--wait` makes more calls, to poll; without `--wait`
+//! the scan continues after the verb has returned.
 
 use std::path::Path;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! Not here: the verbs that send and receive (transfer).
 //!
-//! Invariant: after a cancellation the caller of the stream gets an error, and the server logs
-//! none.
+//! Invariant: after a cancellation the caller of the stream gets an error, and the server logs no
+//! error.
 
 use clap::Subcommand;
 use weir_api::ApiError;

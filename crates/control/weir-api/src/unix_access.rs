@@ -76,7 +76,7 @@ impl UnixAccess {
 
 /// Whether a process has the group as a supplementary group. The kernel has already checked the
 /// write permission of the socket; this is a second check. A process in another container is not
-/// visible in this `/proc`, so for it only the primary group counts.
+/// visible in this `/proc`, so for such a process only the primary group counts.
 fn is_member(pid: Option<i32>, uid: u32, group: u32) -> bool {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return false };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

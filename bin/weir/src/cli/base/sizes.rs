@@ -37,7 +37,7 @@ pub(crate) fn check_size_once(properties: &[String]) -> Result<(), ApiError> {
 }
 
 /// Rejects a percentage as a size. The error has the free space of the pool, and the typed command
-/// with this percentage of it in bytes.
+/// with this percentage of the free space in bytes.
 pub(crate) fn check_percentage(name: &str, text: &str, session: &Session) -> Result<(), ApiError> {
     const MIB: u64 = 1 << 20;
     let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<u64>().ok());

@@ -1,7 +1,7 @@
 //! The list of tokens in the state directory.
 //!
-//! The format of tokens and the delay after wrong tokens are in weir-api, as is the check of roles
-//! (`gate`).
+//! The format of tokens, the delay after wrong tokens, and the check of roles (`authorization`) are
+//! in weir-api.
 //!
 //! Invariants:
 //! - the file contains the SHA-256 of each token, never the token: 256 random bits cannot be

@@ -244,7 +244,7 @@ impl Handle<PoolDestroy> for Manager {
     /// Destroys a pool with all volumes and snapshots.
     ///
     /// # Errors
-    /// `Busy` while one of its volumes is exported.
+    /// `Busy` while a volume of the pool is exported.
     async fn handle(&self, request: PoolDestroy) -> Result<Removed, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         self.refuse_exported(Of::Pool(&request.name))?;

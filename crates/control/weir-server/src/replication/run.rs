@@ -195,7 +195,8 @@ impl Runner {
         self.clear(&client, &to.volume).await
     }
 
-    /// Reports, once for each snapshot, that a different snapshot of the receiver has its name.
+    /// Reports, once for each snapshot, that a different snapshot of the receiver has the same name
+    /// as this snapshot.
     fn leave_out(&self, snapshot: &Snapshot, other: &Snapshot) {
         let is_new = self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.insert(snapshot.guid.clone())

@@ -10,7 +10,8 @@
 //!
 //! Invariants:
 //! - after missed slots, the schedule takes one snapshot of a sort, however many slots were missed;
-//! - after the clock was set back, it takes no snapshot until the clock reaches its former time;
+//! - after the clock was set back, the schedule takes no snapshot until the clock reaches its
+//!   former time;
 //! - the plan destroys only the schedule's own snapshots with names of this form that exceed the
 //!   count of their sort, the oldest first.
 

@@ -7,7 +7,7 @@
 //! within its counts, or with an admin's hold.
 //!
 //! Invariants:
-//! - the test makes every call that operators may make, except those in [`NOT_WALKED`];
+//! - each pair of calls starts with the same volume.
 //! - each pair starts with the same volume.
 
 use std::collections::BTreeSet;
@@ -383,7 +383,7 @@ async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
     }
 }
 
-// A server that never destroys a snapshot would pass the test above; it fails this test.
+// A server that never destroys a snapshot would pass the test above, but fails this test.
 #[tokio::test]
 async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     let walk = Walk::new().await;
@@ -394,8 +394,8 @@ async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     schedule_calls::follow_now(walk.manager(), &walk.events).await;
     let count = || async { walk.guids().await.len() };
     assert_eq!(count().await, 6, "the oldest went");
-    // If an operator sets a schedule, it gets a new number; if an admin sets one, it adopts the old
-    // snapshots.
+    // A schedule that an operator sets gets a new number; a schedule that an admin sets adopts the
+    // old snapshots.
     on_behalf_of(operator(), walk.schedule("tank/v", "yearly=1", false)).await;
     schedule_calls::follow_now(walk.manager(), &walk.events).await;
     assert!(count().await >= 6, "an operator destroys nothing");

@@ -343,8 +343,8 @@ impl Handle<InitiatorAllow> for Manager {
 }
 
 impl Manager {
-    /// Returns the account to save: a secret that was sent is replaced by the path of a file with
-    /// it.
+    /// Returns the account to save: the path of a file with the secret replaces a secret that was
+    /// sent.
     async fn kept(
         &self,
         account: Option<ChapAccount>,

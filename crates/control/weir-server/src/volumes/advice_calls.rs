@@ -274,8 +274,8 @@ impl Handle<VolumeAdvise> for Manager {
 }
 
 impl Handle<DedupeEstimate> for Manager {
-    /// Estimates the savings of dedupe for volumes. It runs in a job, which the caller polls as for
-    /// `volume_advise`.
+    /// Estimates the savings of dedupe for volumes. The estimate runs in a job, which the caller
+    /// polls as for `volume_advise`.
     async fn handle(&self, request: DedupeEstimate) -> Result<DedupeForecast, ApiError> {
         let DedupeEstimate { names, job } = request;
         let about = names.join(" ");

@@ -118,8 +118,8 @@ impl Handle<VolumeDestroy> for Manager {
     /// Destroys a volume and its data.
     ///
     /// # Errors
-    /// `Busy` if the volume or one of its snapshots is exported. Without `recursive`, `Busy` if it
-    /// has snapshots. `Busy` if one of them is held or is the origin of a clone.
+    /// `Busy` if the volume or one of its snapshots is exported. Without `recursive`, `Busy` if the
+    /// volume has snapshots. `Busy` if a snapshot is held or is the origin of a clone.
     async fn handle(&self, request: VolumeDestroy) -> Result<Removed, ApiError> {
         let VolumeDestroy { name, recursive } = request;
         let (pool, own) = split(&name)?;
