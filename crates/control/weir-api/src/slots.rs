@@ -122,8 +122,8 @@ enum Phase {
     Leaving,
 }
 
-/// Factor by which the grace period before eviction is longer for a connection that receives a body
-/// or whose call waits for a permit, so that a burst of short calls of one client is not refused.
+/// Factor on the grace period before eviction, for a connection that receives a body or whose call
+/// waits for a permit. So a burst of short calls of one client is not refused.
 const LONG_GRACES: u32 = 4;
 
 impl Phase {
