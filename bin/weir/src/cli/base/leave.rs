@@ -1,6 +1,6 @@
 //! Deletion of exports and logical units that clients may still use.
 //!
-//! Not here: finding out whether clients use them (the server does).
+//! Not here: finding out whether clients use the export or unit (the server does).
 //!
 //! Invariant: without `--force` no client is disconnected.
 

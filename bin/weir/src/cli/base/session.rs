@@ -218,8 +218,8 @@ impl Session {
     fn with_nearest(&self, error: ApiError) -> ApiError {
         match error.kind {
             ErrorKind::NotFound => self.with_name(error),
-            // The client may not open the socket. If the server refuses a caller, it gives its own
-            // advice.
+            // The action of the error for a socket that this user may not open starts with these
+            // words.
             ErrorKind::Permission if error.action.starts_with("run it as root") => {
                 let has_group = |text: String| text.lines().any(|line| line.starts_with("weir:"));
                 if std::fs::read_to_string("/etc/group").is_ok_and(has_group) {
