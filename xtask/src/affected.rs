@@ -1,8 +1,9 @@
-//! Finds the packages that a change can break: changed packages and their dependents.
+//! Finds the packages that a change can break: the changed packages and the packages that use them.
 //!
-//! Not here: the checks of those packages (check.rs).
+//! Not here: the checks of the packages that are found (check.rs).
 //!
-//! Invariant: a changed file outside all packages that is not documentation affects every package.
+//! Invariant: a changed file that belongs to no package affects every package, unless it is
+//! documentation.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,8 +13,8 @@ use weir_command::command;
 
 use crate::workspace::{self, Package};
 
-/// Files outside packages, each with the package to which it belongs or whose tests compare it with
-/// the code.
+/// Files outside of packages, each with a package: the file belongs to the package, or a test of
+/// the package compares the file with the code.
 const READERS: &[(&str, &str)] = &[
     ("docs/errors.md", "weir-api"),
     ("docs/openapi.json", "weir-api"),
@@ -21,7 +22,7 @@ const READERS: &[(&str, &str)] = &[
     ("profiles/", "weir-bench"),
 ];
 
-/// Packages to test, each with the reason; empty if only documentation changed.
+/// Packages that must be tested, each with the reason; empty if only documentation changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Affected {
     /// All packages are affected, because this file changed.
@@ -30,11 +31,11 @@ pub(crate) enum Affected {
     Packages(BTreeMap<String, String>),
 }
 
-/// Returns the packages affected since a revision, by commits, uncommitted changes and untracked
-/// files.
+/// Returns the packages affected by all changes since a revision: commits, uncommitted changes and
+/// untracked files.
 pub(crate) fn since(revision: &str) -> Result<Affected> {
-    // `--no-renames` lists a moved file under its old path too. `rev-parse` refuses an invalid
-    // revision, so that `git diff` cannot take it for a file name.
+    // With `--no-renames` git lists a moved file under its old path too. `rev-parse` checks that
+    // the revision is valid, so that `git diff` cannot take it for a file name.
     let revision =
         command::git(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])?;
     let changed = command::git(&["diff", "--name-only", "--no-renames", "-z", &revision])?;
@@ -64,14 +65,14 @@ fn affected<'a>(
     }
     // A changed package affects every package that links it, transitively.
     while add_dependents(packages, &mut found, |kind_is_dev| !kind_is_dev) {}
-    // A dev-dependency affects only the tests of its package. Packages that link this package stay
-    // unaffected.
+    // A changed dev-dependency affects only the tests of packages that depend on it directly;
+    // packages that link such a package are unaffected.
     add_dependents(packages, &mut found, |kind_is_dev| kind_is_dev);
     Affected::Packages(found)
 }
 
-/// Adds the packages that have a dependency of the selected kind on a package in `found`. Returns
-/// true if it added any.
+/// Adds the packages that depend on a package in `found`, by a dependency of the selected kind.
+/// Returns true if it added a package.
 fn add_dependents(
     packages: &[Package],
     found: &mut BTreeMap<String, String>,
@@ -129,7 +130,8 @@ mod tests {
         assert_eq!(names(&["crates/base/src/a.rs"]).unwrap(), all);
         assert_eq!(names(&["crates/pool/Cargo.toml"]).unwrap(), ["bin", "pool"]);
         assert_eq!(names(&["crates/base-tools/src/a.rs"]).unwrap(), ["base-tools"]);
-        // A package that only tests link affects no package above those tests.
+        // A package that only tests link affects the package of those tests, and no package that
+        // links it.
         assert_eq!(names(&["crates/sim/src/a.rs"]).unwrap(), ["bin", "sim", "tests"]);
     }
 
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(names(&["README.md", "docs/security.md"]).unwrap(), Vec::<String>::new());
         assert_eq!(names(&[]).unwrap(), Vec::<String>::new());
         assert_eq!(names(&["docs/format/disk.md"]).unwrap(), ["weir-format"]);
-        // Documentation in a package's folder may be part of the package.
+        // A documentation file in a package's folder may be a part of the package.
         assert_eq!(names(&["crates/pool/README.md"]).unwrap(), ["bin", "pool"]);
     }
 

@@ -1,10 +1,10 @@
 //! `cargo xtask bench-peers`, `bench-iscsi`, `bench-layouts` and `bench-services`: install the
 //! packages of the benchmarks, then run weir-peers.
 //!
-//! Not here: the benchmarks and their options (crates/tools/weir-peers).
+//! Not here: the code and the options of the benchmarks (crates/tools/weir-peers).
 //!
-//! Invariant: weir-peers replaces this process, so its servers end with the task, and its exit code
-//! is the task's.
+//! Invariant: weir-peers replaces this process, so the servers that it starts end with the task,
+//! and the task returns its exit code.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -29,7 +29,8 @@ pub(crate) fn main(benchmark: &str, args: &Args) -> Result<()> {
         setup::for_clients()?;
     }
     let mut cargo = command::command("cargo");
-    // File names among the options are relative to the folder of this process.
+    // The options may have file names, which are relative to the folder in which the task was
+    // called.
     cargo.current_dir(".");
     cargo.args(["run", "--quiet", "--profile", "ci", "--package", "weir-peers"]);
     cargo.arg("--manifest-path").arg(command::root().join("Cargo.toml"));

@@ -1,11 +1,12 @@
 //! `cargo xtask book`: the documentation as an mdBook, with all links checked.
 //!
-//! The pages are read in the repository as well, so the book is built from a copy of them with the
-//! same folders. Tests with `UPDATE=1` print the pages that come from code.
+//! Readers also read the pages in the repository, so the book is built from a copy of the pages
+//! with the same folders. Pages that are printed from code are written by tests with `UPDATE=1`.
 //!
 //! Invariants:
 //! - every page of `docs` is a chapter;
-//! - every link of a chapter leads to a file of the book, and to an anchor in it.
+//! - every link of a chapter points to a file of the book and, if it has an anchor, to an anchor in
+//!   that file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -53,7 +54,7 @@ fn chapters(summary: &str) -> BTreeSet<String> {
     LINK.captures_iter(summary).map(|found| found[1].to_owned()).collect()
 }
 
-/// Returns the pages of `docs` that are no chapters.
+/// Returns the pages of `docs` that the table of contents does not list.
 fn missing_chapters<'a>(files: &BTreeSet<&'a str>, chapters: &BTreeSet<String>) -> Vec<&'a str> {
     let pages = files.iter().copied().filter(|file| {
         let is_page = Path::new(file).extension().is_some_and(|extension| extension == "md");
@@ -111,7 +112,7 @@ fn resolved(page: &str, link: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Returns the links in the pages of a built book that lead nowhere.
+/// Returns the links in the pages of a built book whose file or anchor does not exist.
 fn broken_links(book: &Path) -> Result<Vec<String>> {
     let mut pages = BTreeMap::new();
     read_pages(book, book, &mut pages)?;

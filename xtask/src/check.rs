@@ -1,9 +1,9 @@
 //! `cargo xtask check`: the checks before every commit.
 //!
-//! Not here: stages of more than a minute or two on a warm build (test.rs), the packages that a
-//! change affects (affected.rs).
+//! Not here: stages that take more than a minute or two with a warm build (test.rs), and the choice
+//! of the packages that a change affects (affected.rs).
 //!
-//! Invariant: its stages are a subset of `cargo xtask test`.
+//! Invariant: each stage of `cargo xtask check` is also a stage of `cargo xtask test`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,10 +49,10 @@ fn tell(packages: &BTreeMap<String, String>, revision: &str) {
     }
 }
 
-/// Stages for these packages, or for all. The unit tests of all packages are built in any case:
-/// cargo unifies the features of the packages in one call, so a call with fewer packages would
-/// compile their dependencies again with other features. Clippy also covers the workspace; cargo
-/// checks only changed crates again.
+/// Returns the stages for these packages, or for all packages. The unit tests of all packages are
+/// built in any case: cargo unifies the features of all packages in one call, so a call with fewer
+/// packages would compile their dependencies again with other features. Clippy also checks the
+/// whole workspace; cargo runs it again only for changed crates.
 fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
     let has = |name: &str| packages.is_none_or(|packages| packages.contains(name));
     let mut stages = vec![test::fmt(), test::tidy()];

@@ -1,11 +1,11 @@
 //! `cargo xtask e2e`: tests of the `weir` program with real clients, SIGKILL included.
 //!
-//! Not here: the test code (bin/weir/tests).
+//! Not here: the code of the tests (bin/weir/tests).
 //!
-//! Invariant: the program under test has the code and settings of the shipped one, without debug
-//! information: profile `ci`, no test features of Weir. Only its tokio has an extra feature, a test
-//! clock that the program does not use: all tests request the same features of dependencies, so
-//! that cargo builds every crate once.
+//! Invariant: the program under test has the code and settings of the shipped program (profile
+//! `ci`), without debug information and without test features of Weir. Only its tokio has one more
+//! feature, a test clock that the program does not use: all tests request the same features of
+//! dependencies, so cargo builds every crate once.
 
 use anyhow::Result;
 
@@ -28,8 +28,8 @@ pub(crate) fn suite() -> Suite {
     Suite::new("e2e", &format!("--profile ci {}", packages::E2E), E2E_LANES)
 }
 
-/// Builds the examples of the crates, which the tests run. weir-nbd and weir-iscsi are excluded,
-/// because each has an example `memory`, and cargo puts all examples into one folder.
+/// Builds the examples of all crates, which some tests run. weir-nbd and weir-iscsi are excluded,
+/// because each has an example called `memory`, and cargo puts all examples into one folder.
 pub(crate) fn examples() -> Stage {
     let chosen = packages::all_except(&["weir", "weir-nbd", "weir-iscsi"]);
     let line = format!("build --profile ci {chosen} --examples");
@@ -38,7 +38,7 @@ pub(crate) fn examples() -> Stage {
 
 /// Runs `cargo xtask e2e`.
 pub(crate) fn main(args: Args) -> Result<()> {
-    // Tests that the filter selects from other areas do not wait for the examples.
+    // If the filter excludes the tests that run examples, the examples are not built.
     let needs_examples = args.filter.as_ref().is_none_or(|filter| filter.contains("example"));
     let suite = Suite { filter: args.filter, repeat: args.repeat, ..suite() };
     let mut stages = vec![Stage { name: "setup", step: Step::Task(setup::for_clients) }];

@@ -1,11 +1,12 @@
-//! `cargo xtask fuzz`: libFuzzer on every parser of untrusted bytes, two targets at a time.
+//! `cargo xtask fuzz`: runs libFuzzer on every parser of untrusted bytes, two parsers at a time.
 //!
 //! Not here: the targets (fuzz/).
 //!
 //! Invariants:
-//! - the task fails with a message if there are no targets, no fuzzer, or a crash;
-//! - the stable toolchain of the workspace suffices: only the address sanitizer needs a nightly
-//!   one, coverage does not, and the parsers contain no unsafe code.
+//! - the task fails with a message if there are no fuzz targets, if cargo-fuzz is missing, or after
+//!   a crash;
+//! - the stable toolchain of the workspace suffices: only the address sanitizer would need a
+//!   nightly toolchain. Coverage works without it, and the parsers contain no unsafe code.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Starts the target's program directly, because a kill of `cargo fuzz` would leave the program
+    /// Starts the program of the target directly: killing `cargo fuzz` would leave that program
     /// running.
     fn start(target: &'a str, seconds: u32, fuzz: &Path, programs: &Path) -> Result<Self> {
         let artifacts = fuzz.join("artifacts").join(target);
@@ -98,7 +99,7 @@ impl<'a> Run<'a> {
         let mut command = Command::new(programs.join(target));
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
         command.arg(format!("-max_total_time={seconds}"));
-        // An input that takes 10 s or 1 GiB is a fault, like a panic.
+        // An input that takes 10 s or 1 GiB counts as a fault, like a panic.
         command.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
         command.args(corpora(fuzz, target)?);
         command.stdout(file.try_clone()?).stderr(file);
@@ -130,7 +131,8 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Returns the growing corpus, then the committed one: libFuzzer writes to the first folder.
+/// Returns the corpus folder that libFuzzer extends, then the committed one: libFuzzer writes to
+/// the first.
 fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
     let grown = fuzz.join("corpus").join(target);
     fs::create_dir_all(&grown)?;

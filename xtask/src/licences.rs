@@ -1,10 +1,10 @@
 //! `cargo xtask licences`: checks the licence, name and source of each dependency.
 //!
-//! Not here: security advisories and the other checks of cargo-deny; `make soak` runs cargo-deny
-//! with the same deny.toml.
+//! Not here: security advisories and other checks of cargo-deny. `make soak` runs cargo-deny with
+//! the same deny.toml.
 //!
 //! Invariants:
-//! - deny.toml holds the rules; an unknown key there is an error;
+//! - deny.toml has the rules; a key of deny.toml that this check does not know is an error;
 //! - a package without an SPDX expression is a finding.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,13 +77,13 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
-/// A package that some platform links or builds.
+/// A dependency that is linked or built on at least one platform.
 #[derive(Deserialize)]
 struct Package {
     name: String,
     version: String,
     license: Option<String>,
-    /// Registry or repository; `None` for a local folder.
+    /// Registry or repository of the package; `None` for a package in a local folder.
     source: Option<String>,
     dependencies: Vec<Dependency>,
 }
@@ -112,7 +112,7 @@ pub(crate) fn main() -> Result<()> {
     Ok(())
 }
 
-/// Parses deny.toml; refuses settings that are weaker than this check.
+/// Parses deny.toml; refuses settings that allow more than this check does.
 fn parse(text: &str) -> Result<Rules> {
     let rules: Rules = toml::from_str(text).context("deny.toml")?;
     let Rules { bans, sources, .. } = &rules;
@@ -127,7 +127,7 @@ fn parse(text: &str) -> Result<Rules> {
     Ok(rules)
 }
 
-/// Returns the packages of the lock file that any platform uses, without duplicates.
+/// Returns the packages of the lock file that are used on any platform, without duplicates.
 fn packages(graph: &Graph) -> Result<Vec<Package>> {
     let mut packages = BTreeMap::new();
     for target in &graph.targets {

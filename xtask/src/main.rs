@@ -1,11 +1,11 @@
-//! `cargo xtask`: the project's development tasks, in Rust so that they are checked like the
-//! product.
+//! `cargo xtask`: the project's development tasks, written in Rust so that the same tools check
+//! them as check the product.
 //!
-//! Not here: shipped code; no other crate depends on this one.
+//! Not here: shipped code; no other crate depends on xtask.
 //!
 //! Invariants:
-//! - a task that cannot do all its work fails and names what is missing; it skips nothing;
-//! - tasks end processes by the handle with which they started them, never by name.
+//! - a task that cannot do all its work fails and names the missing tool or file; it skips nothing;
+//! - a task ends a process by the handle with which it started the process, never by name.
 
 #![expect(clippy::print_stdout, reason = "a task's result is what it prints")]
 

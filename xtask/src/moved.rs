@@ -1,10 +1,10 @@
 //! `cargo xtask moved BASE`: checks that the changes since BASE only move items between files.
 //!
-//! Not here: files in other languages than Rust.
+//! Not here: files that are not Rust files.
 //!
 //! Both versions are parsed into items: types, functions, constants, and each method of an `impl`.
-//! The comparison ignores the parts that a move changes: `use`, `mod`, visibility, documentation,
-//! and the path before a name. Items that only one version has are printed.
+//! The comparison ignores everything that a move changes: `use`, `mod`, visibility, documentation,
+//! and the path before a name. Items that only one of the two versions has are printed.
 //!
 //! Invariant: every change of code that is not a move is printed.
 
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 /// Kind and name of an item, and its text as tokens.
 type Item = (String, String);
 
-/// Items, each with the files that contain it.
+/// All items of a version, each with the files that contain it.
 type Items = BTreeMap<Item, Vec<String>>;
 
 /// Runs the task.
@@ -128,8 +128,8 @@ fn name_of(item: &syn::Item) -> String {
     words[..end].trim().chars().take(80).collect()
 }
 
-/// Returns tokens as text, without visibility, documentation, `use` and all but the last segment of
-/// paths.
+/// Returns tokens as text, without visibility, documentation and `use` declarations. Of each path
+/// it keeps only the last segment.
 fn plain(tokens: TokenStream) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -159,7 +159,7 @@ fn plain(tokens: TokenStream) -> String {
                 }
             }
             TokenTree::Ident(ident) => {
-                // `a::b` counts as `b`.
+                // Of a path `a::b`, keep only `b`.
                 if let [.., before, one, two] = words.as_slice()
                     && one == ":"
                     && two == ":"
@@ -184,14 +184,14 @@ fn plain(tokens: TokenStream) -> String {
             TokenTree::Literal(literal) => words.push(literal.to_string()),
         }
     }
-    // rustfmt adds and removes trailing commas.
+    // Remove a trailing comma, because rustfmt adds and removes such commas.
     if words.last().is_some_and(|word| word == ",") {
         words.pop();
     }
     words.join(" ")
 }
 
-/// True for the content of the brackets of `pub(..)`.
+/// True for the tokens between the parentheses of `pub(..)`.
 fn is_scope(tokens: &TokenStream) -> bool {
     first_word(tokens).is_some_and(|word| ["crate", "super", "self", "in"].contains(&&*word))
 }

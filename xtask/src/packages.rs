@@ -1,11 +1,11 @@
 //! Packages that each stage of `cargo xtask check` builds, as options of cargo.
 //!
-//! Not here: packages and files of the workspace (workspace.rs).
+//! Not here: the list of the packages and files of the workspace (workspace.rs).
 //!
 //! Invariant: all stages select packages with these functions. The stage `shipped` compares the
 //! shipped program with the builds of the other stages.
 
-/// Packages of the project's tasks. Their unit tests are built in a separate cargo call, because
+/// Packages with development tasks. Their unit tests are built in a separate cargo call, because
 /// their features would make cargo compile most dependencies of the other packages again.
 pub(crate) const TASKS: [&str; 3] = ["weir-command", "weir-peers", "xtask"];
 
@@ -18,8 +18,8 @@ pub(crate) fn all_except(others: &[&str]) -> String {
     excluded.fold("--workspace".to_owned(), |line, package| line + " --exclude " + package)
 }
 
-/// Returns the arguments with which cargo builds the unit tests: all packages except weir and
-/// [`TASKS`], without examples, which the end-to-end tests run.
+/// Returns the arguments with which cargo builds the unit tests of all packages except weir and
+/// [`TASKS`]. The examples are left out: the end-to-end tests run them.
 pub(crate) fn unit_tests() -> String {
     format!("--profile ci {} --lib --bins --tests", all_except(&["weir"]))
 }

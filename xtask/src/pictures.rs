@@ -1,4 +1,4 @@
-//! `cargo xtask pictures`: the pictures of README.md, drawn into docs/pictures.
+//! `cargo xtask pictures`: draws the pictures of README.md into docs/pictures.
 //!
 //! Not here: the table of crates in ARCHITECTURE.md (`cargo xtask tidy --draw`).
 //!

@@ -1,10 +1,10 @@
 //! Test runner: runs each test as a separate process under a watchdog, several at a time.
 //!
-//! Not here: the tests that a task runs (test.rs, check.rs, e2e.rs), the test code.
+//! Not here: which tests a task runs (test.rs, check.rs, e2e.rs), and the code of the tests.
 //!
 //! Invariants:
-//! - a test ends within its limit ([`lists::limit`]), three times that on a busy machine, or fails;
-//!   the runner then kills its processes;
+//! - a test that has not ended within its limit ([`lists::limit`]), or three times the limit on a
+//!   busy machine, fails, and the runner kills its processes;
 //! - a process that outlives its test fails that test;
 //! - the runner repeats a failed test only if the test measures time ([`lists::ALONE`]);
 //! - the runner skips doc tests: the workspace has none, only drawings in `text` blocks.
@@ -33,28 +33,29 @@ use report::{Ran, Verdict};
 use times::Times;
 use weir_command::command;
 
-/// Number of concurrent unit tests: twice the cores of CI, because a third of the tests wait for
-/// clocks.
+/// Number of concurrent unit tests: twice the number of cores of CI, because a third of the tests
+/// wait for timers.
 pub(crate) const UNIT_LANES: usize = 4;
-/// Number of concurrent end-to-end tests: four times the cores of CI, because these tests mostly
-/// wait.
+/// Number of concurrent end-to-end tests: four times the number of cores of CI, because these tests
+/// wait most of the time.
 pub(crate) const E2E_LANES: usize = 8;
-/// Maximum number of concurrent runs of one suite.
+/// Maximum number of concurrent runs of one suite of tests.
 const RUNS_MAX: usize = 9;
-/// Maximum number of log lines that the runner prints for a failed test. The log file is complete.
+/// Maximum number of log lines that the runner prints for a failed test. The log file has all
+/// lines.
 const LOG_LINES: usize = 60;
 
-/// Tests that one call of cargo builds.
+/// A suite: the tests that one call of cargo builds.
 pub(crate) struct Suite {
     /// Name of the log folder below `target/test-logs`.
     pub(crate) name: &'static str,
     /// Arguments of `cargo test --no-run`.
     pub(crate) arguments: Vec<String>,
-    /// Number of concurrent tests.
+    /// Number of tests that run concurrently.
     pub(crate) lanes: usize,
     /// Packages whose tests run; `None` runs the tests of all packages that cargo built.
     pub(crate) packages: Option<BTreeSet<String>>,
-    /// Name of the test to run, or text that the names of the tests to run contain.
+    /// Name of the test to run, or a part of the names of the tests to run.
     pub(crate) filter: Option<String>,
     /// Number of runs of each test.
     pub(crate) repeat: u32,
@@ -97,8 +98,8 @@ pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     Ok(ran)
 }
 
-/// Returns an empty log folder for a suite, and a lock that reserves the folder. A run of the suite
-/// that finds the folder locked takes the next number, up to [`RUNS_MAX`].
+/// Creates an empty log folder for a suite, and a lock that reserves the folder. If a concurrent
+/// run of the suite has locked the folder, uses the next number, up to [`RUNS_MAX`].
 fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
     fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
     let others = (2..=RUNS_MAX).map(|run| format!("{suite}-{run}"));
@@ -115,7 +116,7 @@ fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
     bail!("{RUNS_MAX} runs of {suite} are already in progress")
 }
 
-/// Selects the tests that match packages and filter, and repeats them `repeat` times.
+/// Returns the tests that match the packages and the filter of the suite, `repeat` times.
 fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
     if let Some(packages) = &suite.packages {
         cases.retain(|case| packages.contains(&case.program.package));
@@ -133,7 +134,8 @@ fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
     Ok(rounds.flat_map(|round| cases.iter().map(move |case| case.in_round(round))).collect())
 }
 
-/// Runs the concurrent tests, longest first, then the tests of [`lists::ALONE`] one at a time.
+/// Runs the tests that may run concurrently, longest first, then those of [`lists::ALONE`] one by
+/// one.
 fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Vec<Ran> {
     let (ignored, cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.is_ignored);
     let (alone, mut beside): (Vec<_>, Vec<_>) =
@@ -173,13 +175,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test that measures time. If it fails, runs it once more: machine load may be the cause.
+/// Runs a test that measures time. If it fails, runs it again: other load may have slowed it down.
 fn run_alone(case: &Case, folder: &Path) -> Ran {
     let first = run_case(case, folder);
     let Verdict::Failed(why) = &first.verdict else { return first };
     println!("{} failed and measures time, so it runs once more: {why}", first.id);
     println!("{}", tail(&first.log, LOG_LINES));
-    // If the rename fails, the printed lines are the only record of the first run.
+    // If the rename fails, only the lines printed above remain of the first run.
     fs::rename(&first.log, first.log.with_extension("first.log")).ok();
     let mut again = run_case(case, folder);
     if again.verdict == Verdict::Passed {
@@ -208,8 +210,8 @@ fn run_case(case: &Case, folder: &Path) -> Ran {
     ran
 }
 
-/// Prints a test's line, and the end of its log if the test failed. One call prints the line and
-/// the log, so that lines of other tests cannot come between them.
+/// Prints the result of a test, and the end of its log if it failed. A single call prints both, so
+/// that lines of other tests cannot come between them.
 fn tell(ran: &Ran) {
     let mut text = ran.line();
     if let Verdict::Failed(why) = &ran.verdict {
@@ -219,7 +221,7 @@ fn tell(ran: &Ran) {
     println!("{text}");
 }
 
-/// Returns the last `lines` lines of a file.
+/// Returns the last `lines` lines of a file as text.
 fn tail(path: &Path, lines: usize) -> String {
     let text = fs::read(path).unwrap_or_else(|error| error.to_string().into_bytes());
     let text = String::from_utf8_lossy(&text);

@@ -1,14 +1,14 @@
-//! Installs the prerequisites of tasks: Debian packages, cargo tools, a library for User-Mode
+//! Installs the tools that tasks need: Debian packages, cargo tools, and a library for User-Mode
 //! Linux.
 //!
 //! Not here: the Rust toolchain (rust-toolchain.toml) and the C compiler. cargo needs both to build
-//! this program, and the Makefile checks for the compiler.
+//! this program; the Makefile checks whether there is a compiler.
 //!
 //! Invariants:
-//! - setup keeps an installed tool of any version;
-//! - setup installs packages only as root or with a sudo that needs no password; otherwise one line
-//!   names the missing packages and the command that installs them;
-//! - the installation starts no daemon.
+//! - setup never replaces an installed tool, whatever its version;
+//! - setup installs packages only as root or with a sudo that needs no password. Otherwise it
+//!   prints one line with the missing packages and the command that installs them;
+//! - setup starts no daemon of a package that it installs.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -29,7 +29,7 @@ const fn need(tool: &'static str, package: &'static str) -> Need {
     Need { tool, package }
 }
 
-/// Tools of tests and benchmarks.
+/// Tools that tests and benchmarks need.
 const FOR_TEST: &[Need] = &[
     need("g++", "g++"), // libFuzzer is C++
     need("fio", "fio"),
@@ -56,16 +56,16 @@ const FOR_TEST: &[Need] = &[
     need("sg_xcopy", "sg3-utils"),
 ];
 
-/// Cargo tools with pinned versions, so that all machines run the same checks, and options of their
-/// builds.
+/// Cargo tools with the options of their builds. The versions are fixed, so that all machines run
+/// the same checks.
 const CARGO_TOOLS: &[(&str, &str, &[&str])] = &[
     (DENY, "0.20.2", &[]),
     (FUZZ, "0.13.2", &[]),
-    // Without its search index, its web server and its file watcher.
+    // mdBook is built without its search index, its web server and its file watcher.
     (MDBOOK, "0.5.4", &["--no-default-features"]),
 ];
-/// The cargo tool that checks licences, names and sources of dependencies more thoroughly than
-/// licences.rs.
+/// Name of the cargo tool that checks the licences, names and sources of dependencies more
+/// thoroughly than licences.rs does.
 pub(crate) const DENY: &str = "cargo-deny";
 /// The cargo tool that builds fuzz targets.
 pub(crate) const FUZZ: &str = "cargo-fuzz";
@@ -78,7 +78,7 @@ pub(crate) fn for_clients() -> Result<()> {
     uml::build()
 }
 
-/// Prepares all stages of CI: compiles the tool of the book while the packages are installed.
+/// Installs the tools of all CI stages. Compiles mdBook while the packages are installed.
 pub(crate) fn for_stages() -> Result<()> {
     std::thread::scope(|scope| {
         let tool = scope.spawn(|| cargo_tool(MDBOOK));
@@ -88,7 +88,7 @@ pub(crate) fn for_stages() -> Result<()> {
     })
 }
 
-/// Installs a cargo tool, once.
+/// Installs a cargo tool if it is missing.
 pub(crate) fn cargo_tool(tool: &str) -> Result<()> {
     if command::find(tool).is_some() {
         return Ok(());
@@ -117,7 +117,8 @@ fn packages(needs: &[Need]) -> Result<()> {
         bail!("missing packages: {list} (as root: apt-get install {list})");
     };
     eprintln!("setup: installing {list}");
-    // A fresh machine has no package lists, so update the lists and try again.
+    // A fresh machine has no package lists. So if the installation fails, update the lists and
+    // retry.
     let install = || install(as_root, &wanted);
     if !(install() || apt_get(as_root, &["update"]) && install()) {
         bail!("cannot install packages: {list}");
@@ -129,7 +130,7 @@ fn packages(needs: &[Need]) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if PATH has the program, or a system folder has the library of this name.
+/// Returns true if PATH has a program of this name, or a system folder has a library of this name.
 fn is_installed(tool: &str) -> bool {
     if Path::new(tool).extension().is_none_or(|extension| extension != "so") {
         return command::find(tool).is_some();
@@ -138,7 +139,7 @@ fn is_installed(tool: &str) -> bool {
     folders.map(|folder| folder.path().join(tool)).any(|library| library.exists())
 }
 
-/// Returns the packages of missing tools, in order and without duplicates.
+/// Returns the packages of the missing tools, in the order of `needs` and without duplicates.
 fn missing(needs: &[Need], is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut packages = Vec::new();
     for need in needs {
@@ -166,8 +167,8 @@ fn install(as_root: &[&str], packages: &[&str]) -> bool {
     apt_get(as_root, &args)
 }
 
-/// Runs apt-get with a policy-rc.d that forbids the start of daemons, which some packages contain.
-/// An existing policy stays in place.
+/// Runs apt-get with a policy-rc.d script that forbids packages to start daemons. An existing
+/// script stays in place.
 const QUIETLY: &str = r#"
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then

@@ -1,11 +1,12 @@
-//! `shipped`: a stage that compares the features of the shipped program's dependencies with those
-//! in the build of the tests.
+//! `shipped`: a stage that compares the features with which the dependencies of the shipped program
+//! are built with the features in the build of the tests.
 //!
-//! All stages compile each dependency once, with the features that programs and tests request. As a
-//! result, code that uses a feature requested only by tests compiles in the stages, but not in the
-//! shipped program.
+//! All stages compile each dependency once, with all features that programs and tests request. So
+//! code that uses a feature which only tests request compiles in the stages, but not in the shipped
+//! program.
 //!
-//! Not here: compiling the shipped program (`make run`, `make soak`); that takes a minute more.
+//! Not here: a build of the shipped program (`make run`, `make soak`), which would take a minute
+//! more.
 //!
 //! Invariant: [`TESTS_ONLY`] lists each feature that only tests request, with the reason.
 
@@ -27,10 +28,10 @@ const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Kinds of dependencies that a build of tests contains, as options of cargo.
+/// Options of cargo that select all dependencies of a build of tests.
 const ALL_EDGES: &str = "--edges normal,build,dev";
 
-/// Features by package and version.
+/// Features of each package, by the name and version of the package.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
 /// Runs the comparison. Fails if it finds a feature that is not in [`TESTS_ONLY`].
@@ -61,7 +62,7 @@ pub(crate) fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns the packages that both builds contain with different features.
+/// Returns the packages that are in both builds but have different features there.
 fn different(one: &Features, other: &Features) -> Vec<String> {
     let differs = |(package, features): &(&String, &BTreeSet<String>)| {
         other.get(*package).is_some_and(|others| others != *features)
@@ -91,8 +92,8 @@ fn parse(text: &str) -> Features {
     all
 }
 
-/// Returns the features in the build of the tests that the shipped program does not request, except
-/// [`TESTS_ONLY`].
+/// Returns the features that are in the build of the tests and not in that of the shipped program,
+/// except those in [`TESTS_ONLY`].
 fn extra(shipped: &Features, tests: &Features) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (package, own) in shipped {

@@ -1,8 +1,8 @@
-//! `cargo xtask sim`: crash recoveries on simulated disks.
+//! `cargo xtask sim`: tests crash recovery on simulated disks.
 //!
-//! Not here: the simulator (crates/tools/weir-sim), which also prints the seed.
+//! Not here: the simulator itself (crates/tools/weir-sim), which prints the seed of a failed run.
 //!
-//! Invariant: the same seed gives the same run.
+//! Invariant: the same seed always produces the same run.
 
 use std::process::Command;
 
@@ -14,8 +14,8 @@ use crate::packages;
 /// Arguments with which cargo builds only the simulator.
 const BUILD: &str = "build --profile ci --package weir-sim";
 
-/// Number of crash recoveries that `make test` checks. The bound is a count instead of a time, so
-/// that a slow machine checks as many as a fast one.
+/// Number of crash recoveries that `make test` checks. The limit is a number instead of a time, so
+/// that a slow machine checks as many as a fast machine.
 const SHORT_RECOVERIES: u64 = 20_000;
 
 /// Options of the simulator.
@@ -38,8 +38,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
 }
 
-/// Runs the short check of `make test`. It uses the cargo call of the unit tests, which `make test`
-/// has already run: those tests request more features of dependencies, so [`BUILD`] would compile
+/// Runs the short check of `make test` with the cargo call of the unit tests, which `make test` has
+/// already run. The unit tests request more features of dependencies, so [`BUILD`] would compile
 /// the engine again.
 pub(crate) fn short() -> Result<()> {
     let build = format!("test --no-run {}", packages::unit_tests());

@@ -1,11 +1,11 @@
-//! `cargo xtask soak`: the long proofs before a release, split into pieces. One call runs some of
+//! `cargo xtask soak`: the long tests before a release, split into pieces. One call runs some of
 //! the pieces; later calls run the rest.
 //!
-//! Not here: the pieces of a release (plan.rs), the load (load.rs), results (results.rs).
+//! Not here: the list of pieces (plan.rs), the load (load.rs), the stored results (results.rs).
 //!
 //! Invariants:
-//! - soak runs a piece once for each commit, even if it failed; a failure does not stop other
-//!   pieces;
+//! - soak runs each piece once for a commit, also if the piece failed; after a failure it continues
+//!   with the other pieces;
 //! - the output of a piece goes to a log file, which soak keeps only if the piece failed;
 //! - every piece runs under a memory limit and a time limit.
 
@@ -28,10 +28,10 @@ use weir_command::command;
 use crate::runner::process::{self, Job};
 use crate::{fuzz, setup};
 
-/// Maximum number of log lines that the result of a failed piece of the soak contains.
+/// Maximum number of log lines in the result of a failed piece.
 const DETAIL_LINES: usize = 3;
 
-/// Options of the task: duration of the soak, or its report.
+/// Options of the task: the time limit of the call, or a report of the results.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Start a piece only if it ends within this many minutes; without it, run all remaining pieces
@@ -63,7 +63,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs pieces of the soak that have no result, until the time is over.
+/// Runs the pieces that have no result yet, until the time limit of the call.
 fn run_pieces(
     plan: &[Piece],
     tree: &Tree,
@@ -80,7 +80,7 @@ fn run_pieces(
         let outcomes = results::read(path)?;
         let is_done = results::of_tree(&outcomes, tree).iter().any(|one| one.piece == piece.name());
         let needs = usual_time(piece.kind(), &outcomes);
-        // The time of the build counts, so check again after it.
+        // The build has taken time, so check again whether the piece ends before the time limit.
         if is_done || !fits(needs, end) {
             continue;
         }
@@ -99,8 +99,8 @@ fn run_pieces(
     Ok(())
 }
 
-/// Returns the expected time of a piece: the longest recorded time of its kind, or the default of
-/// the kind if none was recorded.
+/// Returns the expected time of a piece: the longest recorded time of a piece of its kind, or the
+/// default of the kind if no time was recorded.
 fn usual_time(kind: Kind, outcomes: &[Outcome]) -> Duration {
     let seconds = outcomes.iter().filter(|one| one.kind == kind).map(|one| one.seconds);
     Duration::from_secs_f64(seconds.reduce(f64::max).unwrap_or(kind.usual_seconds()))
@@ -116,12 +116,13 @@ fn tree() -> Result<Tree> {
     Ok(Tree { commit: command::git(&["rev-parse", "HEAD"])?, dirty })
 }
 
-/// Kinds whose programs this call has built, so that it builds them once.
+/// Kinds of pieces whose programs this call has already built.
 #[derive(Default)]
 struct Programs(Vec<Kind>);
 
 impl Programs {
-    /// Builds the programs of this kind without the memory limit, which compilers would exceed.
+    /// Builds the programs of this kind. The memory limit does not apply here, because compilers
+    /// exceed it.
     fn build(&mut self, kind: Kind) -> Result<()> {
         if self.0.contains(&kind) {
             return Ok(());
@@ -139,7 +140,7 @@ impl Programs {
     }
 }
 
-/// Runs one piece of the soak.
+/// Runs one piece and returns its result.
 fn run(
     piece: &Piece,
     tree: &Tree,
@@ -221,7 +222,7 @@ fn command_of(piece: &Piece, data: &Path, limit: &Limit) -> Result<Command> {
     Ok(command)
 }
 
-/// Parses the numbers of scenarios and recoveries in the last line of the simulator.
+/// Parses the numbers of scenarios and recoveries from the last line that the simulator printed.
 fn simulated(log: &str) -> Option<(u64, u64)> {
     let line = log.lines().rev().find(|line| line.contains(" recoveries in "))?;
     let (scenarios, rest) = line.split_once(" scenarios, ")?;

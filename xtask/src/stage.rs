@@ -3,11 +3,11 @@
 //! Not here: the stages of a task (check.rs, test.rs).
 //!
 //! Invariants:
-//! - a failed stage does not stop later stages, so that one run reports all failures; only a failed
-//!   first stage stops the run, if the others need it ([`Needs::First`]);
-//! - below the table are the failed tests, each with the command that repeats it;
-//! - the last printed line is `N passed, N failed`; the table marks a skipped stage, which counts
-//!   as neither.
+//! - a failed stage does not stop later stages, so that one run reports all failures. Only if the
+//!   first stage fails and the others need it ([`Needs::First`]), the run stops;
+//! - below the table are the failed tests, each with the command that runs it again;
+//! - the last printed line is `N passed, N failed`. A skipped stage is marked in the table and
+//!   counts neither as passed nor as failed.
 
 use std::time::{Duration, Instant};
 
@@ -28,13 +28,13 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Returns a cargo call with these arguments, separated by blanks.
+    /// Returns a cargo call with these arguments, which spaces separate.
     pub(crate) fn cargo(line: &str) -> Self {
         Self::Cargo(line.split_whitespace().map(str::to_owned).collect())
     }
 }
 
-/// A stage, which is one line of the table that the run prints.
+/// A stage: one line in the table of results.
 pub(crate) struct Stage {
     /// Name in the table.
     pub(crate) name: &'static str,
@@ -42,7 +42,7 @@ pub(crate) struct Stage {
     pub(crate) step: Step,
 }
 
-/// Dependencies between the stages that run.
+/// Dependencies between the stages of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// No stage needs another stage.
@@ -91,7 +91,7 @@ pub(crate) fn run(stages: &[Stage], needs: Needs) -> Result<()> {
     Ok(())
 }
 
-/// Runs a suite and appends its results to `all`.
+/// Runs a suite of tests and appends its results to `all`.
 fn run_tests(suite: &Suite, all: &mut Vec<Ran>) -> Result<()> {
     let ran = runner::run(suite)?;
     let failed = ran.iter().filter(|ran| ran.has_failed()).count();

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: all stages of CI, reported in one table.
 //!
-//! Not here: the work of a stage (its own file, or cargo).
+//! Not here: the work of each stage (a file for each, or cargo).
 //!
-//! Invariant: it takes at most 20 minutes on 2 cores from a clean clone.
+//! Invariant: all stages together take at most 20 minutes on 2 cores from a clean clone.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,9 @@ pub(crate) fn clippy() -> Stage {
     Stage { name: "clippy", step: Step::cargo(line) }
 }
 
-/// Returns the stage that compares features of dependencies. Tests request more features. A program
-/// that needs one of those features compiles in the other stages, but not as shipped.
+/// Returns the stage that compares the features of dependencies. Tests request more features than
+/// the program. A program that needs one of these features compiles in the other stages, but not
+/// when it is shipped.
 pub(crate) fn shipped() -> Stage {
     Stage { name: "shipped", step: Step::Task(shipped::main) }
 }
@@ -40,8 +41,9 @@ pub(crate) fn tidy() -> Stage {
     Stage { name: "tidy", step: Step::Task(tidy::stage) }
 }
 
-/// Returns the stage with the unit, property and snapshot tests of these packages, or of all. It
-/// has the profile and features of the other stages, so that they share one build.
+/// Returns the stage with the unit, property and snapshot tests of these packages, or of all
+/// packages. Its cargo call uses the profile and features of the other stages, so that they share
+/// one build.
 pub(crate) fn unit(chosen: Option<BTreeSet<String>>) -> Stage {
     let suite =
         Suite { packages: chosen, ..Suite::new("unit", &packages::unit_tests(), UNIT_LANES) };

@@ -1,11 +1,11 @@
-//! `cargo xtask tidy`: the rules of CONTRIBUTING.md that no compiler checks.
+//! `cargo xtask tidy`: checks the rules of CONTRIBUTING.md that no compiler checks.
 //!
-//! Not here: rules of rustfmt and clippy (such as function length).
+//! Not here: rules that rustfmt and clippy check (such as the length of a function).
 //!
 //! Invariants:
-//! - tidy only reads; the same tree gives the same findings in the same order;
-//! - an exception is a line in `xtask/tidy-exceptions.txt` with a count, and a count that is higher
-//!   than needed is itself a finding: the list can only shrink.
+//! - tidy changes no file; the same tree gives the same findings in the same order;
+//! - an exception is a line in `xtask/tidy-exceptions.txt` with a number of findings. If the number
+//!   is higher than needed, that is a finding too, so the list can only shrink.
 
 mod attributes;
 mod calls;
@@ -36,7 +36,7 @@ use crate::runner::lists;
 use crate::tidy::finding::{Finding, Rule, Source};
 use crate::workspace;
 
-/// Files that tidy reads, as git patterns.
+/// Patterns of git for the files that tidy reads.
 const FILES: [&str; 4] =
     [":(glob)bin/**/*.rs", ":(glob)crates/**/*.rs", ":(glob)fuzz/**/*.rs", ":(glob)xtask/**/*.rs"];
 

@@ -1,15 +1,15 @@
 //! The packages of this workspace, from cargo's metadata, and its Rust files, from git.
 //!
-//! Not here: the rules for them (tidy/layers.rs, affected.rs).
+//! Not here: the rules about packages and files (tidy/layers.rs, affected.rs).
 //!
-//! Invariant: packages are in cargo's order, sorted by name; files are sorted by path.
+//! Invariant: packages are in the order of cargo, sorted by name; files are sorted by path.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use weir_command::command;
 
-/// A package and its dependencies.
+/// A package of the workspace and its dependencies.
 #[derive(serde::Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -26,7 +26,7 @@ impl Package {
     }
 }
 
-/// One line of a `[dependencies]` section of any kind.
+/// One entry of a `[dependencies]` section, of normal, dev or build dependencies.
 #[derive(serde::Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
@@ -52,12 +52,12 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
     Ok(serde_json::from_str::<Metadata>(&json)?.packages)
 }
 
-/// Returns the paths from the workspace root of the files that git tracks or would add. `patterns`
-/// are git patterns.
+/// Returns the paths, from the workspace root, of the files that git tracks or would add and that
+/// match the patterns of git.
 pub(crate) fn files(patterns: &[&str]) -> Result<Vec<String>> {
     let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"];
     let listed = command::git(&[&list[..], patterns].concat())?;
-    // git lists a deleted file until the deletion is committed.
+    // git lists a deleted file until the deletion is committed, so check whether the file exists.
     let exists = |path: &&str| !path.is_empty() && command::root().join(path).is_file();
     let mut files: Vec<String> = listed.split('\0').filter(exists).map(str::to_owned).collect();
     files.sort();

@@ -1,12 +1,13 @@
 // A library for LD_PRELOAD that lets User-Mode Linux run on CPUs whose XSAVE area is larger than
-// the one it was built for (AMX: 11 KiB, where Linux 6.1 has room for 2.7 KiB).
+// the area for which User-Mode Linux was built (AMX: 11 KiB; Linux 6.1 has room for 2.7 KiB).
 //
-// Not here: any other use. The library changes one ptrace request and passes on the others.
+// The library changes one ptrace request, PTRACE_SETREGSET, and passes on all other requests.
 //
-// PTRACE_SETREGSET of NT_X86_XSTATE requires the CPU's whole area or fails with EFAULT
-// (arch/x86/kernel/fpu/regset.c, xstateregs_set), while PTRACE_GETREGSET fills the caller's buffer, whatever
-// its size. User-Mode Linux reads the first part, sets only that part, and panics. So this library
-// reads the whole area, replaces its first part by the caller's data, and sets the whole.
+// PTRACE_SETREGSET of NT_X86_XSTATE requires the CPU's whole XSAVE area or fails with EFAULT
+// (arch/x86/kernel/fpu/regset.c, xstateregs_set), while PTRACE_GETREGSET fills the caller's buffer,
+// whatever its size. User-Mode Linux reads the first part of the area, sets only this part, and
+// panics. So this library reads the whole area, replaces its first part by the caller's data, and
+// sets the whole area.
 
 #define _GNU_SOURCE
 #include <elf.h>

@@ -1,6 +1,6 @@
 // Sets only the first part of a traced process's XSAVE area, as User-Mode Linux does on a CPU with
-// AMX. Exits with 0 if that works, which needs xstate.c, with 1 if the kernel refuses it, and with 2
-// if the check itself fails.
+// AMX. Exits with 0 if the kernel accepts the part, which needs xstate.c, with 1 if the kernel
+// refuses it, and with 2 if the check itself fails.
 
 #define _GNU_SOURCE
 #include <elf.h>

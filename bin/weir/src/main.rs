@@ -1,12 +1,12 @@
 //! The `weir` command. `serve` runs the server; `bench`, `rescue` and `check` work without a
 //! server. Every other verb is one call to the server.
 //!
-//! Not here: the calls (weir-api), the engine.
+//! Not here: the definitions of the calls (weir-api), the engine.
 //!
 //! Invariants:
 //! - data goes to standard output, messages and errors to standard error;
-//! - the exit code gives the kind of error: 0 for success, 1 for a negative result (only `bench`),
-//!   2 for an invalid command line, the others as in `weir_api::wire::exit_code`.
+//! - the exit code is 0 for success, 1 for a negative result (only `bench`), 2 for an invalid
+//!   command line, and otherwise shows the kind of the error as in `weir_api::wire::exit_code`.
 
 mod bench;
 mod cli;

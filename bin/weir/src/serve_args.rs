@@ -1,12 +1,13 @@
 //! The command line of `weir serve`.
 //!
-//! Not here: the server (weir-server).
+//! Not here: the code of the server (weir-server).
 //!
 //! Invariants:
-//! - all values are checked before the server opens a socket, a directory or a disk;
-//! - the server listens only on this machine unless an option gives another address;
-//! - over TCP, NBD accepts a client only with an allowed address (`--nbd-allow` or the export's
-//!   list) or a valid certificate.
+//! - the program checks all values before the server opens a socket, a directory or a disk;
+//! - the server listens only on this machine unless an option gives an address that others can
+//!   reach;
+//! - over TCP, an NBD client needs an allowed address (`--nbd-allow` or the list of an export) or a
+//!   valid certificate.
 
 use std::collections::HashSet;
 use std::fs;
@@ -31,7 +32,7 @@ const MEMORY_PERCENT: u64 = 25;
 /// Upper limit of the default memory for the dedupe index: 50 million blocks.
 const DEDUPE_BYTES_MAX: u64 = 1 << 30;
 
-/// Directory of `--demo` for state and disks, in the working directory.
+/// Directory for the state and the disks of `--demo`, relative to the working directory.
 const DEMO_DIR: &str = "weir-demo";
 
 #[derive(Debug, Args)]
@@ -138,7 +139,7 @@ impl LogLevel {
 }
 
 impl ServeArgs {
-    /// Validates the arguments and fills in the defaults.
+    /// Checks the arguments and fills in the defaults.
     pub(crate) fn options(self) -> Result<ServeOptions, ApiError> {
         let state = match (self.state, self.demo) {
             (Some(dir), _) => dir,
@@ -232,7 +233,8 @@ fn allow_list(entries: &[String]) -> Result<AllowList, ApiError> {
 fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiError> {
     let mut seen = HashSet::new();
     for address in all {
-        // With port 0, the system selects a free port each time.
+        // Port 0 may be given several times, because the system selects a different free port each
+        // time.
         let picks = matches!(address, Address::Tcp { port: 0, .. });
         if !picks && !seen.insert(address) {
             let message = format!("the address {address} is given twice");
@@ -293,7 +295,7 @@ fn bad_memory(option: &str, text: &str, why: &str) -> ApiError {
         .with_action("write a size such as 4GiB, or a part of the memory such as 25%")
 }
 
-/// Parses a size or a percentage of the machine's memory.
+/// Parses a size, or a percentage of the machine's memory, as bytes.
 fn part_of_memory(option: &str, text: &str, machine_bytes: u64) -> Result<u64, ApiError> {
     let bad = |why: &str| bad_memory(option, text, why);
     let bytes = match text.trim().strip_suffix('%') {
@@ -309,10 +311,10 @@ fn part_of_memory(option: &str, text: &str, machine_bytes: u64) -> Result<u64, A
     Ok(bytes)
 }
 
-/// Returns the memory of this machine, or of the control group of this process.
+/// Returns the memory of this machine, or the limit of this process's control group if it is lower.
 fn machine_bytes() -> u64 {
     let info = rustix::system::sysinfo();
-    // The fields are C longs, whose width differs between machines.
+    // The types of these fields are C longs, whose size depends on the architecture.
     #[expect(clippy::useless_conversion, reason = "u32 on 32-bit machines")]
     let total = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -320,9 +322,9 @@ fn machine_bytes() -> u64 {
     limits.filter_map(|text| text.trim().parse::<u64>().ok()).fold(total, u64::min)
 }
 
-/// Returns the files with the memory limits of the groups in a `/proc/PID/cgroup` and of their
-/// ancestors: `memory.max` of version 2, `memory.limit_in_bytes` of version 1. In a container, the
-/// innermost group may be the root of the visible hierarchy.
+/// Returns the paths of the files with the memory limits of the groups in a `/proc/PID/cgroup` and
+/// of their ancestors: `memory.max` for version 2, `memory.limit_in_bytes` for version 1. In a
+/// container, the innermost group may be the root of the visible hierarchy.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -425,7 +427,7 @@ mod tests {
         assert_eq!(with(None, machine), Ok(machine / 100 * 25));
         assert_eq!(with(Some("50%"), machine), Ok(machine / 100 * 50));
         assert_eq!(with(Some("1GiB"), machine), Ok(1 << 30));
-        // On a machine too small for 25 %, the default is the minimum.
+        // If 25 % of the machine's memory is less than the minimum, the default is the minimum.
         assert_eq!(with(None, 100 << 20), Ok(MEMORY_BYTES_MIN));
     }
 
@@ -437,8 +439,8 @@ mod tests {
         assert!(with(Some("814MiB"), machine).is_ok());
     }
 
-    // Regression: a default of 5 % of the machine's memory ignored --memory, so the index took 1.1
-    // GiB with 64 MiB.
+    // Regression: the default size of the dedupe index was 5 % of the machine's memory, whatever
+    // --memory was, so the index took 1.1 GiB with --memory 64MiB.
     #[test]
     fn dedupe_memory_is_part_of_the_server_memory() {
         let mib = 1 << 20;

@@ -1,13 +1,13 @@
 //! The architecture as bands of boxes: clients on top, disks at the bottom.
 //!
-//! Not here: imports between crates (tidy/picture.rs).
+//! Not here: the picture of the crates' imports (tidy/picture.rs).
 //!
 //! Invariant: each crate that the picture names is a package of the workspace.
 
 use super::svg::Svg;
 
-/// A band of the picture: its name and its boxes. A box has a share of the width, a name and a line
-/// of text.
+/// A band of the picture, with its name and its boxes. A box has a share of the band's width, a
+/// name and a line of text.
 struct Band {
     name: &'static str,
     boxes: &'static [(u32, &'static str, &'static str)],

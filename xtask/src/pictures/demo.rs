@@ -1,9 +1,9 @@
 //! Records the demo: `weir serve --demo` and the commands of a first visit.
 //!
-//! Not here: drawing (terminal.rs).
+//! Not here: the drawing of the recording (terminal.rs).
 //!
-//! Invariant: every line is output of the program or of a stock client in this run; a command
-//! that fails fails the recording.
+//! Invariant: every recorded line was printed by the program or by an ordinary client in this run.
+//! If a command fails, the recording fails.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -15,7 +15,7 @@ use weir_command::process::{Process, guarded};
 
 use super::terminal::Line;
 
-/// Last line of the text that the demo prints.
+/// Last line of the text that `weir serve --demo` prints.
 const READY: &str = "Stop: Ctrl-C";
 
 /// Commands of the recording, run in the folder of the demo with `weir` on the path.
@@ -29,7 +29,8 @@ const COMMANDS: [&str; 5] = [
     "weir pool status demo",
 ];
 
-/// Records the demo in a temporary folder. `binary`: the program; without it, a release build.
+/// Records the demo in a temporary folder. `binary` is the path of the program; `None` builds a
+/// release.
 pub(super) fn record(binary: Option<&Path>) -> Result<Vec<Line>> {
     let binary = match binary {
         Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
@@ -71,8 +72,8 @@ fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// A line of output without the path of the folder: readers run the demo in their own. Columns
-/// behind the path stay aligned.
+/// Returns a line of output without the path of the temporary folder, because readers run the demo
+/// in a folder of their own. Columns behind the path stay aligned.
 fn without(text: &str, folder: &str) -> String {
     let (gap, mut line) = (" ".repeat(folder.len()), String::new());
     for (index, part) in text.split(folder).enumerate() {
@@ -84,7 +85,7 @@ fn without(text: &str, folder: &str) -> String {
     line.trim_end().to_owned()
 }
 
-/// Returns the lines of the text that the demo prints.
+/// Returns the lines of the greeting, which the demo prints to standard error.
 fn greeting(stderr: ChildStderr) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for line in BufReader::new(stderr).lines() {

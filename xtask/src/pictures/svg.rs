@@ -1,6 +1,6 @@
-//! SVG elements and the colours of both themes.
+//! Elements of an SVG picture, and the colours of its light and dark themes.
 //!
-//! Not here: layout (architecture.rs, terminal.rs).
+//! Not here: the layout of the pictures (architecture.rs, terminal.rs).
 //!
 //! Invariant: text is escaped, and no element refers to a resource outside the file.
 

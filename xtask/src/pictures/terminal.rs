@@ -1,4 +1,4 @@
-//! A recording of a terminal as a picture.
+//! Draws a recording of a terminal as a picture.
 //!
 //! Not here: the recorded commands (demo.rs).
 //!
@@ -43,7 +43,7 @@ fn rows(line: &Line) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let mut rest: Vec<char> = text.chars().collect();
     while rest.len() > COLUMNS {
-        // Wraps at a space; a longer word is cut.
+        // Break the line at the last space that fits; a longer word is cut.
         let space = rest[..COLUMNS].iter().rposition(|&c| c == ' ').filter(|&at| at > COLUMNS / 2);
         let tail = rest.split_off(space.map_or(COLUMNS, |at| at + 1));
         rows.push((class, rest.into_iter().collect()));

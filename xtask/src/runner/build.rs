@@ -1,6 +1,6 @@
 //! Builds test programs with cargo and lists their tests.
 //!
-//! Not here: test processes (process.rs).
+//! Not here: the processes in which tests run (process.rs).
 //!
 //! Invariant: the runner uses the same programs as `cargo test` with the same arguments.
 
@@ -17,13 +17,13 @@ use super::Suite;
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) package: String,
-    /// Name and kind of the cargo target, which together form the option that selects it.
+    /// Name and kind of the cargo target, from which the option that selects the target is made.
     pub(super) target: Target,
     /// Path of the executable.
     path: PathBuf,
     /// Folder of the package, in which cargo runs its tests.
     folder: PathBuf,
-    /// The `--profile` option for the command that repeats a test.
+    /// The `--profile` option in the command with which a developer repeats a test.
     profile: String,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct Case {
     /// Name of the test within the program.
     pub(super) name: String,
     pub(super) is_ignored: bool,
-    /// Number of this run under `--repeat`, from 1.
+    /// Number of this run of the test under `--repeat`, from 1.
     round: u32,
 }
 
 impl Case {
-    /// Returns the unique name: package, target (unless it is the library or the binary) and test
-    /// name.
+    /// Returns the unique name of the test: package, target and test name. The target is left out
+    /// if it is the library or the main binary.
     pub(super) fn id(&self) -> String {
         let Program { package, target, .. } = &*self.program;
         match target.kind.as_str() {
@@ -76,7 +76,7 @@ impl Case {
         command.args(["--exact", &self.name, "--nocapture"]).current_dir(folder);
         command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", package);
         command.env("CARGO_MANIFEST_PATH", folder.join("Cargo.toml"));
-        // Without this variable insta calls cargo in every test process.
+        // Without this variable, insta would call cargo in every test process.
         command.env("INSTA_WORKSPACE_ROOT", command::root());
         command
     }
@@ -161,7 +161,7 @@ pub(super) fn programs(messages: &str, profile: &str) -> Result<Vec<Program>> {
         let (Some(path), Some(target)) = (message.executable, message.target) else { continue };
         let manifest = message.manifest_path.context("an artifact of cargo has no manifest")?;
         let folder = manifest.parent().context("a manifest lies in a folder")?.to_owned();
-        // In this workspace each package has the name of its folder.
+        // In this workspace each package has the same name as its folder.
         let package = folder.file_name().context("a folder has a name")?;
         programs.push(Program {
             package: package.to_string_lossy().into_owned(),

@@ -1,12 +1,12 @@
-//! Idle time of the machine's cores: a test on a busy machine gets more time.
+//! Idle time of the machine's cores: on a busy machine a test gets a longer time limit.
 //!
-//! Not here: the limit of a test (lists.rs), its end (process.rs).
+//! Not here: the limit of a test (lists.rs), the end of a test at its limit (process.rs).
 //!
-//! Invariant: without figures from the kernel the machine counts as idle.
+//! Invariant: if the kernel reports no idle time, the machine counts as idle.
 
 use std::fs;
 
-/// Minimum idle time in percent; a machine with less is busy.
+/// Minimum idle time of the cores in percent; below it the machine counts as busy.
 const IDLE_PCT_MIN: u64 = 10;
 
 /// Time of all cores since the machine started, in ticks (proc(5), `/proc/stat`).
@@ -25,9 +25,9 @@ impl Cores {
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        // Time waiting for disks and time taken by the hypervisor do not count as idle.
+        // Time in which a core waits for disks, or the hypervisor uses it, does not count as idle.
         let [_user, _nice, _system, idle, ..] = ticks[..] else { return None };
-        // The last two columns are included in the first two.
+        // The last two columns, the time of guests, are a part of the first two columns.
         Some(Self { idle, total: ticks.iter().take(8).sum() })
     }
 

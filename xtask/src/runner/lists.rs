@@ -1,13 +1,13 @@
-//! Lists of special tests: those with a longer limit, and tests that must run alone.
+//! Lists of special tests: tests with a longer time limit, and tests that must run alone.
 //!
-//! Not here: the runner's use of the lists (runner.rs, process.rs).
+//! Not here: the code that applies the lists (runner.rs, process.rs).
 //!
-//! Invariants: every entry states its reason; [`ALONE`] only shrinks ([`ALONE_MAX`], tidy).
+//! Invariants: every entry has its reason; [`ALONE`] may only become shorter ([`ALONE_MAX`], tidy).
 
 /// Seconds until the runner treats a test as hung.
 const LIMIT: u64 = 120;
 
-/// Selects the tests of a package whose names have this prefix.
+/// Selects the tests of a package whose names start with this prefix.
 struct Tests {
     package: &'static str,
     prefix: &'static str,
@@ -40,15 +40,15 @@ const LONGER: &[(Tests, u64, &str)] = &[
     (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
 ];
 
-/// Tests with assertions on measured time, each with the assertion. The tests run one at a time
-/// after all other tests of their stage. A test that fails runs once more.
+/// Tests that check measured times, each with the check. They run one at a time after all other
+/// tests of their stage. A test of this list that fails runs once more.
 const ALONE: &[(Tests, &str)] = &[
     (tests("weir", "selftest::"), "holds measured rates and latencies against known ones"),
     (tests("weir", "steady::"), "an honest disk must be measured steadily enough to be valid"),
     (tests("weir-device", "flush_probe::tests::"), "32 samples must fit into 300 ms"),
 ];
 
-/// Maximum length of [`ALONE`]. If the list gets shorter, lower this number; never raise it.
+/// Maximum length of [`ALONE`]. If the list becomes shorter, lower this number; never raise it.
 const ALONE_MAX: usize = 3;
 
 /// Returns the time limit of a test in seconds.
@@ -57,14 +57,14 @@ pub(super) fn limit(package: &str, name: &str) -> u64 {
     longer.map_or(LIMIT, |(_, seconds, _)| *seconds)
 }
 
-/// Returns true if a test runs alone, and once more after a failure.
+/// Returns true if a test must run alone; such a test runs once more after a failure.
 pub(super) fn is_alone(package: &str, name: &str) -> bool {
     ALONE.iter().any(|(tests, _)| tests.have(package, name))
 }
 
-/// Checks [`ALONE`]: its length, and the file of each module. Returns the errors.
+/// Checks the length of [`ALONE`], and that each module in it has a file. Returns the errors.
 ///
-/// `is_there` returns true if a package has a file at a path relative to the package's folder.
+/// `is_there(package, path)` returns true if the package has a file at this path in its folder.
 pub(crate) fn check_alone(is_there: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let modules: Vec<_> = ALONE.iter().map(|(tests, _)| (tests.package, tests.prefix)).collect();
     check(&modules, ALONE_MAX, is_there)

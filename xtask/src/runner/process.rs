@@ -1,6 +1,6 @@
 //! Runs one test as a separate process and kills all processes that it started.
 //!
-//! Not here: the search for a test's processes (processes.rs), the order of tests (runner.rs).
+//! Not here: how the processes of a test are found (processes.rs), the order of tests (runner.rs).
 //!
 //! Invariants:
 //! - after a run no process of the test is alive, or the failure names that process;
@@ -28,12 +28,12 @@ use super::stacks;
 
 /// Environment variable that marks all processes of a test.
 const MARK: &str = "WEIR_TEST_RUN";
-/// Time after a test's end in which processes that the test killed or stopped may still exit.
+/// Time that processes which a test killed or stopped have to exit after the end of the test.
 const GRACE: Duration = Duration::from_secs(1);
-/// Time in which the test's own process must exit after SIGKILL.
+/// Time that the process of the test has to exit after SIGKILL.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Factor by which the limit grows if the cores had no idle time: two concurrent runs of all
-/// end-to-end tests take twice as long.
+/// Factor by which the limit grows if the cores had no idle time: if two developers run all
+/// end-to-end tests on one machine, each run takes twice as long.
 const BUSY_FACTOR: u32 = 3;
 /// Exit code of libtest after a failed test.
 const TEST_FAILED: i32 = 101;
@@ -41,7 +41,7 @@ const TEST_FAILED: i32 = 101;
 /// A test to run.
 pub(crate) struct Job<'a> {
     pub(crate) command: Command,
-    /// File for stdout and stderr.
+    /// File for standard output and standard error of the test.
     pub(crate) log: &'a Path,
     /// Time until the test counts as hung, on a machine with idle cores.
     pub(crate) limit: Duration,
@@ -68,7 +68,8 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
     let mut child =
         command.spawn().with_context(|| format!("cannot start `{}`", command::show(&command)))?;
     let family = Family { root: Pid::from_child(&child), mark: format!("{MARK}={run}") };
-    // The process is reaped only by `wait` below, so the kernel cannot reuse its id before that.
+    // `wait` below is the only call that reaps the process, so the kernel cannot reuse its id
+    // before.
     let mut has_ended = ends_within(family.root, limit)?;
     if !has_ended && before.zip(Cores::now()).is_some_and(|(before, now)| now.were_busy(before)) {
         has_ended = ends_within(family.root, limit * (BUSY_FACTOR - 1))?;
@@ -104,8 +105,8 @@ pub(crate) fn begin() -> Result<()> {
     end_all_on_signals()
 }
 
-/// Kills all tests on SIGHUP, SIGINT or SIGTERM. Each test has its own process group, so Ctrl-C
-/// does not reach it.
+/// Kills the processes of all tests on SIGHUP, SIGINT or SIGTERM. Each test has its own process
+/// group, so Ctrl-C in a terminal does not reach its processes.
 fn end_all_on_signals() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;

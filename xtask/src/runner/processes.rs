@@ -4,8 +4,9 @@
 //!
 //! Invariants:
 //! - this program is a subreaper, so all processes of a test stay its descendants;
-//! - a process belongs to a test if it or an ancestor is the test's own process, is in its process
-//!   group, or has its mark in the environment; concurrent tests share neither group nor mark.
+//! - a process belongs to a test if the process, or one of its ancestors, is the test's own
+//!   process, is in its process group, or has its mark in the environment; concurrent tests have
+//!   different groups and marks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// Time in which killed processes must exit. A process stuck in the kernel exceeds it.
+/// Time in which killed processes must exit. A process that hangs in the kernel takes longer.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Interval between two reads of `/proc`.
+/// Interval between two reads of the processes in `/proc`.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// State of a process at the time of the read.
+/// A process and its state when `/proc` was read.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
@@ -50,7 +51,7 @@ impl Process {
 
 /// Processes that one test started.
 pub(super) struct Family {
-    /// The test's own process, leader of its process group.
+    /// The test's own process, which leads the process group of the test.
     pub(super) root: Pid,
     /// Environment variable `NAME=VALUE` that only the processes of this test have.
     pub(super) mark: String,
@@ -125,7 +126,7 @@ fn kill_until_gone(list: impl Fn() -> Vec<Process>) -> Vec<Process> {
             return alive;
         }
         for process in &alive {
-            // The call fails only if the process has exited since the read.
+            // The kill fails only if the process has exited since `/proc` was read.
             kill_process(process.pid, Signal::KILL).ok();
         }
         std::thread::sleep(PAUSE);
@@ -138,7 +139,7 @@ fn reap(pid: Pid) {
     waitpid(Some(pid), WaitOptions::NOHANG).ok();
 }
 
-/// Returns the processes for which `is_meant` is true, and all their descendants.
+/// Returns the processes for which `is_meant` is true, with all their descendants.
 fn below(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
     let mut members = BTreeSet::new();
     loop {
@@ -167,8 +168,8 @@ fn all() -> Vec<Process> {
     pids.filter_map(read).collect()
 }
 
-/// Parses fields 1 and 3 to 5 of `/proc/PID/stat` (proc_pid_stat.5); the name in field 2 may hold
-/// blanks.
+/// Parses fields 1 and 3 to 5 of `/proc/PID/stat` (proc_pid_stat.5). The process name in field 2
+/// may contain spaces.
 fn parse(stat: &str) -> Option<Process> {
     let (head, fields) = stat.rsplit_once(')')?;
     let pid = Pid::from_raw(head.split_whitespace().next()?.parse().ok()?)?;

@@ -1,8 +1,9 @@
-//! Test report: a line for each test, the slowest tests, and the commands that repeat failed tests.
+//! Report of a test run: the result of each test, the slowest tests, and the commands that repeat
+//! failed tests.
 //!
 //! Not here: the table of stages (stage.rs).
 //!
-//! Invariant: lines have libtest's form, which CI systems parse.
+//! Invariant: the lines have the format of libtest, which CI systems parse.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,14 +17,14 @@ const SLOWEST: usize = 25;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
-    /// The test failed, then passed when the runner ran it again alone.
+    /// The test failed, and passed when the runner ran it again alone.
     Unsteady,
     /// The test failed for this reason.
     Failed(String),
     Ignored,
 }
 
-/// A finished or ignored test.
+/// A test that has ended, or that is ignored.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     /// Package, target and name of the test.
@@ -53,7 +54,7 @@ impl Ran {
     }
 }
 
-/// Returns the summary line in libtest's form.
+/// Returns the summary line of the run in the format of libtest.
 pub(super) fn closing_line(ran: &[Ran], time: Duration) -> String {
     let count = |is: fn(&Ran) -> bool| ran.iter().filter(|ran| is(ran)).count();
     let failed = count(Ran::has_failed);

@@ -1,8 +1,8 @@
 //! Describes the processes of a hung test: command lines, thread stacks and the ends of their logs.
 //!
-//! Not here: the watchdog that calls it (process.rs).
+//! Not here: the watchdog, which finds hung tests (process.rs).
 //!
-//! Invariant: the text reports each part that cannot be read; every step has a time limit.
+//! Invariant: the text names each part that could not be read; every step has a time limit.
 
 use std::collections::BTreeSet;
 use std::fs;

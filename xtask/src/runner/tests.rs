@@ -37,8 +37,8 @@ fn result_has_the_status_and_the_log_of_the_test() {
 
 #[test]
 fn hung_test_and_its_processes_are_described_and_killed() {
-    // The script starts one child in the test's process group, and an orphan in its own session
-    // that logs to a file.
+    // The script starts two processes: a child in the process group of the test, and an orphan in a
+    // session of its own, which logs to a file.
     let script =
         "echo begun; sleep 601 & (setsid sh -c 'echo served >&2; sleep 602; :' 2>server.log &)
         wait";
@@ -59,7 +59,7 @@ fn process_that_outlives_its_test_is_named_and_killed() {
     let failure = end.failure.expect("a process is left");
     assert!(failure.starts_with("left a process behind: sleep 603"), "{failure}");
     assert_eq!(still_running("603"), "");
-    // A process that the test killed may take some time to exit. The runner does not count this as
+    // A process that the test killed may need some time to exit. The runner must not count this as
     // a failure of the test.
     let (end, _) = run_script("sleep 604 & kill $!", LONG);
     assert_eq!(end.failure, None);
@@ -175,8 +175,8 @@ fn only_a_test_that_measures_time_runs_again() {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
-    // The runner calls the program with `--exact NAME --nocapture`. Every test fails in its first
-    // run.
+    // The runner calls this program with `--exact NAME --nocapture`. The script makes every test
+    // fail in its first run and pass in its second.
     fs::write(&program, "#!/bin/sh\necho $2 >>order\n[ -e $2 ] && exit 0\n>$2\nexit 101\n")
         .unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();

@@ -1,8 +1,8 @@
 //! Duration of each test in its last run; the runner starts the longest tests first.
 //!
-//! Not here: limits (lists.rs).
+//! Not here: the time limits of tests (lists.rs).
 //!
-//! Invariant: a missing or unreadable file affects only the order of the tests.
+//! Invariant: if the file is missing or unreadable, only the order of the tests changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,8 +21,8 @@ impl Times {
         Self(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Returns the seconds of a test; infinity if no run was recorded, so that new tests start
-    /// first.
+    /// Returns the seconds that a test took in its last run. Returns infinity for a test without a
+    /// recorded run, so that new tests start first.
     pub(super) fn of(&self, id: &str) -> f64 {
         self.0.get(id).copied().unwrap_or(f64::INFINITY)
     }

@@ -1,9 +1,9 @@
-//! Builds the library that User-Mode Linux needs on CPUs with AMX (`xtask/uml/xstate.c`).
+//! Builds the library with which User-Mode Linux runs on CPUs with AMX (`xtask/uml/xstate.c`).
 //!
-//! Not here: its use (bin/weir/tests/all/common/uml.rs, which loads it from this path).
+//! Not here: the tests that load the library (bin/weir/tests/all/common/uml.rs).
 //!
-//! Invariant: setup builds it on every CPU, so that its test runs everywhere; only guests on CPUs
-//! with AMX load it.
+//! Invariant: setup builds the library on every CPU, so that its test runs on every machine; only
+//! guests on CPUs with AMX load it.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::Result;
 use weir_command::command;
 
-/// Builds the library in cargo's target folder, from which the end-to-end tests load it.
+/// Builds the library in cargo's target folder, where the end-to-end tests find it.
 pub(super) fn build() -> Result<()> {
     let target = command::target();
     std::fs::create_dir_all(&target)?;
@@ -33,8 +33,8 @@ fn compile(source: &str, options: &[&str], out: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Regression: Linux refuses to set a part of the XSAVE area (EFAULT). User-Mode Linux 6.1
-    /// therefore panicked at its first process on CPUs with an XSAVE area larger than its own.
+    /// Regression: Linux refuses to set only a part of the XSAVE area (EFAULT). So User-Mode Linux
+    /// 6.1 panicked at its first process on CPUs whose XSAVE area is larger than the one it knows.
     #[test]
     fn only_the_library_can_set_a_part_of_the_xsave_area() {
         let folder = tempfile::tempdir().expect("a temporary folder");

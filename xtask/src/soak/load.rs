@@ -1,13 +1,13 @@
 //! `cargo xtask soak-load`: verified load on a server with a low memory limit and concurrent
 //! hostile clients, for twelve minutes.
 //!
-//! Not here: the pieces of a soak (soak.rs), crash recoveries (`cargo xtask sim`).
+//! Not here: the other pieces of a soak (soak.rs), crash recoveries (`cargo xtask sim`).
 //!
 //! Invariants:
 //! - fio verifies every block that the load reads; one wrong block or one I/O error fails the soak;
-//! - the program checks four bounds at the end and names each exceeded one: resident memory of the
-//!   server and of this program, the time of a management call, and the ratio of the load's p99
-//!   with and without hostile clients.
+//! - at the end the program checks four limits and names each one that was exceeded: resident
+//!   memory of the server and of this program, the time of a management call, and the ratio between
+//!   the load's p99 with hostile clients and its p99 without them.
 
 mod callers;
 mod hostile;
@@ -29,24 +29,26 @@ use weir_command::process::{guarded, own_rss_bytes};
 
 /// Memory limit of the server (`--memory`).
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Maximum resident memory above 1.1 times [`MEMORY_BYTES`]: program, stacks, connections, iSCSI.
+/// Resident memory that the server may use above 1.1 times [`MEMORY_BYTES`]: for its program,
+/// stacks, connections and iSCSI.
 const MEMORY_BESIDE_BYTES: u64 = 128 << 20;
-/// Seconds of the load alone and of the load with hostile clients, in each pair of runs. The runs
-/// alternate because other work on the machine changes from minute to minute.
+/// Seconds of the load alone, and of the load with hostile clients, in each pair of runs. The runs
+/// alternate because the other load of the machine changes from minute to minute.
 const PAIR_SECONDS: (u64, u64) = (30, 90);
 /// Number of pairs of runs, which take twelve minutes in all.
 const PAIRS: u64 = 6;
 /// Maximum ratio of the load's p99 with hostile clients to its p99 alone.
 const P99_RATIO_MAX: f64 = 5.0;
-/// Number of last pairs of runs that are checked. The p99 bound is broken if `P99_PAIRS_BROKEN` of
-/// them exceed the ratio. One or two pairs exceed it when other work loads the machine.
+/// Number of the last pairs of runs whose ratios are checked. The p99 limit is exceeded if
+/// `P99_PAIRS_BROKEN` of these pairs exceed it. Other load on the machine makes one or two pairs
+/// exceed it.
 const P99_PAIRS: usize = 5;
 const P99_PAIRS_BROKEN: usize = 3;
-/// Maximum ratio of this program's resident memory after the last pair to that after the first. A
-/// leak here would exceed the memory limit of a long soak.
+/// Maximum ratio of this program's resident memory after the last pair of runs to that after the
+/// first. With a leak, this program would exceed the memory limit in a long soak.
 const OWN_MEMORY_RATIO_MAX: f64 = 1.2;
-/// Growth of this program's memory that the ratio ignores: the allocator's pools of the hostile
-/// clients' threads.
+/// Growth of this program's memory that is not counted: memory that the allocator keeps for the
+/// threads of hostile clients.
 const OWN_MEMORY_SLACK_BYTES: u64 = 8 << 20;
 /// Maximum time of a management call.
 const CALL_MAX: Duration = Duration::from_secs(5);
@@ -72,16 +74,15 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         fs::remove_dir_all(data)?;
     }
     fs::create_dir_all(data)?;
-    // The server refuses a state folder that other users can enter, so set mode 0700.
+    // The server refuses a state folder that other users can read, so set mode 0700.
     fs::set_permissions(data, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     let server = Arc::new(Server::start(program, data, MEMORY_BYTES)?);
     let memory_max = MEMORY_BYTES / 10 * 11 + MEMORY_BESIDE_BYTES;
     load(&server, data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
-    // Hostile clients hold streams of this snapshot open.
+    // Hostile clients start streams of this snapshot and do not read them.
     server.weir(&["snapshot", "create", "soak/v@stream"])?;
     let watch = Watch::start(&server)?;
-    // The p99 bound needs only the last ratios, so the memory for them stays constant in a long
-    // soak.
+    // The p99 limit needs only the ratios of the last pairs, so memory for older ratios is freed.
     let (mut ratios, mut connections, mut own_bytes) = (VecDeque::new(), 0, None);
     for pair in 1..=*pairs {
         let alone = random_load(&server, data, PAIR_SECONDS.0).context("the load alone")?;
@@ -146,16 +147,16 @@ impl fmt::Display for OwnMemory {
     }
 }
 
-/// Returns true if the last pairs of runs exceed the p99 ratio more often than allowed.
+/// Returns true if too many of the last pairs of runs exceed the p99 ratio.
 fn is_p99_broken(ratios: &VecDeque<f64>) -> bool {
     let last = ratios.iter().rev().take(P99_PAIRS);
-    // Count NaN, a failed measurement, as exceeded.
+    // A failed measurement is NaN and counts as exceeded.
     let above = last.filter(|ratio| ratio.is_nan() || **ratio > P99_RATIO_MAX);
     above.count() >= P99_PAIRS_BROKEN
 }
 
-/// Runs random writes over the first half of the volume, reads each block again and verifies it.
-/// Returns the p99 of the writes in us.
+/// Writes at random offsets in the first half of the volume, reads each written block again and
+/// verifies it. Returns the p99 of the writes in us.
 fn random_load(server: &Server, data: &Path, seconds: u64) -> Result<f64> {
     let runtime = format!("--runtime={seconds}");
     let args = ["--rw=randwrite", "--bs=4k", "--iodepth=8", "--time_based", &runtime];

@@ -1,15 +1,15 @@
-//! Runs programs under a memory limit, so that a leak fails the program and the machine stays up.
+//! Runs programs under a memory limit: a leak then ends the program, while the machine stays up.
 //!
-//! Not here: memory limits that Weir itself keeps (load.rs checks those).
+//! Not here: memory limits that Weir itself observes (load.rs checks them).
 //!
-//! Invariant: one limit is always in force, and [`Limit::words`] names it.
+//! Invariant: one of the two kinds of [`Limit`] is always in force, and [`Limit::words`] names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Memory limit for all processes of one piece of the soak together: a quarter of a small CI
-/// machine's memory, and several times the need of any piece.
+/// Memory limit for all processes of one piece of the soak together: a quarter of the memory of a
+/// small CI machine, and several times the memory that any piece needs.
 const GROUP_BYTES: u64 = 4 << 30;
 /// Address space limit of each process on machines without a usable control group. Allocators
 /// reserve much more address space than they use.
@@ -19,15 +19,15 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// The memory limit that is in force.
 pub(super) enum Limit {
-    /// A control group (cgroup v2) with this folder, which a drop removes.
+    /// A control group (cgroup v2) with this folder; dropping the value removes the folder.
     Group(PathBuf),
     /// The limit `ulimit -v` for each process.
     AddressSpace,
 }
 
 impl Limit {
-    /// Chooses the control group if this machine and user allow it. Otherwise chooses the address
-    /// space limit.
+    /// Chooses the control group if the machine and the user's rights allow it, else the limit of
+    /// the address space.
     pub(super) fn new() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = group(Path::new(CGROUPS), &own);
@@ -64,13 +64,15 @@ impl Limit {
 impl Drop for Limit {
     fn drop(&mut self) {
         if let Self::Group(folder) = self {
-            // A process that cannot be killed blocks the removal. An empty group uses no resources.
+            // A process that cannot be killed prevents the removal of the group. A group without
+            // load uses no resources.
             fs::remove_dir(folder).ok();
         }
     }
 }
 
-/// Creates a limited control group below the group of this process, named in `/proc/self/cgroup`.
+/// Creates a control group with a memory limit, below the group of this process that
+/// `/proc/self/cgroup` names.
 fn group(mount: &Path, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     if !mount.join("cgroup.controllers").is_file() {
@@ -78,13 +80,13 @@ fn group(mount: &Path, own: &str) -> Option<PathBuf> {
     }
     let folder = mount.join(own).join(format!("weir-soak-{}", std::process::id()));
     fs::create_dir(&folder).ok()?;
-    // The file exists only if the parent group delegates the memory controller.
+    // This file exists only if the parent group delegates the memory controller.
     let limit = folder.join("memory.max");
     if !limit.is_file() || fs::write(&limit, GROUP_BYTES.to_string()).is_err() {
         fs::remove_dir(&folder).ok();
         return None;
     }
-    // Swap would hide a leak. A kernel without swap accounting lacks this file.
+    // Forbid swap, which would hide a leak. A kernel without swap accounting has no such file.
     fs::write(folder.join("memory.swap.max"), "0").ok();
     Some(folder)
 }

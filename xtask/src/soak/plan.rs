@@ -1,6 +1,6 @@
-//! Pieces of a soak; a release needs a pass of each.
+//! The pieces of a soak. A release needs a passed result of each piece.
 //!
-//! Not here: their results (results.rs).
+//! Not here: the results of the pieces (results.rs).
 //!
 //! Invariants: pieces are independent and take less than 15 minutes each; no two pieces check the
 //! same seeds.
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 /// Number of crash recoveries of all pieces together.
 pub(super) const RECOVERIES: u64 = 500_000;
-/// Number of crash recoveries of one piece, which take a few minutes.
+/// Number of crash recoveries that one piece checks; they take a few minutes.
 const PIECE_RECOVERIES: u64 = 25_000;
-/// Distance between the first seeds of two pieces. A scenario runs dozens of recoveries, so a piece
-/// uses far fewer seeds.
+/// Distance between the first seeds of two pieces. A scenario has one seed and dozens of
+/// recoveries, so a piece uses far fewer seeds than this.
 const SEEDS_APART: u64 = 1_000_000;
 /// Number of load pieces.
 const LOADS: u64 = 5;
 /// Seconds for each fuzz target.
 pub(super) const FUZZ_SECONDS: u64 = 60;
 
-/// Returns the minutes that `pieces` load pieces take; load.rs runs six pairs of two minutes in
-/// each.
+/// Returns the minutes that `pieces` load pieces take. Each piece has six pairs of runs of two
+/// minutes (load.rs).
 pub(super) const fn load_minutes(pieces: u64) -> u64 {
     12 * pieces
 }
@@ -56,10 +56,10 @@ impl Kind {
     }
 }
 
-/// One piece of a soak, which runs on its own and has its own result.
+/// One piece of a soak, which runs alone and has a result of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Crash recoveries that start with this seed.
+    /// Crash recoveries of the scenarios from this seed on.
     Recoveries { number: u64, first_seed: u64, recoveries: u64 },
     /// Verified load with concurrent hostile clients.
     Load { number: u64 },
@@ -90,7 +90,8 @@ impl Piece {
     }
 }
 
-/// Returns all pieces for these fuzz targets. Short pieces run first and find obvious faults early.
+/// Returns all pieces, with one for each of these fuzz targets. Short pieces come first, because
+/// they find obvious faults early.
 pub(super) fn pieces(targets: &[String]) -> Vec<Piece> {
     let fuzz = targets.iter().map(|target| Piece::Fuzz { target: target.clone() });
     let recoveries = (0..RECOVERIES.div_ceil(PIECE_RECOVERIES)).map(|index| Piece::Recoveries {
@@ -121,8 +122,8 @@ mod tests {
             }
         }
         assert_eq!((sum, seeds[0]), (RECOVERIES, 1));
-        // The distance between first seeds exceeds the number of scenarios of a piece, even with
-        // one recovery in each scenario.
+        // The distance between the first seeds exceeds the number of scenarios of a piece, even if
+        // each scenario has only one recovery.
         assert!(seeds.windows(2).all(|pair| pair[1] - pair[0] > PIECE_RECOVERIES));
         let loads = pieces.iter().filter(|piece| piece.kind() == Kind::Load).count() as u64;
         assert_eq!(load_minutes(loads), 60);

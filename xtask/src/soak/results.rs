@@ -1,10 +1,10 @@
 //! Soak results: one JSON line for each finished piece, and the report of a commit.
 //!
-//! Not here: the list of pieces (plan.rs), their execution (soak.rs).
+//! Not here: the list of the pieces (plan.rs) and how they run (soak.rs).
 //!
 //! Invariants:
-//! - soak only appends lines, each after its piece has ended;
-//! - a result counts only for its commit; results of a modified work tree count separately.
+//! - soak only appends lines to the file, each after its piece has ended;
+//! - a result counts only for the commit under test; results of a modified work tree are separate.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -34,12 +34,12 @@ pub(super) struct Outcome {
     /// First and last seed of the scenarios that the piece ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) seeds: Option<(u64, u64)>,
-    /// Number of recoveries checked.
+    /// Number of crash recoveries that the piece checked.
     #[serde(default)]
     pub(super) recoveries: u64,
     pub(super) seconds: f64,
     pub(super) verdict: Verdict,
-    /// For a failed piece, the cause and the last log lines; for any piece, the memory limit.
+    /// The memory limit and, for a failed piece, the cause and the last log lines.
     pub(super) detail: String,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Verdict {
     Failed,
 }
 
-/// Reads all results; empty if the file does not exist.
+/// Reads all results; returns none if the file does not exist.
 pub(super) fn read(path: &Path) -> Result<Vec<Outcome>> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -71,7 +71,7 @@ pub(super) fn append(path: &Path, outcome: &Outcome) -> Result<()> {
     file.write_all(line.as_bytes()).with_context(|| path.display().to_string())
 }
 
-/// Returns the results of this tree, only the last one for each piece.
+/// Returns the results for this tree: the last one of each piece.
 pub(super) fn of_tree<'a>(outcomes: &'a [Outcome], tree: &Tree) -> Vec<&'a Outcome> {
     let mut last: Vec<&Outcome> = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.tree == *tree) {
@@ -81,7 +81,7 @@ pub(super) fn of_tree<'a>(outcomes: &'a [Outcome], tree: &Tree) -> Vec<&'a Outco
     last
 }
 
-/// Returns a report of the passed, failed and remaining pieces of the plan.
+/// Returns a report: the pieces that passed, failed or have not run.
 pub(super) fn report(plan: &[Piece], tree: &Tree, results: &[&Outcome]) -> String {
     let mut text = String::new();
     let mut line = |words: String| {

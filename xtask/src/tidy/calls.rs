@@ -1,18 +1,18 @@
-//! Calls of the management interface: each row of the table has a verb and a test.
+//! Management calls: checks that each row of the table of calls has a verb and a test.
 //!
-//! Not here: the handler of a call, which the compiler requires.
+//! Not here: the handler of each call, which the compiler requires.
 //!
-//! Invariant: a row without a verb of the command line or without a test is a finding.
+//! Invariant: a row that no verb of the command line uses, or that no test uses, is a finding.
 
 use super::finding::{Finding, Rule, Source};
 
 /// File with the table of management calls.
 const TABLE: &str = "crates/control/weir-api/src/calls/table.rs";
 
-/// Folder of the verbs of the command line.
+/// Folder with the verbs of the command line.
 const VERBS: &str = "bin/weir/src/";
 
-/// A row of the table of calls: its line number, request and operation.
+/// A row of the table of calls: its line number, and the names of its request and its operation.
 struct Row {
     line: usize,
     request: String,
@@ -26,7 +26,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     };
     let verbs: Vec<&Source> =
         sources.iter().filter(|source| source.path.starts_with(VERBS)).collect();
-    // Support code does not count, because it implements all calls.
+    // Support code of tests does not count as a test, because it implements all calls.
     let is_test = |source: &&Source| {
         (source.is_test() && !source.path.contains("/support/"))
             || source.path.ends_with("/rights_walk.rs")
@@ -62,7 +62,7 @@ fn rows(text: &str) -> Vec<Row> {
     text.lines().enumerate().filter_map(row).collect()
 }
 
-/// Returns true if a text contains a whole word.
+/// Returns true if a text contains this word as a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).any(|(at, _)| {

@@ -1,9 +1,10 @@
-//! Import cycles: groups of files in a crate in which each file needs all others.
+//! Import cycles: groups of files of a crate in which each file directly or indirectly imports all
+//! others.
 //!
-//! Not here: the graph itself (imports.rs).
+//! Not here: the graph of the imports (imports.rs).
 //!
-//! Invariant: a crate has at most as many files in cycles as its line in the exceptions allows, so
-//! the number only shrinks.
+//! Invariant: a crate has at most as many files in cycles as its entry in the list of exceptions
+//! allows, so the number only falls.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,9 +19,9 @@ pub(super) struct Cycles {
     imports: usize,
     /// Files of each strongly connected component, the largest component first.
     components: Vec<Vec<String>>,
-    /// A shortest cycle, with its first file again at the end.
+    /// A shortest import cycle; its first file is repeated at the end.
     shortest: Vec<String>,
-    /// Number of files in the largest component if method calls count as imports too.
+    /// Number of files in the largest component if method calls also count as imports.
     with_calls: usize,
 }
 
@@ -46,12 +47,12 @@ impl Cycles {
         }
     }
 
-    /// Returns the number of files in cycles.
+    /// Returns the number of files that are in cycles.
     fn files(&self) -> usize {
         self.components.iter().map(Vec::len).sum()
     }
 
-    /// Returns the finding about the crate, which an exception may allow.
+    /// Returns the finding about the crate's cycles, if it has any; an exception may allow it.
     pub(super) fn finding(&self) -> Option<Finding> {
         let count = self.files();
         let sizes = self.sizes();
@@ -105,7 +106,8 @@ fn components(count: usize, edges: &Edges) -> Vec<Vec<usize>> {
     found
 }
 
-/// Appends `file` and all unseen files that it imports, each file after its imports.
+/// Appends to `order` the file and all files that it imports and that were not seen before, each
+/// file after the files that it imports.
 fn visit(file: usize, edges: &Edges, seen: &mut [bool], order: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[file], true) {
         return;
@@ -116,7 +118,7 @@ fn visit(file: usize, edges: &Edges, seen: &mut [bool], order: &mut Vec<usize>) 
     order.push(file);
 }
 
-/// Returns a shortest cycle within a component, with its first file again at the end.
+/// Returns a shortest cycle within a component; its first file is repeated at the end.
 fn shortest(component: &[usize], edges: &Edges) -> Option<Vec<usize>> {
     let inside: BTreeSet<usize> = component.iter().copied().collect();
     component.iter().filter_map(|start| cycle_through(*start, &inside, edges)).min_by_key(Vec::len)

@@ -1,8 +1,8 @@
-//! Files named in ARCHITECTURE.md: each `crate/path.rs` is a tracked file.
+//! Paths in ARCHITECTURE.md: checks that each `crate/path.rs` is the path of a tracked file.
 //!
-//! Not here: links between documents, names of files without their crate.
+//! Not here: links between documents, and file names without the name of a crate.
 //!
-//! Invariant: a moved file whose old path is still in ARCHITECTURE.md is a finding.
+//! Invariant: if a file was moved and ARCHITECTURE.md still has its old path, that is a finding.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::finding::{Finding, Rule, Source};
 /// Path of the document whose paths are checked.
 pub(super) const PATH: &str = "ARCHITECTURE.md";
 
-/// Returns the findings of the document. `sources` are all tracked Rust files.
+/// Returns the findings about the document. `sources` are all tracked Rust files.
 pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
     let is_there = |named: &str| {
         let Some((package, path)) = named.split_once('/') else { return false };
@@ -20,7 +20,7 @@ pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        // Every second element is the text between backquotes.
+        // In the text split at backquotes, every second element was between two backquotes.
         let words = line.split('`').skip(1).step_by(2);
         for named in words.filter(|word| is_path(word)).filter(|word| !is_there(word)) {
             let what = format!("there is no file {named}");
@@ -31,7 +31,7 @@ pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Returns true for a Rust file in one of Weir's crates.
+/// Returns true for the path of a Rust file in one of Weir's crates.
 fn is_path(word: &str) -> bool {
     let is_rust = Path::new(word).extension().is_some_and(|extension| extension == "rs");
     word.starts_with("weir-") && word.contains('/') && is_rust

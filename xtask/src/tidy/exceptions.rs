@@ -1,9 +1,9 @@
-//! The list of exceptions: known findings, counted by rule and file.
+//! The list of exceptions: numbers of known findings, by rule and file.
 //!
-//! Not here: reasons, which are `#` lines above the entries.
+//! Not here: the reasons of exceptions, which are `#` lines above the entries in the list.
 //!
-//! Invariants: if a file has more findings than its entry allows, all of them are reported; if it
-//! has fewer, the entry must be lowered or removed.
+//! Invariants: if a file has more findings than its entry allows, all of them are reported. If it
+//! has fewer findings, the entry must be lowered or removed.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::tidy::finding::{Finding, Rule};
 /// Path of the list of exceptions.
 pub(super) const PATH: &str = "xtask/tidy-exceptions.txt";
 
-/// Allowed count by rule and file.
+/// Allowed number of findings, by rule and file.
 pub(super) type Exceptions = BTreeMap<(Rule, String), usize>;
 
-/// Reads lines of `rule path count`.
+/// Reads the list, whose lines are `rule path count`.
 pub(super) fn parse(text: &str) -> Result<Exceptions> {
     let mut exceptions = Exceptions::new();
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Result<Exceptions> {
 }
 
 /// Returns the lines to report: findings that no exception allows, and exceptions that allow more
-/// than is found.
+/// findings than there are.
 pub(super) fn apply(findings: &[Finding], exceptions: &Exceptions) -> Vec<String> {
     let mut counts = Exceptions::new();
     for finding in findings {

@@ -1,13 +1,13 @@
-//! Rules, findings and the files that tidy reads.
+//! Rules of tidy, findings about them, and the files that tidy reads.
 //!
-//! Not here: the rules' checks (a file for each).
+//! Not here: the checks of the rules, which have a file each.
 //!
-//! Invariant: a rule has one name.
+//! Invariant: each rule has one name.
 
 use std::fmt;
 use std::path::Path;
 
-/// Rule that a finding breaks; the list of exceptions uses its name.
+/// A rule that a finding is about; the list of exceptions contains its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rule {
     Header,
@@ -79,8 +79,8 @@ pub(super) struct Finding {
     pub(super) rule: Rule,
     pub(super) path: String,
     pub(super) line: usize,
-    /// Amount that is compared with an exception: the number of findings, or the number of lines
-    /// for a file that is too long.
+    /// Number that is compared with the exception: the number of findings, or the number of lines
+    /// of a file that is too long.
     pub(super) count: usize,
     pub(super) what: String,
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A Rust file or a document, by its path from the workspace root.
+/// A Rust file or a document; its path is relative to the workspace root.
 pub(super) struct Source {
     pub(super) path: String,
     pub(super) text: String,

@@ -1,13 +1,13 @@
-//! The "do not write" column of docs/GLOSSARY.md, and the words in a name.
+//! The column "do not write" of docs/GLOSSARY.md, and the split of names into words.
 //!
-//! Not here: the names to check (syntax.rs).
+//! Not here: the names that tidy checks (syntax.rs).
 //!
-//! Invariants: a word in backticks is refused as a whole word of a name, singular or plural; words
-//! without backticks depend on context and are left to review.
+//! Invariants: tidy refuses a name if a whole word of it, singular or plural, is in the column in
+//! backticks. Words of the column without backticks depend on context and are left to reviewers.
 
 use anyhow::{Result, bail};
 
-/// Words that tidy refuses, each with its replacement.
+/// Words that tidy refuses in names, each with its replacement.
 pub(super) struct Glossary {
     entries: Vec<Entry>,
 }
@@ -33,7 +33,7 @@ impl Glossary {
     }
 }
 
-/// Parses the table: the first column has the word to write, the last one the refused words.
+/// Parses the table: the first column has the word to write, the last column has the refused words.
 pub(super) fn parse(markdown: &str) -> Result<Glossary> {
     let mut entries = Vec::new();
     for line in markdown.lines().filter(|line| line.starts_with('|')) {

@@ -1,11 +1,11 @@
 //! The import graph of a crate: an edge from each file to the files whose items it names.
 //!
-//! Not here: cycles of the graph (cycles.rs).
+//! Not here: cycles in the graph (cycles.rs).
 //!
-//! A module is a file. A path in a `use` declaration or in code is an edge to the file that
-//! defines the item. A re-export is no edge: a path through it reaches the defining file. Test
-//! code, comments and `mod` lines are no edges. The graph has no types: a method call is an edge
-//! only if one file of the crate has an inherent method of that name (`Graph::calls`).
+//! A module is a file. A path in a `use` declaration or in code is an edge to the file that defines
+//! the named item. A re-export is not an edge: a path through it reaches the file that defines the
+//! item. Test code, comments and `mod` lines make no edges. The graph knows no types: a method call
+//! is an edge only if one file of the crate has an inherent method of that name (`Graph::calls`).
 //!
 //! Invariant: the same sources give the same graph.
 
@@ -19,33 +19,33 @@ use syn::visit::{self, Visit};
 use super::attributes::is_test;
 use crate::tidy::finding::Source;
 
-/// Maximum number of re-exports that are followed to an item, because two re-exports can name each
-/// other.
+/// Maximum number of re-exports that are followed to find an item; without it, two re-exports that
+/// name each other would be followed for ever.
 const STEPS_MAX: usize = 32;
 
 /// Segments of a path.
 type Segments = Vec<String>;
 
-/// Edges between files. A file is represented by its index.
+/// Edges between files: pairs of indexes of files.
 pub(super) type Edges = BTreeSet<(usize, usize)>;
 
 /// Import graph of a crate.
 pub(super) struct Graph {
     /// Paths of the files, from the workspace root.
     pub(super) files: Vec<String>,
-    /// Edges from a file to the file that defines an item that the first file names.
+    /// Edges from each file to the files that define the items which it names.
     pub(super) imports: Edges,
-    /// Edges from a file that calls a method to the file that defines it, if only one other file
-    /// defines an inherent method of this name.
+    /// Edges from each file that calls a method to the file that defines the method, if only one
+    /// other file defines an inherent method of this name.
     pub(super) calls: Edges,
 }
 
-/// A module, which is a file or an inline module in one.
+/// A module: a file, or an inline module in a file.
 #[derive(Default)]
 struct Scope {
     file: usize,
     items: BTreeSet<String>,
-    /// Paths of imported and re-exported names.
+    /// Full paths of the imported and re-exported names.
     uses: BTreeMap<String, Segments>,
     globs: Vec<Segments>,
     /// Paths in `use` declarations and in code.
@@ -62,10 +62,11 @@ struct Reader<'a> {
     calls: BTreeSet<(usize, String)>,
 }
 
-/// Reads all crates of the workspace: the path of `lib.rs` or `main.rs`, and the graph.
+/// Reads all crates of the workspace. Returns for each the path of `lib.rs` or `main.rs`, and its
+/// graph.
 ///
 /// # Errors
-/// A file does not parse, or a declared module has no file.
+/// A file cannot be parsed, or a declared module has no file.
 pub(super) fn all(sources: &[Source]) -> Result<Vec<(String, Graph)>> {
     let texts: BTreeMap<&str, &str> =
         sources.iter().map(|source| (source.path.as_str(), source.text.as_str())).collect();
@@ -79,10 +80,10 @@ pub(super) fn folder_of(root: &str) -> &str {
     root.rsplit_once("/src/").map_or(root, |(folder, _)| folder)
 }
 
-/// Reads the crate whose first file is `root`. `sources` are the texts by path.
+/// Reads the crate whose first file is `root`. `sources` has the texts of all files by path.
 ///
 /// # Errors
-/// A file does not parse, or a declared module has no file.
+/// A file cannot be parsed, or a declared module has no file.
 pub(super) fn read(root: &str, sources: &BTreeMap<&str, &str>) -> Result<Graph> {
     let mut reader = Reader { sources: sources.clone(), ..Reader::default() };
     let folder = Path::new(root).parent().context("a crate has a folder")?;
@@ -103,7 +104,8 @@ pub(super) fn read(root: &str, sources: &BTreeMap<&str, &str>) -> Result<Graph> 
     Ok(Graph { files, imports, calls })
 }
 
-/// Returns the file that defines the item of a path, as seen from the module `place`.
+/// Returns the file that defines the item at the end of a path, which code in the module `place`
+/// names.
 fn resolve(
     scopes: &BTreeMap<Segments, Scope>,
     place: &[String],
@@ -142,7 +144,7 @@ fn resolve(
         }
         let further = |target: &Segments| {
             let path: Segments = target.iter().chain(behind).cloned().collect();
-            // A path that starts with its own name is a crate.
+            // If a path starts with its own name, that name is a crate.
             let is_new = path.first() != path.get(1) && path.as_slice() != rest;
             is_new.then(|| resolve(scopes, &place, &path, steps + 1)).flatten()
         };
@@ -158,7 +160,7 @@ fn resolve(
 }
 
 impl Reader<'_> {
-    /// Reads a file and the files of its modules. `folder` is the folder of its child modules.
+    /// Reads a file and the files of its modules. `folder` is the folder of the modules' files.
     fn file(&mut self, path: &str, folder: &Path, place: &Segments) -> Result<()> {
         let text = self.sources.get(path).with_context(|| format!("{path}: no such file"))?;
         let file = syn::parse_file(text).with_context(|| path.to_owned())?;
@@ -199,7 +201,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads the file of `mod name;`.
+    /// Reads the file of the module in the declaration `mod name;`.
     fn module(&mut self, module: &syn::ItemMod, folder: &Path, child: &Segments) -> Result<()> {
         let name = module.ident.to_string();
         let below = folder.join(&name);
@@ -214,7 +216,7 @@ impl Reader<'_> {
     }
 }
 
-/// Paths and methods that the code of a module mentions.
+/// Paths and methods that occur in the code of a module.
 #[derive(Default)]
 struct Mentions {
     paths: BTreeSet<Segments>,
@@ -222,7 +224,7 @@ struct Mentions {
     globs: Vec<Segments>,
     methods: BTreeSet<String>,
     calls: BTreeSet<String>,
-    /// True if the current `use` declaration has a visibility.
+    /// True if the current `use` declaration is public, so that it is a re-export.
     is_reexport: bool,
 }
 
@@ -237,7 +239,7 @@ impl Mentions {
                 group.items.iter().for_each(|tree| self.tree(tree, path));
             }
             syn::UseTree::Glob(_) => self.globs.push(path.clone()),
-            // `{self, ..}` imports the name before the brace.
+            // In `a::{self, ..}`, `self` imports the name `a` before the brace.
             syn::UseTree::Name(name) if name.ident == "self" => {
                 let last = path.last().cloned().unwrap_or_default();
                 self.imported(last, path.clone());
@@ -311,7 +313,7 @@ impl<'ast> Visit<'ast> for Mentions {
         self.tokens(found.tokens.clone());
     }
 
-    /// `pub(in path)` names no item.
+    /// The path in `pub(in path)` names no item, so it is not visited.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
@@ -339,7 +341,7 @@ impl<'ast> Visit<'ast> for Mentions {
     }
 }
 
-/// Returns the file in `#[path = ".."]`.
+/// Returns the file name in the attribute `#[path = ".."]`.
 fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
     attributes.iter().find_map(|attribute| {
         let syn::Meta::NameValue(pair) = &attribute.meta else { return None };

@@ -1,9 +1,9 @@
-//! The layers: a crate imports only crates of the layers that its own layer may import.
+//! Layers of crates: a crate imports only crates in the layers that its own layer may import.
 //!
-//! Not here: dev-dependencies, which are allowed in all directions; cycles within a layer, which
-//! cargo forbids.
+//! Not here: dev-dependencies, which may be in any layer; cycles within a layer, which cargo
+//! forbids.
 //!
-//! Invariant: a workspace crate outside of all known folders is a finding.
+//! Invariant: a crate of the workspace that is in none of the layers' folders is a finding.
 
 use std::path::Path;
 
@@ -22,8 +22,8 @@ const PROTOCOL: &str = "crates/protocol";
 const CONTROL: &str = "crates/control";
 const TOOLS: &str = "crates/tools";
 
-/// All layers, the lowest first. Engine and protocol do not import each other; control imports
-/// both.
+/// All layers, the lowest first. Engine and protocol do not import each other; control imports the
+/// engine and the protocols.
 const LAYERS: [Layer; 7] = [
     Layer { folder: BASE, imports: &[BASE] },
     Layer { folder: ENGINE, imports: &[BASE, ENGINE] },
@@ -34,8 +34,8 @@ const LAYERS: [Layer; 7] = [
     Layer { folder: "xtask", imports: &[BASE] },
 ];
 
-/// Tools that another layer may import: bin/weir uses two of them, and xtask starts programs with
-/// the third.
+/// Tools that a crate of another layer may import: bin/weir uses two tools as libraries, and xtask
+/// starts programs with the third.
 const LENT_TOOLS: [(&str, &str); 3] =
     [("bin", "weir-bench"), ("bin", "weir-initiator"), ("xtask", "weir-command")];
 
@@ -62,7 +62,7 @@ pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Finding> {
             continue;
         };
         for dependency in package.dependencies.iter().filter(|dependency| !dependency.is_dev()) {
-            // External crates are in no layer.
+            // Crates from outside the workspace are in no layer.
             let Some(Some(other)) = layer_of(&dependency.name) else { continue };
             let is_lent = LENT_TOOLS.contains(&(own.folder, dependency.name.as_str()));
             if !own.imports.contains(&other.folder) && !is_lent {

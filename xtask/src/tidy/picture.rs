@@ -1,9 +1,10 @@
-//! The picture of the crates in ARCHITECTURE.md: layers from the top, each crate with its imports.
+//! The picture of the crates in ARCHITECTURE.md: the layers from the top, and each crate with its
+//! imports.
 //!
 //! Not here: the rules for imports (layers.rs).
 //!
-//! The picture is the transitive reduction of the dependency graph: it omits an import that follows
-//! from other imports. It has no dev-dependencies.
+//! The picture is the transitive reduction of the dependency graph: it omits an import of a crate
+//! that other imports of that crate imply. It shows no dev-dependencies.
 //!
 //! Invariant: the same workspace gives the same picture.
 
@@ -48,7 +49,7 @@ pub(super) fn draw(root: &Path, packages: &[Package]) -> String {
     picture
 }
 
-/// Returns the imports of a crate that none of its other imports has, directly or indirectly.
+/// Returns the direct imports of a crate that are not also indirect imports.
 fn reduced<'a>(graph: &'a Imports, name: &str) -> BTreeSet<&'a str> {
     let direct = &graph[name];
     let has = |from: &String, to: &String| from != to && all_imports(graph, from).contains(to);
@@ -74,7 +75,7 @@ pub(super) fn placed(document: &str, picture: &str) -> Result<String> {
     Ok(format!("{before}{BEGIN}{picture}{END}{after}"))
 }
 
-/// Returns a finding if the document contains another picture.
+/// Returns a finding if the picture in the document is not up to date.
 pub(super) fn check(document: &str, picture: &str) -> Option<Finding> {
     if placed(document, picture).is_ok_and(|placed| placed == document) {
         return None;

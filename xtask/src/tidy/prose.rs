@@ -1,9 +1,9 @@
-//! Plain English (docs/WRITING.md): suspicious lines of comments, documents and test names.
+//! Plain English (docs/WRITING.md): finds suspicious lines in comments, documents and test names.
 //!
-//! The patterns find places to read, not errors: some uses are correct.
+//! A pattern shows a place that a person should read, not an error: some uses are correct.
 //!
-//! Invariant: a folder may have [`PER_MILLE_MAX`] suspicious lines for each 1,000 lines of prose;
-//! a finding counts the lines above that, so that an exception can only shrink.
+//! Invariant: a folder may have [`PER_MILLE_MAX`] suspicious lines for each 1,000 lines of prose. A
+//! finding counts the lines above that limit, so an exception can only shrink.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,10 +19,10 @@ const PER_MILLE_MAX: usize = 15;
 /// Documents that tidy reads, as patterns of git.
 pub(super) const DOCUMENTS: [&str; 1] = ["*.md"];
 
-/// A suspicious line: its number from 1, the pattern that matched, the text.
+/// A suspicious line: its number from 1, the name of the pattern that matched, and the text.
 pub(super) type Suspicion<'a> = (usize, &'static str, &'a str);
 
-/// Name and expression of each pattern. A match may need another check in [`why`].
+/// Name and regular expression of each pattern. A match may need the further check in [`why`].
 static PATTERNS: LazyLock<[(&str, Regex); 7]> = LazyLock::new(|| {
     let patterns = [
         (OPENING, r"^\W*(?:What|Who|Whoever|Those|How) (\w*)".to_owned()),
@@ -51,7 +51,8 @@ const EVERYDAY_VERBS: &str = "lets? go of|lets? .{1,20} go|goes on|go on|went on
 const PRONOUNS: &str = "that of|those of|those that|one that|ones that|of which|all that|\
     as it (?:was|is)|as they (?:were|are)";
 
-/// Returns an expression for whole words, each followed by one of `next` if there are any.
+/// Returns an expression that matches these whole words, followed by one of `next` unless `next` is
+/// empty.
 fn words(words: &str, next: &str) -> String {
     if next.is_empty() {
         format!(r"\b(?:{words})\b")
@@ -123,8 +124,8 @@ enum Line<'a> {
     Test(usize, &'a str),
 }
 
-/// Returns the lines of prose: of a document all lines outside code blocks, of a Rust file comments
-/// and test names.
+/// Returns the lines of prose: in a document all lines outside of code blocks, in a Rust file
+/// comments and test names.
 fn lines(source: &Source) -> Vec<Line<'_>> {
     let mut found = Vec::new();
     let is_document =
@@ -155,14 +156,14 @@ fn lines(source: &Source) -> Vec<Line<'_>> {
     found
 }
 
-/// Returns the name in `fn name(` or `async fn name(`.
+/// Returns the name of the function in the line `fn name(` or `async fn name(`.
 fn function(line: &str) -> Option<&str> {
     let signature = line.trim_start_matches("pub ").trim_start_matches("async ");
     Some(signature.strip_prefix("fn ")?.split_once('(')?.0)
 }
 
-/// Returns the folder to which a file counts: a crate, or the first one or two folders of other
-/// files.
+/// Returns the folder in whose count a file is: its crate, or the first one or two folders of its
+/// path.
 fn folder(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     let deepest = if parts[0] == "crates" { 3 } else { 2 };

@@ -1,11 +1,12 @@
-//! Order of rooms: a room imports only rooms before it in the list of `lib.rs`.
+//! Order of rooms (top-level modules that are folders): a room imports only rooms before it in the
+//! list of `lib.rs`.
 //!
-//! Not here: the content of a room (rooms.rs), cycles between files (cycles.rs).
+//! Not here: what a room may contain (rooms.rs), cycles between files (cycles.rs).
 //!
-//! Files in the folder of `lib.rs` are below all rooms. `lib.rs` itself re-exports from every room.
+//! Files next to `lib.rs` are below all rooms. `lib.rs` itself may re-export items of every room.
 //!
-//! Invariant: a crate is checked if and only if its `lib.rs` has a list of rooms; the crates in
-//! [`LISTED`] must have one.
+//! Invariant: a crate is checked if its `lib.rs` has a list of rooms; the crates in [`LISTED`] must
+//! have such a list.
 
 use super::imports::{Graph, folder_of};
 use crate::tidy::finding::{Finding, Rule, Source};
@@ -13,7 +14,8 @@ use crate::tidy::finding::{Finding, Rule, Source};
 /// Start of the comment above the list of rooms, which are the modules of a crate that are folders.
 const LIST: &str = "// Modules, lowest layer first";
 
-/// Crates whose `lib.rs` has a list: a reworded comment must not switch the check off.
+/// Crates whose `lib.rs` must have a list. Without [`LISTED`], a reworded comment would switch the
+/// check off.
 const LISTED: [&str; 6] = [
     "crates/control/weir-server",
     "crates/engine/weir-dataset",
@@ -57,7 +59,7 @@ fn of_crate(folder: &str, rooms: &[&str], graph: &Graph) -> Vec<Finding> {
         let path = graph.files[file].as_str();
         path.strip_prefix(folder).and_then(|path| path.strip_prefix("/src/")).unwrap_or(path)
     };
-    // Rank 0 is for files in the folder of `lib.rs`; `lib.rs` itself has no rank.
+    // Files next to `lib.rs` have rank 0; `lib.rs` itself has no rank.
     let rank = |file: usize| match inside(file).split_once('/') {
         Some((room, _)) => rooms.iter().position(|known| *known == room).map(|at| at + 1),
         None => (inside(file) != "lib.rs").then_some(0),

@@ -1,9 +1,9 @@
-//! Rooms: folders with few enough source files for a reader's overview.
+//! Rooms: folders that have few enough source files for a reader to survey.
 //!
 //! Not here: imports between rooms (layers.rs, cycles.rs).
 //!
-//! Invariants: a `mod.rs` in a crate's source defines nothing; a folder that is too large has a
-//! line among the exceptions, which only shrinks.
+//! Invariants: a `mod.rs` of a crate only lists files. A folder with too many files has an entry in
+//! the list of exceptions, whose number only falls.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,10 +39,10 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding for each definition in a `mod.rs`, which must only list the files of its
+/// Returns a finding for each definition in a `mod.rs`. A `mod.rs` must only list the files of its
 /// folder.
 fn definitions(source: &Source) -> Vec<Finding> {
-    // syntax.rs reports files that do not parse.
+    // syntax.rs reports files that cannot be parsed.
     let Ok(file) = syn::parse_file(&source.text) else { return Vec::new() };
     let is_sign = |item: &&syn::Item| match item {
         syn::Item::Mod(module) => module.content.is_none(),

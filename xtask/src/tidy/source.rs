@@ -1,18 +1,19 @@
-//! Rules that need only a file's lines: header, lengths, promises.
+//! Rules that need only the lines of a file: its header, the lengths of file and lines, unfinished
+//! work.
 //!
 //! Not here: rules that must distinguish code from comments (syntax.rs).
 //!
-//! Invariant: one pass over the lines.
+//! Invariant: each rule reads the lines once.
 
 use crate::tidy::finding::{Finding, Rule, Source};
 
-/// Maximum length of a file, enough for one sitting of a reader.
+/// Maximum number of lines of a file: a reader can read so many in one sitting.
 const FILE_LINES_MAX: usize = 800;
 
 /// Maximum length of a line, as in rustfmt.toml; rustfmt does not check comments and strings.
 const LINE_CHARS_MAX: usize = 100;
 
-/// Words for unfinished work, built from halves so that this file does not contain them.
+/// Words that mark unfinished work, built from halves so that this file does not contain them.
 const PROMISES: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("HA", "CK")];
 
@@ -47,7 +48,7 @@ fn header(source: &Source) -> Option<Finding> {
     if header.is_empty() {
         return Some(source.finding(Rule::Header, 1, "the first line is not a //! header"));
     }
-    // A mod.rs only lists the files of its folder, which rooms.rs checks.
+    // A `mod.rs` needs no invariants: it only lists the files of its folder, which rooms.rs checks.
     let is_sign = source.path.ends_with("/mod.rs");
     let engine = source.path.starts_with("crates/") && !source.is_test() && !is_sign;
     if engine && !header.iter().any(|line| line.contains("Invariant")) {

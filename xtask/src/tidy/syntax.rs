@@ -1,11 +1,12 @@
-//! Rules that need the parsed file: glob imports, unsafe code, names.
+//! Rules that need the parsed file: about glob imports, unsafe code and names.
 //!
-//! Not here: types and name resolution; the rules see one file at a time.
+//! Not here: types and name resolution; the rules see only one file at a time.
 //!
 //! Invariants:
-//! - a name is checked at its declaration (items, fields, parameters, `let`), never at its use, so
-//!   a library's `as_chunks` is no finding here;
-//! - methods of a trait's implementation are not checked, because the trait names them.
+//! - a name is checked where it is declared (items, fields, parameters, `let`), never where it is
+//!   used, so a call of a library's `as_chunks` is not a finding;
+//! - the methods in an implementation of a trait are not checked, because the trait chose their
+//!   names.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -22,8 +23,7 @@ const UNSAFE_HOMES: [&str; 4] = [
     "crates/tools/weir-bench/src/target/uring.rs",
 ];
 
-/// Glob imports that are common convention and therefore allowed, in addition to `super::*` in
-/// tests.
+/// Glob imports that are usual and therefore allowed, in addition to `super::*` in tests.
 const GLOBS: [&str; 1] = ["proptest::prelude"];
 
 /// Returns the findings of one file.
@@ -52,13 +52,13 @@ pub(super) fn check(source: &Source, glossary: &Glossary) -> Vec<Finding> {
 struct Visitor<'a> {
     source: &'a Source,
     glossary: &'a Glossary,
-    /// Number of enclosing modules that are test code.
+    /// Number of modules around the current item that are test code.
     tests: usize,
     findings: Vec<Finding>,
 }
 
 impl Visitor<'_> {
-    /// Checks the tokens of a macro call, because they are not parsed as code.
+    /// Checks the tokens of a macro call one by one, because they are not parsed as code.
     fn unsafe_code(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
@@ -81,7 +81,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// Checks the names that a pattern of a `let` or a parameter binds.
+    /// Checks the names that the pattern of a `let` or of a parameter binds.
     fn bindings(&mut self, pattern: &syn::Pat) {
         struct Bindings<'a>(Vec<&'a Ident>);
         impl<'a> Visit<'a> for Bindings<'a> {
@@ -121,7 +121,7 @@ impl Visitor<'_> {
     }
 }
 
-/// True if a declaration re-exports all of a child module: `pub use snapshot::*;`.
+/// True if a declaration re-exports all items of a child module: `pub use snapshot::*;`.
 fn is_facade(item: &syn::ItemUse) -> bool {
     let syn::UseTree::Path(path) = &item.tree else { return false };
     let is_own = !["crate", "self", "super"].iter().any(|word| path.ident == word);
@@ -130,7 +130,7 @@ fn is_facade(item: &syn::ItemUse) -> bool {
         && matches!(*path.tree, syn::UseTree::Glob(_))
 }
 
-/// Visits one kind of item: first its own name, then its contents.
+/// Defines the visit of a kind of item: first its own name is checked, then its contents.
 macro_rules! named {
     ($($visit:ident($item:ty);)*) => {
         $(fn $visit(&mut self, item: &'ast $item) {

@@ -1,4 +1,5 @@
-//! Each rule has one planted violation that must be found, and similar code that is allowed.
+//! Tests of the rules: for each rule one violation that it must find, and similar code that it
+//! allows.
 
 use super::*;
 use crate::workspace::{Dependency, Package};

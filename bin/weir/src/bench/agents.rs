@@ -1,9 +1,10 @@
-//! Several clients on the command line: the agents of a run, and the agent itself.
+//! The command line of measurements with several clients: the agents of a run, and the agent
+//! itself.
 //!
 //! Not here: the protocol between agents and coordinator (weir-bench).
 //!
-//! Invariant: a secret comes from a file, never from the command line or the environment, which
-//! other users of the machine can see.
+//! Invariant: a secret comes from a file. It is never in the command line or the environment of a
+//! process, which other users of the machine can read.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -47,12 +48,13 @@ pub(super) struct AgentArgs {
 }
 
 impl AgentsArgs {
-    /// Connects to all agents and checks their versions. `target` is the target that they measure.
+    /// Connects to all agents and checks their versions. `target` is the address that they will
+    /// measure.
     pub(super) fn clients(&self, target: &str) -> Result<Clients, ApiError> {
         if self.agents.is_empty() {
             return Ok(Clients::none());
         }
-        // Agents run in their own directories, so they need absolute paths.
+        // An agent runs in a directory of its own, so it needs the absolute path of a file.
         let target = match Address::parse(target).map_err(|error| told(&error))? {
             Address::File(path) => format!("file:{}", absolute(&path)?),
             Address::Directory(path) => format!("dir:{}", absolute(&path)?),
@@ -89,7 +91,7 @@ fn secret(file: Option<&Path>) -> Result<Option<Secret>, ApiError> {
     Secret::new(&text).map(Some).map_err(|error| invalid(&error))
 }
 
-/// Runs load for coordinators until Ctrl-C.
+/// Serves coordinators, which tell it what to measure, until Ctrl-C.
 pub(super) fn agent(arguments: &AgentArgs) -> Result<Answer, ApiError> {
     let secret = secret(arguments.secret_file.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -1,13 +1,13 @@
-//! Result of a `weir bench` verb: positive, or negative with exit code 1.
+//! Result of a verb of `weir bench`: positive, or negative with exit code 1.
 //!
-//! Not here: the verdicts (weir-bench).
+//! Not here: the verdicts from which a result follows (weir-bench).
 //!
-//! Invariant: an error is not a result.
+//! Invariant: a verb that fails returns an [`ApiError`], never an [`Answer`].
 
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 
-/// Result of a verb, which determines the exit code.
+/// Result of a verb; the exit code follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The verb completed and the result is positive.
@@ -17,7 +17,7 @@ pub(crate) enum Answer {
     No,
 }
 
-/// Converts an error of a measurement for the command line.
+/// Converts an error of a measurement to an error of the command line.
 pub(crate) fn invalid(error: &impl std::fmt::Display) -> ApiError {
     ApiError::new(ErrorKind::Invalid, error.to_string())
 }

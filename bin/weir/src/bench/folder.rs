@@ -1,13 +1,13 @@
-//! The directory of a run: `result.json` and the report.
+//! The directory of a run, with `result.json` and the report.
 //!
 //! Not here: the contents of these files (weir-bench).
 //!
 //! Invariants:
 //! - `result.json` is replaced atomically by a rename: a killed run leaves the previous file
 //!   intact;
-//! - `result.json` is first written before the measurement starts, so that a full or read-only disk
-//!   shows early; if a later write fails, the result goes to another directory, which the program
-//!   prints.
+//! - the program writes `result.json` before the measurement starts, so that a full or read-only
+//!   file system causes an error early. If a later write fails, the result goes to another
+//!   directory, whose path the program prints.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -52,13 +52,13 @@ impl Folder {
         &self.path
     }
 
-    /// Replaces the previous result file by this result with its figures and verdicts.
+    /// Replaces the result file by a file with this result, its figures and its verdicts.
     pub(super) fn keep(&self, result: &RunResult) -> io::Result<()> {
         write(&self.path, &WithVerdicts::of(&JudgedRun::of(result.clone())))
     }
 
-    /// Writes the final result, if necessary to another directory. Returns the path of the result
-    /// file.
+    /// Saves the final result; if the file cannot be written in this directory, saves it in another
+    /// one. Returns the path of the result file.
     pub(super) fn keep_somewhere(&self, judged: &JudgedRun) -> Result<PathBuf, ApiError> {
         let (result, whole) = (judged.result(), WithVerdicts::of(judged));
         let Err(error) = write(&self.path, &whole) else { return Ok(self.path.join(RESULT)) };
@@ -73,7 +73,8 @@ impl Folder {
     }
 }
 
-/// A result with its verdicts. Only the result is read back; the verdicts are computed again.
+/// A result with its verdicts, as written to the file. Reading the file ignores the verdicts and
+/// computes them again.
 #[derive(Serialize)]
 struct WithVerdicts<'a> {
     #[serde(flatten)]
@@ -99,7 +100,7 @@ fn write(directory: &Path, result: &impl Serialize) -> io::Result<()> {
     let (new, place) = (directory.join(".result.json.new"), directory.join(RESULT));
     let written = write_new(&new, result).and_then(|()| fs::rename(&new, &place));
     if written.is_err() {
-        // A partial result file only takes space. The caller reports the error.
+        // Remove the partial file, which only takes space. The caller reports the error.
         drop(fs::remove_file(&new));
     }
     written
@@ -120,7 +121,7 @@ pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
         let message = format!("{} is not a result of weir bench: {why}", file.display());
         ApiError::new(ErrorKind::Invalid, message)
     };
-    // Check the schema first, because results of other versions have other fields.
+    // Check the schema version first, because results of other versions have other fields.
     let Head { schema } = serde_json::from_str(&text).map_err(|error| bad(&error))?;
     if schema != SCHEMA {
         return Err(bad(&format!("its schema is {schema}, this program supports {SCHEMA}")));
@@ -128,7 +129,7 @@ pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
     serde_json::from_str(&text).map_err(|error| bad(&error))
 }
 
-/// The field of a result that all versions have.
+/// The part of a result file that all versions have.
 #[derive(Deserialize)]
 struct Head {
     schema: u32,
@@ -144,7 +145,7 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
     ApiError::new(kind, format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// Returns the default directory of a run, named by the profile and the time.
+/// Returns the default directory of a run: its name contains the name of the profile and the time.
 pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
     let time: String = date(unix_ms)
         .chars()
@@ -154,7 +155,8 @@ pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
     PathBuf::from(format!("weir-bench-{}-{time}", plain(profile)))
 }
 
-/// Replaces characters that would change the directory: an imported file's name is a path.
+/// Replaces characters that are not allowed in a file name: the name of an imported profile is a
+/// path.
 fn plain(name: &str) -> String {
     const LETTERS_MAX: usize = 64;
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -174,7 +176,7 @@ mod tests {
         assert!(!name(&"x".repeat(1000)).contains('/') && name(&"x".repeat(1000)).len() < 128);
     }
 
-    /// Returns the error from reading this text as a result.
+    /// Returns the error that results from reading this text as a result file.
     fn refused(text: &str) -> String {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(RESULT), text).unwrap();

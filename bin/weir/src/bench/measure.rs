@@ -1,9 +1,9 @@
-//! The verbs that measure: a one-minute benchmark, a run, a validation, a repeated run.
+//! The verbs that measure: the one-minute benchmark, run, validate and rerun.
 //!
-//! Not here: phases and load (weir-bench), output (show).
+//! Not here: the phases and the load of a measurement (weir-bench), output (show).
 //!
-//! Invariants: the result is on disk before the report is made; a validation passes only if the run
-//! is complete.
+//! Invariants: the result is on disk before the report is made; only a complete run can pass a
+//! validation.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -69,7 +69,7 @@ impl FailOn {
     }
 }
 
-/// Returns `Yes` if the verdicts allow exit code 0.
+/// Returns `Yes` if none of the verdicts requires exit code 1.
 fn answer(judged: &JudgedRun, fail_on: &[FailOn]) -> Answer {
     if fail_on.contains(&FailOn::None) {
         return Answer::Yes;
@@ -130,12 +130,13 @@ pub(super) struct RerunArgs {
     with: MeasureArgs,
 }
 
-/// A file that is removed on drop.
+/// A file that is removed when its `Temporary` is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // No caller can receive an error here. The name of the file explains its origin.
+        // No caller can get an error from here. If the file remains, its name shows its origin.
+        // from.
         drop(std::fs::remove_file(&self.0));
     }
 }
@@ -159,7 +160,7 @@ pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
     Ok(answer(&judged, &default))
 }
 
-/// Runs a profile from the start, or resumes a stopped run.
+/// Runs a profile from its beginning, or resumes a run that was stopped.
 pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     let (spec, target, before, folder) = match (&arguments.resume, &arguments.target) {
         (Some(path), _) => resumed(path, &arguments.with.destroy)?,
@@ -176,7 +177,7 @@ pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     Ok(answer(&judged, &arguments.with.fail_on))
 }
 
-/// State from which a stopped run resumes.
+/// State with which a stopped run resumes.
 type Resumed = (RunSpec, Box<dyn Target>, Before, Folder);
 
 fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
@@ -188,12 +189,12 @@ fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
     }
     let address = Address::parse(&target.address).map_err(|error| told(&error))?;
     let opened = open(&address, &spec, &target.address, destroy)?;
-    // Failed cells are measured again.
+    // Cells that failed are measured again, so leave them out.
     let cells = cells.into_iter().filter(|cell| cell.failure.is_none()).collect();
     Ok((spec, opened, Before { cells, bonnie }, Folder::at(path)))
 }
 
-/// Runs the benchmark and checks a requirement.
+/// Runs a profile and checks whether the result meets the requirement.
 pub(super) fn validate(arguments: &ValidateArgs, json: bool) -> Result<Answer, ApiError> {
     let target = &arguments.target.target;
     let Plan { spec, target } = plan(&arguments.profile, target, &arguments.with.destroy)?;
@@ -211,7 +212,7 @@ pub(super) fn validate(arguments: &ValidateArgs, json: bool) -> Result<Answer, A
     Ok(if met { Answer::Yes } else { Answer::No })
 }
 
-/// Repeats a run and compares the two results.
+/// Repeats the run of a result and compares the new result with the old one.
 pub(super) fn rerun(arguments: &RerunArgs, json: bool) -> Result<Answer, ApiError> {
     let old = folder::read(&arguments.result)?;
     let named = arguments.target.as_ref().unwrap_or(&old.target.address).clone();
@@ -237,7 +238,7 @@ impl MeasureArgs {
     }
 }
 
-/// Runs a measurement, saves the result, then writes the report.
+/// Runs a measurement and saves its result, then writes the report.
 fn reported(
     spec: &RunSpec,
     target: &dyn Target,

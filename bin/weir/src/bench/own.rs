@@ -1,9 +1,10 @@
-//! Cache, protection and features of a target that is a volume of a Weir server, from the server's
-//! API.
+//! Asks a Weir server about a target that is one of its volumes: cache, protection and features.
 //!
-//! Not here: the user's own statements (plan), properties of this machine (weir-bench).
+//! Not here: the statements of the user about the target (plan), properties of this machine
+//! (weir-bench).
 //!
-//! Invariant: the user's statements take precedence; a server that does not respond is ignored.
+//! Invariant: statements of the user take precedence; if the server does not respond, the run
+//! continues.
 
 use weir_api::ApiError;
 use weir_api::types::{
@@ -17,10 +18,11 @@ use weir_bench::target::Address;
 use crate::cli::base::remote::RootRemote;
 use crate::cli::base::session::Session;
 
-/// Time limit for each response of the server, in seconds.
+/// Time limit in seconds for each response of the server.
 const PATIENCE_S: u64 = 2;
 
-/// Adds the properties of the target that the user has not stated and that Weir's API reports.
+/// Adds properties of the target that the user has not stated and that the API of the server
+/// reports.
 pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
     if !matches!(address, Address::Nbd(_) | Address::Iscsi(_)) {
         return;
@@ -41,7 +43,7 @@ pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
     }
 }
 
-/// Returns the volume at an address, if this server serves it.
+/// Returns the volume at an address, if the server of this session serves that address.
 fn volume_at(
     session: &Session,
     address: &Address,
@@ -70,7 +72,7 @@ fn look(session: &Session, volume: &str) -> Result<(u64, PoolStatus, Volume), Ap
     Ok((cache_bytes, pool, volume))
 }
 
-/// Returns the redundancy of the data vdevs, such as `mirror of 2`, with each kind once.
+/// Returns the redundancy of the data vdevs as text, such as `mirror of 2`; equal vdevs count once.
 fn protection(pool: &PoolStatus) -> String {
     let data = pool.vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
     let mut kinds: Vec<String> = data

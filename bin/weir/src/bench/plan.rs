@@ -1,9 +1,9 @@
 //! Makes the plan of a run from a profile and a target.
 //!
-//! Not here: parsing of profiles (weir-bench), measuring.
+//! Not here: the parser of profiles and the measurement (weir-bench).
 //!
-//! Invariants: each difference from the profile is an assumption of the run; the program prints
-//! each difference from a file of another generator before the run begins.
+//! Invariants: each difference from the profile is listed as an assumption of the run. Each
+//! difference from a job file of another generator is printed before the run begins.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
@@ -87,7 +87,7 @@ impl Verify {
     }
 }
 
-/// Parses the size of a cache; `none` is 0.
+/// Parses the size of a cache; the word `none` is 0.
 pub(super) fn cache(text: &str) -> Result<u64, String> {
     if text == "none" { Ok(0) } else { size::parse(text).map_err(|error| error.to_string()) }
 }
@@ -116,13 +116,13 @@ pub(super) struct DestroyArgs {
     destroy: Option<String>,
 }
 
-/// Load and target of a run.
+/// Load and target of a run, ready to be measured.
 pub(super) struct Plan {
     pub(super) spec: RunSpec,
     pub(super) target: Box<dyn Target>,
 }
 
-/// Known properties of the target that a profile depends on.
+/// Known properties of the target on which parts of a profile depend.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     protocol: Option<Protocol>,
@@ -133,10 +133,10 @@ pub(super) struct Known {
 /// A profile, resolved for a target.
 pub(super) struct Loaded {
     pub(super) spec: RunSpec,
-    /// Differences between Weir's behaviour and that of the generator for which the file was
-    /// written.
+    /// Differences between the behaviour of Weir and the behaviour of the generator for which the
+    /// job file was written.
     pub(super) traps: Vec<Trap>,
-    /// Settings of the file of another generator that have no effect.
+    /// Settings in a job file of another generator that have no effect in Weir.
     pub(super) skipped: Vec<Skipped>,
 }
 
@@ -160,7 +160,8 @@ impl ProfileArgs {
         }
     }
 
-    /// Returns the options that the profile needs: scale, and known properties of the target.
+    /// Returns the options with which the profile is loaded: the scale, and the known properties of
+    /// the target.
     fn options(&self, known: &Known) -> Options {
         let scale = self.scale.map(|scale| match scale {
             ScaleName::Smoke => Scale::Smoke,
@@ -179,8 +180,8 @@ impl ProfileArgs {
         }
     }
 
-    /// Loads the profile for a target. For a file of another generator, also returns the
-    /// differences and the ignored settings.
+    /// Loads the profile for a target. For a job file of another generator, also returns the
+    /// differences in behaviour and the ignored settings.
     pub(super) fn load(&self, known: &Known) -> Result<Loaded, ApiError> {
         let options = self.options(known);
         let imported = profile::import(&self.profile, &options).map_err(|error| invalid(&error))?;
@@ -213,7 +214,7 @@ impl ProfileArgs {
     }
 }
 
-/// Sets another dataset size, rounded down to a multiple of the largest operation size.
+/// Changes the size of the dataset, rounded down to a multiple of the largest operation size.
 fn resize(spec: &mut RunSpec, bytes: u64) -> Result<(), ApiError> {
     let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|stream| &stream.blocks);
     let largest = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]).max();
@@ -230,7 +231,7 @@ fn resize(spec: &mut RunSpec, bytes: u64) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Opens a target for a profile, if the user allows writes to it.
+/// Opens a target for a profile, if the user allows to overwrite it.
 pub(super) fn plan(
     profile: &ProfileArgs,
     target: &str,
@@ -250,7 +251,7 @@ pub(super) fn plan(
     Ok(Plan { spec, target: opened })
 }
 
-/// Opens a target for a run, if the user allows writes to it.
+/// Opens a target for a run, if the user allows to overwrite it.
 pub(super) fn open(
     address: &Address,
     spec: &RunSpec,
@@ -286,7 +287,8 @@ fn protocol(address: &Address) -> Protocol {
     }
 }
 
-/// Returns the size of an existing file or device; `None` if the size is known only after opening.
+/// Returns the size of an existing file or device; `None` if only opening the target shows its
+/// size.
 fn size_of(address: &Address) -> Option<u64> {
     let Address::File(path) = address else { return None };
     let found = std::fs::metadata(path).ok()?;
@@ -303,7 +305,7 @@ fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
-/// Converts an error of a target for the command line.
+/// Converts an error of a target to an error of the command line.
 pub(super) fn told(error: &TargetError) -> ApiError {
     let kind = match error {
         TargetError::Io { source, .. } => match source.kind() {
@@ -323,7 +325,7 @@ pub(super) fn told(error: &TargetError) -> ApiError {
 }
 
 impl DestroyArgs {
-    /// Returns no permission, for a target that this program created itself.
+    /// Returns no permission: a target that this program created needs none.
     pub(super) fn nothing() -> Self {
         Self { destroy: None }
     }

@@ -1,9 +1,9 @@
-//! Supervision of a run: progress with the time left, Ctrl-C, and saving of partial results.
+//! Supervision of a run: shows progress and the time left, handles Ctrl-C, saves partial results.
 //!
-//! Not here: the run (weir-bench).
+//! Not here: the measurement itself (weir-bench).
 //!
-//! Invariant: after the first Ctrl-C the program saves and reports the results so far; only a
-//! second Ctrl-C ends the process immediately.
+//! Invariant: at the first Ctrl-C the program stops, saves the results so far and reports them; a
+//! second Ctrl-C ends the program at once.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -22,20 +22,20 @@ use crate::cli::base::output;
 
 /// Number of steps of the progress bar.
 const STEPS: u64 = 1000;
-/// Exit code of a process that was ended by Ctrl-C, as in shells.
+/// Exit code of a program that Ctrl-C has ended, as shells define it.
 const INTERRUPTED: i32 = 130;
 
-/// Shows the progress of a run, saves its results and stops it on Ctrl-C.
+/// Shows the progress of a run, saves its results, and stops it at Ctrl-C.
 pub(super) struct Watch<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     folder: Option<&'a Folder>,
-    /// True after the user was told that the newest result could not be saved.
+    /// True if the user was already told that the newest result could not be saved.
     told_unkept: bool,
 }
 
 impl<'a> Watch<'a> {
-    /// Catches Ctrl-C from now on. Without a folder, results are not saved.
+    /// Handles Ctrl-C from now on. Without a folder, Ctrl-C saves no results.
     pub(super) fn new(folder: Option<&'a Folder>) -> Result<Self, ApiError> {
         let stop = Arc::new(AtomicBool::new(false));
         catch_interrupts(
@@ -52,7 +52,7 @@ impl<'a> Watch<'a> {
         self.bar.finish_and_clear();
     }
 
-    /// True after Ctrl-C.
+    /// True if the user has typed Ctrl-C.
     pub(super) fn was_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -65,7 +65,7 @@ impl Observer for Watch<'_> {
     }
 
     fn done(&mut self, part: f64) {
-        // Some phases take longer than estimated; the bar never moves back.
+        // A phase may take longer than estimated, so never move the bar back.
         self.bar.set_position(steps(part).max(self.bar.position()));
     }
 
@@ -82,7 +82,7 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// Returns a progress bar with the time left, shown on a terminal only.
+/// Returns a progress bar that also shows the time left; it is visible only on a terminal.
 pub(super) fn bar() -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
@@ -95,23 +95,24 @@ pub(super) fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(Some(STEPS), target).with_style(style)
 }
 
-/// Writes the time left. The bar measures time, so an estimate is possible from 1 % on.
+/// Prints the time left. The position of the bar is the fraction of time, so 1 % is enough for an
+/// estimate.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     let part = f64::from(state.fraction());
     if part >= 0.01 {
         let left = state.elapsed().mul_f64(1.0 / part - 1.0);
-        // An error while drawing the bar is ignored.
+        // If the bar cannot be drawn, ignore the error.
         write!(out, "  ETA {:#}", HumanDuration(left)).ok();
     }
 }
 
-/// Converts a fraction into steps of the progress bar.
+/// Converts a fraction between 0 and 1 into steps of the progress bar.
 #[expect(clippy::cast_sign_loss, reason = "a share from 0 to 1")]
 pub(super) fn steps(part: f64) -> u64 {
     (part.clamp(0.0, 1.0) * STEPS as f64) as u64
 }
 
-/// Sets `stop` and prints `what` at the first Ctrl-C. Ends the process at the second Ctrl-C.
+/// At the first Ctrl-C, sets `stop` and prints `what`. At the second Ctrl-C, ends the process.
 pub(super) fn catch_interrupts(stop: &Arc<AtomicBool>, what: &'static str) -> Result<(), ApiError> {
     let cannot = |error: std::io::Error| {
         ApiError::new(ErrorKind::Internal, format!("cannot wait for Ctrl-C: {error}"))
@@ -121,7 +122,7 @@ pub(super) fn catch_interrupts(stop: &Arc<AtomicBool>, what: &'static str) -> Re
     let stop = Arc::clone(stop);
     let wait = move || {
         runtime.block_on(async {
-            // If signals cannot be caught, Ctrl-C ends the process as usual.
+            // If this process cannot handle signals, Ctrl-C ends it as usual.
             while tokio::signal::ctrl_c().await.is_ok() {
                 if stop.swap(true, Ordering::AcqRel) {
                     std::process::exit(INTERRUPTED);

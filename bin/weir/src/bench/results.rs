@@ -1,6 +1,6 @@
-//! The verbs that measure nothing: compare, report, lint, profiles, export.
+//! The verbs that measure nothing: compare, report, lint, profiles and export.
 //!
-//! Not here: the comparison, reports and checks (weir-bench).
+//! Not here: the code that compares, reports and checks (weir-bench).
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::cli::base::output::Style;
 
 /// Compares two results.
 ///
-/// Each side is a result and the stated size of its target's cache.
+/// Each side is the path of a result, and the size of its target's cache if the user states it.
 pub(super) fn compare(
     old: (&Path, Option<u64>),
     new: (&Path, Option<u64>),
@@ -75,7 +75,7 @@ struct Told {
     action: String,
 }
 
-/// Prints the traps of a run on this machine, and the ignored settings of a file.
+/// Prints the traps of a profile on this machine, and the ignored settings of a job file.
 pub(super) fn lint(arguments: &ProfileArgs, json: bool) -> Result<Answer, ApiError> {
     let Loaded { spec, mut traps, skipped } = arguments.load(&Known::default())?;
     traps.extend(profile::lint(&spec, &this_machine()));

@@ -3,9 +3,9 @@
 //! Not here: measurement, verdicts and reports (weir-bench).
 //!
 //! Invariants:
-//! - figures are always printed with their verdicts;
-//! - a target that holds data is not written, unless it is named with --destroy;
-//! - results are on disk before the report is made.
+//! - the program never prints figures without their verdicts;
+//! - the program does not write to a target that contains data, unless --destroy names the target;
+//! - the result is on disk before the report is made.
 
 use std::path::PathBuf;
 
@@ -83,7 +83,7 @@ enum BenchVerb {
     },
 }
 
-/// Runs a verb; `json` is the `--json` flag before the noun.
+/// Runs a verb. `json` is true if the `--json` flag is before the noun.
 pub(crate) fn run(arguments: &BenchArgs, json: bool) -> Result<Answer, ApiError> {
     let json = json || arguments.json;
     match &arguments.verb {

@@ -1,8 +1,8 @@
-//! Output of runs and validations as text and JSON.
+//! Prints runs and validations as text or JSON.
 //!
-//! Not here: reports and verdicts (weir-bench).
+//! Not here: the report files and the verdicts (weir-bench).
 //!
-//! Invariant: every line with figures ends in the verdict of its cell.
+//! Invariant: every line with figures ends with the verdict of its cell.
 
 use serde::Serialize;
 use weir_api::ApiError;
@@ -18,7 +18,7 @@ use crate::bench::text::{milliseconds, number};
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
 
-/// Name of the HTML report.
+/// File name of the HTML report.
 const HTML: &str = "report.html";
 
 #[derive(Serialize)]
@@ -49,7 +49,7 @@ struct Cell<'a> {
     verdict: &'static str,
     #[serde(flatten)]
     judged: &'a JudgedCell,
-    /// For a search: the highest rate that stayed within the bounds.
+    /// For a search: the highest offered rate at which the target met the requirement.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_iops: Option<f64>,
 }
@@ -78,12 +78,12 @@ fn of<'a>(judged: &'a JudgedRun, folder: Option<&Folder>) -> Run<'a> {
     }
 }
 
-/// Returns the figures at the highest rate that a search reached within its bounds.
+/// Returns the figures of the run at the highest rate that met the requirement of a search.
 fn limit(cell: &CellResult) -> Option<CellSummary> {
     cell.best_met().map(|run| CellSummary::of_runs(std::slice::from_ref(run)))
 }
 
-/// Prints the figures with their verdicts.
+/// Prints the figures of a run with their verdicts.
 pub(super) fn run(judged: &JudgedRun, folder: Option<&Folder>, json: bool) -> Result<(), ApiError> {
     if json {
         return output::print(&output::json(&of(judged, folder))?);
@@ -93,7 +93,7 @@ pub(super) fn run(judged: &JudgedRun, folder: Option<&Folder>, json: bool) -> Re
     Ok(())
 }
 
-/// Prints the figures, and whether they meet the requirement.
+/// Prints the figures of a run, and whether they meet the requirement.
 pub(super) fn validation(
     judged: &JudgedRun,
     assessment: Option<&Assessment>,

@@ -1,6 +1,6 @@
-//! Figures for a table on the terminal: up to four significant digits.
+//! Figures for tables on the terminal, with up to four significant digits.
 //!
-//! Not here: tables.
+//! Not here: the tables themselves.
 
 /// Formats a figure.
 pub(super) fn number(value: f64) -> String {

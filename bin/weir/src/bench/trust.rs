@@ -1,6 +1,6 @@
-//! Verification of the benchmark: the program on targets of known behaviour, and compared with fio.
+//! Checks of the benchmark itself: on targets whose behaviour is known, and in comparison with fio.
 //!
-//! Not here: the checks and the comparison (weir-bench).
+//! Not here: the code of the checks and of the comparison (weir-bench).
 
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ pub(super) struct CalibrateArgs {
     runs: u32,
 }
 
-/// Runs all checks.
+/// Runs all checks of the self-test.
 pub(super) fn selftest(arguments: &SelftestArgs, json: bool) -> Result<Answer, ApiError> {
     let scale = if arguments.full { Scale::Full } else { Scale::Short };
     let mut printed = Ok(());
@@ -62,7 +62,7 @@ pub(super) fn selftest(arguments: &SelftestArgs, json: bool) -> Result<Answer, A
     Ok(if report.passed() { Answer::Yes } else { Answer::No })
 }
 
-/// Measures the same load with fio and with this program.
+/// Measures the same load alternately with fio and with this program, and compares the results.
 pub(super) fn calibrate(arguments: &CalibrateArgs, json: bool) -> Result<Answer, ApiError> {
     if arguments.destroy.is_some() && arguments.destroy != arguments.nbd {
         let message = "--destroy names a different export than --nbd";

@@ -1,10 +1,10 @@
-//! `weir volume advise` and `weir dedupe estimate`: polls the server until the job is done, and
-//! prints the result.
+//! `weir volume advise` and `weir dedupe estimate`: poll the job of the server until it has ended,
+//! and print the result.
 //!
-//! Not here: measurement and recommendation; the server does both.
+//! Not here: the measurement and the recommendation; the server makes both.
 //!
-//! Invariant: a terminal shows the progress and the time left. Ctrl-C ends the command, and soon
-//! after that the server's job.
+//! Invariant: a terminal shows the progress and the time left. Ctrl-C ends the command; the server
+//! cancels the job soon afterwards, because no client polls it.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) fn run(verb: DedupeVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Progress bar, on a terminal only.
+/// Progress bar; `None` if standard error is not a terminal.
 struct Bar(Option<ProgressBar>);
 
 impl Bar {
@@ -67,8 +67,8 @@ impl Drop for Bar {
     }
 }
 
-/// Repeats a call until its job has ended, and shows the progress. `next` copies the job of a
-/// response into the request, and returns the progress in permille and whether the job has ended.
+/// Repeats a call until its job has ended, and shows the progress. `next` copies the job number of
+/// a response into the request. It returns the progress in permille and whether the job has ended.
 fn poll<C: Call + Clone>(
     session: &Session,
     what: &'static str,

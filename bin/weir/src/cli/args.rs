@@ -1,9 +1,9 @@
-//! The command line: its nouns and the flags that all verbs share.
+//! The command line: its nouns, and the flags that all verbs have.
 //!
 //! Not here: the verbs of each noun (one file for each noun).
 //!
-//! Invariant: flags for the server's address and the output format are valid before the noun,
-//! before the verb and after it; the last one wins.
+//! Invariant: the flags for the server's address and for the output format may be before the noun,
+//! before the verb or after it; the last one of several counts.
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -202,7 +202,7 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// True if the output is JSON, including errors.
+    /// True if the output must be JSON, including error messages.
     pub(crate) fn json(&self) -> bool {
         let near = match &self.command {
             Command::Status { remote }
@@ -239,7 +239,7 @@ impl Cli {
 /// Maximum number of examples in the help of a command.
 const EXAMPLES_SHOWN: usize = 2;
 
-/// Returns the grammar of the command line, with examples in the help of each command.
+/// Returns the grammar of the command line; the help of each command has examples.
 pub(crate) fn grammar() -> clap::Command {
     with_examples(Cli::command(), "weir")
 }
@@ -268,7 +268,7 @@ fn with_examples(mut command: clap::Command, path: &str) -> clap::Command {
     command.after_help(text)
 }
 
-/// Parses the command line. Adds the examples only for a command line that asks for help.
+/// Parses the command line. The examples are added only if the user asks for help.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let error = match Cli::try_parse() {
         Ok(cli) => return Ok(cli),
@@ -282,7 +282,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     Err(Some(error).filter(|_| !is_help).or_else(with_examples).expect("help is an error"))
 }
 
-/// Prints an error for an invalid command line and exits, as clap does.
+/// Prints the error for an invalid command line like clap, and exits.
 pub(crate) fn refuse(message: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, message).exit()
 }
@@ -291,7 +291,7 @@ pub(crate) fn refuse(message: &str) -> ! {
 mod tests {
     use super::*;
 
-    /// Commands that the server names in the actions of replication errors.
+    /// Commands that the server recommends for errors of replications.
     const ADVISED: &str =
         include_str!("../../../../crates/control/weir-server/src/replication/commands.txt");
 
@@ -325,13 +325,13 @@ mod tests {
 
     use std::fmt::Write as _;
 
-    /// Prints the help of a command and of its verbs as a page.
+    /// Writes the help of a command and of its verbs as a page of the manual.
     fn page(command: &clap::Command, path: &str, text: &mut String) {
         let depth = path.split(' ').count();
         let mut command = command.clone().bin_name(path).disable_help_subcommand(true);
         if path != "weir" {
             let help = command.render_long_help().to_string();
-            // All commands share the global options.
+            // All commands have the same global options, so leave these out.
             let (own, rest) = help.split_once("\nGlobal options:\n").unwrap_or((&help, ""));
             let after = rest.split_once("\n\nExamples:").map(|(_, after)| after);
             let after = after.map(|after| format!("\nExamples:{after}")).unwrap_or_default();
@@ -375,7 +375,7 @@ mod tests {
         assert!(ADVISED.lines().count() > 10);
         for command in ADVISED.lines() {
             let Err(error) = Cli::try_parse_from(command.split_whitespace()) else { continue };
-            // An error for missing required arguments also proves that the command exists.
+            // If only arguments are missing or invalid, the command exists.
             let named = [ErrorKind::MissingRequiredArgument, ErrorKind::InvalidValue];
             assert!(named.contains(&error.kind()), "{command}: {error}");
         }

@@ -1,8 +1,8 @@
 //! `weir bookmark`: the verbs of bookmarks.
 //!
-//! Not here: sending from a bookmark (transfer).
+//! Not here: sending of streams from a bookmark (transfer).
 //!
-//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
+//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -41,7 +41,8 @@ pub(crate) enum BookmarkVerb {
     },
 }
 
-/// Returns the full name of a bookmark. `#monday` is a bookmark of the snapshot's volume.
+/// Returns the full name of a bookmark. A name such as `#monday` means a bookmark of the snapshot's
+/// volume.
 fn full_name(snapshot: &str, name: String) -> String {
     match (name.strip_prefix('#'), snapshot.split_once('@')) {
         (Some(own), Some((volume, _))) => format!("{volume}#{own}"),

@@ -1,13 +1,13 @@
-//! Text on a pool's cleaner.
+//! The line about the cleaner of a pool.
 //!
-//! Not here: the counters (`pool_status` reports them).
+//! Not here: the counters of the cleaner (`pool_status` returns them).
 //!
-//! Invariant: the line shows the thresholds next to the current values.
+//! Invariant: the line shows each threshold next to the current value.
 
 use weir_api::types::CleanerStatus;
 use weir_base::size::Human;
 
-/// Describes the recent work of the cleaner and its thresholds; `None` for a pool that is not
+/// Describes the recent work of the cleaner, with its thresholds; `None` for a pool that is not
 /// imported.
 pub(crate) fn line(cleaner: Option<&CleanerStatus>) -> Option<String> {
     let cleaner = cleaner?;

@@ -1,6 +1,6 @@
-//! Text on a pool's permanent errors: data without an intact copy on any disk.
+//! Text about the permanent errors of a pool: data without an intact copy on any disk.
 //!
-//! Not here: errors that were repaired from another copy (the table of `weir pool status`).
+//! Not here: errors that the pool repaired from another copy (the table of `weir pool status`).
 //!
 //! Invariant: "No known data errors" is printed only if the pool is imported and its list is empty.
 
@@ -14,7 +14,7 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Counts the damaged ranges and metadata in one phrase; `None` if there is no damage.
+/// Describes the numbers of damaged ranges and of damaged metadata; `None` if there is no damage.
 pub(crate) fn summary(damage: &Damage) -> Option<String> {
     let mut parts = Vec::new();
     if !damage.ranges.is_empty() {
@@ -32,7 +32,7 @@ pub(crate) fn summary(damage: &Damage) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-/// Returns the `errors:` line of a pool.
+/// Returns the text after `errors:` for a pool.
 pub(crate) fn line(pool: &PoolStatus, verbose: bool) -> String {
     let Some(summary) = summary(&pool.damage) else {
         let is_open = pool.state != Health::Unavailable;
@@ -56,7 +56,7 @@ fn shared_by(range: &DamagedRange) -> String {
     words.join(" ")
 }
 
-/// Returns the list of permanent errors after an empty line; empty if there are none.
+/// Returns the list of permanent errors, with an empty line before it; empty if there are none.
 pub(crate) fn list(damage: &Damage) -> String {
     let range = |range: &DamagedRange| {
         [

@@ -1,8 +1,8 @@
 //! `weir events` and `weir pool history`.
 //!
-//! Not here: storage of events and history (the server).
+//! Not here: how events and history are stored (the server).
 //!
-//! Invariant: `--follow` prints every event, or the number of missing ones.
+//! Invariant: `--follow` prints every event; if events are missing, it prints their number.
 
 use std::env;
 use std::io::{self, IsTerminal as _};
@@ -69,7 +69,7 @@ impl EventArgs {
         is_level && is_pool && self.since.is_none_or(|since| age <= since)
     }
 
-    /// Removes the events that were not asked for.
+    /// Removes the events that the options exclude.
     fn filter(&self, mut list: EventList) -> EventList {
         let now = SystemClock::default().unix_ms();
         list.events.retain(|event| self.matches(event, now));
@@ -79,7 +79,7 @@ impl EventArgs {
     }
 }
 
-/// Prints events; with `--follow` also new ones as they occur.
+/// Prints events. With `--follow`, also prints new events as they occur.
 pub(crate) fn run(session: &Session, mut arguments: EventArgs) -> Result<(), ApiError> {
     let look = |after, wait_ms| session.call(ListEvents { after, wait_ms });
     let mut seen = everything(arguments.after, look)?;
@@ -89,7 +89,8 @@ pub(crate) fn run(session: &Session, mut arguments: EventArgs) -> Result<(), Api
         if seen.run != run {
             session.say("the server restarted; event numbers start at 1 again");
             run.clone_from(&seen.run);
-            // The server lists the events of earlier runs again, with new numbers.
+            // The server has restarted: it lists the events of earlier runs again, under new
+            // numbers.
             seen = everything(0, look)?;
             seen.events.retain(|event| event.unix_ms > newest_unix_ms);
             continue;
@@ -103,11 +104,12 @@ pub(crate) fn run(session: &Session, mut arguments: EventArgs) -> Result<(), Api
         if !arguments.follow || is_new {
             let shown = arguments.filter(seen);
             if let (true, Some(pool)) = (shown.events.is_empty(), &arguments.pool) {
-                // Distinguishes a pool without events from a misspelled name.
+                // This call returns an error for a misspelled name; a pool without events is no
+                // error.
                 session.call(ListHistory { name: pool.clone() })?;
             }
             session.print(&shown, lines)?;
-            // The count limits only the events that exist already.
+            // The option `--last` applies only to events that existed when the command started.
             arguments.last = None;
         }
         if !arguments.follow {
@@ -117,7 +119,8 @@ pub(crate) fn run(session: &Session, mut arguments: EventArgs) -> Result<(), Api
     }
 }
 
-/// Returns all events after a number. One response has at most 1,000 of them.
+/// Returns all events after a number. A response has at most 1,000 events, so several calls may be
+/// needed.
 fn everything(
     mut after: u64,
     look: impl Fn(u64, u64) -> Result<EventList, ApiError>,
@@ -153,7 +156,7 @@ fn line(event: &Event, is_coloured: bool) -> String {
     format!("{seq:>6}  {}  {start}{name}{end}  {}\n", output::date(*unix_ms), output::clean(&text))
 }
 
-/// Prints the administrative calls of one pool, or of all pools.
+/// Prints the history of one pool, or of all pools.
 pub(crate) fn history(
     session: &Session,
     pool: Option<String>,

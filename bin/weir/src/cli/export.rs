@@ -2,7 +2,7 @@
 //!
 //! Not here: the data protocols.
 //!
-//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
+//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -110,7 +110,7 @@ fn protocol(session: &Session, word: &str, volume: &str) -> Result<Protocol, Api
         "nfs" | "smb" | "cifs" => {
             (format!("{word} is not in this version"), format!("weir export create nbd {volume}"))
         }
-        // The arguments in the other order.
+        // The user typed the protocol and the volume in the wrong order.
         _ if volume == Protocol::Nbd.name() => (
             format!("{word} is not an export protocol: the protocol comes first"),
             format!("weir export create nbd {word}"),
@@ -123,7 +123,7 @@ fn protocol(session: &Session, word: &str, volume: &str) -> Result<Protocol, Api
     Err(ApiError::new(ErrorKind::Invalid, message).with_action(action))
 }
 
-/// Checks the list of addresses from the command line before the call. `any` gives an empty list.
+/// Checks a list of addresses before the call. The word `any` gives an empty list.
 fn addresses(typed: &[String]) -> Result<Vec<String>, ApiError> {
     if typed == ["any"] {
         return Ok(Vec::new());
@@ -139,7 +139,7 @@ fn lines(texts: &[String]) -> String {
     texts.iter().map(|text| output::clean(text) + "\n").collect()
 }
 
-/// Columns that `list` shows without -v.
+/// Columns that `list` shows without -v and -o.
 const SHORT: Set = ("default", &["name", "protocol", "volume", "mode", "clients", "uri"]);
 
 fn list(session: &Session, list: &ListArgs, verbose: bool) -> Result<(), ApiError> {

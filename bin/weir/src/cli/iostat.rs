@@ -1,12 +1,12 @@
 //! `weir pool iostat`: I/O of disks and clients, per second.
 //!
-//! Not here: the counters (`pool_status` reports them).
+//! Not here: the counters from which rates are computed (`pool_status` returns them).
 //!
 //! Invariants:
-//! - the first report covers the time since the pool's import, each later one the interval before
-//!   it;
-//! - if the pool was imported again in between, the report covers the time since then: rates are
-//!   never negative.
+//! - the first report covers the time since the import of the pool, each later report covers the
+//!   interval before it;
+//! - if the pool was exported and imported during the interval, the report covers the time since
+//!   that import, so rates are never negative.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use crate::cli::base::session::Session;
 #[derive(Debug, Serialize)]
 struct Report {
     pool: String,
-    /// Length of the interval that the rates cover.
+    /// Length of the period that the rates cover.
     interval_ms: u64,
     total: Rates,
     vdevs: Vec<VdevReport>,
     client: ClientRates,
-    /// Bytes written to disks per byte that clients wrote; `None` if clients wrote nothing.
+    /// Bytes written to disks for each byte that clients wrote; `None` if clients wrote nothing.
     written_per_client_byte: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ struct DiskReport {
     rates: Rates,
 }
 
-/// Operations and bytes per second, and latencies of the operations that ended in the interval.
+/// Operations and bytes per second, and latencies of the operations that ended in the period.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Rates {
     reads_per_s: f64,
@@ -61,8 +61,8 @@ struct Rates {
     p99: P99,
 }
 
-/// 99th percentiles of the latencies: in the first report since the import, later of the last 30 to
-/// 60 s. Those of a vdev and of the pool are the largest of their disks.
+/// 99th percentiles of latencies. The first report has those since the import, later reports those
+/// of the last 30 to 60 s. The value for a vdev or a pool is the largest of its disks.
 #[expect(clippy::struct_field_names, reason = "the unit ends the name")]
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct P99 {
@@ -84,7 +84,7 @@ struct ClientRates {
     flush_p99_us: Option<u64>,
 }
 
-/// Difference between two polls in the counters of one kind of operation.
+/// Difference between two polls of the counters for one kind of operation.
 #[derive(Clone, Copy, Default)]
 struct OpDelta {
     count: u64,
@@ -102,7 +102,7 @@ struct Delta {
 }
 
 impl OpDelta {
-    /// `before` is `None` in the report since the import.
+    /// Returns the difference; `before` is `None` for the report since the import.
     fn between(before: Option<OpIo>, now: OpIo) -> Self {
         let whole = (now.count > 0).then_some(now.p99_us);
         let p99_us = if before.is_some() { now.recent_p99_us } else { whole };
@@ -176,7 +176,7 @@ impl Delta {
 
 /// Compares two polls of a pool. Without `before`, the report covers the time since the import.
 fn report(before: Option<&PoolStatus>, now: &PoolStatus) -> Report {
-    // If the counters are smaller than before, the pool was imported again in between.
+    // If the counters started later than at the last poll, the pool was imported again meanwhile.
     let before = before.filter(|old| old.guid == now.guid && old.counted_ms <= now.counted_ms);
     let interval_ms = now.counted_ms - before.map_or(0, |old| old.counted_ms);
     let seconds = interval_ms.max(1) as f64 / 1000.0;
@@ -226,7 +226,8 @@ fn client_rates(before: &ClientIo, now: &ClientIo, seconds: f64) -> ClientRates 
     }
 }
 
-/// Prints a report now and, if an interval is given, further reports until `count` are printed.
+/// Prints a report. If an interval is given, prints further reports, up to `count` reports in
+/// total.
 pub(crate) fn run(
     session: &Session,
     pool: &str,
@@ -247,10 +248,10 @@ pub(crate) fn run(
     }
 }
 
-/// Number of lines of a terminal whose size is unknown.
+/// Number of lines to assume for a terminal that does not report its size.
 const SCREEN_LINES: usize = 24;
 
-/// The lines printed since the last header: a header is repeated when it left the terminal.
+/// Number of lines since the last header, which decides whether the header is still visible.
 #[derive(Default)]
 struct Screen {
     lines: usize,
@@ -268,7 +269,7 @@ impl Screen {
         if style == Style::Script { text } else { self.fit(&text, height) }
     }
 
-    /// Removes the header of a report while the last one is among the last `height` lines.
+    /// Removes the header from a report if the last header is among the last `height` lines.
     fn fit(&mut self, text: &str, height: usize) -> String {
         let lines = text.lines().count();
         if self.lines == 0 || self.lines + lines > height {

@@ -1,8 +1,8 @@
 //! `weir lun`: the verbs of logical units.
 //!
-//! Not here: targets and their allow lists (target).
+//! Not here: the targets and their allow lists (target).
 //!
-//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
+//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -91,7 +91,7 @@ pub(crate) fn run(verb: LunVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Finds a logical unit by its number or its volume.
+/// Finds the number of a logical unit; `named` is its number or its volume.
 fn number(target: &str, named: &str, session: &Session) -> Result<u16, ApiError> {
     if let Ok(number) = named.parse() {
         return Ok(number);
@@ -148,7 +148,7 @@ fn list(target: Option<String>, session: &Session, list: &ListArgs) -> Result<()
     session.print(&targets, |all| table(&all.targets, &list))
 }
 
-/// Columns of a list of logical units.
+/// Titles of the columns in a list of logical units.
 pub(crate) const TITLES: [&str; 15] = [
     "TARGET",
     ">LUN",
@@ -167,7 +167,7 @@ pub(crate) const TITLES: [&str; 15] = [
     ">REGISTERED",
 ];
 
-/// Formats all logical units of targets; empty if there are none.
+/// Formats all logical units of these targets as a table; empty if there are none.
 pub(crate) fn table(targets: &[Target], list: &List<'_>) -> String {
     let row = |target: &Target, lun: &TargetLun| {
         let counters = lun.counters;

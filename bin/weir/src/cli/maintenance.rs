@@ -1,9 +1,10 @@
 //! `weir pool` verbs for disk maintenance: scrub, offline, online, clear, attach, detach, replace;
 //! and the progress of scans.
 //!
-//! Not here: the rest of `weir pool` (`pool`).
+//! Not here: the other verbs of `weir pool` (`pool`, `vdev`).
 //!
-//! Invariant: a verb is one call. Only `--wait` polls, and the scan continues without it.
+//! Invariant: each verb makes one call. Only `--wait` makes more calls, to poll; without `--wait`
+//! the scan continues after the verb has returned.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +25,8 @@ use crate::cli::base::session::Session;
 /// Poll interval of `--wait`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
-/// Number of polls without a running scan after which `--wait` gives up: longer than the server's
-/// own retries take.
+/// Number of polls without a running scan after which `--wait` gives up. This takes longer than the
+/// server's own retries.
 const STILL_LOOKS_MAX: u32 = 40;
 
 #[derive(Debug, Subcommand)]
@@ -118,8 +119,8 @@ pub(crate) enum CareVerb {
     },
 }
 
-/// Brings a disk online. If the pool has no disk of this name, sends the path, and the server reads
-/// the label of the disk there.
+/// Brings a disk online. If the pool has no disk of this name, sends the name as a path; the server
+/// then reads the label of the disk at that path.
 fn online(session: &Session, request: &PoolOnline) -> Result<PoolChange, ApiError> {
     let answer = session.call(request.clone());
     let is_unknown = |error: &ApiError| error.kind == ErrorKind::NotFound && request.at.is_none();
@@ -208,8 +209,8 @@ fn scrub(session: &Session, name: &str, action: ScrubAction, wait: bool) -> Resu
     changed(session, &change, &format!("{of} {done}; {next}"), &format!("{of} {already}"))
 }
 
-/// Prints the outcome of a verb after which the pool may resilver a disk, or waits for the end of
-/// the resilver.
+/// Prints the outcome of a verb after which the pool may resilver a disk. With `wait`, waits for
+/// the end of the resilver first.
 fn joined(session: &Session, change: &PoolChange, wait: bool, done: &str) -> Result<(), ApiError> {
     let name = &change.pool.name;
     if wait {
@@ -231,7 +232,7 @@ fn is_resilvering(pool: &PoolStatus) -> bool {
     })
 }
 
-/// Waits until a scan of this kind ends, and prints the outcome.
+/// Waits until a scan of this kind ends, and prints its outcome.
 fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> {
     let shown = if session.is_watched() {
         ProgressDrawTarget::stderr()
@@ -250,7 +251,8 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             bar.set_position(scan.examined_bytes);
             bar.set_message(kind_name(kind));
         }
-        // A resilver that finished before the new resilver was requested does not count.
+        // While a disk is still behind, a finished resilver is an earlier one, so wait for the new
+        // resilver.
         let mut disks = pool.vdevs.iter().flat_map(|vdev| &vdev.disks);
         let behind = kind == ScanKind::Resilver && disks.any(|disk| disk.state == Health::Degraded);
         match scan.map(|scan| scan.state) {
@@ -271,13 +273,13 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
                     .with_action(format!("see 'weir pool status {name}'")));
             }
             Some(ScanState::Running) => still = 0,
-            // No disk needs a resilver. The pool may show an older scrub.
+            // No disk needs a resilver; the scan in the status may be an older scrub.
             None if pool.state == Health::Online
                 && (pool.scan.is_none() || kind == ScanKind::Resilver) =>
             {
                 return session.print(&pool, |_| String::new());
             }
-            // The scan is about to start or to be retried after a failure.
+            // The scan is about to start, or the server will retry it after a failure.
             _ if still < STILL_LOOKS_MAX => still += 1,
             _ => {
                 bar.finish_and_clear();

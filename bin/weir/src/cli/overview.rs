@@ -1,9 +1,9 @@
 //! `weir status`, `weir list` and `weir version`: an overview of the whole server.
 //!
-//! Not here: the verbs of pools, volumes, exports and targets (a file for each).
+//! Not here: the verbs of pools, volumes, exports and targets (one file for each noun).
 //!
-//! Invariants: pools with problems come first; a failed call ends the command, so the output is
-//! never silently incomplete.
+//! Invariants: pools with problems come first. If a call fails, the command fails, so the output is
+//! never incomplete without an error.
 
 use serde::Serialize;
 use weir_api::ApiError;
@@ -22,7 +22,7 @@ use crate::cli::pool;
 /// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Prints all pools, pools with problems first. If no pool has a problem, prints one line.
+/// Prints all pools, those with problems first. If no pool has a problem, prints only one line.
 pub(crate) fn status(session: &Session) -> Result<(), ApiError> {
     let mut answer = session.call(ListPools {})?;
     answer.pools.sort_by_key(|pool| (is_well(pool), pool.name.clone()));
@@ -39,7 +39,7 @@ pub(crate) fn status(session: &Session) -> Result<(), ApiError> {
     })
 }
 
-/// True for a pool that needs no action.
+/// True for a pool that needs no action of an administrator.
 fn is_well(pool: &PoolStatus) -> bool {
     pool.state == Health::Online && pool.status.is_none()
 }
@@ -49,7 +49,7 @@ fn line(pool: &PoolStatus) -> String {
     format!("pool {} is online, {used} of {size} used\n", output::clean(&pool.name))
 }
 
-/// All objects of a server, for `weir list`.
+/// All objects of a server, as `weir list` prints them.
 #[derive(Serialize)]
 struct Everything {
     pools: Vec<PoolStatus>,
@@ -111,7 +111,7 @@ fn counted(count: u32, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// Versions of this command and of the server.
+/// Versions of this command and of the server, as `weir version` prints them.
 #[derive(Serialize)]
 struct Versions {
     command: &'static str,

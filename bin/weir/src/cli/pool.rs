@@ -1,8 +1,8 @@
 //! `weir pool`: verbs of pools, and the text of a pool's state.
 //!
-//! Not here: the layout grammar (`layout`).
+//! Not here: the grammar of layouts (`layout`).
 //!
-//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
+//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
 use std::collections::BTreeMap;
 
@@ -171,7 +171,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Rejects a number in the place of a pool, as in `zpool iostat 1`.
+/// Rejects a number where the name of a pool belongs, as in `zpool iostat 1`.
 fn check_pool(session: &Session, name: &str) -> Result<(), ApiError> {
     if !name.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(());
@@ -198,7 +198,7 @@ fn properties(given: &[String]) -> Result<BTreeMap<String, String>, ApiError> {
     Ok(properties)
 }
 
-/// Splits `property=value`.
+/// Splits `property=value` into the name and the value.
 pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
         ApiError::new(ErrorKind::Invalid, format!("bad property {text:?}: there is no '='"))
@@ -206,7 +206,7 @@ pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     })
 }
 
-/// Prints the outcome of a creation, with the flush tests of the disks.
+/// Prints the outcome of the creation of a pool, and the flush tests of its disks.
 fn created(session: &Session, made: &PoolCreated) -> Result<(), ApiError> {
     let PoolChange { pool, outcome, .. } = &made.change;
     warn(session, &made.change);
@@ -279,7 +279,7 @@ fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
     session.print(&answer, |all| list.table(all.pools.iter().map(row)))
 }
 
-/// Formats the state of a pool in the layout of `zpool status`.
+/// Formats the state of a pool like `zpool status`.
 pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
     let mut lines = vec![("pool", pool.name.as_str()), ("state", pool.state.name())];
     let optional = [("status", &pool.status), ("action", &pool.action), ("see", &pool.see)];
@@ -325,7 +325,7 @@ pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
     format!("{head}config:\n\n{tree}\n{errors}{list}")
 }
 
-/// Describes the used space by purpose; `None` for a pool that is not imported.
+/// Describes the used space of a pool by kind of owner; `None` for a pool that is not imported.
 fn allocated(pool: &PoolStatus) -> Option<String> {
     let Allocated { volumes_bytes, snapshots_bytes, freeing_bytes, pool_bytes, saved_bytes } =
         pool.allocated;
@@ -345,7 +345,7 @@ fn allocated(pool: &PoolStatus) -> Option<String> {
     })
 }
 
-/// Describes the progress of a vdev's removal.
+/// Describes the progress of the removal of a vdev.
 fn removal(vdev: &VdevStatus) -> Option<String> {
     let Evacuation { live_bytes, stuck_segments } = vdev.leaving?;
     let stuck = match stuck_segments {
@@ -371,7 +371,8 @@ fn importable(pool: &ImportablePool) -> String {
     format!("{}config:\n\n{tree}", labelled(&lines))
 }
 
-/// As [`output::labelled`], with labels aligned to the `config:` and `errors:` lines that follow.
+/// Formats lines like [`output::labelled`], but with labels as wide as the `config:` and `errors:`
+/// lines that follow.
 fn labelled(lines: &[(&str, &str)]) -> String {
     let widened: Vec<(String, &str)> =
         lines.iter().map(|(label, text)| (format!("{label:>6}"), *text)).collect();
@@ -402,7 +403,8 @@ fn leaf(depth: usize, disk: &DiskStatus) -> [String; 6] {
 }
 
 fn rows(top: [String; 6], vdevs: &[VdevStatus]) -> Vec<[String; 6]> {
-    // The order is that of zpool: data vdevs first, then logs and spares under their own headings.
+    // Vdevs are listed in the order of zpool: data vdevs, then logs and spares with a header for
+    // each.
     let of = |role: VdevRole, header: Option<&'static str>| {
         let vdevs = vdevs.iter().filter(move |vdev| vdev.role == role).enumerate();
         vdevs.map(move |(n, vdev)| (header.filter(|_| n == 0), vdev))

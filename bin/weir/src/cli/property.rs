@@ -1,10 +1,11 @@
 //! `weir get`, `weir set` and `weir inherit`: properties of pools, volumes and snapshots.
 //!
-//! Not here: the list of properties (the table of weir-api) and their effects.
+//! Not here: the table of properties (weir-api) and the effects of properties.
 //!
 //! Invariants:
-//! - a call changes one object; the objects named before the first refused one stay changed;
-//! - checks made here cover all objects before the first call.
+//! - each call changes one object. If the server refuses a call, the objects of earlier calls stay
+//!   changed;
+//! - the checks in this file cover all objects, and run before the first call.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -26,7 +27,7 @@ use crate::cli::base::sizes::check_unit;
 use crate::cli::base::{output, typed};
 use crate::cli::pool::split_property;
 
-/// Parser of one or more property names; shell completion offers the known names.
+/// Parser of property names separated by commas; shell completion offers the known names.
 #[derive(Clone)]
 struct PropertyNames;
 
@@ -48,12 +49,12 @@ impl TypedValueParser for PropertyNames {
     }
 }
 
-/// Returns the table of all properties for the help text.
+/// Returns the table of all properties, for the help text.
 fn table() -> String {
     table_of(|_| true)
 }
 
-/// Returns the table of the properties that can be set.
+/// Returns the table of the properties that can be set, for the help text.
 fn settable() -> String {
     table_of(|spec| spec.values.is_some())
 }
@@ -65,7 +66,7 @@ fn table_of(is_listed: impl Fn(&PropertySpec) -> bool) -> String {
     format!("Properties:\n{}{own}", lines.collect::<String>())
 }
 
-/// Columns that `-o` selects.
+/// Column that the option `-o` selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Field {
     Name,
@@ -74,7 +75,7 @@ enum Field {
     Source,
 }
 
-/// Sources that `-s` selects.
+/// Source of a value that the option `-s` selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum From {
     Local,
@@ -139,7 +140,7 @@ pub(crate) struct InheritArgs {
     names: Vec<String>,
 }
 
-/// Formats a value with units, for users.
+/// Formats the value of a property for users, with units.
 fn human(property: &Property) -> String {
     let spec = PROPERTIES.iter().find(|spec| spec.name == property.property);
     let number = property.value.parse::<u64>().ok();
@@ -214,7 +215,7 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
     })
 }
 
-/// Rejects an object before the property, as in `get tank/vm1 compression`.
+/// Rejects an object's name before the property, as in `get tank/vm1 compression`.
 fn check_order(properties: &[String], names: &[String]) -> Result<(), ApiError> {
     let is_property = |word: &str| {
         let is_known = |name: &str| find_property(name).is_ok() || is_user_property(name);
@@ -232,7 +233,7 @@ fn check_order(properties: &[String], names: &[String]) -> Result<(), ApiError> 
     Err(typed::with_line(error, typed::moved(property, object)))
 }
 
-/// Returns the kind of the object that has a name of this form.
+/// Returns the kind of object that can have a name of this form.
 fn kind_of(name: &str) -> Option<&'static str> {
     let kinds = [
         (names::snapshot(name).is_ok(), "snapshot"),
@@ -242,8 +243,8 @@ fn kind_of(name: &str) -> Option<&'static str> {
     kinds.into_iter().find(|(is_it, _)| *is_it).map(|(_, kind)| kind)
 }
 
-/// Joins properties and values that are separate words: `compression zstd`, `quota = 10GiB`.
-/// Returns `None` if there are none.
+/// Joins a property and its value that the user typed as separate words: `compression zstd`, `quota
+/// = 10GiB`. Returns `None` if there is no such pair.
 fn joined(words: &[String]) -> Option<Vec<String>> {
     let (mut all, mut at, mut is_found) = (Vec::new(), 0, false);
     while let Some(word) = words.get(at) {
@@ -271,8 +272,8 @@ fn joined(words: &[String]) -> Option<Vec<String>> {
 }
 
 pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError> {
-    // Names and properties may be mixed, because no name of a pool, volume or snapshot contains
-    // `=`.
+    // Names and properties may be in any order, because the names of pools, volumes and snapshots
+    // never contain `=`.
     let words = arguments.words.iter().cloned();
     let (given, names): (Vec<String>, Vec<String>) = words.partition(|word| word.contains('='));
     let is_split = given.is_empty() || given.iter().any(|word| word.starts_with('='));
@@ -313,7 +314,7 @@ pub(crate) fn inherit(arguments: &InheritArgs, session: &Session) -> Result<(), 
     changed(session, names, request)
 }
 
-/// The responses of several calls.
+/// The responses of all calls of one command.
 #[derive(Serialize)]
 struct Changes {
     changes: Vec<PropertyChange>,
@@ -334,12 +335,12 @@ fn changed<C: Call<Answer = PropertyChange>>(
     session.print(&Changes { changes }, |_| String::new())
 }
 
-/// Words of zfs, and the property with that meaning.
+/// Property names of zfs, each with the Weir property of the same meaning.
 const OF_ZFS: [(&str, &str); 3] =
     [("volsize", "size"), ("recordsize", "record_size"), ("volblocksize", "record_size")];
 
-/// Refuses an unknown property. The error has the typed command with the property that was meant,
-/// which `verb` must be able to change if `is_change` is set.
+/// Refuses an unknown property. The error has the typed command with the property that the user
+/// probably meant. If `is_change` is set, the suggested property is one that `verb` can change.
 fn known(name: &str, verb: &str, is_change: bool) -> Result<(), ApiError> {
     let Err(error) = find_property(name) else { return Ok(()) };
     if is_user_property(name) {
@@ -373,8 +374,8 @@ fn known(name: &str, verb: &str, is_change: bool) -> Result<(), ApiError> {
     })
 }
 
-/// Words for a value that users of other systems write, and the values with that meaning; a
-/// property takes the first that it has.
+/// Words that users of other systems write for a value, each with the Weir values of that meaning.
+/// A property gets the first of these values that is valid for it.
 const VALUES: [(&str, &[&str]); 10] = [
     ("gzip", &["zstd"]),
     ("lzjb", &["lz4"]),
@@ -388,7 +389,7 @@ const VALUES: [(&str, &[&str]); 10] = [
     ("unlimited", &["none"]),
 ];
 
-/// Returns the value of a property that a word probably means.
+/// Returns the valid value of a property that the user probably meant.
 fn meant(spec: &PropertySpec, value: &str) -> Option<String> {
     let known = spec.values?;
     let words: Vec<&str> = known.split([',', ' ']).filter(|word| !word.is_empty()).collect();
@@ -405,7 +406,7 @@ fn meant(spec: &PropertySpec, value: &str) -> Option<String> {
         values.find(|value| words.contains(value) && fits(value))
     });
     let near = || typed::nearest(value, words.iter().copied().filter(|word| fits(word)));
-    // "zstd-25": the largest number that the property takes.
+    // For a word such as "zstd-25", find the largest valid number.
     let largest = || {
         let start = format!("{word}-");
         words.iter().rev().find(|known| known.starts_with(&start) && fits(known)).copied()
@@ -414,14 +415,14 @@ fn meant(spec: &PropertySpec, value: &str) -> Option<String> {
     Some(found.to_owned())
 }
 
-/// Refuses a bad value of a property. The error has the typed command with the value that was
-/// meant.
+/// Refuses an invalid value of a property. The error has the typed command with the value that the
+/// user probably meant.
 fn check_value(name: &str, value: &str) -> Result<(), ApiError> {
     let Ok(spec) = find_property(name) else { return Ok(()) };
     if matches!(spec.kind, PropertyKind::Bytes | PropertyKind::Limit) && spec.values.is_some() {
         check_unit(value)?;
     }
-    // The server describes the other errors.
+    // The server describes all other errors of values.
     let Err(error @ weir_api::Error::PropertyValue { .. }) = Setting::parse(name, value) else {
         return Ok(());
     };
@@ -437,7 +438,7 @@ fn check_value(name: &str, value: &str) -> Result<(), ApiError> {
     Err(typed::with_line(error, line))
 }
 
-/// Parses properties from the command line.
+/// Parses the properties in the words of the command line.
 pub(crate) fn values(given: &[String]) -> Result<PropertyValues, ApiError> {
     let mut properties = BTreeMap::new();
     for text in given {

@@ -2,7 +2,7 @@
 //!
 //! Not here: streams through files and pipes (transfer).
 //!
-//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
+//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -139,8 +139,8 @@ fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError
     session.print(change, |_| String::new())
 }
 
-/// Time after which the list shows that a response of the other server is pending: longer than a
-/// busy server takes.
+/// Time after which the list shows that the replication waits for the other server. A busy server
+/// responds sooner.
 const LONG_WAIT_MS: u64 = 2_000;
 
 /// Formats a duration for users, with at most two units.
@@ -149,7 +149,8 @@ fn time(ms: u64) -> String {
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the pending response of the other server, if the wait is longer than [`LONG_WAIT_MS`].
+/// Returns the request that the other server has not answered, if it has waited longer than
+/// [`LONG_WAIT_MS`].
 fn long_wait(replication: &Replication) -> Option<&ReplicationWait> {
     replication.waits_for.as_ref().filter(|wait| wait.waited_ms >= LONG_WAIT_MS)
 }
@@ -180,13 +181,13 @@ fn verified(replication: &Replication) -> String {
     }
 }
 
-/// Returns the age of the newest snapshot on the other server, or the reason why it is unknown.
+/// Returns the age of the newest snapshot that the other server has, or a word if it is unknown.
 fn age(replication: &Replication) -> Result<u64, &'static str> {
     let none = if replication.snapshot.is_some() { "unknown" } else { "-" };
     replication.lag_ms.ok_or(none)
 }
 
-/// Formats an error of a volume's replication, with the next command for the user.
+/// Formats the error of a volume's replication, with the command that the user should type next.
 fn problem(volume: &str, error: &str, action: Option<&str>) -> String {
     let next = action.map(|action| format!("\n  try: {}", output::clean(action)));
     format!("{volume}: {}{}", output::clean(error), next.unwrap_or_default())

@@ -1,8 +1,8 @@
 //! `weir schedule`: snapshots that the server takes on a schedule.
 //!
-//! Not here: the times at which they are due (the server).
+//! Not here: the times at which snapshots are due (the server decides).
 //!
-//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
+//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -67,9 +67,9 @@ pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError>
     }
 }
 
-/// Parses the numbers of snapshots to keep. The error has the command that was meant.
+/// Parses the numbers of snapshots to keep. An error has the command that the user probably meant.
 fn keep(name: &str, words: &[String]) -> Result<Keep, ApiError> {
-    /// Counts for an interval without one.
+    /// Numbers of snapshots to suggest for an interval that the user typed without a number.
     const COUNTS: [(Every, u32); 6] = [
         (Every::Frequently, 4),
         (Every::Hourly, 24),
@@ -86,7 +86,7 @@ fn keep(name: &str, words: &[String]) -> Result<Keep, ApiError> {
         let found = COUNTS.into_iter().find(|(every, _)| every.name() == word);
         found.map(|(every, count)| format!("{}={count}", every.name()))
     };
-    // "schedule set hourly tank/vm1".
+    // The user typed the interval before the object, such as "schedule set hourly tank/vm1".
     if let (Some(kept), [object]) = (count_of(name.split('=').next().unwrap_or_default()), words)
         && check_scheduled(object).is_ok()
     {

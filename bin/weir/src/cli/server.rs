@@ -1,8 +1,8 @@
 //! `weir server`: state of the running server.
 //!
-//! Not here: running the server (`serve`).
+//! Not here: the code that runs the server (`serve`).
 //!
-//! Invariant: these verbs change nothing.
+//! Invariant: the verbs of this noun change nothing.
 
 use clap::Subcommand;
 use weir_api::ApiError;

@@ -2,7 +2,7 @@
 //!
 //! Not here: snapshot schedules (schedule), volumes cloned from snapshots (volume).
 //!
-//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
+//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -101,7 +101,7 @@ pub(crate) enum SnapshotVerb {
 pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         SnapshotVerb::Create { names, recursive } => {
-            // "snapshot create tank/vm1 a", as for LVM.
+            // The user typed the volume and the snapshot's name as two words, as for LVM.
             if let [volume, own] = names.as_slice()
                 && names::volume(volume).is_ok()
                 && names::snapshot(&format!("{volume}@{own}")).is_ok()
@@ -160,7 +160,8 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
     }
 }
 
-/// Rejects a snapshot in the place of another name, if the other name is in the snapshot's place.
+/// Rejects two names in the wrong order: a snapshot where another name belongs, and the other name
+/// where the snapshot belongs.
 fn check_order(name: &str, snapshot: &str, rule: &str) -> Result<(), ApiError> {
     if names::snapshot(snapshot).is_ok() || names::snapshot(name).is_err() {
         return Ok(());
@@ -169,13 +170,13 @@ fn check_order(name: &str, snapshot: &str, rule: &str) -> Result<(), ApiError> {
     Err(typed::with_line(error, typed::swapped(name, snapshot)))
 }
 
-/// Checks the names of new snapshots. The error has the names that were meant.
+/// Checks the names of new snapshots. An error has the names that the user probably meant.
 fn check_created(names: &[String], recursive: bool) -> Result<(), ApiError> {
     let refused = |message: String, line: String| {
         Err(ApiError::new(ErrorKind::Invalid, message).with_action(line))
     };
     match names {
-        // "snapshot create monday tank/vm1".
+        // The user typed the snapshot's name first, such as "snapshot create monday tank/vm1".
         [own, volume]
             if names::volume(volume).is_ok()
                 && names::snapshot(&format!("{volume}@{own}")).is_ok() =>
@@ -195,7 +196,8 @@ fn check_created(names: &[String], recursive: bool) -> Result<(), ApiError> {
     }
 }
 
-/// Prints the outcome of a verb: `done` if it changed the snapshot, otherwise `already`.
+/// Prints the outcome of a verb: the text `done` if the call changed the snapshot, else the text
+/// `already`.
 fn said(
     session: &Session,
     change: &SnapshotChange,
@@ -216,7 +218,7 @@ fn changed(session: &Session, change: &SnapshotChange) -> Result<(), ApiError> {
 fn destroy(session: &Session, request: SnapshotDestroy, yes: bool) -> Result<(), ApiError> {
     let dry_run = request.dry_run;
     if !dry_run {
-        // The server itself checks lists and ranges.
+        // Only single snapshots are checked here; the server checks lists and ranges.
         let single = request.names.iter().filter(|name| names::snapshot(name).is_ok());
         single.filter(|_| !yes).try_for_each(|name| session.check_snapshot(name))?;
         confirm::destruction("snapshot", &request.names.join(" "), yes)?;

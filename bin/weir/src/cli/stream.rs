@@ -1,8 +1,9 @@
-//! `weir stream`: the active streams.
+//! `weir stream`: the streams that the server currently sends or receives.
 //!
-//! Not here: sending and receiving (transfer).
+//! Not here: the verbs that send and receive (transfer).
 //!
-//! Invariant: the server logs no error for a cancelled stream; the caller of the stream gets one.
+//! Invariant: after a cancellation the caller of the stream gets an error, and the server logs no
+//! error.
 
 use clap::Subcommand;
 use weir_api::ApiError;

@@ -1,10 +1,10 @@
 //! `weir target`: the verbs of iSCSI targets.
 //!
-//! Not here: logical units (lun), the protocol.
+//! Not here: logical units (lun), the iSCSI protocol.
 //!
 //! Invariants:
-//! - a verb is one call; arguments that can be checked here are checked before the call;
-//! - a secret is never an argument; it is read from a file that only its owner may read.
+//! - each verb makes one call; it checks arguments before the call where that is possible;
+//! - a secret is never an argument; the command reads it from a file that only its owner may read.
 
 use std::path::{Path, PathBuf};
 
@@ -91,7 +91,7 @@ pub(crate) struct AllowArgs {
     no_chap: bool,
 }
 
-/// Length of a CHAP secret that the server accepts.
+/// Lengths of a CHAP secret that the server accepts, in bytes.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 12..=255;
 
 fn account(user: Option<String>, file: Option<&Path>) -> Result<Option<ChapAccount>, ApiError> {
@@ -160,7 +160,8 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Rejects an initiator before the target: the second name is no name of an initiator.
+/// Rejects an initiator and a target in the wrong order: the second name is not the name of an
+/// initiator.
 fn check_order(verb: &str, target: &str, initiator: &str) -> Result<(), ApiError> {
     let is_full = |name: &str| target_name(name) == name.to_ascii_lowercase();
     let is_any = matches!(initiator, "*" | "any" | "all");

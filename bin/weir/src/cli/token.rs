@@ -1,9 +1,9 @@
 //! `weir token`: credentials for callers without an account on this machine.
 //!
-//! Not here: the meaning of roles and scopes (weir-api `access`).
+//! Not here: what roles and scopes allow (weir-api `access`).
 //!
-//! Invariant: a secret goes to standard output or into a new file of mode 0600, never into an
-//! argument or a message.
+//! Invariant: a token's secret goes to standard output or into a new file of mode 0600, never into
+//! an argument or a message.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output;
 use crate::cli::base::session::Session;
 
-/// Default lifetime of a token, so that a forgotten one expires.
+/// Default lifetime of a token, so that a forgotten token expires.
 const EXPIRES: &str = "1y";
 
 #[derive(Debug, Subcommand)]
@@ -92,7 +92,7 @@ pub(crate) fn run(verb: TokenVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Returns the expiry time of a token with the lifetime `text`.
+/// Returns the time at which a token with the lifetime `text` expires; `None` for never.
 fn end(text: &str, now_ms: u64) -> Result<Option<u64>, ApiError> {
     if text == "never" {
         return Ok(None);
@@ -107,7 +107,8 @@ fn end(text: &str, now_ms: u64) -> Result<Option<u64>, ApiError> {
 }
 
 fn create(session: &Session, request: TokenCreate, out: Option<&Path>) -> Result<(), ApiError> {
-    // Create the file before the call, because a token that cannot be saved would be lost.
+    // The file is created before the call: if it could not be created afterwards, the token would
+    // be lost.
     let file = out.map(|path| {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         made.map_err(|error| unwritten(path, &error))

@@ -1,10 +1,10 @@
-//! `weir send` and `weir receive`: snapshots as streams, through standard output and input.
+//! `weir send` and `weir receive`: snapshots as streams on standard output and standard input.
 //!
-//! Not here: the stream format; replication between servers (replicate).
+//! Not here: the format of streams; replication between servers (replicate).
 //!
 //! Invariants:
-//! - a stream never goes to or comes from a terminal;
-//! - messages go to standard error.
+//! - a stream is never written to a terminal or read from a terminal;
+//! - all messages go to standard error.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::sync::mpsc;
@@ -25,14 +25,14 @@ use crate::cli::base::remote::Remote;
 use crate::cli::base::session::Session;
 use crate::cli::base::typed;
 
-/// Number of bytes sent to the server in one call, the maximum that a call accepts.
+/// Number of bytes that one call sends to the server: the maximum that a call accepts.
 const PART_BYTES: usize = weir_api::limits::REQUEST_BYTES_MAX;
 
-/// Number of parts of the stream that are read before the server has accepted the current one.
+/// Number of parts of the stream that are read ahead while the server processes the current part.
 const PARTS_AHEAD: usize = 2;
 
-/// Maximum interval between two parts, the second of which may be empty. The parts show the server
-/// that the sender is alive.
+/// Maximum time between two parts. If no data is ready for longer, the command sends an empty part,
+/// which shows the server that the sender is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -104,8 +104,8 @@ fn unavailable(what: &str, error: &io::Error) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, format!("{what}: {error}"))
 }
 
-/// Returns the full name of the older snapshot or bookmark. `@monday` and `#monday` belong to the
-/// volume of the sent snapshot.
+/// Returns the full name of the older snapshot or bookmark. `@monday` and `#monday` are of the
+/// volume whose snapshot is sent.
 fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     if !from.starts_with(['@', '#']) {
         return Ok(from.to_owned());
@@ -116,7 +116,7 @@ fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     Ok(format!("{volume}{from}"))
 }
 
-/// Rejects a volume in the place of a snapshot. The error names the snapshots of the volume.
+/// Rejects a volume where a snapshot belongs. The error names the snapshots of the volume.
 fn check_sent(name: &str, session: &Session) -> Result<(), ApiError> {
     if names::volume(name).is_err() {
         return Ok(());
@@ -200,7 +200,7 @@ pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiErro
     if verbose {
         session.say(&format!("sent {name}: {}", Human(sent_bytes)));
     }
-    // Standard output is the stream.
+    // Standard output has the stream, so print the result to standard error.
     session.print_aside(&SendDone { snapshot: name, guid, from_guid, sent_bytes })
 }
 
@@ -237,16 +237,16 @@ pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), A
     session.print(&done, |_| String::new())
 }
 
-/// Reason why a stream was not sent completely.
+/// Reason why standard input was not sent to the server completely.
 enum Given {
     Server(ApiError),
     Input(io::Error),
 }
 
-/// Sends standard input to a session until its end.
+/// Sends standard input to a receive session until the input ends.
 fn give(session: &Session, to: &str) -> Result<(), Given> {
     let (read, parts) = mpsc::sync_channel(PARTS_AHEAD);
-    // Standard input may be idle for long, so a separate thread waits for it.
+    // Standard input may have no data for a long time, so a separate thread reads it.
     std::thread::spawn(move || {
         let mut input = io::stdin().lock();
         loop {

@@ -1,8 +1,9 @@
 //! `weir pool` verbs that change the vdevs of a pool: add, remove, expand.
 //!
-//! Not here: single disks of a vdev (`maintenance`), the layout grammar (`layout`).
+//! Not here: verbs for single disks of a vdev (`maintenance`), the grammar of layouts (`layout`).
 //!
-//! Invariant: a verb is one call. Only `--wait` polls, and the removal continues without it.
+//! Invariant: each verb makes one call. Only `--wait` makes more calls, to poll; without it the
+//! removal continues too.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ use crate::cli::base::{confirm, layout};
 
 /// Poll interval of `--wait`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
-/// Number of polls without progress after which `--wait` reports that damage prevents the removal.
+/// Number of polls without progress after which `--wait` reports that damaged data prevents the
+/// removal.
 const STUCK_LOOKS_MAX: u32 = 20;
 
 #[derive(Debug, Subcommand)]
@@ -97,7 +99,7 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Checks that a pool has a vdev, before the user confirms its removal.
+/// Checks that a pool has this vdev before the user must confirm its removal.
 fn check_vdev(session: &Session, pool: &str, vdev: &str) -> Result<(), ApiError> {
     let shown = session.call(ShowPool { name: pool.to_owned() })?;
     let is_it = |known: &VdevStatus| {
@@ -118,8 +120,8 @@ fn sized(what: &str, change: &PoolChange) -> String {
     format!("pool {name} {what}; its size is {}", size::Human(*size_bytes))
 }
 
-/// Describes the outcome of a removal: in progress, done or cancelled. A repeated request retries
-/// the segments that could not be moved.
+/// Describes the outcome of a removal: in progress, done or cancelled. With `is_retry`, the request
+/// made the pool retry the segments that it could not move.
 fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>, is_retry: bool) -> String {
     let Some(found) = found else { return format!("{vdev} was removed from pool {pool}") };
     let name = &found.name;

@@ -1,8 +1,8 @@
 //! `weir volume`: the verbs of volumes.
 //!
-//! Not here: data of volumes, which clients access through exports.
+//! Not here: the data of volumes, which clients read and write through exports.
 //!
-//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
+//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
 use clap::{Args, Subcommand};
 use weir_api::ApiError;
@@ -119,7 +119,7 @@ pub(crate) struct SizeArgs {
     /// +1GiB to grow
     #[arg(value_name = "SIZE")]
     word: Option<String>,
-    /// The same as an option
+    /// Size as an option, instead of the argument
     #[arg(
         short = 's',
         short_alias = 'V',
@@ -136,7 +136,7 @@ impl SizeArgs {
     }
 }
 
-/// Help text on the use of record sizes.
+/// Help text about the choice of a record size.
 const RECORDS_HELP: &str = "\
 A record is a power of two from 4KiB to 1MiB. Large ones suit data that is written and read in long
 runs: they compress better, and the map of the volume is smaller. Small random writes get slower:
@@ -165,7 +165,7 @@ const TITLES: [&str; 17] = [
     "ORIGIN",
 ];
 
-/// Sets of columns for `list`; the first is the default.
+/// Sets of columns for `list`; the first set is printed by default.
 const SETS: [Set; 3] = [
     (
         "default",
@@ -278,8 +278,8 @@ fn create(
     Ok(())
 }
 
-/// Checks the name of a volume. The error has the command for the object that was meant, unless
-/// that would remove another object.
+/// Checks the name of a volume. An error has the command for the object that the user probably
+/// meant, unless that command would remove another object.
 fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
     let Err(error) = names::volume(name) else { return Ok(()) };
     let mut error = ApiError::from(weir_api::Error::from(error));
@@ -311,7 +311,7 @@ fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
     Err(typed::with_line(error, line))
 }
 
-/// Rejects a new name without its pool, as in `volume rename tank/vm1 vm2`.
+/// Rejects a new name that lacks its pool, as in `volume rename tank/vm1 vm2`.
 fn check_new_name(name: &str, to: &str) -> Result<(), ApiError> {
     let Some((pool, _)) = name.split_once('/') else { return Ok(()) };
     let full = format!("{pool}/{to}");
@@ -328,7 +328,7 @@ fn check_new_name(name: &str, to: &str) -> Result<(), ApiError> {
     Err(error.expect("a name without '/' is no volume").with_action(line))
 }
 
-/// Prints the outcome for a volume, with its size in a unit and in bytes.
+/// Prints the outcome of a call for a volume, with the volume's size in a unit and in bytes.
 fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
     let size = size::both_forms(change.volume.size_bytes);
     let outcome = output::outcome("volume", &change.volume.name, change.outcome);
@@ -336,7 +336,7 @@ fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
     session.print(change, |_| String::new())
 }
 
-/// Prints the outcome of a call that creates a volume from another; `of` names the other.
+/// Prints the outcome of a call that created a volume from another object; `of` names that object.
 pub(crate) fn derived(session: &Session, change: &VolumeChange, of: &str) -> Result<(), ApiError> {
     let outcome = output::outcome("volume", &change.volume.name, change.outcome);
     let is_new = change.outcome == Outcome::Created;
@@ -344,7 +344,7 @@ pub(crate) fn derived(session: &Session, change: &VolumeChange, of: &str) -> Res
     session.print(change, |_| String::new())
 }
 
-/// Prints the new name of a volume, and exports that keep the old name.
+/// Prints the new name of a volume, and the exports that have kept the old name.
 fn renamed(session: &Session, old: &str, change: &VolumeChange) -> Result<(), ApiError> {
     let Volume { name, exports, .. } = &change.volume;
     let kept = exports.iter().any(|export| export == old);
@@ -377,7 +377,7 @@ fn list(session: &Session, pool: Option<String>, list: &ListArgs) -> Result<(), 
 }
 
 fn row(volume: &Volume, style: Style) -> [Cell; 17] {
-    // Scripts rely on the columns, so the mark is printed for users only.
+    // Scripts rely on the columns, so the mark of an incomplete volume is only printed for users.
     let mark = match &volume.receiving {
         Some(snapshot) if style == Style::People => format!(" (part of @{snapshot})"),
         _ => String::new(),
@@ -412,8 +412,8 @@ fn row(volume: &Volume, style: Style) -> [Cell; 17] {
     ]
 }
 
-/// Returns a note for a volume that holds part of a stream, with the commands to resume or abort
-/// the stream.
+/// Returns a note for a volume that has received only a part of a stream, with the commands that
+/// resume or abort the stream.
 fn received_part(volume: &Volume) -> Option<String> {
     let (name, snapshot) = (&volume.name, volume.receiving.as_ref()?);
     Some(format!(
@@ -423,7 +423,7 @@ fn received_part(volume: &Volume) -> Option<String> {
     ))
 }
 
-/// Returns the dedupe ratio; if no blocks are shared, whether dedupe is on.
+/// Returns the dedupe ratio of a volume; if it shares no blocks, returns whether dedupe is on.
 fn dedupe_column(volume: &Volume) -> String {
     match volume.shared_bytes {
         0 if !volume.dedupe => "off".to_owned(),

@@ -1,13 +1,13 @@
-//! `weir check`: verifies everything a pool stores, without a server and without writing.
+//! `weir check`: verifies everything that a pool stores, without a server and without a write.
 //!
-//! Not here: repair (`weir pool scrub`, on an imported pool), recovery of data (rescue).
+//! Not here: repair (`weir pool scrub` of an imported pool), recovery of data (rescue).
 //!
 //! Invariants:
 //! - the check reads and verifies every copy of every block, node, summary and parity strip of the
-//!   newest state; it counts bad ones and repairs none;
-//! - the check compares the counters of all segments and the space accounts of volumes and
-//!   snapshots with a walk of all trees, and no two blocks may have one address; a counter that is
-//!   too high is no fault if unreadable nodes explain it;
+//!   newest txg; it counts bad copies and repairs none;
+//! - the check walks all trees and compares the result with the counters of all segments and the
+//!   used space of volumes and snapshots; no two blocks may have the same address. A counter that
+//!   is too high is no error if unreadable nodes explain the difference;
 //! - the exit code is 0 only if the check found no error at all.
 
 use std::sync::Arc;
@@ -47,18 +47,19 @@ pub(super) struct Report {
     pool: String,
     guid: String,
     txg: u64,
-    /// Stored bytes that were verified, one copy.
+    /// Bytes of stored data that were verified, one copy of each block.
     examined_bytes: u64,
-    /// Unreadable metadata of the pool.
+    /// Sentences about unreadable metadata of the pool.
     lost: Vec<String>,
-    /// Blocks without an intact copy.
+    /// Number of blocks without an intact copy.
     damaged_blocks: u64,
-    /// Names of the volumes and ranges that these blocks belong to, as far as they are known.
+    /// Names of the volumes and ranges that contain damaged blocks, as far as they are known.
     damage: Damage,
-    /// Number of the txg that first found an unreadable tree node, if the space below that node
-    /// still counts as used.
+    /// Number of the txg that first found an unreadable tree node. Present while the space below
+    /// that node still counts as used.
     damaged_since_txg: Option<u64>,
-    /// Number of bad copies of blocks that have an intact copy; on raidz, of bad strips.
+    /// Number of bad copies of blocks that also have an intact copy; on raidz, number of bad
+    /// strips.
     bad_copies: u64,
     /// Segments whose counter of live bytes is wrong.
     wrong_counters: Vec<Counter>,
@@ -66,8 +67,8 @@ pub(super) struct Report {
     wrong_references: Vec<References>,
     /// Volumes and snapshots whose space accounting is wrong.
     wrong_accounts: Vec<Account>,
-    /// Description of two blocks with the same physical address, or of a block pointer without an
-    /// address.
+    /// Description of two blocks that have the same physical address, or of a block pointer that
+    /// has no address.
     misplaced: Option<String>,
     disks: Vec<Disk>,
 }
@@ -79,8 +80,8 @@ struct Counter {
     found_bytes: u64,
 }
 
-/// A reference count: of one block or, if segment and offset are absent, of all bytes that sharing
-/// saves.
+/// A wrong reference count: of one block, or, without segment and offset, the total of the bytes
+/// that sharing saves.
 #[derive(Serialize)]
 struct References {
     segment: Option<u64>,
@@ -135,8 +136,8 @@ impl Disk {
 pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
     block_on(async {
         let (engine, overlays) = open(&args.name, &args.search, false).await?;
-        // From here on, errors are not repaired, not even in memory: a later read of the same
-        // address must find the same error.
+        // From here on, nothing is repaired, not even in memory: a later read of the same address
+        // must find the same error.
         overlays.iter().for_each(|overlay| overlay.freeze());
         let report = check(&engine).await?;
         tell(&report, args.json)
@@ -167,7 +168,8 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         misplaced: None,
         disks: Vec::new(),
     };
-    // These checks skip everything below an unreadable node; a counter may then be too high.
+    // These checks skip everything below an unreadable node, so a counter may be higher than their
+    // result.
     let lost = &mut report.damaged_blocks;
     let counters = unless_lost(engine.check_live_bytes().await, lost)?;
     report.wrong_counters = counters
@@ -190,14 +192,15 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
     report.wrong_accounts = accounts.into_iter().map(account).collect();
     let places = unless_lost(engine.check_places().await, lost)?;
     report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
-    // Add unreadable metadata last, when all tables have been read.
+    // Add unreadable metadata last: the checks above may find more of it.
     report.lost = metadata_loss::words(engine);
     let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
     report.disks = legs.map(Disk::of).collect();
     Ok(report)
 }
 
-/// Returns the result of a check. If its input is unreadable, counts one more damaged block.
+/// Returns the result of a check. If the check met an unreadable block, counts one more damaged
+/// block instead.
 fn unless_lost<T: Default>(found: Result<T, DatasetError>, lost: &mut u64) -> Result<T, ApiError> {
     match found {
         Err(error) if error.kind() == ErrorKind::Data => {

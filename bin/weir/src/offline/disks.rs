@@ -1,11 +1,11 @@
-//! Access to disks without a server. The tools never write to a disk.
+//! Access to disks without a server. The tools that use it never write to a disk.
 //!
-//! Not here: the server, and the search for disks (weir-server).
+//! Not here: the search for disks (weir-server).
 //!
 //! Invariants:
-//! - disks are opened read-only, each under an overlay: writes of the engine during the import (log
-//!   replay, a commit) stay in memory;
-//! - disks of a running server are refused, because they change during the read.
+//! - disks are opened read-only, each under an overlay. Writes of the engine during the import (log
+//!   replay, a commit) stay in the overlay, in memory;
+//! - disks of a running server are refused, because they would change while they are read.
 
 #[cfg(test)]
 mod tests;
@@ -25,15 +25,15 @@ use weir_server::{Activity, api_error};
 
 use crate::cli::base::output;
 
-/// Memory for caches and for the dirty data of a replayed log.
+/// Memory for caches, and for the dirty data of the log that the import replays.
 const MEMORY_BYTES: u64 = 512 << 20;
 
-/// Maximum wait for disks that another process uses. The kernel keeps the lock of a killed server
-/// until the last operation of the server is done.
+/// Maximum time to wait for disks that another process uses. The kernel keeps the lock of a killed
+/// server until its last I/O has completed.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 const IN_USE_LOOKS: u32 = 20;
 
-/// Scans for pools, and repeats the scan while another process uses disks.
+/// Searches for pools, and repeats the search while another process uses one of the disks.
 async fn scan(search: &[String]) -> Scan {
     let mut scan = open_disks::scan(search, &Activity::default()).await;
     for _ in 0..IN_USE_LOOKS {
@@ -46,7 +46,7 @@ async fn scan(search: &[String]) -> Scan {
     scan
 }
 
-/// Runs an offline tool on its own runtime.
+/// Runs an offline tool on an I/O runtime of its own.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
     let runtime = weir_device::new_runtime().map_err(|error| {
         ApiError::new(ErrorKind::Internal, format!("cannot do I/O here: {error}"))
@@ -54,8 +54,8 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Re
     runtime.block_on(work)
 }
 
-/// Imports a pool by name or guid in memory, without changing its disks. Returns the pool and the
-/// overlays.
+/// Imports a pool by its name or guid in memory, without a write to its disks. Returns the pool and
+/// the overlays of its disks.
 pub(crate) async fn open(
     wanted: &str,
     search: &[String],
@@ -100,7 +100,7 @@ pub(crate) async fn open(
     open_over(disks, force).await
 }
 
-/// Imports the pool on these disks, each under an overlay.
+/// Imports the pool on these disks, with an overlay over each disk.
 async fn open_over(
     disks: Vec<Arc<dyn Device>>,
     force: bool,
@@ -119,7 +119,7 @@ async fn open_over(
     Ok((opened.map_err(|error| api_error(&error))?, overlays))
 }
 
-/// Returns a progress bar; it is hidden if standard error is no terminal.
+/// Returns a progress bar; it is hidden if standard error is not a terminal.
 pub(crate) fn progress(bytes: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,4 +1,4 @@
-//! Tools that work on disks without a server.
+//! Tools that read disks without a server.
 
 pub(crate) mod check;
 pub(crate) mod disks;

@@ -1,11 +1,11 @@
 //! `weir rescue`: copies a volume from the remaining disks of its pool, without a server.
 //!
-//! Not here: repair; a pool that can be imported heals itself.
+//! Not here: repair of a pool; a pool that can be imported repairs itself.
 //!
 //! Invariants:
-//! - the output file is new: an existing file is never changed;
-//! - an unreadable range becomes a hole in the file and is reported, and the exit code shows it; no
-//!   data is guessed;
+//! - the output file is always new: an existing file is never changed;
+//! - an unreadable range becomes a hole in the file; the command reports it, and the exit code
+//!   shows it. No data is guessed;
 //! - the file is on stable media when the command reports success.
 
 use std::fs::{File, OpenOptions};
@@ -28,17 +28,17 @@ use crate::cli::base::output::Style;
 use crate::cli::damage;
 use crate::offline::disks::{block_on, open, progress};
 
-/// Size of a read. After a failed read, the records in its range are read one by one.
+/// Size of a read. If a read fails, the records in its range are read one by one.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Maximum number of extents in one request.
+/// Maximum number of extents of the volume that are requested from the engine at once.
 const EXTENTS: usize = 1024;
 
-/// Maximum number of damaged ranges that are reported by name. Further ranges are only counted.
+/// Maximum number of damaged ranges that the report names. Further ranges are only counted.
 const DAMAGE_NAMED_MAX: usize = 64;
 
-/// Maximum number of ranges below unreadable nodes that are collected before the copy. Beyond it,
-/// each record is read.
+/// Maximum number of ranges below unreadable nodes that are collected before the copy starts. If
+/// there are more, each record in them is read.
 const UNREADABLE_MAX: usize = 65_536;
 
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub(crate) struct RescueArgs {
 struct Listing {
     pool: String,
     volumes: Vec<Found>,
-    /// Data without an intact copy that the pool already knows of.
+    /// Permanent errors that the pool had found before the rescue.
     damage: types::Damage,
 }
 
@@ -84,7 +84,7 @@ struct Rescued {
     size_bytes: u64,
     copied_bytes: u64,
     damaged_bytes: u64,
-    /// First damaged ranges, at most [`DAMAGE_NAMED_MAX`].
+    /// The first damaged ranges, at most [`DAMAGE_NAMED_MAX`] of them.
     damaged: Vec<Damage>,
 }
 
@@ -204,8 +204,8 @@ fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError {
 
 struct Copier<'a> {
     volume: &'a Volume,
-    /// Ranges below unreadable nodes of the volume's tree. They are not read, because they may
-    /// cover terabytes.
+    /// Ranges below unreadable nodes of the volume's tree. The rescue skips them without a read,
+    /// because they may cover terabytes.
     unreadable: Vec<Range<u64>>,
     target: File,
     progress: ProgressBar,
@@ -220,8 +220,8 @@ impl Copier<'_> {
             let extents = match found {
                 Ok(extents) => extents,
                 Err(error) if error.kind() == ErrorKind::Data => {
-                    // A node that maps this range is unreadable, so copy the range in reads of
-                    // [`PIECE_BYTES`].
+                    // A node above this range is unreadable, so its extents are unknown: copy the
+                    // range in reads of [`PIECE_BYTES`].
                     let len = PIECE_BYTES.min(size - at);
                     self.copy_range(at, len).await?;
                     at += len;
@@ -267,7 +267,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Copies the readable records in the range of a failed read.
+    /// Reads the records in the range of a failed read one by one, and copies the readable ones.
     async fn copy_records(
         &mut self,
         start: u64,
@@ -277,7 +277,7 @@ impl Copier<'_> {
         if error.kind() != ErrorKind::Data {
             return Err(api_error(&error));
         }
-        // Extents and reads start at record boundaries, so each record is complete here.
+        // Extents and reads start at record boundaries, so every record in this range is complete.
         let record = self.volume.record_size().bytes();
         for (at, bytes) in (start..).step_by(record).zip(piece.chunks_mut(record)) {
             match self.volume.read(at, bytes).await {

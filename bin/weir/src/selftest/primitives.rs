@@ -1,13 +1,14 @@
-//! Tests of the four primitives that hypervisors offload to storage, on two scratch logical units.
-//! The test reads the results back, and compares time and bytes with those of ordinary commands.
+//! Tests of the four SCSI primitives that hypervisors offload to storage, on two scratch logical
+//! units. Each test reads its result back, and compares time and bytes with those of ordinary
+//! commands that have the same effect.
 //!
-//! Not here: creating the units (selftest).
+//! Not here: the creation of the units (`run`).
 //!
 //! Invariants:
-//! - every result is read through the target, never assumed;
-//! - ordinary commands are really executed, on a part of the unit if the whole would take long:
-//!   scaled figures state the measured bytes;
-//! - a measured time ends when the changes are durable (SYNCHRONIZE CACHE).
+//! - every result is read back through the target, never assumed;
+//! - the ordinary commands are really sent. If all of them would take too long, they cover a part
+//!   of the unit, and their figures are scaled; the report states the bytes that were measured;
+//! - a measured time includes a SYNCHRONIZE CACHE, which makes the changes durable.
 
 use std::time::{Duration, Instant};
 
@@ -18,43 +19,42 @@ use weir_initiator::{InitiatorError, LoginOptions, Session, Url, naa_in};
 /// Block size of the scratch units; dedupe compares blocks of this size.
 pub(super) const BLOCK_BYTES: u32 = 4096;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Size of ordinary reads and writes.
+/// Size of each ordinary read and write.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes that ordinary commands process; the test scales their time to the whole
-/// unit.
+/// Maximum number of bytes for ordinary commands; the test scales their time to the whole unit.
 const PLAIN_BYTES_MAX: u64 = 256 << 20;
 /// Number of blocks of one WRITE SAME command, and of one segment of a copy.
 const RUN_BLOCKS: u64 = 65_535;
 /// Number of segments of one EXTENDED COPY command.
 const SEGMENTS: usize = 32;
-/// Number of blocks to read back, spread over the unit.
+/// Number of blocks that a test reads back, spread over the unit.
 const SAMPLES: u64 = 64;
-/// Number of increments by each of the two initiators in a race.
+/// Number of increments that each of the two initiators makes in a race.
 const RACE_ROUNDS: u64 = 500;
 /// Time limit of a command. A copy of 8 GiB is one command.
 const COMMAND_LIMIT: Duration = Duration::from_mins(5);
-/// SCSI sense key for a failed comparison.
+/// SCSI sense key of a comparison that failed.
 const MISCOMPARE: u8 = 0x0E;
 
-/// Measurement of one primitive, compared with ordinary commands.
+/// Measurement of one primitive, and of the ordinary commands with the same effect.
 #[derive(Debug, Serialize)]
 pub(super) struct Primitive {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// Bytes of the logical unit that the primitive covered.
+    /// Bytes of the logical unit on which the primitive acted.
     pub(super) covered_bytes: u64,
     pub(super) seconds: f64,
-    /// Bytes sent and received, including protocol headers.
+    /// Bytes that the primitive sent and received, including protocol headers.
     pub(super) wire_bytes: u64,
-    /// Time of ordinary commands with the same effect, scaled from `plain_measured_bytes`.
+    /// Time of the ordinary commands, scaled from the measured bytes `plain_measured_bytes`.
     pub(super) plain_seconds: f64,
     pub(super) plain_wire_bytes: u64,
     pub(super) plain_measured_bytes: u64,
     pub(super) saved_seconds: f64,
-    /// Bytes on the wire that the primitive saves; below 0 if it sends more than the ordinary
+    /// Bytes on the wire that the primitive saves; negative if it transfers more than the ordinary
     /// commands.
     pub(super) saved_wire_bytes: i64,
-    /// Description of the data read back.
+    /// Description of the data that the test read back.
     pub(super) proof: String,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Unproved {
     Wrong { primitive: &'static str, what: String },
 }
 
-/// Time and bytes of a series of commands.
+/// Time and bytes on the wire of a series of commands.
 #[derive(Clone, Copy)]
 struct Cost {
     seconds: f64,
@@ -103,7 +103,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Tests WRITE SAME: writes zeros over a unit full of data.
+    /// Tests WRITE SAME: overwrites a unit full of data with zeros.
     pub(super) fn write_same(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "write-same";
         let pattern = self.pattern.clone();
@@ -133,12 +133,12 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// Tests EXTENDED COPY: copies the complete source unit to the destination unit.
+    /// Tests EXTENDED COPY: copies the whole source unit to the destination unit.
     pub(super) fn copy(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "copy";
         let pattern = self.pattern.clone();
         fill(&mut self.source, self.size_bytes, &pattern)?;
-        // Unique blocks, to verify that each was copied to its own address.
+        // Write unique blocks to the source, to verify that each is copied to the right address.
         for (number, lba) in self.samples().enumerate() {
             self.source.write("WRITE", cdb::write16(lba, 1, false), &marked(&pattern, number))?;
         }
@@ -163,7 +163,7 @@ impl Bench {
         for (number, lba) in self.samples().enumerate() {
             let wanted = marked(&pattern, number);
             expect(NAME, &mut self.destination, lba, &wanted)?;
-            // The copy is independent: a write to the source does not change it.
+            // The copy must be independent: a write to the source must not change it.
             self.source.write("WRITE", cdb::write16(lba, 1, false), &pattern)?;
             expect(NAME, &mut self.destination, lba, &wanted)?;
         }
@@ -196,7 +196,7 @@ impl Bench {
         fill(&mut self.destination, size_bytes, &pattern)?;
         let plain_bytes = self.plain_bytes();
         let zeros = vec![0; PIECE_BYTES as usize];
-        // Without UNMAP a guest can only write zeros, which frees no space on most storage.
+        // Without UNMAP a guest can only write zeros, which frees no space on most targets.
         let plain = timed(&mut self.destination, |session| {
             for at in (0..plain_bytes).step_by(PIECE_BYTES as usize) {
                 session.write("WRITE", write_piece(at), &zeros)?;
@@ -229,7 +229,7 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// Tests COMPARE AND WRITE: two initiators increment the same number.
+    /// Tests COMPARE AND WRITE: two initiators increment the same number concurrently.
     pub(super) fn compare_and_write(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "compare-and-write";
         let zero = vec![0; BLOCK as usize];
@@ -262,7 +262,8 @@ impl Bench {
         ))
     }
 
-    /// Returns the blocks to read back, including the first and the last block of the unit.
+    /// Returns the addresses of the blocks to read back; the first and the last block of the unit
+    /// are among them.
     fn samples(&self) -> impl Iterator<Item = u64> + use<> {
         let last = self.size_bytes / BLOCK - 1;
         (0..SAMPLES).map(move |number| last * number / (SAMPLES - 1))
@@ -306,7 +307,7 @@ fn primitive(
 ) -> Primitive {
     let scale = covered_bytes as f64 / plain_measured_bytes as f64;
     let plain_seconds = plain.seconds * scale;
-    // Multiply before dividing: the quotient is then exact or nearly so.
+    // Multiply before the division, so that the quotient is as exact as possible.
     let plain_wire_bytes = (u128::from(plain.wire_bytes) * u128::from(covered_bytes)
         / u128::from(plain_measured_bytes)) as u64;
     Primitive {
@@ -338,7 +339,7 @@ fn wire_bytes(session: &Session) -> u64 {
     bytes.sent + bytes.received
 }
 
-/// Runs commands and makes their changes durable.
+/// Runs commands and makes their changes durable; returns the time and the bytes.
 fn timed(
     session: &mut Session,
     commands: impl FnOnce(&mut Session) -> Result<(), Unproved>,
@@ -350,7 +351,8 @@ fn timed(
     Ok(Cost { seconds: start.elapsed().as_secs_f64(), wire_bytes })
 }
 
-/// Returns the first block and the number of blocks of each command that covers a unit.
+/// Returns the first block and the number of blocks of each command, so that all commands cover the
+/// unit.
 fn runs(bytes: u64) -> impl Iterator<Item = (u64, u32)> {
     let blocks = bytes / BLOCK;
     (0..blocks).step_by(RUN_BLOCKS as usize).map(move |lba| {
@@ -374,7 +376,7 @@ fn write_piece(at: u64) -> cdb::Cdb {
     cdb::write16(at / BLOCK, (PIECE_BYTES / BLOCK) as u32, false)
 }
 
-/// Returns a block that starts with a number.
+/// Returns a block with this pattern that starts with a number.
 fn marked(pattern: &[u8], number: usize) -> Vec<u8> {
     let number = (number as u64).to_be_bytes();
     [&number, &pattern[number.len()..]].concat()
@@ -393,14 +395,14 @@ fn expect(
     Ok(())
 }
 
-/// Returns a big-endian number from some of the bytes; 0 if the bytes are missing.
+/// Returns the big-endian number in `len` bytes at offset `at`; 0 if there are fewer bytes.
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     let bytes = bytes.get(at..at + len).unwrap_or_default();
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Two sessions increment the number in block 0, `RACE_ROUNDS` times each. Returns the time, and
-/// the bytes that both sessions transferred.
+/// Two sessions concurrently increment the number in block 0, `RACE_ROUNDS` times each. Returns the
+/// time, and the bytes that both sessions transferred.
 fn raced(url: &Url, count: fn(&mut Session) -> Result<bool, Unproved>) -> Result<Cost, Unproved> {
     let mut sessions = [log_in(url)?, log_in(url)?];
     let before: u64 = sessions.iter().map(wire_bytes).sum();
@@ -427,7 +429,8 @@ fn incremented(block: &[u8]) -> Vec<u8> {
     [&next.to_be_bytes()[..], block.get(8..).unwrap_or_default()].concat()
 }
 
-/// Makes one attempt with COMPARE AND WRITE. Returns false if the other session was first.
+/// Tries to increment the number with COMPARE AND WRITE. Returns false if the other session was
+/// faster.
 fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
     let old = session.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
     let both = [&old[..], &incremented(&old)].concat();
@@ -441,8 +444,8 @@ fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
     }
 }
 
-/// Makes one attempt with RESERVE (6) and RELEASE (6), the locks of hypervisors without COMPARE AND
-/// WRITE. Returns false if the other session holds the reservation.
+/// Tries to increment the number under a RESERVE (6), which hypervisors use as a lock if COMPARE
+/// AND WRITE is missing. Returns false if the other session has the reservation.
 fn count_by_reserve(session: &mut Session) -> Result<bool, Unproved> {
     let [mut reserve, mut release] = [cdb::Cdb::default(); 2];
     (reserve[0], release[0]) = (0x16, 0x17);

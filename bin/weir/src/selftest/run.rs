@@ -1,11 +1,11 @@
-//! `weir target selftest`: tests the four primitives on the server's own target.
+//! `weir target selftest`: tests the four offload primitives on a target of the server.
 //!
-//! Not here: the commands and their tests (primitives).
+//! Not here: the SCSI commands and the tests of the primitives (primitives).
 //!
 //! Invariants:
-//! - the test writes only to a target and volumes that it created, and removes them again, whatever
-//!   the result;
-//! - no other initiator can log in to that target: the initiator's name is random.
+//! - the test writes only to volumes that it created, and removes these volumes and their target at
+//!   the end, whatever the result;
+//! - no other initiator can log in to that target: only the test knows the random initiator name.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -25,11 +25,11 @@ use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::selftest::primitives::{BLOCK_BYTES, Bench, Primitive, Unproved};
 
-/// Default size of each scratch volume, large enough for measurable times of the ordinary commands.
+/// Default size of each scratch volume: large enough to measure the time of ordinary commands.
 const SIZE_DEFAULT: &str = "1GiB";
-/// Minimum size of each scratch volume. Smaller volumes have too few blocks for the samples.
+/// Minimum size of each scratch volume. A smaller volume would have too few blocks to read back.
 const SIZE_MIN_BYTES: u64 = 16 << 20;
-/// Unit of the volume size, which is the size of an ordinary write.
+/// Unit of the volume size: the size of an ordinary write.
 const SIZE_UNIT_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(crate) struct SelftestArgs {
     portal: Option<String>,
 }
 
-/// Result of the test.
+/// Result of the self-test.
 #[derive(Debug, Serialize)]
 struct Report {
     pool: String,
@@ -54,7 +54,7 @@ struct Report {
     primitives: Vec<Primitive>,
 }
 
-/// Objects that the test created and must remove.
+/// Objects that the test creates and must remove.
 struct Scratch<'a> {
     session: &'a Session,
     target: String,
@@ -104,7 +104,7 @@ fn only_pool(session: &Session) -> Result<String, ApiError> {
     }
 }
 
-/// Returns the first portal of a target, with an address that is reachable from this machine.
+/// Returns the first portal of a target, with an address that this machine can reach.
 fn first_portal(target: &Target) -> Result<String, ApiError> {
     let portal = target.portals.first().and_then(|portal| portal.split(',').next());
     let Some(portal) = portal else {
@@ -136,7 +136,7 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// Creates two volumes as LUN 0 and 1 of a target that accepts only the test's initiator.
+    /// Creates two volumes as LUN 0 and LUN 1 of a target that accepts only the test's initiator.
     fn make(&self, size_bytes: u64) -> Result<Target, ApiError> {
         let Self { session, target, volumes, initiator } = self;
         let request = TargetCreate { name: target.clone() };
@@ -169,12 +169,12 @@ impl<'a> Scratch<'a> {
         Ok(session.call(request)?.target)
     }
 
-    /// Removes all objects of the test; returns the first error.
+    /// Removes all objects that the test created; returns the first error.
     fn remove(&self) -> Result<(), ApiError> {
         let delete = TargetDelete { name: self.target.clone(), force: true };
         let mut result = removed(self.session.call(delete));
         for volume in &self.volumes {
-            // A schedule of the pool may have taken snapshots of the volumes.
+            // A schedule of the pool may have taken snapshots of the scratch volumes.
             let request = VolumeDestroy { name: volume.clone(), recursive: true };
             let gone = removed(self.session.call(request));
             result = result.and(gone);
@@ -183,7 +183,8 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Accepts the error for an object that does not exist, because the test may not have created it.
+/// Accepts the error for an object that does not exist, because the test may not have created it
+/// yet.
 fn removed(answer: Result<Removed, ApiError>) -> Result<(), ApiError> {
     match answer {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -1,9 +1,9 @@
-//! Access control end to end: users of the machine, tokens over TCP and TLS, and files that callers
-//! name.
+//! End-to-end tests of access control: users of the machine, tokens over TCP and TLS, and files
+//! that callers name.
 //!
-//! Not here: the role that each operation needs (weir-api tests all of them).
+//! Not here: the role that each operation needs (weir-api tests the roles of all operations).
 //!
-//! Invariant: every access that these tests refuse was once open to all local users.
+//! Invariant: each refused access in these tests was once possible for every local user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -79,7 +79,7 @@ fn tcp_callers_are_limited_to_the_role_and_scope_of_their_token() {
     by_token(&server, &at, &viewer, "volume create tank/x --size 8MiB")
         .fails(code::PERMISSION, &["operator", "viewer"]);
 
-    // The history names the token and the user, without a port.
+    // The history shows the token and its address, without the port.
     let history = server.weir("pool history tank").ok().out;
     assert!(history.contains("token driver from 127.0.0.1 "), "{history}");
     assert!(history.contains(&format!("uid {}", rustix::process::geteuid().as_raw())), "{history}");
@@ -120,7 +120,7 @@ fn other_user_of_the_machine_is_refused_with_a_remedy() {
     let server = dirs.start();
     server.weir("pool create tank a").ok();
     mode(&dirs.short(""), 0o755);
-    // The other user can execute the program in this directory.
+    // A copy of the program in this directory, so that the other user can execute it.
     let program = dirs.short("weir");
     fs::copy(WEIR, &program).unwrap();
     let socket = dirs.short("api");
@@ -132,7 +132,7 @@ fn other_user_of_the_machine_is_refused_with_a_remedy() {
         Ran::of(line, &command.output().unwrap())
     };
     as_nobody("pool list").fails(code::PERMISSION, &["usermod -aG weir"]);
-    // The server checks the peer credentials from the kernel, even if the mode of the socket admits
+    // The server still checks the peer credentials from the kernel if the mode of the socket admits
     // every user.
     mode(&socket, 0o666);
     as_nobody("pool destroy --yes tank").fails(code::PERMISSION, &["uid 65534", "usermod"]);
@@ -142,8 +142,8 @@ fn other_user_of_the_machine_is_refused_with_a_remedy() {
 
 #[test]
 fn caller_may_use_only_files_in_allowed_directories() {
-    // Regression: through a server that runs as root, any caller could overwrite a 0600 file in a
-    // 0700 directory.
+    // Regression: through a server that ran as root, any caller could overwrite a file of mode 0600
+    // in a directory of mode 0700.
     let dirs = Dirs::new();
     let private = dirs.file("private");
     fs::create_dir(&private).unwrap();
@@ -178,8 +178,8 @@ fn caller_may_use_only_files_in_allowed_directories() {
 
     certificate(&dirs, "peer");
     write_secret(&private.join("peer-secret"), "a-secret-of-the-server-alone\n");
-    // The command line reads the file with its user's permissions, and the server stores the secret
-    // with mode 0600.
+    // The command line reads the secret file with the permissions of its user, and the server
+    // stores the secret with mode 0600.
     let (ca, secret) = (dirs.file("peer.pem"), private.join("peer-secret"));
     run(&format!(
         "replicate create tank/v --to https://localhost:1/b/v --every 1h --ca {} --secret-file {}",
@@ -194,14 +194,14 @@ fn caller_may_use_only_files_in_allowed_directories() {
     }
     server.weir("replicate delete tank/v").ok();
     assert_eq!(fs::read_dir(dirs.short("state").join("secrets")).unwrap().count(), 0);
-    // The owner of the server may use any file.
+    // The user of the server may name any file.
     server.weir(&format!("pool create --force owned {victim_path}")).ok();
     server.stop_clean();
 }
 
-// Regression: an operator could make the server send its own secret to a port of the operator's
-// choice. Neither a certificate in the call nor a certificate file that the caller may name must
-// allow that.
+// Regression: an operator could make the server send the server's own secret to a port of the
+// operator's choice. The server must prevent this, whether the call contains a certificate or names
+// a certificate file that the caller may name.
 #[test]
 fn only_the_owner_may_name_the_secret_file_of_the_server() {
     let dirs = Dirs::new();
@@ -287,7 +287,7 @@ fn files_readable_by_other_users_are_refused_at_start() {
     let mut command = dirs.serve();
     command.args(peer);
     Server::start(&dirs, "", command).stop_clean();
-    // Plain TCP beyond this machine is refused. The error names the option that enables TLS.
+    // The server refuses plain TCP to other machines. The error names the option that enables TLS.
     let mut open = dirs.serve();
     let output = open.args(["--api", "0.0.0.0:0"]).stdin(Stdio::null()).output().unwrap();
     Ran::of("serve", &output).fails(code::INVALID, &["--tls-cert", "--api-open"]);
@@ -312,7 +312,7 @@ fn tls_is_checked_before_a_token_is_sent_and_reloaded_on_hangup() {
     show("one.pem").ok();
     show("two.pem").fails(code::UNAVAILABLE, &["certificate"]);
     by_token(&server, &at, &viewer, "server show").fails(code::INVALID, &["--ca"]);
-    // A token is not sent in clear text beyond this machine.
+    // The command line refuses to send a token to another machine in clear text.
     let plain = by_token(&server, "192.0.2.1:7117", &viewer, "server show");
     plain.fails(code::PERMISSION, &["clear text", "https://"]);
 
@@ -323,7 +323,7 @@ fn tls_is_checked_before_a_token_is_sent_and_reloaded_on_hangup() {
     eventually("the new certificate is served", Duration::from_secs(20), || {
         show("two.pem").code == Some(0)
     });
-    // The server keeps the old certificate if the new one is unusable.
+    // If the new certificate is unusable, the server keeps the old certificate.
     fs::write(dirs.file("used.pem"), "rubbish").unwrap();
     server.signal(Signal::HUP);
     eventually("that is told", Duration::from_secs(20), || {

@@ -1,8 +1,8 @@
-//! NBD clients and iSCSI initiators that send invalid requests, send garbage, or stop responding.
+//! Bad NBD clients and iSCSI initiators: they send invalid requests or garbage, or stop responding.
 //!
-//! Not here: all cases of the protocol (the tests of weir-nbd); these tests run the whole program.
+//! Not here: all protocol errors (the tests of weir-nbd); these tests run the whole program.
 //!
-//! Invariant: the server answers or drops a bad client, and other clients are not affected.
+//! Invariant: the server answers or disconnects a bad client, and other clients are not affected.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -43,7 +43,7 @@ impl Good {
         Self { client: server.client("tank/v"), round: 0 }
     }
 
-    /// Asserts that the server serves this client without delay.
+    /// Asserts that the server serves this well-behaved client without delay.
     fn works(&mut self) {
         self.round += 1;
         let data = vec![self.round; 4096];
@@ -103,8 +103,8 @@ fn invalid_requests_get_an_error_and_change_nothing() {
         let body = if kind == WRITE { &data[..len as usize] } else { &[] };
         assert_eq!(client.call(kind, 0, offset, len, body).err(), Some(errno), "{what}");
     }
-    // The write is longer than any request may be, but short enough for the server to read and
-    // discard.
+    // The write is longer than the maximum, but short enough that the server reads its data and
+    // discards them.
     let long = vec![2; 33 * MIB as usize];
     assert_eq!(client.write(0, &long).err(), Some(EINVAL), "a write of 33 MiB");
     assert!(client.read(0, 33 * MIB as u32).is_err(), "a read of 33 MiB");
@@ -117,7 +117,7 @@ fn invalid_requests_get_an_error_and_change_nothing() {
     }
     assert_eq!(reader.write(0, &data).err(), Some(EPERM));
     assert_eq!(reader.read(0, 4096).unwrap(), pattern);
-    // The write is so long that the server closes the connection. Other connections stay open.
+    // The write is so long that the server closes its connection. Other connections stay open.
     client.send(WRITE, 0, 0, u32::MAX - 511, &[]).unwrap();
     assert!(client.receive().is_err(), "a write of 4 GiB is no request");
     assert_eq!(reader.read(0, 4096).unwrap(), pattern);
@@ -145,9 +145,9 @@ fn garbage_on_the_port_affects_no_other_client() {
         b"SSH-2.0-OpenSSH_9.2p1\r\n".to_vec(),
         vec![0xff; 64 << 10],
         vec![0; 64 << 10],
-        // Valid flags, then an option with a length of 4 GiB.
+        // Valid client flags, then an option that claims to have 4 GiB of data.
         [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 7, 255, 255, 255, 255]].concat(),
-        // Valid flags, then EXPORT_NAME with invalid UTF-8.
+        // Valid client flags, then EXPORT_NAME with a name that is not valid UTF-8.
         [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 2, 0xc3, 0x28]].concat(),
     ];
     for _ in 0..20 {
@@ -158,7 +158,7 @@ fn garbage_on_the_port_affects_no_other_client() {
     for message in &messages {
         send_nonsense(&mut UnixStream::connect(server.nbd()).unwrap(), message);
         good.works();
-        // The same garbage in the middle of a valid session.
+        // The same garbage, sent in the middle of a valid session.
         let mut session = server.client("tank/v");
         drop(session.send(READ, 0, 0, 4096, message));
         good.works();
@@ -177,7 +177,7 @@ fn idle_handshakes_time_out_and_delay_no_other_client() {
     let mut half = greeted(server.nbd()).unwrap();
     half.write_all(&3_u32.to_be_bytes()).unwrap();
     half.write_all(b"IHAVEOPT\0\0").unwrap();
-    // A third client sends half a request. It has a session, so the server waits for it.
+    // A third client sends half of a write request in a session; the server waits for the rest.
     let mut session = server.client("tank/v");
     session.send(WRITE, 0, 0, 64 * KIB as u32, &[9; 100]).unwrap();
     good.works();
@@ -200,7 +200,7 @@ fn idle_handshakes_time_out_and_delay_no_other_client() {
     server.assert_alive();
 }
 
-/// Initiators send many reads and receive no data: other sessions still get their responses.
+/// Initiators that send many read commands and receive no data delay no other session.
 #[test]
 fn initiators_that_stop_receiving_delay_no_other_session() {
     const TARGET: &str = "iqn.2026-01.org.weir:vms";
@@ -237,11 +237,11 @@ fn initiators_that_stop_receiving_delay_no_other_session() {
     let mut greedy: Vec<Initiator> = (1..=16).map(log_in).collect();
     for hog in &mut greedy {
         for at in 0..64 {
-            // The initiator requests reads of 1 MiB each and receives nothing.
+            // The initiator sends read commands of 1 MiB each and receives no data.
             hog.send_command(0, &wide(0x88, 0, at * 2048 % 65536, 2048), &[], MIB as u32).unwrap();
         }
     }
-    // Wait until the server has accepted as many requests as it accepts from this initiator.
+    // Wait until the server has accepted as many commands as it allows each initiator.
     std::thread::sleep(Duration::from_secs(1));
     let longest = (1..200).map(&mut works).max().unwrap();
     assert!(longest < Duration::from_secs(5), "held up for {longest:?}");

@@ -3,8 +3,8 @@
 //!
 //! Not here: invalid NBD requests (bad_clients.rs), disks that fail in use (failing_disks.rs).
 //!
-//! Invariant: every refusal names the object, has the exit code of its kind, and leaves every disk
-//! unchanged, byte for byte.
+//! Invariant: every refusal names the object and has the exit code of its kind; every disk stays
+//! the same, byte for byte.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, OpenOptions, Permissions};
@@ -32,7 +32,8 @@ fn sum(path: &Path) -> (u64, u64) {
     let mut hasher = DefaultHasher::new();
     let mut part = vec![0; SLOT_BYTES];
     let mut at = 0;
-    // A hole and zeros have the same hash, so the test skips the holes of these sparse files.
+    // A hole has the same content as zeros, which are not hashed, so skip the holes of these sparse
+    // files.
     while let Ok(data) = seek(&file, SeekFrom::Data(at)) {
         let hole = seek(&file, SeekFrom::Hole(data)).unwrap();
         at = data - data % SLOT_BYTES as u64;
@@ -50,8 +51,7 @@ fn sum(path: &Path) -> (u64, u64) {
 
 /// A server, and disks that the test must not change.
 struct Watched {
-    // Declared first, so that it is dropped first: the server ends before its directories are
-    // removed.
+    // Fields are dropped in order: the server must end before its directories are removed.
     server: Server,
     dirs: Dirs,
     disks: Vec<PathBuf>,
@@ -81,7 +81,7 @@ impl Watched {
 /// Runs a server whose start must fail.
 fn no_start(words: &[&str]) -> Ran {
     let mut command = Command::new("timeout");
-    // If the server starts, `timeout` ends it, and the exit code shows that.
+    // If the server starts nevertheless, `timeout` ends it, and the exit code shows the timeout.
     command.args(["20", WEIR]).args(words).env_remove("WEIR_API");
     Ran::of(&words.join(" "), &command.output().unwrap())
 }
@@ -100,7 +100,7 @@ fn disks_with_data_need_force() {
         all.refuses(&format!("pool create new {disk}"), code::EXISTS, &parts);
         all.refuses(&format!("pool create new mirror {free} {disk}"), code::EXISTS, &parts);
     }
-    // The server closes the disks that it refuses.
+    // The server does not keep a refused disk open, so another server can use it.
     all.server.weir(&format!("pool create first {free}")).ok();
     for (disk, name) in [(&pool, "p"), (&ext4, "e"), (&swap, "s")] {
         all.server.weir(&format!("pool create --force {name} {disk}")).ok();
@@ -162,7 +162,7 @@ fn unequal_mirror_legs_use_the_smaller_size() {
     all.server.weir("pool destroy tank --yes").ok();
     let json = all.server.weir("pool create tank mirror a big --json").json();
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1), "{json:#}");
-    // The long disk has its second label at the address where the short disk ends.
+    // The second label of the longer disk is where the shorter disk ends.
     all.server.kill();
     all.server = all.dirs.start();
     assert_eq!(all.server.status("tank")["state"], "online");
@@ -183,7 +183,7 @@ fn disk_in_use_is_locked_by_one_server() {
         other.weir(&line).fails(code::BUSY, &["/a", "in use by another process"]);
     }
     assert_eq!(all.server.status("tank")["state"], "online");
-    // After the export, the other server can import the pool.
+    // After the export, the other server may import the pool.
     all.server.weir("pool export tank").ok();
     other.weir(&import).ok();
     all.server.weir(&import).fails(code::NOT_FOUND, &parts);
@@ -239,13 +239,13 @@ fn ports_in_use_prevent_the_start() {
 #[test]
 fn disk_without_permission_is_refused() {
     let dirs = Dirs::new();
-    // Only the permissions of the disk itself prevent access.
+    // Everything except the disk itself is accessible to the server's user.
     fs::set_permissions(dirs.short(""), Permissions::from_mode(0o755)).unwrap();
     let mut command = dirs.serve();
     if rustix::process::geteuid().is_root() {
-        // The sockets are in a directory of the server's user.
+        // The server creates its sockets in a directory of its own user.
         std::os::unix::fs::chown(dirs.short(""), Some(65534), None).unwrap();
-        // Root's access is unlimited, so the server runs as user 65534.
+        // Root can access every disk, so run the server as user 65534.
         let copy = dirs.short("weir");
         fs::copy(WEIR, &copy).unwrap();
         let mut nobody = Command::new("setpriv");
@@ -313,7 +313,7 @@ fn volume_never_shrinks_below_its_data() {
     let data = vec![7; 4096];
     let mut client = all.server.client("tank/v");
     client.write(9 * MIB, &data).unwrap();
-    // Acknowledged writes count as data, even without a flush.
+    // Acknowledged writes count as data of the volume, even before a flush.
     let parts = ["tank/v", "holds data up to", "TRIM"];
     all.server.weir("volume resize tank/v --size 9MiB").fails(code::INVALID, &parts);
     assert_eq!(client.read(9 * MIB, 4096).unwrap(), data);
@@ -327,7 +327,7 @@ fn volume_never_shrinks_below_its_data() {
     all.server.assert_alive();
 }
 
-/// Changes the version in every copy of a disk's config, and the checksum that covers it.
+/// Changes the version in every copy of a disk's config, together with the checksum of the config.
 fn set_version(path: &Path, version: u8) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let end = file.metadata().unwrap().len();
@@ -349,7 +349,7 @@ fn pool_of_a_newer_format_is_refused() {
     labels_of_another_format(99, &["version 99 is newer", "use a newer weir"]);
 }
 
-/// Regression: pools of the first pre-release were reported as damaged pools of this version.
+/// Regression: a pool of the first pre-release was reported as a damaged pool of this version.
 #[test]
 fn pool_of_an_older_format_is_refused() {
     let parts = ["version 1 is older", "older pre-release", "copy the data to a new pool"];

@@ -1,6 +1,6 @@
-//! `weir bench` from a user's view: runs, refusals, interruptions, requirements, comparisons.
+//! `weir bench` as a user sees it: runs, refusals, interruptions, requirements, comparisons.
 //!
-//! Not here: correctness of the figures (the crate's own tests and `weir bench selftest`).
+//! Not here: whether the figures are correct (the tests of weir-bench and `weir bench selftest`).
 //!
 //! Invariants: no test asserts a speed; runs are short, on files of a few MiB.
 
@@ -44,9 +44,9 @@ read_pct = 0
 qd = [4]
 "#;
 
-/// Exit code of a negative result.
+/// Exit code of a command whose answer is no, for example because a requirement was missed.
 const NO: i32 = 1;
-/// Exit code as in docs/errors.md.
+/// Exit code for a full disk, as in docs/errors.md.
 const NO_SPACE: i32 = 7;
 
 /// Profile with many short runs, like bonnie++.
@@ -97,7 +97,7 @@ impl Bench {
         Ran::of(&words.join(" "), &self.output(words))
     }
 
-    /// Starts a run of a test profile on a file, with its result in a directory.
+    /// Starts a run with a test profile on a file; the result is saved in the directory `out`.
     fn start(&self, profile: &str, target: &str, out: &str) -> Child {
         let words = ["run", "--profile", profile, "--target", target, "--out", out];
         self.command(&words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
@@ -135,7 +135,7 @@ fn run_writes_a_result_and_a_report_with_verdicts() {
         .iter()
         .map(|cell| cell["verdict"].as_str().unwrap())
         .collect();
-    // Two runs in half a second are too short for a valid verdict.
+    // Two runs of half a second each are too short for the verdict `valid`.
     assert_eq!(verdicts.len(), 2);
     assert!(verdicts.iter().all(|verdict| *verdict != "valid" && *verdict != "corrupt"));
     let result = bench.result("out");
@@ -148,7 +148,7 @@ fn run_writes_a_result_and_a_report_with_verdicts() {
     let csv = fs::read_to_string(bench.path("out/cells.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + 4, "a head and a line per run:\n{csv}");
     assert!(bench.path("out/report.md").exists());
-    // The report is written again from the result file alone.
+    // `weir bench report` needs only the result file to write the reports again.
     fs::remove_file(bench.path("out/report.html")).unwrap();
     bench.weir(&["report", "out"]).ok();
     assert_eq!(fs::read_to_string(bench.path("out/report.html")).unwrap(), html);
@@ -211,7 +211,7 @@ fn killed_run_resumes_at_the_next_cell() {
     child.wait().unwrap();
     let before = bench.result("out");
     assert_eq!(before["complete"], false);
-    // The start time in the resumed result shows that the measured run was kept.
+    // If the resumed result has the same start time, the run from before the interruption was kept.
     let kept = before["cells"][0]["runs"][0]["started_unix_ms"].clone();
     bench.weir(&["run", "--resume", "out"]).ok();
     let after = bench.result("out");
@@ -241,14 +241,14 @@ fn killed_run_keeps_completed_file_tests() {
     assert_eq!((after["complete"].clone(), done(&after)), (Value::Bool(true), 5));
     let kept = before["bonnie"]["runs"].as_array().unwrap();
     assert_eq!(kept[..], after["bonnie"]["runs"].as_array().unwrap()[..kept.len()]);
-    // The killed run may leave its own directory, which its name identifies; other runs left
-    // nothing.
+    // The killed run may leave the directory that it used in the target; all other runs removed
+    // theirs.
     let left = fs::read_dir(bench.path(".")).unwrap().flatten();
     let left = left.filter(|entry| entry.file_name().to_string_lossy().contains("bonnie"));
     assert!(left.count() <= 1);
 }
 
-/// A small file system, unmounted on drop.
+/// A small file system in RAM, which is unmounted when its `SmallDisk` is dropped.
 pub(crate) struct SmallDisk(pub(crate) PathBuf);
 
 impl SmallDisk {
@@ -262,7 +262,7 @@ impl SmallDisk {
         Self(path)
     }
 
-    /// Uses up all free space.
+    /// Uses up all free space of the file system.
     fn fill(&self) {
         let mut ballast = fs::File::create(self.0.join("ballast")).unwrap();
         while ballast.write_all(&[7; 4096]).is_ok() {}
@@ -296,8 +296,8 @@ fn full_report_disk_loses_no_result() {
     let result = bench.result(&place.display().to_string());
     assert_eq!((result["complete"].clone(), runs(&result)), (Value::Bool(true), vec![2, 2]));
     assert!(!out.join(".result.json.new").exists(), "half a result would take room");
-    // The result that was saved before the disk filled up is intact, and a report can be written
-    // from it.
+    // The result that was saved before the file system filled up is intact, and a report can be
+    // written from it.
     assert_eq!(bench.result("small/out")["complete"], false);
     bench.weir(&["report", &kept]).ok();
     assert!(place.join("report.html").exists());
@@ -336,7 +336,8 @@ fn results_with_different_content_are_not_ranked() {
     assert!(refused.iter().any(|why| why.as_str().unwrap().contains("content")), "{compared}");
     let output = bench.output(&["rerun", "one", "-o", "three", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // Two short runs show no difference. The output says so, and the exit code is negative.
+    // Two short runs are not enough to show a difference. The output says so, and the exit code
+    // means no.
     assert_eq!(told["answer"], "cannot tell", "{told}");
     assert_eq!(output.status.code(), Some(NO));
     assert_eq!(bench.result("one")["spec_hash"], bench.result("three")["spec_hash"]);
@@ -361,7 +362,7 @@ fn lint_names_traps_and_export_writes_valid_fio_jobs() {
     assert_eq!(listed["profiles"].as_array().unwrap().len(), 10);
 }
 
-/// A job file of a user: 200 GiB for an hour.
+/// A job file as users have them: it writes 200 GiB for an hour.
 const LONG_JOB: &str = "[global]
 ioengine=libaio
 direct=1 # around the page cache
@@ -453,8 +454,8 @@ fn invalid_imported_files_are_refused_with_the_line() {
     }
 }
 
-/// The rows use features that only imported profiles have: a sequential scan, a range of sizes, and
-/// a rate for each direction.
+/// The rows of this job file use features that only imported profiles have: a sequential scan, a
+/// range of sizes, and a rate for each direction.
 #[test]
 fn job_file_is_measured_and_its_writes_are_verified() {
     let bench = Bench::new();
@@ -520,8 +521,8 @@ fn weir_is_measured_over_nbd() {
     server.stop_clean();
 }
 
-/// A network namespace with an agent, and a veth pair between it and this namespace. A drop ends
-/// the agent and removes the pair.
+/// A network namespace with an agent, connected by a veth pair to the namespace of the test.
+/// Dropping the `Host` ends the agent and removes the veth pair.
 struct Host {
     name: String,
     address: String,
@@ -534,7 +535,7 @@ impl Host {
         let pid = std::process::id();
         let name = format!("weir-{pid}-{number}");
         let (here, there) = (format!("wh{pid}-{number}"), format!("wt{pid}-{number}"));
-        // Addresses from the block for benchmarks between networks (RFC 2544), which this machine
+        // The addresses are from the block for network benchmarks (RFC 2544), which this machine
         // does not use.
         let net = format!("198.{}.{}", 17 + number, pid % 250);
         let ip = |line: &str| {
@@ -563,8 +564,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // `ip` executed the agent in its own process. The veth pair disappears with either of its
-        // ends.
+        // `ip netns exec` became the agent itself, so killing the child ends the agent. The veth
+        // pair disappears with either of its ends.
         drop(self.agent.kill());
         drop(self.agent.wait());
         crate::common::run("ip", &["netns", "del", &self.name]);
@@ -581,8 +582,8 @@ fn agents_in_two_networks_measure_together() {
     let mut words = vec!["run", "-p", "./both.toml", "-t", "file.dat", "-o", "out", "--json"];
     words.extend(["--secret-file", "secret"]);
     hosts.iter().for_each(|host| words.extend(["--agent", &host.address]));
-    // On a busy machine one client may start more than 10 ms after the other. The result is then
-    // invalid, and without `--fail-on none` the exit code is 1.
+    // On a busy machine, one client may start more than 10 ms after the other. The result is then
+    // invalid, and the exit code would be 1 without `--fail-on none`.
     words.extend(["--fail-on", "none"]);
     bench.weir(&words).ok();
     let result = bench.result("out");
@@ -599,7 +600,7 @@ fn agents_in_two_networks_measure_together() {
     }
     let verified = &result["cells"][1]["verified"];
     assert_eq!((verified["blocks"].as_u64(), verified["bad"].as_u64()), (Some(2048), Some(0)));
-    // Without the secret, the agents refuse to measure.
+    // With another secret, the agents refuse to measure.
     crate::common::write_secret(&bench.path("other"), "another secret than theirs");
     let at = words.iter().position(|word| *word == "secret").unwrap();
     (words[at], words[6]) = ("other", "refused");

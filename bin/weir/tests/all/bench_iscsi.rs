@@ -1,8 +1,9 @@
-//! `weir bench` over iSCSI: against this project's server, and against another target.
+//! `weir bench` over iSCSI, against the server of this project and against another iSCSI target.
 //!
 //! Not here: the protocol (weir-initiator), `weir bench` in general (bench).
 //!
-//! Invariants: every block that a run wrote is read back and compared; no test asserts a speed.
+//! Invariants: each run reads back every block that it wrote and compares it; no test asserts a
+//! speed.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -33,7 +34,7 @@ workers = 2
 qd = [16]
 "#;
 
-/// Returns a row with an operation of the target, such as WRITE SAME.
+/// Returns a profile row with an operation that only SCSI has, such as WRITE SAME.
 fn own(op: &str, bytes: &str) -> String {
     let row = format!("name = {op:?}\nop = {op:?}\npattern = \"random\"\nblock = {bytes:?}");
     format!("\n[[test]]\n{row}\nqd = [4]\n")
@@ -47,8 +48,8 @@ fn bench(dirs: &Dirs, profile: &str, words: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &output)
 }
 
-/// Returns the result of a complete run, after asserting that every operation succeeded and every
-/// block was intact.
+/// Returns the result of a complete run. Asserts that every operation succeeded and every block was
+/// intact.
 fn result(dirs: &Dirs, out: &str) -> Value {
     let text = fs::read_to_string(dirs.file(out).join("result.json")).unwrap();
     let result: Value = serde_json::from_str(&text).unwrap();
@@ -67,7 +68,7 @@ fn result(dirs: &Dirs, out: &str) -> Value {
     result
 }
 
-/// Returns the kinds of operations in a result, each with its bytes.
+/// Returns the kinds of operations in a result, each with the number of bytes.
 fn kinds(result: &Value) -> Vec<(String, u64)> {
     let cells = result["cells"].as_array().unwrap().iter();
     let runs = cells.flat_map(|cell| cell["runs"].as_array().unwrap());
@@ -84,7 +85,7 @@ fn kinds(result: &Value) -> Vec<(String, u64)> {
     kinds
 }
 
-/// Starts a server with a target for one initiator, with mutual CHAP.
+/// Starts a server with a target that accepts one initiator and requires mutual CHAP.
 fn served(dirs: &Dirs) -> (Server, String) {
     dirs.disk("a", 4 * GIB);
     let mut command = dirs.serve();
@@ -124,7 +125,8 @@ fn weir_target_is_measured_with_all_its_operations() {
     ];
     let profile = PROFILE.replace("DURABILITY", "fua") + &all.concat();
     let wanted = ["compare_and_write", "copy", "read", "trim", "write", "write_same"];
-    // On a busy machine no operation of a kind may end within the 400 ms of a run.
+    // On a busy machine, it can happen that no operation of some kind ends within the 400 ms of a
+    // run.
     let (out, found, kinds) = (0..5)
         .map(|attempt| {
             let out = format!("out{attempt}");
@@ -149,34 +151,34 @@ fn weir_target_is_measured_with_all_its_operations() {
         )
     );
     assert_ne!(facts["extended copy"], "no");
-    // The saved files contain neither secret.
+    // The saved files contain neither of the two secrets.
     for name in ["result.json", "report.html", "report.md"] {
         let text = fs::read_to_string(dirs.file(&out).join(name)).unwrap();
         assert!(!text.contains("the initiator's secret") && !text.contains("secret of the target"));
     }
-    // The run recognizes and overwrites blocks of an earlier run. It uses digests if the URL
-    // requests them.
+    // The next run recognizes the blocks of the earlier run as its own and overwrites them. It uses
+    // digests if the URL requests them.
     let with_digests = format!("{url}&header-digest=crc32c&data-digest=crc32c");
     let profile = PROFILE.replace("DURABILITY", "none");
     bench(&dirs, &profile, &["-t", &with_digests, "-o", "digests"]).ok();
     let found = result(&dirs, "digests");
     assert_eq!(found["target"]["facts"]["digests"], "header and data");
-    // A wrong secret is reported as a failed authentication, before any write.
+    // A wrong secret is reported as a failed authentication, and nothing is written.
     fs::write(dirs.file("ours"), "something else entirely").unwrap();
     let refused = bench(&dirs, &profile, &["-t", &url, "-o", "refused"]);
     assert!(refused.talk.contains("authentication failed"), "{}", refused.talk);
     server.assert_alive();
 }
 
-/// The target implementation tgt; a drop ends it.
+/// The iSCSI target tgt; dropping the `Tgt` ends the process.
 struct Tgt {
     child: Child,
     control: String,
     portal: String,
 }
 
-/// Returns the command of one of tgt's programs. Debian installs these programs in a directory that
-/// only root's PATH has.
+/// Returns the command of one of tgt's programs. Debian installs them in a directory that is only
+/// in root's PATH.
 fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
@@ -186,8 +188,8 @@ fn program(name: &str) -> Command {
 
 impl Tgt {
     fn start(dirs: &Dirs, bytes: u64) -> Self {
-        // tgtd's control port is a separate 15-bit number; the free TCP port serves as a unique
-        // one.
+        // tgtd needs the number of a control port that no other tgtd uses. The number of the free
+        // TCP port is unique, so use it as the number of the control port too.
         let control = free_port().to_string();
         let portal = format!("127.0.0.1:{control}");
         let child = program("tgtd")
@@ -245,12 +247,12 @@ fn tgt_is_measured_and_missing_operations_are_refused() {
     let found = result(&dirs, "out");
     assert_eq!(found["target"]["facts"]["product"], "IET VIRTUAL-DISK 0001");
     assert!(kinds(&found).iter().any(|(name, bytes)| name == "write_same" && *bytes > 0));
-    // tgt has no COMPARE AND WRITE, whatever its vital product data says.
+    // tgt has no COMPARE AND WRITE, although its vital product data claims that it has.
     let lacking = PROFILE.replace("DURABILITY", "none") + &own("compare_and_write", "4KiB");
     let refused = bench(&dirs, &lacking, &["-t", &url, "-o", "lacking"]);
     assert!(refused.talk.contains("no compare_and_write"), "{}", refused.talk);
     assert!(!dirs.file("lacking").join("result.json").exists(), "nothing was run");
-    // The run overwrites data of other programs only with --destroy.
+    // A run overwrites data of other programs only if the user gives --destroy.
     let image = dirs.file("tgt.img");
     tool("mke2fs", &["-q", "-F", image.to_str().unwrap()]);
     let profile = PROFILE.replace("DURABILITY", "none");

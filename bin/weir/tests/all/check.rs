@@ -1,6 +1,6 @@
 //! `weir check`: verifies a pool without a server and without writing.
 //!
-//! Not here: repair (healing.rs).
+//! Not here: repair of damage (healing.rs).
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -17,8 +17,8 @@ fn check(dirs: &Dirs, arguments: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, &words))
 }
 
-/// Creates a pool with 24 MiB of flushed data and kills its server, so that part of the data is
-/// only in the log.
+/// Creates a pool, writes and flushes 24 MiB of data, and kills the server, so that a part of the
+/// data is only in the intent log.
 fn killed(dirs: &Dirs, layout: &str, disks: &[&str]) -> Vec<u8> {
     for name in disks {
         dirs.disk(name, DISK);
@@ -60,7 +60,7 @@ fn check_of_an_intact_pool_succeeds_and_changes_nothing() {
     }
 }
 
-/// Overwrites one block of a disk.
+/// Overwrites one block of a disk at this offset.
 fn spoil(dirs: &Dirs, name: &str, at: u64) {
     let disk = OpenOptions::new().write(true).open(dirs.file(name)).unwrap();
     disk.write_all_at(&[0x5a; 4096], at).unwrap();
@@ -72,7 +72,7 @@ fn bad_copies_and_lost_blocks_are_distinguished() {
     for (layout, disks) in [("mirror", &["a", "b"][..]), ("raidz1", &["a", "b", "c"])] {
         let dirs = Dirs::new();
         let content = killed(&dirs, layout, disks);
-        // The restart moves the data from the log into segments.
+        // The restarted server moves the data from the intent log into segments.
         dirs.start().stop_clean();
         let block = &content[8 * MIB as usize..][..4096];
         let before = all(&dirs, disks);
@@ -88,7 +88,7 @@ fn bad_copies_and_lost_blocks_are_distinguished() {
         assert!(!said.talk.contains("without a good copy"), "{}", said.talk);
         said.fails(DATA_LOST, &["1 bad copies", "weir pool scrub"]);
         assert!(all(&dirs, disks) == before, "a disk was mended");
-        // Then damage the other copy; on raidz, a strip from which the block could be
+        // Then damage the second copy too; on raidz, a strip from which the block could be
         // reconstructed.
         spoil(&dirs, disks[(disk + 1) % disks.len()], at as u64);
         let report = check(&dirs, &["--json"]);
@@ -109,14 +109,14 @@ fn disks_in_use_are_refused() {
 }
 
 /// Regression: one flipped bit in the header of the last log batch after a kill was treated as a
-/// torn write. `check` and `rescue` exited with 0, and the flushed write was lost.
+/// torn write. `check` and `rescue` exited with 0, although a flushed write was lost.
 #[test]
 fn damaged_log_batch_after_a_kill_is_no_torn_write() {
     let dirs = Dirs::new();
     killed(&dirs, "", &["a"]);
     check(&dirs, &[]).ok();
     let disk = &all(&dirs, &["a"])[0];
-    // The last batch of the log: its header has the highest number.
+    // The last batch of the intent log has the header with the highest number.
     let log = MIB as usize..9 * MIB as usize;
     let header = |at: &usize| disk[*at..].starts_with(b"WEIRLOGB");
     let number = |at: &usize| u64::from_le_bytes(disk[at + 24..at + 32].try_into().unwrap());

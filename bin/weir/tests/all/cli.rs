@@ -1,10 +1,11 @@
-//! The real `weir` binary against the real HTTP server, with a fake engine in memory.
+//! The real `weir` program against the real HTTP server. The engine behind the server is a fake in
+//! memory.
 //!
-//! Not here: the engine; tests of `weir serve` as a whole.
+//! Not here: the real engine; `weir serve` as a whole.
 //!
 //! Invariants:
-//! - every verb runs with text output, with `--json`, and with an error;
-//! - standard output holds only data.
+//! - every verb runs three times: with text output, with `--json`, and with an error;
+//! - standard output contains only data, never errors or hints.
 
 #[path = "../../../../crates/control/weir-api/tests/all/support/fake.rs"]
 mod fake;
@@ -21,7 +22,7 @@ use tokio::sync::oneshot;
 use weir_api::token::NoTokens;
 use weir_api::{Address, Listener};
 
-/// A server on a unix socket, in a thread with its own runtime, as in the real process.
+/// A server on a unix socket, in a thread with a runtime of its own, as in the real program.
 struct Server {
     dir: tempfile::TempDir,
     stop: Option<oneshot::Sender<()>>,
@@ -52,7 +53,7 @@ impl Server {
         self.dir.path().join("api.sock")
     }
 
-    /// Runs `weir` with the words of `line`.
+    /// Runs `weir` with the words of `line` as arguments.
     fn weir(&self, line: &str) -> Ran {
         let api = format!("unix:{}", self.socket().display());
         let mut command = weir(line);
@@ -116,7 +117,8 @@ impl Ran {
         self
     }
 
-    /// Asserts that the run failed with this code and text, and printed nothing on standard output.
+    /// Asserts that the run failed with this code and this text in its error, and printed nothing
+    /// to standard output.
     #[track_caller]
     fn fails(self, code: i32, part: &str) {
         assert_eq!(self.code, Some(code), "weir {}: {}", self.line, self.talk);
@@ -385,7 +387,7 @@ fn exit_code_gives_the_error_kind() {
     server.weir("pool export tank --force").ok();
 }
 
-/// No server runs: the command line is checked completely before the first call.
+/// No server runs in this test: the command line must check all values before its first call.
 #[test]
 fn invalid_values_are_refused_before_any_call() {
     for (line, part) in [
@@ -541,7 +543,7 @@ fn is_noun(verb: &str) -> bool {
 fn closed_pipe_causes_no_panic() {
     let server = Server::start();
     for index in 0..200 {
-        // The names are long enough for the output to fill more than one pipe buffer.
+        // The names are so long that the output does not fit in one pipe buffer.
         let name = format!("p{index}{}", "x".repeat(180));
         server.weir(&format!("pool create {name} /disk{index}")).ok();
     }

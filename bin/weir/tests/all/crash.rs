@@ -1,12 +1,13 @@
-//! SIGKILL at random times under load, and disks that are damaged or removed while the server is
-//! stopped.
+//! Crashes: SIGKILL at random times under load, and disks that are damaged or removed while the
+//! server is stopped.
 //!
-//! Not here: power cuts, in which the disk also loses its cache (the simulator).
+//! Not here: power cuts, in which disks also lose their write cache (the simulator).
 //!
-//! Invariants: a change that a flush acknowledged survives any crash; a block holds only data that
-//! was once written to it.
+//! Invariants: a change survives any crash if a flush after it was acknowledged; a block contains
+//! only data that was once written to that block.
 //!
-//! `WEIR_CRASH_SEED` repeats a run's choices (not its timing), `WEIR_CRASH_ROUNDS` sets its length.
+//! `WEIR_CRASH_SEED` repeats the random choices of a run (not its timing), `WEIR_CRASH_ROUNDS` sets
+//! the number of rounds.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -21,8 +22,8 @@ use crate::common::{Dirs, GIB, MIB, Server, fio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Time limit from the start to the first response after SIGKILL under load. On any machine, a
-/// slower server counts as hung. The benchmark measures the actual time.
+/// Time limit from the start of a server to its first response, after a SIGKILL under load. A
+/// server that needs longer counts as hung on any machine. Benchmarks measure the actual time.
 const IMPORT_LIMIT: Duration = Duration::from_secs(30);
 
 fn mirror(dirs: &Dirs, bytes: u64) -> Server {
@@ -60,7 +61,7 @@ fn flushed_changes_survive_sigkill() {
             assert_eq!(worker.join().unwrap(), End::Broken, "round {round}");
         }
         if round % 4 == 3 {
-            // Kill the server again while it imports the pool.
+            // Kill the new server while it imports the pool.
             let opening = Server::launch(&dirs, "", dirs.serve());
             wait(rng.below(30));
             opening.kill();
@@ -128,8 +129,9 @@ fn clean_stop_keeps_all_data() {
     server.assert_alive();
 }
 
-/// Regression: a stop during a commit lost changes that were acknowledged after that txg's freeze.
-/// Here every acknowledged change counts, flushed or not, and commits run all the time.
+/// Regression: if the server was stopped during a commit, changes were lost that it had
+/// acknowledged after the freeze of that txg. In this test, acknowledged changes must survive even
+/// without a flush, and commits run all the time.
 #[test]
 fn clean_stop_under_load_keeps_acknowledged_changes() {
     let mut rng = Rng::from_env("WEIR_STOP_SEED");
@@ -143,7 +145,7 @@ fn clean_stop_under_load_keeps_acknowledged_changes() {
         std::thread::scope(|scope| {
             let (ended, shared) = (&ended, &server);
             scope.spawn(move || {
-                // Each change of a property is a commit.
+                // Each change of a property causes a commit.
                 for value in ["off", "lz4"].into_iter().cycle() {
                     shared.weir(&format!("volume set compression={value} tank/v1"));
                     if ended.load(Ordering::Relaxed) {
@@ -177,8 +179,8 @@ fn clean_stop_under_load_keeps_acknowledged_changes() {
     }
 }
 
-/// Creates a stopped pool with the data of a load, all of which is flushed. Returns the model of
-/// the data.
+/// Creates a pool with the data of a load, flushes all of it and stops the server. Returns the
+/// model of the data.
 fn loaded(dirs: &Dirs) -> Model {
     let server = mirror(dirs, GIB);
     server.volume("tank/v1", "32MiB");
@@ -194,7 +196,7 @@ fn loaded(dirs: &Dirs) -> Model {
     model
 }
 
-/// Overwrites a part of a file with random bytes.
+/// Overwrites this range of a file with random bytes.
 fn garbage(path: &Path, range: std::ops::Range<u64>) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let mut bytes = vec![0; MIB as usize];
@@ -202,7 +204,7 @@ fn garbage(path: &Path, range: std::ops::Range<u64>) {
     for offset in range.step_by(MIB as usize) {
         file.write_all_at(&bytes, offset).unwrap();
     }
-    // The server bypasses the page cache, so write the cache back.
+    // The server reads the file with direct I/O, so write the page cache back to it.
     file.sync_all().unwrap();
 }
 
@@ -222,7 +224,8 @@ fn garbage_in_the_data_of_one_leg_is_healed_and_counted() {
         for _ in 0..2 {
             let mut server = dirs.start();
             model.verify(&mut server.client("tank/v1"), name);
-            // A read uses one leg, or the other leg if the first is slow. A scrub reads all legs.
+            // A read uses only one leg, or the other leg if the first one is slow, but a scrub
+            // reads all legs.
             server.weir("pool scrub --wait tank").ok();
             let status = server.status("tank");
             assert_eq!(status["state"], "online", "{status:#}");
@@ -281,7 +284,7 @@ fn returning_leg_is_resilvered() {
     let status = server.status("tank");
     assert_eq!(status["state"], "degraded", "{status:#}");
     assert_eq!(leg(&status, "b")["state"], "unavailable", "{status:#}");
-    // Leg b misses these writes.
+    // Leg b is absent, so it misses these writes.
     let model = Arc::new(Mutex::new(model));
     let worker = load::start(server.nbd(), "tank/v1", &model, 0..8192, 2);
     wait(1000);
@@ -293,7 +296,7 @@ fn returning_leg_is_resilvered() {
     for _ in 0..2 {
         model.verify(&mut server.client("tank/v1"), "b is back");
     }
-    // The resilver starts without a command.
+    // The server starts the resilver by itself.
     crate::common::eventually("b has what it missed", Duration::from_secs(30), || {
         server.status("tank")["state"] == "online"
     });

@@ -1,6 +1,6 @@
-//! `weir pool status` on data without an intact copy on any disk, across a restart.
+//! `weir pool status` for data that has no intact copy on any disk, also after a restart.
 //!
-//! Not here: the snapshots and clones that share such data (weir-dataset's tests), repair
+//! Not here: the snapshots and clones that share such data (the tests of weir-dataset), repair
 //! (healing.rs).
 
 use std::time::Duration;
@@ -19,20 +19,20 @@ fn block(seed: u64) -> Vec<u8> {
 }
 
 fn status(server: &Server) -> String {
-    // Lines are wrapped, so compare the text without line breaks.
+    // The output wraps its lines, so compare the text without line breaks.
     let text = server.weir("pool status -v tank").ok().out;
     one_line(&text)
 }
 
-/// Returns the text without its line breaks.
+/// Returns the text with a single space in place of each line break.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn status_lists_lost_data_until_it_is_overwritten() {
-    // Regression: the status said "Applications are unaffected" while clients got EIO, and "No
-    // known data errors" after a restart.
+    // Regression: while clients got EIO, the status said "Applications are unaffected", and after a
+    // restart "No known data errors".
     let dirs = Dirs::new();
     let disks = ["a", "b"].map(|name| dirs.disk(name, DISK));
     let server = dirs.start();
@@ -42,7 +42,8 @@ fn status_lists_lost_data_until_it_is_overwritten() {
     for number in 0..4 {
         client.write(number * BLOCK as u64, &block(number)).unwrap();
     }
-    // Do not flush: the block must be in a segment, not in the intent log.
+    // Do not flush here: the test needs the block in a segment, and a flush would write it to the
+    // intent log.
     server.weir("snapshot create tank/vm1@monday").ok();
     drop(client);
     server.stop_clean();

@@ -1,10 +1,11 @@
-//! All disks of a pool are dead: each verb returns, the pool can be exported by force, and another
-//! pool of the same server is not affected.
+//! A pool whose disks are all dead: each verb returns, the pool can be exported by force, and
+//! another pool of the same server is not affected.
 //!
-//! Not here: disks that never respond (never_hang/tests.rs freezes disks), pools with enough
-//! remaining disks (failing_disks.rs).
+//! Not here: disks that never respond (weir-server's monitor/unresponsive/tests.rs), pools that
+//! have enough remaining disks (failing_disks.rs).
 //!
-//! Invariants: every call returns within five seconds, successful or not; no flush is acknowledged.
+//! Invariants: every call returns within five seconds, with success or an error; the server
+//! acknowledges no flush.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -15,7 +16,7 @@ use crate::common::nbd::{EIO, ENOSPC};
 use crate::common::room::Room;
 use crate::common::{Dirs, GIB, MIB, Ran, Server, code, eventually};
 
-/// Guaranteed maximum time of every call.
+/// Guaranteed maximum response time of every call.
 const BOUND: Duration = Duration::from_secs(5);
 const BLOCKS: u64 = 4096;
 
@@ -30,7 +31,7 @@ fn timely(server: &Server, line: &str) -> Ran {
     ran
 }
 
-/// Starts a load on a new volume, with a model of its content.
+/// Starts a load on a new volume; returns the model of the volume's contents and the load's thread.
 fn loaded(server: &Server, name: &str, seed: u64) -> (Arc<Mutex<Model>>, JoinHandle<End>) {
     server.volume(name, &format!("{}MiB", BLOCKS * 4096 / MIB));
     let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
@@ -74,8 +75,8 @@ fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     let history = timely(&server, "pool history tank").ok().out;
     assert!(history.contains("pool offline tank"), "{history}");
 
-    // The server destroys nothing that it cannot record, and still exports the volume to its
-    // clients.
+    // The server cannot record the destruction of the volume, so the volume still exists, and the
+    // server still exports it.
     let volumes = timely(&server, "volume list tank").ok().out;
     assert!(volumes.contains("tank/idle"), "{volumes}");
     timely(&server, "pool export tank").fails(code::BUSY, &["tank/v"]);
@@ -84,7 +85,7 @@ fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     let list = timely(&server, "pool list").ok().out;
     assert!(list.contains("other") && !list.contains("tank"), "{list}");
 
-    // The load on the other pool ran all the time, and still runs.
+    // The load on the other pool has continued all the time, and still continues.
     let now = || other.lock().unwrap().flushes;
     assert!(now() > flushes + 10, "the other pool stood still");
     let after = now();
@@ -100,7 +101,8 @@ fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     server.assert_alive();
 }
 
-/// Command lines with all verbs that name the pool or an object in it, or that list them.
+/// Command lines with all verbs that name the pool or an object of the pool, or that list such
+/// objects.
 const VERBS: &[&str] = &[
     "pool status tank",
     "pool status",

@@ -1,8 +1,9 @@
-//! `weir serve --demo` from a user's view: start, paste the three commands, Ctrl-C, start again.
+//! `weir serve --demo` as a user sees it: start it, paste the three commands, Ctrl-C, start it
+//! again.
 //!
-//! Not here: the contents of the demo.
+//! Not here: the objects that the demo creates.
 //!
-//! Invariant: the test runs the commands exactly as printed.
+//! Invariant: the test runs the commands exactly as the demo prints them.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -40,7 +41,7 @@ impl Demo {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Returns the commands under "Try in another terminal".
+    /// Returns the commands that the demo prints under "Try in another terminal".
     fn commands(&self) -> Vec<String> {
         let talk = self.talk();
         let (_, after) = talk.split_once("Try in another terminal:\n").unwrap();
@@ -68,7 +69,7 @@ impl Drop for Demo {
     }
 }
 
-/// Runs a command line in a shell.
+/// Runs a command line in a shell, as a user who pastes it.
 fn paste(line: &str) -> String {
     let folder = std::path::Path::new(WEIR).parent().unwrap().display();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
@@ -121,7 +122,7 @@ fn printed_demo_commands_succeed() {
     demo.interrupt();
 }
 
-/// `make run` with a cargo that only leaves a program in the target folder.
+/// Runs `make run` with a fake cargo that only puts a program into the target folder.
 #[test]
 fn make_run_states_its_duration_first_and_then_serves() {
     use std::os::unix::fs::PermissionsExt as _;

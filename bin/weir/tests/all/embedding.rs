@@ -1,8 +1,8 @@
-//! The engine in another program's server: the example of weir-export with `qemu-io`.
+//! The engine in another program: runs the example server of weir-export with `qemu-io` as client.
 //!
-//! Not here: `weir serve` (the other tests).
+//! Not here: `weir serve` (tested by the other files).
 //!
-//! Invariant: cargo builds the example with the profile of the program.
+//! Invariant: cargo builds the example with the same profile as the program.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ fn example_server_works_with_qemu_io() {
     assert!(!printed.contains("failed"), "{printed}");
     drop(server.stdin.take());
     assert!(server.wait().unwrap().success());
-    // The pool is intact: the data flushed by qemu-io is on the disk, and the last commit closed
-    // the pool.
+    // The pool must be intact: the data that qemu-io flushed is on the disk, and the example closed
+    // the pool with a last commit.
     tool(WEIR, &["check", "-d", disk.to_str().unwrap(), "tank"]);
 }

@@ -1,9 +1,9 @@
-//! Runs the examples of the crates: each ends with success and prints its outcome.
+//! Runs the examples of the crates: each one must succeed and print its outcome.
 //!
 //! Not here: `serve_volume`, which needs a client (`embedding`); the examples that measure
 //! (`cargo xtask bench-services`, `bench-layouts`).
 //!
-//! Invariant: `cargo xtask e2e` builds the examples with the profile of the program.
+//! Invariant: `cargo xtask e2e` builds the examples with the same profile as the program.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use crate::common::{Dirs, GIB, Ran, Server, WEIR};
 
-/// Examples that need no server, each with text that its output contains.
+/// Examples that need no server, each with a text that its output must contain.
 const ALONE: &[(&str, &str)] = &[
     ("crash_and_reopen", "flushed block: bytes of 1; unflushed block: bytes of 0"),
     ("durable_write", "a durable write takes"),

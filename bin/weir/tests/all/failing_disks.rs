@@ -1,11 +1,11 @@
-//! Disks that fail in use: full file systems below them, truncated files, and a kernel without
-//! io_uring.
+//! Disks that fail while they are in use: full file systems below them and truncated files. Also a
+//! kernel without io_uring.
 //!
-//! Not here: disks damaged or removed while the server is stopped (crash.rs), refusals at the start
-//! (bad_input.rs).
+//! Not here: disks that are damaged or removed while the server is stopped (crash.rs), disks that
+//! the server refuses at its start (bad_input.rs).
 //!
-//! Invariants: no flush is acknowledged unless the disks stored the data; a failing pool affects
-//! neither the server nor other pools.
+//! Invariants: the server acknowledges a flush only if the disks stored the data; a failing pool
+//! affects neither the server nor other pools.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -28,8 +28,8 @@ fn server_without_io_uring_reports_it_and_works() {
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
     dirs.disk("b", GIB);
-    // The filter applies to one thread and the processes that it starts. It applies to the server,
-    // but not to other tests.
+    // A seccomp filter applies to one thread and to the processes that the thread starts: here only
+    // to the server, so other tests are not affected.
     let mut server = std::thread::scope(|scope| {
         let filtered = scope.spawn(|| {
             let arch = std::env::consts::ARCH.try_into().unwrap();
@@ -60,7 +60,7 @@ fn leg<'a>(status: &'a Value, name: &str) -> &'a Value {
     legs.iter().find(ends).unwrap()
 }
 
-/// Creates another pool on the same server, which the failures must not affect.
+/// Creates another pool on the same server; the failures of the first pool must not affect it.
 fn bystander(dirs: &Dirs, server: &Server) {
     dirs.disk("other", 256 * MIB);
     server.weir(&format!("pool create other {}", dirs.file("other").display())).ok();
@@ -93,7 +93,7 @@ fn full_file_system_under_all_legs_suspends_the_pool() {
     let end = worker.join().unwrap();
     eprintln!("the load ended with {end:?}");
     assert!(matches!(end, End::Refused(_, EIO | ENOSPC)), "{end:?}");
-    // Whatever error ended the load, no flush succeeds afterwards.
+    // Whichever error ended the load, no later flush may succeed.
     let mut client = server.client("tank/v");
     client.write(0, &vec![1; 1 << 20]).ok();
     let flushed = client.flush();
@@ -113,8 +113,8 @@ fn full_file_system_under_all_legs_suspends_the_pool() {
     let mut server = room.start(&dirs);
     let status = server.status("tank");
     assert_ne!(status["state"], "unavailable", "{status:#}");
-    // The client above wrote the first blocks without the model, and no flush acknowledged it.
-    // They are zeroed here, in the volume and in the model.
+    // The client above wrote to the first blocks without the model's knowledge, and its flush
+    // failed. Zero these blocks in the volume and in the model.
     server.client("tank/v").trim(0, 1 << 20).unwrap();
     let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
     model.forget(256);
@@ -158,8 +158,8 @@ fn truncate(path: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// Returns random blocks. They do not compress, so they take as much space on the disk as in the
-/// volume.
+/// Returns random data for the block at this offset. The data does not compress, so it takes as
+/// much space on the disk as in the volume.
 fn pattern(offset: u64) -> Vec<u8> {
     let mut data = vec![0; MIB as usize];
     Rng::new(offset).fill(&mut data);
@@ -184,7 +184,8 @@ fn failed_reads_use_the_other_leg_or_return_an_error() {
     drop(client);
     server.stop_clean();
 
-    // After a restart nothing is cached. Reads beyond the end of a truncated file return no bytes.
+    // After the restart nothing is cached, so reads go to the disks. A read behind the end of the
+    // truncated file returns no bytes.
     let mut server = dirs.start();
     truncate(&dirs.file("a"), 18 * MIB);
     let mut client = server.client("tank/v");

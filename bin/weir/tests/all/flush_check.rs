@@ -1,7 +1,7 @@
 //! The flush test of `weir pool create`, with the real program and real files.
 //!
-//! Not here: the verdict on measured times (unit tests of weir-device), frozen disks (unit tests of
-//! the server).
+//! Not here: the verdicts on measured times (unit tests of weir-device), frozen disks (unit tests
+//! of weir-server).
 //!
 //! Invariant: no test asserts the speed of this machine's disks.
 
@@ -27,7 +27,7 @@ fn pool_create_measures_its_disks() {
         assert!(check["sync_write_us"].as_u64().unwrap() > 0, "{check}");
         assert!(check["medium"].as_str().unwrap().starts_with("file on "), "{check}");
     }
-    // The data of the flush test is not in the log that the pool starts with.
+    // The new pool's intent log must not contain the data of the flush test.
     let mut start_of_log = vec![1; 4096];
     File::open(dirs.file("a")).unwrap().read_exact_at(&mut start_of_log, MIB).unwrap();
     assert!(start_of_log.iter().all(|byte| *byte == 0));

@@ -1,8 +1,9 @@
-//! `weir volume advise` and `weir dedupe estimate` of the real program, on content of known ratios.
+//! `weir volume advise` and `weir dedupe estimate` of the real program, on data whose ratios are
+//! known.
 //!
-//! Not here: drawing and counting samples (weir-dataset).
+//! Not here: how samples are chosen and counted (weir-dataset).
 //!
-//! Invariant: forecasts match the known ratios of the content within 5 %.
+//! Invariant: forecasts differ from the known ratios of the data by at most 5 %.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// Fills a volume with content of known ratios.
+/// Fills a volume with data whose ratios are known.
 fn fill(server: &Server, name: &str, mib: u64, spec: &ContentSpec) {
     let content = Content::new(spec, 4096, mib * MIB);
     let mut client = server.client(name);
@@ -46,7 +47,7 @@ fn advice_matches_the_known_ratios_of_the_content() {
     server.volume("tank/half", "256MiB");
     server.weir("volume set compression=off tank/half").ok();
     let spec = ContentSpec { compress: 2.0, dedupe_pct: 0.0, ..spec() };
-    // Writes count in the forecast at once, even before they reach the disk.
+    // A forecast includes new writes at once, even before they are on disk.
     fill(&server, "tank/half", 64, &spec);
     let start = Instant::now();
     let advice = server.weir("volume advise tank/half --json").json();
@@ -76,7 +77,7 @@ fn advice_matches_the_known_ratios_of_the_content() {
     let records = advice["records"].as_array().unwrap();
     assert_eq!(records.len(), 10);
     assert_eq!(advice["recommended"], "lz4", "{}", advice["why"]);
-    // The recommended setting yields the forecast ratio.
+    // With the recommended setting, the volume gets the ratio of the forecast.
     server.weir("set compression=lz4 tank/half").ok();
     fill(&server, "tank/half", 64, &spec);
     crate::common::eventually("it is stored so", Duration::from_secs(20), || {
@@ -103,7 +104,7 @@ fn advice_matches_a_volume_with_large_records() {
         let mut of = all.filter(|one| one["compression"] == name);
         of.find(|one| one["record_bytes"].as_u64() == bytes).unwrap().clone()
     };
-    // The forecast for the current settings matches the current state.
+    // The forecast for the volume's current settings matches its current ratio.
     near(number(&named("settings", "lz4", None)["ratio"]), number(&advice["ratio"]));
     let own = named("records", "lz4", Some(64 << 10));
     near(number(&own["ratio"]), number(&advice["ratio"]));

@@ -1,12 +1,13 @@
-//! Pools of every layout: filled until they refuse writes, emptied by TRIM and destroy, and
-//! overwritten many times at 90 % of their size.
+//! Full pools of every layout: filled until they refuse writes, emptied by TRIM and destroy, and
+//! overwritten many times while they are 90 % full.
 //!
-//! Not here: write amplification (bench-layouts), crashes in the cleaner (the simulator).
+//! Not here: write amplification (bench-layouts), crashes while the cleaner runs (the simulator).
 //!
 //! Invariants:
-//! - a full pool refuses writes with "no space", with no other error, and loses no data;
-//! - every block read back is the last one written, identified by its number and a sequence;
-//! - after each cycle, a scrub and an offline check find no error.
+//! - a full pool refuses writes with "no space" and no other error, and loses no data;
+//! - every block that is read back has the content of the last write, which has its block number
+//!   and a sequence number;
+//! - after each cycle, a scrub and an offline check of the pool find no error.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,26 +25,27 @@ const LONG: usize = 16;
 /// Maximum number of writes in flight.
 const DEPTH: usize = 16;
 const CYCLES: usize = 24;
-/// Size of each disk: large enough for segments of 64 rows. The cleaner requires a gain of at least
-/// four rows.
+/// Size of each disk: large enough for segments of 64 rows. The cleaner cleans a segment only if it
+/// gains at least four rows.
 const DISK: u64 = 520 * MIB;
-/// Time limit for the reclamation of space. A commit runs every five seconds, and space is
-/// reclaimed three txgs after its last block died.
+/// Time limit until space is reclaimed. A commit runs every five seconds, and the space of a
+/// segment is reclaimed three txgs after its last block died.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A volume of the server and its expected content.
+/// A volume of the server, and the contents that it should have.
 struct Volume {
     client: Client,
-    /// For each block, the sequence of the last acknowledged write; 0 means zeros.
+    /// For each block, the sequence number of the last acknowledged write; 0 means zeros.
     sequences: Vec<u64>,
-    /// Number of refused writes by block. They may be stored in part, as on any disk.
+    /// For each block whose last write was refused, its sequence number. A refused write may be
+    /// stored in part, as on any disk.
     refused: HashMap<usize, u64>,
     under_way: HashMap<u64, (Range<usize>, u64)>,
     next: u64,
     rng: Rng,
 }
 
-/// Fills a block with random bytes derived from its number and the sequence of the write.
+/// Fills a block with random bytes that its number and the sequence number of the write determine.
 fn content(number: usize, sequence: u64, block: &mut [u8]) {
     if sequence == 0 {
         return block.fill(0);
@@ -54,7 +56,7 @@ fn content(number: usize, sequence: u64, block: &mut [u8]) {
 }
 
 impl Volume {
-    /// Creates a volume and connects to it.
+    /// Creates a volume and connects to its export.
     fn new(server: &Server, name: &str, mib: usize, seed: u64) -> Self {
         server.volume(name, &format!("{mib}MiB"));
         Self {
@@ -71,7 +73,8 @@ impl Volume {
         self.sequences.len()
     }
 
-    /// Starts a write as soon as fewer than [`DEPTH`] are in flight and none of them overlaps it.
+    /// Sends a write as soon as fewer than [`DEPTH`] writes are in flight and none of them overlaps
+    /// it.
     fn put(&mut self, blocks: Range<usize>) -> Result<(), u32> {
         let meets = |other: &Range<usize>| other.start < blocks.end && blocks.start < other.end;
         while self.under_way.len() >= DEPTH || self.under_way.values().any(|(r, _)| meets(r)) {
@@ -89,7 +92,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Receives the next reply.
+    /// Receives the next reply and records its result.
     fn settle(&mut self) -> Result<(), u32> {
         let answer = self.client.receive().unwrap();
         let (blocks, sequence) = self.under_way.remove(&answer.cookie).expect("it was asked");
@@ -104,7 +107,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Receives all pending replies; returns the first error.
+    /// Receives the replies to all writes in flight; returns the first error.
     fn drain(&mut self) -> Result<(), u32> {
         let mut done = Ok(());
         while !self.under_way.is_empty() {
@@ -113,7 +116,7 @@ impl Volume {
         done
     }
 
-    /// Writes all blocks once, in order, in long writes.
+    /// Writes all blocks of a range once, in order, with long writes.
     fn fill(&mut self, blocks: Range<usize>) -> Result<(), u32> {
         let mut done = Ok(());
         for first in blocks.clone().step_by(LONG) {
@@ -125,7 +128,7 @@ impl Volume {
         done.and(self.drain())
     }
 
-    /// Overwrites `count` random single blocks.
+    /// Overwrites `count` random blocks of a range, one block with each write.
     fn overwrite(&mut self, blocks: Range<usize>, count: usize) -> Result<(), u32> {
         for _ in 0..count {
             let number = blocks.start + self.rng.below(blocks.len() as u64) as usize;
@@ -144,7 +147,7 @@ impl Volume {
         }
     }
 
-    /// Reads all blocks and compares them with the expected content.
+    /// Reads all blocks of the volume and compares them with their expected contents.
     fn verify(&mut self, what: &str) {
         let mut wanted = [0; BLOCK];
         for first in (0..self.blocks()).step_by(BLOCKS_PER_MIB) {
@@ -186,7 +189,7 @@ fn assert_healthy(server: &Server, when: &str) -> Value {
     status
 }
 
-/// Fills the pool until the server refuses a write, and continues to write for a while.
+/// Fills the pool until the server refuses a write, then tries to write more.
 fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     small.fill(0..small.blocks()).unwrap();
     let end = large.fill(0..large.blocks());
@@ -195,9 +198,9 @@ fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     let status = assert_healthy(server, "full");
     let part = (written + small.blocks()) * BLOCK * 100 / number(&status, "size_bytes") as usize;
     eprintln!("full at {part} % of its size");
-    // The rest of the space is for tree nodes and for the worst case of a commit.
+    // The pool keeps the rest of its space for tree nodes and for the worst case of a commit.
     assert!(part >= 90, "full at {part} % already: {status:#}");
-    // When the pool is full, the only error is "no space". Single writes may still succeed.
+    // In a full pool, single writes may still succeed, but the only error is "no space".
     for round in 0..64 {
         let first = round * large.blocks() / 64;
         for blocks in [first..first + 1, first..first + LONG] {
@@ -211,21 +214,21 @@ fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     let job = ["--rw=write", "--bs=64k", "--size=8m", "--offset=50%", "--iodepth=4"];
     let fio = text(&fio_output(&server.uri("tank/large"), &job));
     assert!(fio.contains("No space left on device"), "{fio}");
-    // Blocks that fio wrote are not in the model.
+    // The model does not know the blocks that fio wrote, so trim them.
     let half = large.blocks() / 2;
     large.trim(half..half + 8 * BLOCKS_PER_MIB);
     small.verify("full");
     assert_healthy(server, "beyond full");
 }
 
-/// Frees space by destroy and by TRIM, and uses it again.
+/// Frees space by destroying a volume and by TRIM, and fills it again.
 fn empty(server: &Server, small: Volume, large: &mut Volume) {
     let before = assert_healthy(server, "before TRIM");
     let Volume { client, sequences, .. } = small;
     drop(client);
     server.weir("export delete tank/small").ok();
     server.weir("volume destroy --yes tank/small").ok();
-    // Trim the middle half of the written range. The first and the last quarter stay.
+    // Trim the middle half of the written range; keep its first and its last quarter.
     let written = large.sequences.iter().rposition(|sequence| *sequence != 0).unwrap() + 1;
     let gone = written / 4..written * 3 / 4;
     large.trim(gone.clone());
@@ -242,7 +245,7 @@ fn empty(server: &Server, small: Volume, large: &mut Volume) {
     assert_healthy(server, "filled again");
 }
 
-/// Asserts that the cleaner ran, and that the status reports it.
+/// Asserts that the cleaner has cleaned segments, and that the pool status reports this.
 fn assert_cleaner_told(server: &Server, status: &Value) {
     let cleaner = &status["cleaner"];
     for count in ["cleaned_segments", "moved_bytes", "remap_bytes", "segments"] {
@@ -255,13 +258,13 @@ fn assert_cleaner_told(server: &Server, status: &Value) {
     assert!(text.contains(" space: ") && text.contains("segments free"), "{text}");
 }
 
-/// Works on a pool that is 90 % full. Every twelfth cycle fills the volume again, and each other
-/// cycle overwrites a range of it. Each cycle then overwrites single blocks anywhere. Some cycles
-/// kill the server after a flush.
+/// Works on a pool that is 90 % full. Every twelfth cycle fills the volume again, and every other
+/// cycle overwrites one range of it. Each cycle then overwrites random single blocks. Two of the
+/// cycles kill the server after a flush.
 fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     const STRETCH: usize = 16 * BLOCKS_PER_MIB;
     let size = number(&assert_healthy(&server, "before the cycles"), "size_bytes");
-    // The metadata trees take 1 % of the space.
+    // The metadata trees take 1 % of the pool's space, so the volume gets 89 %.
     let mut volume = Volume::new(&server, "tank/cycled", (size * 89 / 100 / MIB) as usize, 5);
     let all = 0..volume.blocks();
     let start = Instant::now();
@@ -291,7 +294,7 @@ fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     server
 }
 
-/// Runs all steps of this file for one layout.
+/// Runs all steps of this file on a pool of one layout.
 fn prove(layout: &str, disks: &[&str]) {
     let dirs = Dirs::new();
     for name in disks {

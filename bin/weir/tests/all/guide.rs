@@ -1,8 +1,9 @@
-//! Runs the commands of the tour, as a reader pastes them.
+//! Runs the commands of the tour (docs/guide/tour.md) as a reader pastes them.
 //!
-//! Not here: the examples in the help (`words`), the demo of the README (`demo`).
+//! Not here: the examples in the help texts (`words`), the demo of the README (`demo`).
 //!
-//! Invariant: every line of a block marked `sh` runs; only names of disks and of the socket differ.
+//! Invariant: the test runs every line of the blocks that are marked `sh`; it changes only the
+//! names of disks and of the socket.
 
 use crate::common::{Dirs, GIB, Ran, Server, WEIR};
 

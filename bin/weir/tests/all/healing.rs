@@ -1,9 +1,10 @@
-//! Scrub and resilver with the real binary: garbage under load, legs that disconnect and return.
+//! Scrub and resilver of the real program: disks overwritten under load, legs that disconnect and
+//! return.
 //!
-//! Not here: crashes at every step of a scan (the simulator), damage found by reads alone
+//! Not here: crashes at every step of a scan (the simulator), damage that reads find without a scan
 //! (crash.rs).
 //!
-//! Invariants: clients get no error; after a scrub or a resilver, each leg alone holds all data.
+//! Invariants: clients get no error; after a scrub or a resilver, each leg alone has all data.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,7 +21,7 @@ use weir_block::IoBuf;
 
 const DISK: u64 = 256 * MIB;
 const BLOCKS: u64 = 8192;
-/// Size of the range that the test writes only while a leg is offline.
+/// Size of the range that the test writes only while one leg is offline.
 const STILL: u64 = 8 * MIB;
 
 fn mirror(dirs: &Dirs) -> Server {
@@ -36,8 +37,8 @@ fn wait(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// Overwrites a whole file with random bytes, including its labels. Uses direct I/O as the server
-/// does, because the kernel fails a flush if direct and cached writes mix.
+/// Overwrites a whole file with random bytes, including the labels. Uses direct I/O like the
+/// server: if direct and cached writes mix, the kernel fails a flush.
 fn garbage(path: &Path) {
     let flags = OFlags::DIRECT.bits().cast_signed();
     let file = OpenOptions::new().write(true).custom_flags(flags).open(path).unwrap();
@@ -59,7 +60,7 @@ fn stopped(model: Arc<Mutex<Model>>) -> Model {
     Arc::into_inner(model).unwrap().into_inner().unwrap()
 }
 
-/// Hides a leg, so that only the other leg can serve reads, and compares all data.
+/// Hides a leg, so that only the other leg can serve reads, and compares all data with the model.
 fn verify_without(dirs: &Dirs, name: &str, model: &mut Model) {
     let (there, away) = (dirs.file(name), dirs.file("away"));
     fs::rename(&there, &away).unwrap();
@@ -124,15 +125,16 @@ fn leg_is_resilvered_after_offline() {
     let status = server.status("tank");
     assert_eq!(leg(&status, "b")["state"], "offline", "{status:#}");
     assert_eq!(status["state"], "degraded", "{status:#}");
-    // The load rewrites its blocks before a resilver reaches them. These blocks do not change after
-    // this write.
+    // The load would rewrite its blocks before a resilver reaches them. So write other blocks,
+    // which do not change afterwards.
     let mut missed = vec![0; STILL as usize];
     Rng::new(9).fill(&mut missed);
     let mut still = server.client("tank/still");
     still.write(0, &missed).unwrap();
     still.flush().unwrap();
     drop(still);
-    // Wait longer than a txg stays open, so that the disk misses commits as well as log batches.
+    // Wait longer than a txg stays open, so that the offline leg misses commits as well as log
+    // batches.
     wait(6000);
     let status = server.weir("pool online --wait --json tank b").json();
     assert_eq!(status["scan"]["kind"], "resilver", "{status:#}");
@@ -143,7 +145,8 @@ fn leg_is_resilvered_after_offline() {
     server.kill();
     assert_eq!(worker.join().unwrap(), End::Broken);
     let mut model = stopped(model);
-    // The resilvered leg must suffice alone. The other leg then returns to an imported pool.
+    // The resilvered leg must have all data alone. The other leg returns after the pool was
+    // imported without it.
     let (there, away) = (dirs.file("a"), dirs.file("away"));
     fs::rename(&there, &away).unwrap();
     let mut server = dirs.start();
@@ -210,7 +213,7 @@ fn invalid_disk_commands_are_refused() {
     server.weir("pool offline tank a").ok();
     assert!(server.weir("pool offline tank a").ok().talk.contains("a is offline already"));
     server.weir("pool offline tank b").fails(code::BUSY, &["only disk", "/b"]);
-    // Another disk has the path of the leg.
+    // A different disk has the path of the leg now.
     fs::rename(dirs.file("a"), dirs.file("away")).unwrap();
     server.weir("pool online tank a").fails(code::NOT_FOUND, &["/a"]);
     fs::rename(dirs.file("c"), dirs.file("a")).unwrap();

@@ -1,11 +1,11 @@
-//! iSCSI targets of the real program: external clients and a conformance suite, SIGKILL,
+//! iSCSI targets of the real program: external initiators and a conformance suite, SIGKILL,
 //! reservations, offloads, and the management of targets.
 //!
-//! Not here: the protocol's own tests (weir-iscsi), tests of each command (weir-scsi).
+//! Not here: protocol errors (the tests of weir-iscsi), tests of each command (weir-scsi).
 //!
 //! Invariants:
-//! - the content of a logical unit is compared byte for byte with the written data;
-//! - a test of the suite that may fail is listed here, with the reason.
+//! - the contents of a logical unit are compared byte for byte with the data that was written;
+//! - a test of the suite may fail only if it is listed here with the reason.
 
 use std::fs;
 use std::process::Command;
@@ -26,7 +26,7 @@ const MAY_FAIL: &[(&str, &str)] = &[
     ("iSCSIdatasn.iSCSIDataSnInvalid", "the suite itself crashes when the target closes"),
     ("iSCSITMF.LUNResetSimpleAsync", "the suite itself crashes, with other targets too"),
 ];
-/// Tests of the libiscsi suite that may be skipped, because no volume has the feature.
+/// Tests of the libiscsi suite that may be skipped, because no Weir volume has the tested feature.
 const MAY_SKIP: &[&str] = &[
     "PreventAllow.",    // no removable medium
     "StartStopUnit.",   // the same
@@ -45,7 +45,7 @@ fn serve(dirs: &Dirs) -> Server {
     Server::start(dirs, "", command)
 }
 
-/// Starts a server with a pool and a target that accepts all initiators.
+/// Starts a server that has a pool, and a target that accepts all initiators.
 fn served(dirs: &Dirs) -> Server {
     dirs.disk("a", 4 * GIB);
     let server = serve(dirs);
@@ -58,7 +58,7 @@ fn shown(server: &Server) -> Value {
     server.weir("target show vms --json").json()
 }
 
-/// Returns the address and port of a portal.
+/// Returns the address and port of a portal of the target, by its number.
 fn portal(server: &Server, number: usize) -> String {
     let portal = shown(server)["portals"][number].as_str().unwrap().to_owned();
     portal.split(',').next().unwrap().to_owned()
@@ -72,7 +72,7 @@ fn session(server: &Server, name: &str, isid: u8) -> Initiator {
     Initiator::log_in(&portal(server, 0), name, isid, TARGET).unwrap().expect("a session")
 }
 
-/// Runs one test of the suite. Returns its result (passed, skipped or failed) and its output.
+/// Runs one test of the suite. Returns its result (passed, skipped or failed) and the output.
 fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     let mut command = Command::new("timeout");
     command.args(["60", "iscsi-test-cu", "-d", "-n", "-t", name]).args(urls);
@@ -81,10 +81,11 @@ fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     let words = said.lines().find(|line| line.trim_start().starts_with("tests "));
     let counts: Vec<u64> =
         words.iter().flat_map(|line| line.split_whitespace()).flat_map(str::parse).collect();
-    // Every test first tries REPORT SUPPORTED OPCODES. A skip of that command does not count.
+    // Every test first sends REPORT SUPPORTED OPCODES. If only that command is skipped, the test is
+    // not.
     let mut skips = said.lines().filter(|line| line.contains("[SKIPPED]"));
     let skipped = skips.any(|line| !line.contains("REPORT_SUPPORTED_OPCODES"));
-    // The counts are total, run, passed and failed.
+    // The four counts in the output are total, run, passed and failed.
     let is_good = matches!(counts[..], [total, _, _, 0, ..] if total > 0);
     let result = if !is_good {
         "fail"
@@ -154,7 +155,7 @@ fn qemu_reads_its_writes_after_a_kill() {
     server.stop_clean();
 }
 
-/// Acknowledged writes and reservations survive a SIGKILL.
+/// Acknowledged writes and persistent reservations must survive a SIGKILL.
 #[test]
 fn writes_and_reservations_survive_a_kill() {
     let dirs = Dirs::new();
@@ -172,7 +173,7 @@ fn writes_and_reservations_survive_a_kill() {
             assert_eq!(u64::from_le_bytes(data[..8].try_into().unwrap()), *known, "block {at}");
         }
         if round == 1 {
-            // REGISTER with APTPL, then RESERVE as write exclusive.
+            // Send REGISTER with APTPL, then RESERVE of type write exclusive.
             one.run(3, &reserve_out(0, 0), &reserve_data(0, 0x11, true), 0).unwrap().good();
             one.run(3, &reserve_out(1, 1), &reserve_data(0x11, 0, false), 0).unwrap().good();
         }
@@ -188,7 +189,7 @@ fn writes_and_reservations_survive_a_kill() {
             one.run(3, &wide(0x8A, 0, at, 1), &block, 0).unwrap().good();
             known[at as usize] = value;
         }
-        // The write cache is off, so every acknowledged write is durable.
+        // The write cache is off, so every acknowledged write must be durable.
         server.kill();
         server = serve(&dirs);
         assert_eq!(shown(&server)["luns"][0]["naa"], naa);
@@ -197,7 +198,7 @@ fn writes_and_reservations_survive_a_kill() {
     server.assert_alive();
 }
 
-/// Returns the CDB of a PERSISTENT RESERVE OUT.
+/// Returns the CDB of a PERSISTENT RESERVE OUT command.
 fn reserve_out(action: u8, kind: u8) -> [u8; 10] {
     [0x5F, action, kind, 0, 0, 0, 0, 0, 24, 0]
 }
@@ -209,7 +210,8 @@ fn reserve_data(key: u64, new_key: u64, aptpl: bool) -> Vec<u8> {
     data
 }
 
-/// Two initiators race for one block, each through its own portal. One of them wins each round.
+/// Two initiators race for one block with COMPARE AND WRITE, each through its own portal. Exactly
+/// one of them must win each round.
 #[test]
 fn racing_compare_and_writes_have_one_winner() {
     const ROUNDS: u64 = 100_000;
@@ -253,7 +255,7 @@ fn racing_compare_and_writes_have_one_winner() {
     server.assert_alive();
 }
 
-/// Zeroing and copying transfer no data over the wire and write no data in the pool.
+/// Zeroing and copying must transfer no data over the wire and write no data to the pool.
 #[test]
 fn offloads_move_no_data() {
     const BLOCKS: u64 = GIB / 4096;
@@ -309,7 +311,7 @@ fn offloads_move_no_data() {
     assert!(one.wire_bytes - wire < 64 << 10);
     let read = one.run(1, &wide(0x88, 0, 4096, 16), &[], 16 * 4096).unwrap().good();
     assert!(read.iter().all(|byte| *byte == 0));
-    // The limit only detects a hang. Benchmarks measure the actual time.
+    // This limit only detects a hang. Benchmarks measure the actual time.
     assert!(copied + zeroed < Duration::from_secs(20), "{copied:?} and {zeroed:?}");
     let counters = &shown(&server)["luns"][1]["counters"];
     assert_eq!(counters["cloned_bytes"], GIB);
@@ -317,8 +319,8 @@ fn offloads_move_no_data() {
     server.stop_clean();
 }
 
-/// Returns the parameter list of an EXTENDED COPY (LID1) that copies all blocks of one logical unit
-/// to another.
+/// Returns the parameter list of an EXTENDED COPY (LID1) command that copies all blocks of one
+/// logical unit to another.
 fn copy_list(from: [u8; 16], to: [u8; 16], blocks: u64) -> Vec<u8> {
     const SEGMENT_BLOCKS: u64 = 32768;
     let mut list = vec![0; 16];
@@ -392,14 +394,14 @@ fn only_allowed_initiators_with_the_secret_log_in() {
     }
     assert!(!inquire("joe%correct-horse-1", Some("battery-staple-3")).0, "the target is no liar");
 
-    // The secret is persistent, in a file of its own.
+    // The CHAP secret survives the kill, because the server keeps it in a file.
     server.kill();
     let server = serve(&dirs);
     let state = fs::read_to_string(dirs.short("state").join("state.json")).unwrap();
     assert!(!state.contains("horse") && !server.talk().contains("horse"));
     let at = portal(&server, 0);
     assert!(Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().is_err());
-    // Regression: without CHAP options the call removed CHAP.
+    // Regression: a call without CHAP options removed the CHAP requirement of the initiator.
     server.weir(&format!("target allow vms {CLIENT}")).fails(
         code::EXISTS,
         &[
@@ -414,16 +416,16 @@ fn only_allowed_initiators_with_the_secret_log_in() {
     let mut here = Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().expect("a session");
     here.ready(0);
     server.weir(&format!("target deny vms {CLIENT}")).ok();
-    // `deny` returns after it requested the end of the session. On a busy machine the session ends
-    // later.
+    // `deny` returns when it has requested the end of the session. On a busy machine the session
+    // ends later.
     eventually("its session is ended", Duration::from_secs(20), || {
         here.run(0, &[0; 6], &[], 0).is_err()
     });
     server.stop_clean();
 }
 
-// Regression: discovery by name alone listed targets with CHAP, and wrong secrets were not
-// reported.
+// Regression: discovery listed targets with CHAP to any initiator with the right name, and wrong
+// secrets were not reported.
 #[test]
 fn discovery_lists_chap_targets_only_after_chap() {
     let dirs = Dirs::new();
@@ -469,12 +471,12 @@ fn logical_units_are_added_and_removed_during_sessions() {
     };
     assert_eq!(blocks(&mut one, 0), Some(131_072));
 
-    // The initiator learns of a larger volume.
+    // The initiator gets a unit attention about the new size of a volume.
     server.weir("volume resize tank/vm1 --size 128MiB").ok();
     assert_eq!(one.run(0, &[0; 6], &[], 0).unwrap().sense, [6, 0x2A, 9]);
     assert_eq!(blocks(&mut one, 0), Some(262_144));
 
-    // The initiator learns of added and removed units.
+    // The initiator gets a unit attention about added and removed units.
     server.weir("lun add vms tank/vm2 --lun 5").ok();
     assert_eq!(one.run(0, &[0; 6], &[], 0).unwrap().sense, [6, 0x3F, 0x0E]);
     one.ready(5);
@@ -487,7 +489,7 @@ fn logical_units_are_added_and_removed_during_sessions() {
     server.weir("lun remove vms 5").fails(code::NOT_FOUND, &["LUN"]);
     assert_eq!(one.run(5, &[0; 6], &[], 0).unwrap().sense, [5, 0x25, 0]);
 
-    // A mapped volume cannot be destroyed, and only one protocol may use it.
+    // A volume that is a logical unit cannot be destroyed, and no other protocol may export it.
     server.weir("volume destroy tank/vm1 --yes").fails(code::BUSY, &["LUN 0", "weir lun remove"]);
     server.weir("export create nbd tank/vm1").fails(code::BUSY, &["LUN 0", "--shared"]);
     server.weir("export create nbd tank/vm2").ok();
@@ -501,7 +503,7 @@ fn logical_units_are_added_and_removed_during_sessions() {
     let refused = one.run(9, &wide(0x8A, 0, 0, 1), &[1; 512], 0).unwrap();
     assert_eq!(refused.sense, [7, 0x27, 0], "a snapshot is write protected");
 
-    // Invalid arguments.
+    // The server refuses invalid arguments.
     server.weir("lun add vms tank/none").fails(code::NOT_FOUND, &["none"]);
     server.weir("lun add none tank/vm2").fails(code::NOT_FOUND, &["target"]);
     server.weir("lun add vms tank/vm2 --block-size 1024").fails(code::INVALID, &["512 or 4096"]);

@@ -1,13 +1,14 @@
-//! iSCSI targets of the real program with the most common initiator: the Linux kernel's, with
+//! iSCSI targets of the real program with the most common initiator: the Linux kernel, with
 //! open-iscsi, dm-multipath and sg3-utils.
 //!
-//! Not here: other initiators (iscsi), tests of each command (weir-scsi).
+//! Not here: other initiators (iscsi), tests of each SCSI command (weir-scsi).
 //!
 //! Invariants:
-//! - the kernel is a guest's ([`crate::common::uml`]); this machine's initiator is neither used nor
-//!   changed;
-//! - data is verified by fio, which knows its own writes, or compared with another unit;
-//! - tests wait for conditions; the speed of this machine decides no result.
+//! - the initiator is the kernel of a guest ([`crate::common::uml`]); the initiator of this machine
+//!   is neither used nor changed;
+//! - fio verifies data by the stamps in its writes; other data is compared with another logical
+//!   unit;
+//! - tests wait for conditions, so no result depends on the speed of this machine.
 
 use std::time::Duration;
 
@@ -18,12 +19,13 @@ use serde_json::Value;
 
 const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:linux";
-/// Second initiator name of the same guest, for sessions that must be independent.
+/// Second initiator name of the same guest, for sessions that the target must treat as another
+/// initiator's.
 const OTHER: &str = "iqn.2026-01.org.example:other";
-/// Time limit of a wait; a longer wait means a hang.
+/// Time limit of a wait; if a wait takes longer, the test fails.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Shell functions of the guest for iSCSI.
+/// Shell functions that the scripts in the guest use for iSCSI.
 const FUNCTIONS: &str = r#"
 # The disk of a LUN in the session of an interface of open-iscsi through a portal's address.
 disk() {
@@ -53,7 +55,8 @@ fn serve(dirs: &Dirs, network: &Network) -> Server {
     Server::start(dirs, "", network.inside(&command))
 }
 
-/// Starts a server with volumes of these sizes as logical units, in this order.
+/// Starts a server with volumes of these sizes; they are the logical units 0, 1 and so on of a
+/// target.
 fn served(dirs: &Dirs, network: &Network, sizes: &[&str]) -> Server {
     dirs.disk("a", 4 * GIB);
     let server = serve(dirs, network);
@@ -81,8 +84,8 @@ fn used(server: &Server, volume: &str) -> u64 {
     volume["used_bytes"].as_u64().unwrap()
 }
 
-/// Boots a guest with a running initiator that has discovered the target at both portals.
-/// `settings` are for iscsid.
+/// Boots a guest in which iscsid runs with these `settings` and has discovered the target at both
+/// portals.
 fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
     let mut guest = Guest::boot(network);
     guest.run(&format!("cat >>/run/functions <<'END'\n{FUNCTIONS}\nEND"));
@@ -113,8 +116,8 @@ fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
     guest
 }
 
-/// Logs in through a portal under the initiator name of `interface`, and waits for the disk of each
-/// LUN.
+/// Logs in through the portal in this subnet under the initiator name of `interface`, and waits
+/// until the guest has a disk for each LUN.
 #[track_caller]
 fn log_in(guest: &mut Guest, interface: &str, subnet: usize, luns: usize) {
     let portal = SUBNETS[subnet].here;
@@ -125,8 +128,8 @@ fn log_in(guest: &mut Guest, interface: &str, subnet: usize, luns: usize) {
     ));
 }
 
-/// Defines shell variables for later steps: NAME=DISK, where DISK is a LUN through the first
-/// portal.
+/// Defines shell variables for later steps: NAME=DISK, where DISK is the guest's disk for a LUN
+/// through the first portal.
 fn names(guest: &mut Guest, names: &[(&str, &str, usize)]) {
     let portal = SUBNETS[0].here;
     let line = |(name, interface, lun): &(&str, &str, usize)| {
@@ -149,7 +152,7 @@ fn kernel_uses_logical_units_as_disks() {
     blocks_are_compared_and_unmapped(&mut guest);
     units_are_copied(&server, &mut guest);
 
-    // The second initiator uses digests.
+    // The sessions of the second initiator use digests.
     guest.run(&format!(
         "for kind in HeaderDigest DataDigest; do
             iscsiadm -m node -T {TARGET} -p {} -I other -o update \
@@ -200,7 +203,7 @@ fn a_file_system_gives_space_back(server: &Server, guest: &mut Guest) {
         "verify --directory=/run/files --size=32M --rw=randwrite --bs=8k --iodepth=8 --randseed=1",
     );
     guest.run("sync");
-    // Wait, because the pool reports the state of its newest txg.
+    // Wait for the next commit: the status shows the used space of the newest committed txg.
     eventually("the file takes space", LIMIT, || used(server, "tank/vm0") > 32 * MIB);
     guest.run("rm /run/files/load* && sync && fstrim -v /run/files");
     eventually("fstrim gives space back", LIMIT, || used(server, "tank/vm0") < 16 * MIB);
@@ -215,7 +218,8 @@ fn blocks_are_compared_and_unmapped(guest: &mut Guest) {
     );
     let same = "dd if=$TWO bs=512 skip=8 count=1 iflag=direct status=none | cmp - /run/random";
     guest.run(&format!("sg_compare_and_write --in=/run/swap --lba=8 $TWO && {same}"));
-    // The block no longer contains zeros, so the command returns MISCOMPARE and writes nothing.
+    // The block no longer contains zeros, so this COMPARE AND WRITE returns MISCOMPARE and writes
+    // nothing.
     guest.fails(14, "sg_compare_and_write --in=/run/swap --lba=8 $TWO");
     guest.run(same);
 
@@ -238,7 +242,7 @@ fn blocks_are_compared_and_unmapped(guest: &mut Guest) {
 }
 
 fn units_are_copied(server: &Server, guest: &mut Guest) {
-    // The volume contains remains of mkfs, followed by data of this test.
+    // The first 32 MiB of the source contain remains of mkfs, then data of this test.
     guest.run(
         "verify --filename=$ONE --offset=16M --size=16M --rw=write --bs=256k --iodepth=4 \
             --randseed=2
@@ -257,7 +261,7 @@ fn reservations_keep_others_out(guest: &mut Guest) {
     let held = guest.run("sg_persist --in --read-reservation $OTHER");
     assert!(held.contains("0xabc") && held.contains("Write Exclusive, registrants only"), "{held}");
     let write = "dd if=/run/random of=$OTHER bs=512 seek=8 count=1 oflag=direct";
-    // sg3-utils exits with 24 on RESERVATION CONFLICT.
+    // sg3-utils exits with status 24 for RESERVATION CONFLICT.
     guest.fails(24, "sg_write_same --in=/run/zeros --lba=8 --num=1 --xferlen=512 $OTHER");
     let refused = guest.fails(1, write);
     assert!(refused.contains("error writing"), "{refused}");
@@ -286,16 +290,17 @@ fn units_change_under_a_session(server: &Server, guest: &mut Guest) {
         until_true rescan",
     );
     server.weir("lun remove vms 1 --force").ok();
-    // The read must fail quickly. If the time limit ended it, its exit status would be another.
+    // The read must fail quickly. If it hung until the time limit, it would have another exit
+    // status.
     let gone = guest.fails(1, "dd if=$TWO of=/dev/null bs=4096 count=1 iflag=direct");
     assert!(gone.contains("error reading"), "{gone}");
     guest.run("verify --filename=$ONE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=4");
     guest.run("verify --filename=$WIDE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=5");
 }
 
-/// Starts rounds of verified writes to a disk, which continue until [`end_load`]. Each round has
-/// different content, so leftovers of an earlier round are an error. The rate is limited, because
-/// otherwise the guest would spend most of its time on starting programs.
+/// Starts rounds of verified writes to a disk, which continue until [`end_load`]. Each round writes
+/// different content, so leftovers of an earlier round are detected. The rate is limited: otherwise
+/// the guest would spend most of its time on starting programs.
 fn start_load(guest: &mut Guest, disk: &str) {
     let script = format!(
         "round=1
@@ -310,7 +315,7 @@ fn start_load(guest: &mut Guest, disk: &str) {
     load_goes_on(guest);
 }
 
-/// Waits until two rounds of the load end. The second round started after this call.
+/// Waits until two rounds of the load have ended; the second of them started after this call.
 #[track_caller]
 fn load_goes_on(guest: &mut Guest) {
     guest.run(
@@ -323,7 +328,7 @@ fn load_goes_on(guest: &mut Guest) {
     );
 }
 
-/// Ends the load, and asserts that every round verified its writes.
+/// Ends the load, and asserts that every round has verified its writes.
 #[track_caller]
 fn end_load(guest: &mut Guest) {
     guest.run("touch /run/enough");
@@ -370,7 +375,7 @@ END",
     guest.run("until_true both_active; until_true test -b /dev/mapper/mpatha");
     let map = guest.run("multipath -ll");
     assert!(map.contains("WEIR"), "{map}");
-    // 50 is multipath's priority for the ALUA state active/optimized.
+    // multipath gives priority 50 to paths in the ALUA state active/optimized.
     assert_eq!(map.matches("prio=50").count(), 1, "one group of equal paths: {map}");
     start_load(&mut guest, "/dev/mapper/mpatha");
     for subnet in [0, 1] {
@@ -399,7 +404,8 @@ fn killed_and_restarted_server_loses_no_write() {
         sg_persist --out --reserve --param-rk=0xabc --prout-type=5 $ONE",
     );
     for round in 1..=2 {
-        // The kill happens during some 700 writes. The guest reads all of these back afterwards.
+        // The server is killed during some 700 writes. The guest later reads back and verifies all
+        // of them.
         let load = format!("load-{round}");
         let before = counter(&server, 0, "writes");
         guest.start(
@@ -420,7 +426,7 @@ fn killed_and_restarted_server_loses_no_write() {
         guest.join(&load, LIMIT);
     }
     guest.run("! dmesg | grep 'I/O error'");
-    // The reservation survived the two kills, and still excludes other initiators.
+    // The reservation must survive the two kills and still exclude other initiators.
     assert_eq!(shown(&server)["luns"][0]["registrations"], 1);
     log_in(&mut guest, "other", 0, 1);
     names(&mut guest, &[("OTHER", "other", 0)]);

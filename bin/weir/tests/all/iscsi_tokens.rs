@@ -1,11 +1,11 @@
-//! Copies by ROD token between volumes of the real program, and the events that invalidate a token
-//! and need the whole program: rollback, deletion, sharing, a restart.
+//! Copies by ROD token between volumes of the real program. Also the events that invalidate a token
+//! and need the whole program: rollback, deletion, sharing, restart.
 //!
-//! Not here: tests of each command (weir-scsi), EXTENDED COPY (`iscsi`).
+//! Not here: tests of each SCSI command (weir-scsi), EXTENDED COPY (`iscsi`).
 //!
 //! Invariants:
-//! - copied data is compared byte for byte;
-//! - a refused token copies nothing.
+//! - the copied data is compared byte for byte with the source;
+//! - a refused ROD token copies nothing.
 
 use crate::common::iscsi::{Answer, Initiator, wide};
 use crate::common::rng::Rng;
@@ -23,7 +23,7 @@ fn serve(dirs: &Dirs) -> Server {
     Server::start(dirs, "", command)
 }
 
-/// Starts a server with a pool and a target for the client.
+/// Starts a server that has a pool, and a target that accepts the client.
 fn served(dirs: &Dirs) -> Server {
     dirs.disk("a", 4 * GIB);
     let server = serve(dirs);
@@ -45,8 +45,8 @@ fn log_in(server: &Server, name: &str, target: &str) -> Initiator {
     Initiator::log_in(address, name, 1, &target).unwrap().expect("a session")
 }
 
-/// Returns a parameter list of POPULATE TOKEN or WRITE USING TOKEN with one range, after its
-/// header.
+/// Returns a parameter list of POPULATE TOKEN or WRITE USING TOKEN: the header `head`, then one
+/// range.
 fn list(mut head: Vec<u8>, lba: u64, blocks: u32) -> Vec<u8> {
     head.extend([0, 16]);
     head.extend(lba.to_be_bytes());
@@ -68,13 +68,13 @@ fn populate(one: &mut Initiator, lun: u8, lba: u64, blocks: u32) -> Answer {
     send(one, lun, 0x10, &list(vec![0; 14], lba, blocks))
 }
 
-/// Runs RECEIVE ROD TOKEN INFORMATION. Returns its data.
+/// Sends RECEIVE ROD TOKEN INFORMATION and returns the data of the response.
 fn information(one: &mut Initiator, lun: u8) -> Vec<u8> {
     let cdb = [0x84, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0];
     one.run(lun, &cdb, &[], 1024).unwrap().good()
 }
 
-/// Creates a ROD token.
+/// Creates a ROD token for a range of a logical unit, and returns the token.
 fn token(one: &mut Initiator, lun: u8, lba: u64, blocks: u32) -> Vec<u8> {
     populate(one, lun, lba, blocks).good();
     let told = information(one, lun);
@@ -98,7 +98,7 @@ fn read(one: &mut Initiator, lun: u8, lba: u64, blocks: u32) -> Vec<u8> {
     one.run(lun, &wide(0x88, 0, lba, blocks), &[], len).unwrap().good()
 }
 
-/// Clears the unit attentions after logical units were added or removed.
+/// Clears the unit attentions that report added and removed logical units.
 fn hear(one: &mut Initiator, luns: &[u8]) {
     for &lun in luns {
         one.ready(lun);
@@ -109,8 +109,8 @@ fn fill(one: &mut Initiator, lun: u8, lba: u64, byte: u8) {
     one.run(lun, &wide(0x8A, 0, lba, 8), &vec![byte; 8 * BLOCK as usize], 0).unwrap().good();
 }
 
-/// A copy of 1 GiB between volumes transfers a few hundred bytes and takes no space; after a write
-/// to the source range, the token is refused.
+/// A copy of 1 GiB between volumes by token must transfer only a few hundred bytes and take no
+/// space. After a write to the source range, the token must be refused.
 #[test]
 fn gigabyte_is_copied_by_token() {
     const BLOCKS: u32 = (GIB / BLOCK) as u32;
@@ -149,15 +149,15 @@ fn gigabyte_is_copied_by_token() {
     let shown = server.weir("target show vms --json").json();
     assert_eq!(shown["luns"][1]["counters"]["cloned_bytes"], GIB);
 
-    // The range is not aligned to records, so only part of it can be shared. All data must be
-    // correct.
+    // The range is not aligned to records, so only a part of its records can be shared. All data
+    // must be correct nevertheless.
     let odd = token(&mut one, 0, 64, 1000);
     write_using(&mut one, 1, &odd, 100_003, 1000).good();
     for at in (0..1000).step_by(50) {
         assert!(read(&mut one, 1, 100_003 + at, 50) == read(&mut one, 0, 64 + at, 50), "{at}");
     }
 
-    // A later write to the source invalidates the token, which then copies nothing.
+    // A later write to the source range invalidates the token: a copy with it is refused.
     fill(&mut one, 0, 70_000, 7);
     let seen = read(&mut one, 1, 70_000, 8);
     assert_refused(&write_using(&mut one, 1, &held, 0, BLOCKS), &[8]);
@@ -182,7 +182,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     write_using(&mut one, 1, &held, 0, 8).good();
     assert!(read(&mut one, 1, 0, 8).iter().all(|byte| *byte == 2));
 
-    // Roll the volume back, for which the unit must be removed from the target.
+    // Roll the volume back; for this the logical unit must be removed from the target first.
     server.weir("lun remove vms 0 --force").ok();
     hear(&mut one, &[1, 2]);
     assert_refused(&write_using(&mut one, 1, &held, 8, 8), &[2]);
@@ -193,7 +193,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     assert_refused(&write_using(&mut one, 1, &held, 8, 8), &[4, 6]);
     assert!(read(&mut one, 1, 8, 8).iter().all(|byte| *byte == 0));
 
-    // A snapshot can be a source too, and it does not change.
+    // A snapshot can also be a source; it never changes, so its token stays valid.
     server.weir(&format!("lun add vms tank/vm1@a --block-size {BLOCK} --lun 7")).ok();
     hear(&mut one, &[0, 1, 2, 7]);
     let still = token(&mut one, 7, 0, 8);
@@ -201,7 +201,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     write_using(&mut one, 1, &still, 16, 8).good();
     assert!(read(&mut one, 1, 16, 8).iter().all(|byte| *byte == 1));
 
-    // Delete the volume.
+    // Delete the source volume: its token becomes invalid.
     fill(&mut one, 2, 0, 4);
     let gone = token(&mut one, 2, 0, 8);
     server.weir("lun remove vms 2 --force").ok();
@@ -209,7 +209,8 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     hear(&mut one, &[0, 1, 7]);
     assert_refused(&write_using(&mut one, 1, &gone, 8, 8), &[2]);
 
-    // Share the volume with NBD clients, whose writes the target cannot see.
+    // Share the volume with NBD clients: the target cannot see their writes, so tokens become
+    // invalid.
     let held = token(&mut one, 0, 0, 8);
     server.weir("lun remove vms 0 --force").ok();
     server.weir(&format!("lun add vms tank/vm1 --block-size {BLOCK} --lun 0 --shared")).ok();
@@ -219,7 +220,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     assert_refused(&populate(&mut one, 0, 0, 8), &[0]);
     assert!(read(&mut one, 1, 8, 8).iter().all(|byte| *byte == 0));
 
-    // Resize the volume.
+    // Resize the source volume: its token becomes invalid.
     let held = token(&mut one, 1, 0, 8);
     server.weir("volume resize tank/vm2 --size 128MiB").ok();
     one.ready(1);
@@ -247,7 +248,7 @@ fn tokens_end_with_the_server_and_belong_to_one_initiator() {
     stranger.ready(0);
     assert_refused(&write_using(&mut stranger, 0, &held, 8, 8), &[2]);
 
-    // The copy was durable when the target responded, because the write cache is off.
+    // The write cache is off, so the copy is durable when the target has responded.
     server.kill();
     let server = serve(&dirs);
     let mut one = log_in(&server, CLIENT, "vms");

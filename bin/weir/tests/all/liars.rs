@@ -1,9 +1,9 @@
-//! Verdicts of `weir bench` on disks that lie or fail, over NBD and as files.
+//! Verdicts of `weir bench` on disks that lie or fail, measured over NBD and as files.
 //!
-//! Not here: unit tests of each rule with synthetic figures (weir-bench).
+//! Not here: unit tests of each rule with made-up figures (weir-bench).
 //!
-//! Invariant: each verdict is independent of machine load. Tests that need an idle machine are in
-//! steady.
+//! Invariant: no verdict in this file depends on the load of the machine. Tests that need an idle
+//! machine are in `steady`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::common::liar::{Act, Kind, Liar};
 use crate::common::{Dirs, GIB, Ran, WEIR, code, eventually};
 use serde_json::Value;
 
-/// Exit code of a negative result.
+/// Exit code of a command whose answer is no, for example because a finding fails the run.
 pub(crate) const NO: i32 = 1;
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -39,8 +39,8 @@ read_pct = READS
 LOAD
 "#;
 
-/// Profile for `validate` that searches for the limit with short steps. Each step decides only
-/// whether its rate meets the requirement, and at most 30 steps run.
+/// Profile for `validate` that searches for the highest rate in short steps. Each step only decides
+/// whether its rate meets the requirement, and there are at most 30 steps.
 pub(crate) const KNEE: &str = r#"
 [require]
 iops = 1000
@@ -58,7 +58,7 @@ duration = "300ms"
 pub(crate) struct Bench(Dirs);
 
 impl Bench {
-    /// Creates a profile with one row.
+    /// Creates a profile that has one row, with this percentage of reads and this load.
     pub(crate) fn new(reads: u32, load: &str) -> Self {
         let dirs = Dirs::new();
         let text = PROFILE.replace("READS", &reads.to_string()).replace("LOAD", load);
@@ -78,8 +78,8 @@ impl Bench {
         self.0.file(name)
     }
 
-    /// Returns the `weir bench` command. The liar's NBD export has no page cache, so the command
-    /// states that the cache is `none` unless `words` state another cache.
+    /// Returns a `weir bench` command. The NBD export of a liar has no page cache, so the command
+    /// states the target cache `none` unless `words` state another one.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.arg("bench").args(words).current_dir(self.path("."));
@@ -94,7 +94,7 @@ impl Bench {
         Ran::of(&words.join(" "), &self.command(words).output().unwrap())
     }
 
-    /// Measures a target. Returns the exit code, and the verdict and details of the row.
+    /// Measures a target. Returns the exit code, and the verdict and the details of the row.
     pub(crate) fn verdict(&self, target: &str, more: &[&str]) -> (Option<i32>, String, String) {
         let out = format!("out{}", fs::read_dir(self.path(".")).unwrap().count());
         let words = ["run", "-p", "./liars.toml", "-t", target, "-o", &out, "--json"];
@@ -109,7 +109,7 @@ impl Bench {
     }
 }
 
-/// Returns an open-loop load of this many operations per second.
+/// Returns an open-loop load with this rate in operations per second.
 pub(crate) fn open(rate: u32) -> String {
     format!("mode = \"open\"\nrate = {rate}\nworkers = 2")
 }
@@ -124,7 +124,8 @@ fn requirement_above_the_speed_of_the_disk_fails() {
     assert!(ran.out.contains("\nFAIL") && !ran.out.contains("PASS"), "{}", ran.out);
 }
 
-/// Later writes replace corrupt blocks. At the end about one block in 50 is corrupt: 40 of 2,048.
+/// Every 50th write is corrupted, and later writes replace corrupt blocks. So about one block in 50
+/// is corrupt at the end: 40 of 2,048.
 #[test]
 fn bit_flips_are_corrupt_and_exit_code_1() {
     let bench = Bench::new(0, "qd = [4]");
@@ -164,7 +165,7 @@ fn file_in_memory_is_cache_resident() {
     let path = bench.path("disk/result.json");
     let mut result: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(result["cache_standing"], "cache-stated");
-    // A result of a server on another machine, with an unknown cache.
+    // Change the result to one of a server on another machine, whose cache is unknown.
     for key in ["cache_bytes", "cache_source"] {
         result["target"][key] = Value::Null;
     }
@@ -197,7 +198,7 @@ fn local_server_is_cache_resident_unless_stated() {
     assert!(!details.contains("runs on this machine"), "{details}");
 }
 
-/// A `weir bench` process in the background; the drop kills it.
+/// A `weir bench` process in the background; dropping the value kills the process.
 struct Going(Child);
 
 impl Drop for Going {
@@ -207,7 +208,7 @@ impl Drop for Going {
     }
 }
 
-// Regression: two runs on one file overwrote each other's blocks, and both reported corrupt
+// Regression: two runs on the same file overwrote each other's blocks, so both reported corrupt
 // storage.
 #[test]
 fn target_in_use_is_refused() {

@@ -1,9 +1,11 @@
-//! A table of lying disks, each with the expected verdict of `weir bench`, over NBD and as a file.
+//! Tables of lying disks, each with the verdict that `weir bench` must give, over NBD and as a
+//! file.
 //!
-//! Not here: disks that lie about time (steady), disks with a test of their own (liars).
+//! Not here: disks that lie about their timing (steady), disks that have a test of their own
+//! (liars).
 //!
-//! Invariants: no verdict of this table depends on machine load; every lie starts after the fill
-//! unless its entry says otherwise, so that the fill is accepted.
+//! Invariants: no verdict of these tables depends on the load of the machine. A disk lies only
+//! after the fill unless its entry says otherwise, so that the fill succeeds.
 
 use std::fs;
 use std::time::Duration;
@@ -14,44 +16,44 @@ use crate::common::liar::{Act, BYTES, EIO, ENOSPC, Kind, Liar, Mount, Op};
 use crate::common::{code, text};
 use crate::liars::{Bench, MS, NO};
 
-/// A change of the profile: the text to replace, and its replacement.
+/// A change of the profile: a text in the profile, and the text that replaces it.
 pub(crate) type Change = (&'static str, &'static str);
 const SHORT: Change = ("duration = \"3s\"", "duration = \"500ms\"");
 pub(crate) const NO_VERIFICATION: Change = ("sample_pct = 100", "sample_pct = 0");
 const LARGE_BLOCKS: Change = ("block = \"4KiB\"\nread_pct", "block = \"64KiB\"\nread_pct");
 pub(crate) const FLUSHES: Change = ("writes = \"none\"", "writes = \"flush\", every_writes = 4");
-/// A load that the generator can sustain even on a busy machine.
+/// A load that `weir bench` can generate even on a busy machine.
 const LIGHT: &str = "qd = [2]";
 
-/// A lying disk with the expected verdict.
+/// A lying disk, with the profile to measure it and the verdict that it must get.
 #[derive(Clone, Copy)]
 pub(crate) struct Lie {
     pub(crate) name: &'static str,
     pub(crate) act: fn(&Op) -> Act,
     pub(crate) latency: Duration,
     pub(crate) rate: f64,
-    /// Percentage of reads of the row, and its load.
+    /// Percentage of reads in the row of the profile.
     pub(crate) reads: u32,
     pub(crate) load: &'static str,
     pub(crate) changes: &'static [Change],
-    /// Further arguments of `weir bench run`.
+    /// Additional arguments of `weir bench run`.
     pub(crate) more: &'static [&'static str],
-    /// Verdict of the row, or [`REFUSED`].
+    /// Verdict that the row must get, or [`REFUSED`].
     pub(crate) verdict: &'static str,
     pub(crate) status: i32,
-    /// Text that the details must contain if the disk is measured over NBD.
+    /// Text that the details of the row must contain if the disk is measured over NBD.
     pub(crate) words: &'static str,
-    /// Text that the details must contain if the disk is measured as a file; `None` skips that
-    /// measurement.
+    /// Text that the details of the row must contain if the disk is measured as a file; `None`
+    /// skips this measurement.
     pub(crate) file_words: Option<&'static str>,
 }
 
-/// Used instead of a verdict if the run does not start.
+/// Stands for the verdict if `weir bench` must refuse to start the run.
 const REFUSED: &str = "refused";
 
 impl Lie {
-    /// Creates a disk with 1 ms latency. A load with 50 % reads must get this verdict and exit code
-    /// 1.
+    /// Creates an entry for a disk with 1 ms latency. A load with 50 % reads must get this verdict,
+    /// and exit code 1.
     pub(crate) const fn new(
         name: &'static str,
         verdict: &'static str,
@@ -135,7 +137,8 @@ fn check(table: &[Lie]) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Applies the fault `act` to every `every`-th operation of this kind after the fill.
+/// Applies the fault `act` to each operation of this kind whose number since the fill is a multiple
+/// of `every`.
 fn some(op: &Op, kind: Kind, every: u64, act: Act) -> Act {
     let is_one = op.kind == kind && op.number > 0 && op.number.is_multiple_of(every);
     if is_one { act } else { Act::Right }
@@ -152,7 +155,7 @@ const OTHER: &str = "the block of address";
 const STALE: &str = "generation";
 const ZEROS: &str = "only zeros";
 
-/// Disks that damage or lose stored data.
+/// Disks that damage or lose the data they store.
 const KEPT: &[Lie] = &[
     Lie::new("a write in 50 has a flipped bit", "corrupt", DAMAGED, |op| {
         some(op, Kind::Write, 50, Act::Flip)
@@ -180,7 +183,7 @@ const KEPT: &[Lie] = &[
     }),
 ];
 
-/// Disks that return other data than they store.
+/// Disks that store data correctly but return other data.
 const RETURNED: &[Lie] = &[
     Lie::new("a read in 50 has a flipped bit", "corrupt", DAMAGED, |op| {
         some(op, Kind::Read, 50, Act::Flip)
@@ -208,7 +211,7 @@ const RETURNED: &[Lie] = &[
     },
 ];
 
-/// Disks that refuse operations or break the protocol.
+/// Disks that refuse operations with errors.
 const REFUSING: &[Lie] = &[
     Lie::new("a read in 50 fails", "invalid", "read failed", |op| {
         some(op, Kind::Read, 50, Act::Fail(EIO))
@@ -222,7 +225,7 @@ const REFUSING: &[Lie] = &[
     Lie {
         changes: &[SHORT, FLUSHES],
         ..Lie::new("flushes fail", "invalid", "flush failed", |op| {
-            // The first 20 flushes belong to the fill and the probe.
+            // The first 20 flushes belong to the fill and to the probe.
             let is_one = op.kind == Kind::Flush && op.number > 20;
             if is_one { Act::Fail(EIO) } else { Act::Right }
         })
@@ -247,8 +250,8 @@ const REFUSING: &[Lie] = &[
     },
 ];
 
-/// Servers that break the protocol or the connection. If such a disk is measured as a file, its
-/// operations fail.
+/// Servers that break the protocol or their connection. If such a disk is measured as a file, the
+/// operations on the file fail.
 const BROKEN: &[Lie] = &[
     Lie {
         file_words: Some("failed"),
@@ -282,8 +285,8 @@ const BROKEN: &[Lie] = &[
     },
 ];
 
-/// Disks that answer from a cache. The exit code is 0, because the figures are correct for the
-/// cache.
+/// Disks that answer from a cache. The exit code is 0: the figures are correct, although they are
+/// those of the cache.
 const CACHED: &[Lie] = &[
     Lie {
         load: LIGHT,
@@ -331,8 +334,8 @@ fn figures_of_a_cache_are_cache_resident() {
     check(CACHED);
 }
 
-// Regression: an unresponsive file blocked the program forever, because only servers had a time
-// limit.
+// Regression: an unresponsive file blocked `weir bench` for ever, because only operations on
+// servers had a time limit.
 #[test]
 fn unresponsive_disk_is_invalid_after_30_seconds() {
     check(&[Lie {

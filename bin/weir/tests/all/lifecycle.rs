@@ -1,8 +1,8 @@
-//! Pools, volumes and exports from create to destroy, with standard clients.
+//! Pools, volumes and exports from their creation to their destruction, with standard clients.
 //!
 //! Not here: crashes (crash.rs), refusals (bad_input.rs), the demo (demo.rs).
 //!
-//! Invariant: clients are external programs wherever one supports the feature.
+//! Invariant: if an external program supports a feature, that program is the client.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn names(list: &Value, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A core file would hold secrets, and each client needs file descriptors.
+/// A core file would contain secrets, and a server needs a file descriptor for each client.
 #[test]
 fn server_disables_core_files_and_raises_its_descriptor_limit() {
     let dirs = Dirs::new();
@@ -124,7 +124,8 @@ fn restart_keeps_pools_volumes_and_exports() {
 /// Returns the CPU time of a process in clock ticks of 10 ms.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name in parentheses may contain any character, so the fields after it are counted.
+    // The name in parentheses may contain any character, so count the fields after the last
+    // parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
@@ -150,7 +151,7 @@ fn idle_server_uses_no_cpu() {
     server.assert_alive();
 }
 
-/// Creates a file whose MiB are alternately random data and zeros.
+/// Creates a file in which every second MiB has random data and the others have zeros.
 fn image(path: &Path, mebibytes: u64) {
     let mut rng = Rng::new(42);
     let mut data = vec![0; (mebibytes * MIB) as usize];
@@ -205,7 +206,7 @@ fn standard_tools_copy_compare_and_map() {
     tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &other, to]);
     tool("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", from, to]);
     tool("qemu-io", &["-f", "raw", "-c", "discard 4M 1M", "-c", "flush", &other]);
-    // The discarded range and the zeros before and after it form one hole.
+    // The discarded range and the zeros on both sides of it form a single hole.
     assert_eq!(holes(&map(&other)), 31, "a discarded range is no hole:\n{}", map(&other));
     let differ = run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &uri, &other]);
     assert_eq!(differ.status.code(), Some(1), "{}", text(&differ));
@@ -268,7 +269,7 @@ fn fio_verifies_every_pattern() {
         &["--rw=write", "--bs=1M", "--iodepth=16"],
         &["--rw=randtrimwrite", "--bs=4k", "--iodepth=8"],
     ] {
-        // fio does not verify trimmed blocks.
+        // fio cannot verify trimmed blocks, so leave out its verification for trim jobs.
         let check = if job[0].contains("trim") { &check[2..] } else { &check[..] };
         fio(&uri, &[job, check].concat());
     }
@@ -295,7 +296,7 @@ fn thin_volume_of_16_tib_works_to_its_last_block() {
     assert!(!out.contains("failed"), "{out}");
     let used = server.weir("volume show tank/huge --json").json()["used_bytes"].clone();
     assert_eq!(used.as_u64(), Some(MIB + 4096), "a thin volume uses what was written");
-    // Trims the last 2 GiB in one request.
+    // Trim the last 2 GiB of the volume in one request.
     server.client("tank/huge").trim(end - 2 * GIB, (2 * GIB) as u32).unwrap();
     tool("nbdinfo", &["--map", "--totals", &server.uri("tank/huge")]);
     server.assert_alive();

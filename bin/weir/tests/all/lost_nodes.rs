@@ -1,7 +1,8 @@
-//! An unreadable tree node of a volume or of the pool, on the only disk and in the real program:
-//! its effects across SIGKILL and restarts.
+//! An unreadable tree node of a volume or of the pool's metadata, on the only disk of a pool of the
+//! real program: its effects across SIGKILL and restarts.
 //!
-//! Not here: other nodes, layouts and points in time (weir-dataset, weir-sim).
+//! Not here: other kinds of nodes, other layouts and other times of the damage (weir-dataset,
+//! weir-sim).
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -18,19 +19,19 @@ use weir_device::{Device, FileDevice, OpenMode, Overlay};
 use weir_pool::{DiskAddress, ImportOptions, MetadataTree, OwnPlace, PlantedBug};
 
 const SIZE: u64 = 4 * MIB;
-/// Number of bytes of a volume that one leaf covers.
+/// Number of bytes of a volume that one leaf node covers.
 const LEAF: u64 = 512 * KIB;
 const DATA_LOST: i32 = 10;
-/// Number of restarts within which a recount of this pool must end.
+/// Maximum number of restarts until a recount of this pool must have ended.
 const RESTARTS_MAX: usize = 60;
 
-/// Returns the result of `find` on the pool of a disk, without changing the disk.
+/// Opens the pool on a disk read-only and returns the result of `find`. The disk does not change.
 fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     let runtime = weir_device::new_runtime().unwrap();
     runtime.block_on(async {
         let mut file = None;
-        // The kernel keeps the lock of a server that ended until the last operation of the server
-        // is done.
+        // The kernel keeps the file lock of a server that has ended until the server's last I/O has
+        // completed.
         eventually("the disk is free", Duration::from_secs(20), || {
             file = FileDevice::open(disk, OpenMode::ReadOnly, 0).ok();
             file.is_some()
@@ -45,14 +46,14 @@ fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     })
 }
 
-/// Returns the address of a leaf of a volume.
+/// Returns the disk address of a leaf node of a volume.
 fn leaf_of(disk: &Path, volume: &str, index: u64) -> DiskAddress {
     look(disk, async |engine| {
         engine.volume(volume).unwrap().disk_address(1, index).await.unwrap().unwrap()
     })
 }
 
-/// Returns the addresses of all copies of the selected blocks of the metadata trees.
+/// Returns the disk addresses of all copies of the metadata blocks for which `wanted` is true.
 fn own_blocks(disk: &Path, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<DiskAddress> {
     let places = look(disk, async |engine| engine.pool().own_places().await.unwrap());
     let copies = |place: OwnPlace| {
@@ -75,9 +76,9 @@ fn offline(words: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, words))
 }
 
-/// Regression: one unreadable leaf of one volume closed the whole pool permanently. The first write
-/// below the leaf suspended the pool, every import replayed that write, and `destroy`, `rescue` and
-/// `check` failed too.
+/// Regression: one unreadable leaf node of one volume closed the whole pool for ever. The first
+/// write below the leaf suspended the pool, every import replayed that write, and `destroy`,
+/// `rescue` and `check` failed too.
 #[test]
 fn unreadable_leaf_affects_only_its_range() {
     let dirs = Dirs::new();
@@ -136,7 +137,7 @@ fn unreadable_leaf_affects_only_its_range() {
     server.weir("volume destroy tank/v --yes").ok();
     server.stop_clean();
     for _ in 0..RESTARTS_MAX {
-        // The check finds no error now. Unreferenced space is reclaimed step by step.
+        // Now the check finds no error. Space without references is reclaimed step by step.
         let ran = offline(&["check", "tank", "-d", &place, "--json"]);
         let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
         ran.ok();
@@ -150,8 +151,8 @@ fn unreadable_leaf_affects_only_its_range() {
     panic!("the recount did not end");
 }
 
-/// Regression: one bad sector in the directory closed the whole pool permanently, and no volume
-/// could be rescued.
+/// Regression: one bad sector in the dataset directory closed the whole pool for ever, and no
+/// volume could be rescued.
 #[test]
 fn unreadable_directory_record_affects_only_its_volume() {
     let dirs = Dirs::new();
@@ -165,7 +166,7 @@ fn unreadable_directory_record_affects_only_its_volume() {
         server.client(name).write(0, &content).unwrap();
     }
     server.stop_clean();
-    // The first volume of the pool has the lowest dataset number.
+    // The pool's first volume has the lowest dataset number, and so the first directory entry.
     let record = |place: &OwnPlace| {
         place.tree == MetadataTree::Datasets && (place.level, place.index) == (0, 1)
     };
@@ -203,8 +204,8 @@ fn unreadable_directory_record_affects_only_its_volume() {
     server.stop_clean();
 }
 
-/// Regression: an unreadable node above the tables of the pool suspended the pool at the first
-/// commit.
+/// Regression: an unreadable node above the pool's tables (segment, remap and reference tables)
+/// suspended the pool at its first commit.
 #[test]
 fn unreadable_pool_nodes_do_not_affect_a_running_server() {
     let dirs = Dirs::new();

@@ -1,9 +1,10 @@
-//! End-to-end tests of the shipped binary: real clients, SIGKILL, failing disks. One file for each
-//! area.
+//! End-to-end tests of the shipped program with real clients, SIGKILL and failing disks. Each area
+//! has a file.
 //!
 //! Not here: the engine on disks in memory (weir-dataset), crashes at every step (weir-sim).
 //!
-//! Invariant: one test binary, because each further one would link all crates of the program again.
+//! Invariant: there is one test binary, because each further binary would link all crates of the
+//! program again.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 

@@ -1,11 +1,11 @@
-//! `--memory` limits the whole process: memory use with hostile clients and memory-hungry features,
-//! and the eviction of idle clients at the connection limit.
+//! `--memory` limits the memory of the whole process, also with hostile clients and features that
+//! need much memory. Also the eviction of idle clients at the connection limit.
 //!
-//! Not here: memory budgets and the connection table alone (weir-net), single connections
-//! (weir-nbd).
+//! Not here: unit tests of memory budgets and of the connection table (weir-net), single
+//! connections (weir-nbd).
 //!
-//! Invariant: the peak memory of the process (VmHWM) stays below the limit that `weir server show`
-//! prints.
+//! Invariant: the peak memory of the process (VmHWM) stays below the maximum that `weir server
+//! show` prints.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ fn random(rng: &mut Rng, len: u64) -> Vec<u8> {
     data
 }
 
-// Regression: 100 connections that received no replies held 6.3 GiB with --memory 256MiB.
+// Regression: with --memory 256MiB, 100 connections that did not read their replies held 6.3 GiB.
 #[test]
 fn stalled_clients_keep_the_process_within_its_memory() {
     let dirs = Dirs::new();
@@ -96,9 +96,10 @@ fn serve_both(dirs: &Dirs) -> (Server, String) {
     (server, format!("iscsi://{portal}/iqn.2026-01.org.weir:vms/0"))
 }
 
-/// Runs iscsi-perf until SIGINT. By itself it ends only if it checks the clock in its last second,
-/// which it misses on a busy machine. A SIGINT before its first read causes another exit code.
-/// Without --foreground, `timeout` signals it twice, and the second SIGINT aborts the reads.
+/// Runs iscsi-perf until SIGINT. It ends by itself only if it checks the clock in its last second,
+/// which fails on a busy machine. A SIGINT before its first read causes another exit code, so retry
+/// with a longer time. Without --foreground, `timeout` would send two signals, and the second
+/// SIGINT aborts the reads.
 fn read_for_a_second(arguments: &str) {
     for seconds in [1, 5, 25] {
         let interrupt =
@@ -113,8 +114,8 @@ fn read_for_a_second(arguments: &str) {
     panic!("iscsi-perf {arguments} began no read in 25 s");
 }
 
-// Regression: with 64 MiB, reads and writes of 1 MiB at depth 16 hung, and so did the fifth read of
-// 1 MiB in an iSCSI session.
+// Regression: with --memory 64MiB, reads and writes of 1 MiB at queue depth 16 hung, as did the
+// fifth read of 1 MiB in an iSCSI session.
 #[test]
 fn requests_of_all_sizes_complete_with_the_smallest_memory() {
     let dirs = Dirs::new();
@@ -145,7 +146,7 @@ fn requests_of_all_sizes_complete_with_the_smallest_memory() {
     server.stop_clean();
 }
 
-// Regression: SIGTERM did not end a server whose clients waited for memory.
+// Regression: SIGTERM did not end a server while its clients waited for memory.
 #[test]
 fn server_ends_while_its_clients_wait_for_memory() {
     let dirs = Dirs::new();
@@ -162,7 +163,7 @@ fn server_ends_while_its_clients_wait_for_memory() {
         start("fio", &mixed, "fio.log"),
         start("iscsi-perf", &format!("-r -t 90 -m 16 -b 2048 {lun}"), "iscsi-perf.log"),
     ];
-    // The wait is long enough for the clients to use up the budgets.
+    // After this time the clients have used up the memory budgets.
     std::thread::sleep(Duration::from_secs(3));
     for client in &mut clients {
         assert_eq!(client.try_wait().unwrap(), None, "a client ended before the server");
@@ -174,8 +175,8 @@ fn server_ends_while_its_clients_wait_for_memory() {
     }
 }
 
-// Regression: the dedupe index took 1.1 GiB with --memory 64M, because its default was a percentage
-// of the machine's memory.
+// Regression: with --memory 64M the dedupe index took 1.1 GiB, because its default size was a
+// percentage of the machine's memory.
 #[test]
 fn dedupe_index_stays_within_a_small_memory() {
     let dirs = Dirs::new();
@@ -196,7 +197,7 @@ fn dedupe_index_stays_within_a_small_memory() {
     said.fails(code::INVALID, &["--dedupe-memory", "comes out of --memory"]);
 }
 
-// Regression: 1,023 idle clients could lock out all other clients indefinitely.
+// Regression: 1,023 idle clients could exclude all other clients for an unlimited time.
 #[test]
 fn idle_clients_are_evicted_for_new_ones() {
     let dirs = Dirs::new();
@@ -206,7 +207,7 @@ fn idle_clients_are_evicted_for_new_ones() {
     let mut idle = Vec::new();
     for _ in 0..800 {
         let started = Instant::now();
-        // The server may already have evicted one of the first clients.
+        // The server may already have evicted one of the clients that connected first.
         loop {
             match Client::connect(server.nbd(), "tank/v") {
                 Ok(client) => break idle.push(client),

@@ -1,8 +1,8 @@
-//! Access to NBD: addresses and certificates over TCP, users over the unix socket.
+//! Access to NBD exports: by address and certificate over TCP, by user over the unix socket.
 //!
 //! Not here: the management interface (access.rs), hostile clients (bad_clients.rs).
 //!
-//! Invariant: a refused client learns nothing from the server, not even its greeting.
+//! Invariant: a client that the server refuses gets no data from it, not even the greeting.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// Starts a server that exports `tank/v`, with these options and an additional NBD port on
+/// Starts a server that exports `tank/v`. It has these options and an additional NBD port on
 /// loopback.
 fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {
     dirs.disk("a", 256 * MIB);
@@ -32,7 +32,7 @@ fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {
     (server, address)
 }
 
-/// Returns the server's greeting; empty if the server closes the connection.
+/// Returns the greeting of the server; empty if the server closes the connection without one.
 fn greeting(address: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -50,7 +50,7 @@ fn refused(dirs: &Dirs, options: &[&str], code: i32, parts: &[&str]) {
     Ran::of(&options.join(" "), &output).fails(code, parts);
 }
 
-// Regression: every local user could read and write every volume over loopback.
+// Regression: over loopback, every local user could read and write every volume.
 #[test]
 fn tcp_accepts_only_allowed_addresses() {
     let dirs = Dirs::new();
@@ -67,7 +67,7 @@ fn tcp_accepts_only_allowed_addresses() {
     }
     let line = "address not allowed";
     eventually("the log tells of it", Duration::from_secs(20), || server.talk().contains(line));
-    // The log allows one line in ten seconds, and the connection attempts here take less than 30 s.
+    // The log has at most one such line in ten seconds, and these connections take less than 30 s.
     assert!(server.talk().matches(line).count() <= 3, "{}", server.talk());
     assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
     server.assert_alive();
@@ -117,8 +117,8 @@ fn unix_socket_is_open_to_the_server_user_and_one_group() {
     }
 }
 
-// Regression: another user could replace the server's socket with one of their own, and received
-// the writes.
+// Regression: another user could replace the server's socket by a socket of their own, and so
+// received the writes of clients.
 #[test]
 fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
     let dirs = Dirs::new();
@@ -132,9 +132,9 @@ fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
     }
 }
 
-/// Creates a CA of this name, with certificates for a server and a client, in the layout of
-/// standard clients: the directory NAME holds `ca-cert.pem`, `client-cert.pem` and
-/// `client-key.pem`.
+/// Creates a CA with this name, and certificates of the CA for a server and a client. The files are
+/// named as standard clients expect: the directory NAME contains `ca-cert.pem`, `client-cert.pem`
+/// and `client-key.pem`.
 fn certificates(dirs: &Dirs, name: &str) {
     let dir = dirs.file(name);
     fs::create_dir(&dir).unwrap();
@@ -159,7 +159,7 @@ fn certificates(dirs: &Dirs, name: &str) {
     }
 }
 
-/// Runs `qemu-img info` on an export over TLS.
+/// Runs `qemu-img info` on an export over TLS with the certificates in the directory `creds`.
 fn qemu_img(dirs: &Dirs, creds: &str, address: &str) -> std::process::Output {
     let dir = dirs.file(creds).display().to_string();
     let object = format!("tls-creds-x509,id=tls0,dir={dir},endpoint=client");
@@ -186,7 +186,7 @@ fn standard_clients_use_starttls_and_others_are_refused() {
     let shown = server.weir("export list --json").ok().out;
     assert!(shown.contains(&format!("nbds://{address}/tank/v")), "{shown}");
 
-    // The client writes and reads long ranges at the same time.
+    // The client writes and reads long ranges concurrently.
     let image: Vec<u8> = (0..16 * MIB).map(|at| (at / 4096 * 31 + at % 251) as u8).collect();
     fs::write(dirs.file("image"), &image).unwrap();
     tool("nbdcopy", &["--flush", &path("image"), &uri("ours")]);
@@ -200,7 +200,8 @@ fn standard_clients_use_starttls_and_others_are_refused() {
     let wrong = run("nbdinfo", &[&uri("strangers")]);
     assert!(!wrong.status.success(), "a server that no certificate vouches for was believed");
 
-    // Clear text after STARTTLS ends the connection without a reply.
+    // If a client sends clear text after STARTTLS, the server closes the connection without a
+    // reply.
     let mut injected = TcpStream::connect(&address).unwrap();
     injected.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut greeting = [0; 18];
@@ -212,7 +213,7 @@ fn standard_clients_use_starttls_and_others_are_refused() {
     // A connection reset counts as the end of the connection.
     drop(injected.read_to_end(&mut answer));
     assert!(answer.is_empty(), "{answer:?}");
-    // The unix socket needs no TLS.
+    // TLS is required only over TCP; the unix socket needs none.
     assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
     server.assert_alive();
 }
@@ -231,7 +232,8 @@ fn clients_with_a_certificate_need_no_address() {
     assert!(tool("nbdinfo", &[&uri("ours")]).contains("with TLS"));
     let output = qemu_img(&dirs, "ours", &address);
     assert!(output.status.success(), "{}", crate::common::text(&output));
-    // These clients trust the server's CA. They have a certificate of another CA, or none.
+    // These clients trust the CA of the server. One has a certificate of another CA, and one has no
+    // certificate.
     fs::copy(&ca, dirs.file("strangers/ca-cert.pem")).unwrap();
     assert!(!run("nbdinfo", &[&uri("strangers")]).status.success());
     for end in ["cert", "key"] {
@@ -251,7 +253,7 @@ fn tls_client(dirs: &Dirs) -> ClientConnection {
     ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
 }
 
-/// Connects from this local address.
+/// Connects to the server from this local address.
 fn connect_from(from: [u8; 4], address: &str) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -262,7 +264,7 @@ fn connect_from(from: [u8; 4], address: &str) -> TcpStream {
     stream
 }
 
-/// As [`connect_from`], and negotiates up to the acknowledgement of STARTTLS.
+/// Connects like [`connect_from`], and negotiates until the server has acknowledged STARTTLS.
 fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
     let mut stream = connect_from(from, address);
     stream.read_exact(&mut [0; 18]).unwrap();
@@ -271,7 +273,7 @@ fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
     stream
 }
 
-/// Returns the first TLS records of the client, with encrypted `bytes`.
+/// Returns the first TLS records that the client sends; they contain `bytes` encrypted.
 fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
     let mut records = Vec::new();
     tls.writer().write_all(bytes).unwrap();
@@ -281,7 +283,7 @@ fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
     records
 }
 
-// Clients that never finish the TLS handshake or a record must not delay others.
+// Clients that never complete a TLS handshake or a TLS record must not delay other clients.
 #[test]
 fn clients_stalled_in_tls_delay_no_other_client() {
     let dirs = Dirs::new();
@@ -296,7 +298,7 @@ fn clients_stalled_in_tls_delay_no_other_client() {
     let mut stopped = Vec::new();
     for n in 0..200 {
         let mut stream = started_tls([127, 0, 0, 2], &address);
-        // The clients send half a message, an invalid record, or nothing at all.
+        // Each client sends one of three: half of a message, an invalid record, or nothing.
         match n % 3 {
             0 => stream.write_all(&hello[..hello.len() / 2]).unwrap(),
             1 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap(),
@@ -306,8 +308,8 @@ fn clients_stalled_in_tls_delay_no_other_client() {
     }
     assert!(tool("nbdinfo", &["--size", &uri]).contains("16777216"));
 
-    // The client sends half a record in the middle of a session. The server can still end the
-    // connection.
+    // This client sends half of a TLS record in the middle of a session. The server must still be
+    // able to close the connection.
     let mut stream = started_tls([127, 0, 0, 3], &address);
     let mut tls = tls_client(&dirs);
     tls.complete_io(&mut stream).unwrap();
@@ -327,8 +329,8 @@ fn clients_stalled_in_tls_delay_no_other_client() {
     server.stop_clean();
 }
 
-/// Sends GO for an export. Returns the type of the server's first reply and the connection; `None`
-/// if the server closes the connection.
+/// Sends the option GO for an export. Returns the type of the server's first reply and the
+/// connection; `None` if the server closes the connection.
 fn go(from: [u8; 4], address: &str, export: &str) -> Option<(u32, TcpStream)> {
     let mut stream = connect_from(from, address);
     stream.read_exact(&mut [0; 18]).ok()?;
@@ -367,7 +369,7 @@ fn export_is_invisible_to_other_tcp_addresses() {
     server.weir(create).fails(code::EXISTS, &["weir export set tank/v --allow"]);
     server.weir("export set tank/v --allow 127.0.0.7/8").fails(code::INVALID, &["127.0.0.0/8"]);
 
-    // The setting survives a restart.
+    // The allow list of the export survives a restart.
     server.stop_clean();
     let mut command = dirs.serve();
     command.args(["--nbd", &address, "--nbd-allow", "127.0.0.0/8"]);

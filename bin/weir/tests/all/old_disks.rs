@@ -1,22 +1,22 @@
-//! Disks whose history lacks the newest txg that the server has seen of their pool.
+//! Disks that lack the newest txg of their pool that the server has seen.
 //!
-//! Not here: old legs next to newer ones (healing), diverged halves (shape).
+//! Not here: old legs together with newer legs (healing), diverged halves of a mirror (shape).
 //!
-//! Invariant: the server exports no older data than it served before, unless an administrator
-//! forces it.
+//! Invariant: the server never exports older data than it exported before, unless an administrator
+//! forces the import.
 
 use std::fs;
 
 use crate::common::nbd::Client;
 use crate::common::{Dirs, MIB, code, tool};
 
-// Regression: the server imported a leg that had missed a day of writes, after the other leg had
-// died. It asked no question, and exported the old data to its clients.
+// Regression: after one leg had died, the server imported the other leg, which lacked the writes of
+// a day. It did so without `--force`, and exported the old data to its clients.
 #[test]
 fn old_leg_alone_is_imported_only_by_force() {
     let dirs = Dirs::new();
     let path = |name: &str| dirs.file(name).display().to_string();
-    // An import reads every file of the directory.
+    // An import reads all files of the directory, so the hidden leg must be in another directory.
     fs::create_dir(path("away")).unwrap();
     dirs.disk("a", 256 * MIB);
     dirs.disk("b", 256 * MIB);
@@ -47,14 +47,14 @@ fn old_leg_alone_is_imported_only_by_force() {
     let import = format!("pool import -d {dir} tank");
     server.weir(&import).fails(code::EXISTS, &["could not be opened", "pool export --force tank"]);
 
-    // If the newer leg is present, alone or with the old one, the import needs no force.
+    // If the newer leg is present, with or without the old leg, the import needs no force.
     server.stop_clean();
     fs::rename(dirs.file("away/b"), dirs.file("b")).unwrap();
     let server = dirs.start();
     assert_eq!(server.client("tank/v").read(0, 4096).unwrap(), vec![2; 4096]);
     server.stop_clean();
 
-    // Only an administrator imports the pool in the state of the old leg.
+    // With only the old leg, an import needs an administrator who forces it.
     fs::rename(dirs.file("b"), dirs.file("away/b")).unwrap();
     fs::rename(dirs.file("away/a-old"), dirs.file("a")).unwrap();
     let server = dirs.start();

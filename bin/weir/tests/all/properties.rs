@@ -1,10 +1,11 @@
 //! Properties, quotas and reservations of the real program, with standard clients and SIGKILL.
 //!
-//! Not here: the engine's own tests of limits (weir-dataset).
+//! Not here: unit tests of quotas and reservations (weir-dataset).
 //!
 //! Invariants:
-//! - clients and command line report the same: only the limited volume returns ENOSPC;
-//! - every refusal names the refused value and changes nothing.
+//! - clients and the command line report the same error: only the volume whose limit is reached
+//!   returns ENOSPC;
+//! - every refusal names the value that is refused and changes nothing.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// Returns the value and the source of a property.
+/// Returns the value and the source of a property of an object.
 fn get(server: &Server, property: &str, name: &str) -> (String, String) {
     let line = server.weir(&format!("get -H -o value,source {property} {name}")).ok().out;
     let (value, source) = line.trim_end_matches('\n').split_once('\t').unwrap();
@@ -33,7 +34,7 @@ fn exact(server: &Server, property: &str, name: &str) -> u64 {
     server.weir(&format!("get -Hp -o value {property} {name}")).ok().out.trim().parse().unwrap()
 }
 
-/// Writes random data with fio. Returns true if the volume ran out of space.
+/// Writes random data to an export with fio. Returns true if the volume ran out of space.
 fn fill(server: &Server, export: &str, mib: u64) -> bool {
     let size = format!("--size={mib}M");
     let words =

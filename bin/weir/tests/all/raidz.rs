@@ -1,10 +1,12 @@
-//! Raidz of the real program: disks overwritten, truncated and removed, up to the parity.
+//! Raidz of the real program: as many disks as there is parity are overwritten, truncated or
+//! removed.
 //!
-//! Not here: power cuts (the simulator), mirrors (crash.rs), disks that fail in use
+//! Not here: power cuts (the simulator), mirrors (crash.rs), disks that fail while in use
 //! (failing_disks.rs).
 //!
-//! Invariants: all data can be read whatever happens to as many disks as there is parity; with one
-//! more, the import fails and names the disks, instead of importing a pool with holes.
+//! Invariants: while at most as many disks are damaged as there is parity, all data can be read.
+//! With one more damaged disk, the import fails and names the disks; it never imports a pool that
+//! lacks data.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -20,8 +22,8 @@ use serde_json::Value;
 const DISK_BYTES: u64 = 256 * MIB;
 const LABEL_BYTES: u64 = MIB;
 const BLOCKS: u64 = 4096;
-/// Options of fio with which the last flush covers every block. A flush after each 64 writes alone
-/// would leave the last 64 unflushed, and a kill may lose them.
+/// Options of fio that make its last flush cover every block. With only a flush after each 64
+/// writes, the last 64 writes would be unflushed, and a kill may lose them.
 const VERIFIED: [&str; 8] = [
     "--rw=randwrite",
     "--bs=16k",
@@ -33,8 +35,8 @@ const VERIFIED: [&str; 8] = [
     "--verify_fatal=1",
 ];
 
-/// Creates a pool on these disks, with the data of a verified load and of a load that ended when
-/// the server was killed.
+/// Creates a pool of this kind on these disks. It has the data of a load that fio verified, and of
+/// a load that ended when the server was killed.
 fn loaded(dirs: &Dirs, kind: &str, disks: &[&str]) -> Model {
     for disk in disks {
         dirs.disk(disk, DISK_BYTES);
@@ -60,7 +62,7 @@ fn loaded(dirs: &Dirs, kind: &str, disks: &[&str]) -> Model {
     model
 }
 
-/// Overwrites everything after the first label with random bytes.
+/// Overwrites everything on a disk except the first label with random bytes.
 fn garbage(path: &Path) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let mut part = vec![0; MIB as usize];
@@ -68,7 +70,7 @@ fn garbage(path: &Path) {
         Rng::new(offset).fill(&mut part);
         file.write_all_at(&part, offset).unwrap();
     }
-    // The server bypasses the page cache, so write the cache back.
+    // The server reads the file with direct I/O, so write the page cache back to it.
     file.sync_all().unwrap();
 }
 
@@ -96,12 +98,13 @@ fn raidz2_of_six_disks_survives_the_loss_of_any_two() {
         assert_eq!(count > 0, bad, "{errors:#}");
     }
     assert!(server.weir("pool status tank").ok().out.contains("raidz2-0"));
-    // Reads repair data strips; a scrub repairs parity strips and data that no client read.
+    // Reads repair only data strips that clients read. A scrub also repairs parity strips and all
+    // other data.
     let scan = &server.weir("pool scrub --wait --json tank").json()["scan"];
     assert!(scan["errors"] == 0 && scan["repaired_bytes"].as_u64().unwrap() > 0, "{scan}");
     server.stop_clean();
 
-    // The other two disks are removed, so the two repaired disks must provide the data.
+    // Remove the other two disks, so that the two repaired disks must provide the data.
     for name in ["a", "d"] {
         fs::rename(dirs.file(name), dirs.file(&format!("{name}-away"))).unwrap();
     }
@@ -111,12 +114,12 @@ fn raidz2_of_six_disks_survives_the_loss_of_any_two() {
     assert_eq!(status["state"], "degraded", "{status:#}");
     let there = ["unavailable", "online", "online", "unavailable", "online", "online"];
     assert_eq!(states(&status), there, "{status:#}");
-    // The pool still accepts writes.
+    // The degraded pool must still accept writes.
     fio(&server.uri("tank/v2"), &VERIFIED);
     server.assert_alive();
     server.stop_clean();
 
-    // The disks that return are resilvered automatically.
+    // When the disks return, the server resilvers them by itself.
     for name in ["a", "d"] {
         fs::rename(dirs.file(&format!("{name}-away")), dirs.file(name)).unwrap();
     }

@@ -1,12 +1,13 @@
-//! Volumes with records of several blocks in the real program: standard clients, SIGKILL, damage.
+//! Volumes whose records have several blocks, in the real program: standard clients, SIGKILL,
+//! damage.
 //!
-//! Not here: the engine's own model test of such records (weir-dataset), crashes at every step
-//! (weir-sim); streams of them (send.rs, replicate.rs).
+//! Not here: the model test of such records (weir-dataset), crashes at every step (weir-sim),
+//! streams of such volumes (send.rs, replicate.rs).
 //!
 //! Invariants:
-//! - the content of a volume is compared byte for byte with the written data, whatever the size of
-//!   the writes;
-//! - a pool is verified after each test that writes.
+//! - the contents of a volume are compared byte for byte with the data that was written, whatever
+//!   the size of the writes;
+//! - after each test that writes, the pool is verified.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +28,7 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// Creates a volume like `server.volume`, with this record size.
+/// Creates a volume like `server.volume`, but with this record size.
 fn volume(server: &Server, name: &str, record: &str) {
     server.weir(&format!("volume create {name} --size 64MiB -b {record}")).ok();
     server.weir(&format!("export create nbd {name}")).ok();
@@ -37,7 +38,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The expected content of a volume. Its methods change the model and the volume in the same way.
+/// The contents that a volume should have. Its methods change the model and the volume in the same
+/// way.
 struct Model {
     content: Vec<u8>,
     rng: Rng,
@@ -48,7 +50,8 @@ impl Model {
         Self { content: vec![0; SIZE as usize], rng: Rng::new(seed) }
     }
 
-    /// Fills the volume: half random data, a quarter compressible data, and holes.
+    /// Fills the model: half with random data, a quarter with compressible data, the rest are
+    /// holes.
     fn fill(&mut self) {
         for (at, record) in self.content.chunks_mut(RECORD as usize).enumerate() {
             match at % 8 {
@@ -59,7 +62,8 @@ impl Model {
         }
     }
 
-    /// Writes, zeroes and trims random ranges: sectors, blocks, and ranges over several records.
+    /// Writes, zeroes and trims random ranges: single sectors, single blocks, and ranges of several
+    /// records.
     fn change(&mut self, client: &mut Client, count: u64) {
         for _ in 0..count {
             let unit = [512, 4096][self.rng.below(2) as usize];
@@ -88,7 +92,7 @@ impl Model {
         }
     }
 
-    /// Asserts that standard clients read the content of the model.
+    /// Asserts that standard clients read the contents of the model from this export.
     #[track_caller]
     fn is_in(&self, dirs: &Dirs, server: &Server, export: &str) {
         let (expected, found) = (dirs.file("expected"), dirs.file("found"));
@@ -117,7 +121,7 @@ fn told(server: &Server, name: &str) -> String {
     server.weir(&format!("get -H -o value,source record_size {name}")).ok().out
 }
 
-/// Asserts that all commands print the record sizes of the first test.
+/// Asserts that all commands print the record sizes that the first test has set.
 fn told_everywhere(server: &Server) {
     for (name, bytes, people) in [
         ("tank/small", 4 * KIB, "4KiB"),
@@ -235,7 +239,7 @@ fn partial_record_changes_survive_a_kill_and_a_rescue() {
     client.flush().unwrap();
     server.kill();
 
-    // `weir rescue` replays the log only in memory, so the disks do not change.
+    // `weir rescue` replays the intent log only in memory, so the disks do not change.
     let rescued = dirs.file("rescued");
     rescue(&dirs.file("b"), &rescued).ok();
     assert!(fs::read(&rescued).unwrap() == model.content, "what was rescued is something else");
@@ -268,7 +272,7 @@ fn damaged_record_fails_only_requests_that_need_it() {
     }
     drop(client);
     server.stop_clean();
-    // The block is in the middle of an incompressible record, which is stored raw.
+    // Damage a block in the middle of an incompressible record, which is stored uncompressed.
     let bad = 8 * RECORD;
     let record = bad as usize..(bad + RECORD) as usize;
     spoil(&disk, &model.content[bad as usize + 32 * KIB as usize..][..4096]);
@@ -288,13 +292,14 @@ fn damaged_record_fails_only_requests_that_need_it() {
     assert_eq!(client.read(bad, 512), Err(EIO));
     assert_eq!(client.write(bad + 4096, &[1; 4096]), Err(EIO));
     assert_eq!(client.trim(bad + 4096, 4096), Err(EIO));
-    // Other records and commits still work.
+    // Writes to other records and commits must still succeed.
     client.write(bad + RECORD, &[2; 4096]).unwrap();
     model.content[(bad + RECORD) as usize..][..4096].fill(2);
     client.flush().unwrap();
     server.weir("snapshot create tank/v@s").ok();
     server.assert_alive();
-    // A write of the complete record needs no old data and replaces the damage.
+    // A write of the complete record needs no data of the damaged record, so it succeeds and
+    // repairs the damage.
     model.content[record.clone()].fill(3);
     client.write(bad, &model.content[record]).unwrap();
     client.flush().unwrap();

@@ -1,9 +1,9 @@
-//! `weir bench` on targets that refuse operations: an error is counted and reported, and is not
-//! taken for corruption.
+//! `weir bench` on targets that refuse operations: it counts and reports such errors, and does not
+//! report them as corruption.
 //!
-//! Not here: disks that lie (liars), synthetic figures (weir-bench).
+//! Not here: disks that lie (liars), tests with made-up figures (weir-bench).
 //!
-//! Invariant: a run with refused operations never ends in exit code 0.
+//! Invariant: a run in which operations were refused never has exit code 0.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::bench::SmallDisk;
 use crate::common::{Dirs, GIB, accepts, code, eventually, path, text};
 use crate::liars::{Bench, NO};
 
-/// The server nbdkit with a memory disk and the error filter; the drop kills it.
+/// The server nbdkit with a disk in memory and its error filter; dropping the value kills nbdkit.
 struct Nbdkit {
     child: Child,
     socket: PathBuf,
@@ -43,7 +43,7 @@ impl Drop for Nbdkit {
     }
 }
 
-/// Asserts that the fill fails with an error that contains these words.
+/// Asserts that the fill of this target fails with an error that contains these words.
 #[track_caller]
 fn assert_no_fill(bench: &Bench, target: &str, words: &[&str]) {
     let output = bench.run(target, &[]);
@@ -54,8 +54,8 @@ fn assert_no_fill(bench: &Bench, target: &str, words: &[&str]) {
     assert!(!said.contains("corrupt"), "{said}");
 }
 
-// Regression: blocks whose writes the target had refused were reported as "corrupt: do not trust
-// this storage with data", with exit code 0.
+// Regression: if a target refused the write of a block, the block was reported as "corrupt: do not
+// trust this storage with data", although the exit code was 0.
 #[test]
 fn refused_writes_end_the_fill() {
     let bench = Bench::new(50, "qd = [4]");
@@ -70,7 +70,7 @@ fn refused_writes_end_the_fill() {
 fn errors_during_a_measurement_are_reported() {
     for (reads, kind) in [(0, "write"), (100, "read")] {
         let bench = Bench::new(reads, "qd = [4]");
-        // Errors start only after the fill.
+        // nbdkit starts to return errors only after the fill.
         let errors = bench.path("errors");
         let (file, rate) =
             (format!("error-file={}", errors.display()), format!("error-p{kind}-rate=2%"));
@@ -122,8 +122,8 @@ fn removed_export_is_an_error_not_corruption() {
     assert!(said.contains("invalid") && !said.contains("corrupt"), "{said}");
 }
 
-/// Measures reads of a file and changes the file after the first run. Returns the exit code and the
-/// output.
+/// Measures reads of a file, and changes the file after the first run. Returns the exit code and
+/// the output.
 fn changed_file(change: fn(&Path)) -> (Option<i32>, String) {
     let bench = Bench::new(100, "qd = [4]");
     let file = bench.path("disk.dat");
@@ -159,7 +159,7 @@ fn grown_or_removed_file_changes_no_verdict() {
 }
 
 impl Bench {
-    /// Returns a path for a socket.
+    /// Returns the path of a socket that does not exist yet.
     fn socket(&self, name: &str) -> PathBuf {
         let socket = self.short(name);
         drop(fs::remove_file(&socket));
@@ -170,19 +170,19 @@ impl Bench {
         ["run", "-p", "./liars.toml", "-t", target, "-o", "out"]
     }
 
-    /// Runs the measurement of a target to its end.
+    /// Measures a target and waits for the end of the measurement.
     fn run(&self, target: &str, more: &[&str]) -> std::process::Output {
         drop(fs::remove_dir_all(self.path("out")));
         self.command(&[&Self::words(target)[..], more].concat()).output().unwrap()
     }
 
-    /// Starts the measurement of a target in the background.
+    /// Starts to measure a target in the background.
     fn start(&self, target: &str) -> Child {
         let mut command = self.command(&Self::words(target));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Waits for the first run of the row.
+    /// Waits until the result contains the first run of the row.
     fn wait_for_result(&self) {
         let result = self.path("out/result.json");
         eventually("a run was made", Duration::from_mins(1), || has_run(&result));

@@ -1,9 +1,9 @@
-//! Attach, replace and detach with the real binary, under load.
+//! Attach, replace and detach of disks with the real program, under load.
 //!
-//! Not here: crashes in between (the simulator), refused layouts (weir-dataset).
+//! Not here: crashes during these changes (the simulator), layouts that are refused (weir-dataset).
 //!
-//! Invariants: clients get no error; the pool no longer needs a removed disk, and a new disk holds
-//! all its data.
+//! Invariants: clients get no error; afterwards the pool does not need a removed disk, and a new
+//! disk has all its data.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ fn mirror_moves_to_other_disks_under_load() {
     assert_eq!(worker.join().unwrap(), End::Broken);
     let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
 
-    // The pool no longer reads the old disks, so another pool may use them.
+    // The pool no longer uses the old disks, so other pools may use them.
     fs::remove_file(dirs.file("a")).unwrap();
     verify(&dirs, &mut model, "on the new disks");
     let server = dirs.start();
@@ -99,7 +99,7 @@ fn two_dead_disks_of_raidz2_are_replaced_under_load() {
     let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 5);
     std::thread::sleep(Duration::from_secs(1));
     dirs.disk("new", DISK);
-    // One replacement has the path of the old disk, the other has a new path.
+    // One new disk has the path of the disk that it replaces, the other has a new path.
     dirs.disk("d", DISK);
     server.weir("pool replace tank b new").ok();
     server.weir("pool replace --wait tank d").ok();
@@ -127,7 +127,7 @@ fn two_dead_disks_of_raidz2_are_replaced_under_load() {
     verify(&dirs, &mut model, "on the new disks and one old one");
 }
 
-/// Returns the disks of a pool with one vdev: last component of the path, guid and state.
+/// Returns the disks of a pool that has one vdev: last part of the path, guid and state.
 fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     let status = server.status("tank");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -136,8 +136,8 @@ fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     disks.iter().map(|d| (name(&text(&d["path"])), text(&d["guid"]), text(&d["state"]))).collect()
 }
 
-// Regression: the status advised `pool online`, but the pool had "no disk" of the new path, and by
-// guid the server opened the old path.
+// Regression: the status advised `pool online` for a disk with a new path. But with the new path
+// the pool had "no disk" of that name, and with the guid the server opened the old path.
 #[test]
 fn online_accepts_and_records_a_new_path() {
     let dirs = Dirs::new();
@@ -175,7 +175,7 @@ fn online_accepts_and_records_a_new_path() {
     let server = dirs.start();
     assert!(is_well(&server, "moved"), "{:?}", disks_of(&server));
 
-    // Name the disk by its guid, with its current path.
+    // Name the disk by its guid, and give its new path.
     let guid = disks_of(&server)[1].1.clone();
     server.weir(&format!("pool offline tank {guid}")).ok();
     fs::rename(dirs.file("moved"), dirs.file("third")).unwrap();
@@ -187,7 +187,7 @@ fn online_accepts_and_records_a_new_path() {
     assert!(is_well(&server, "third"), "{:?}", disks_of(&server));
     server.stop_clean();
 
-    // The disk moved while the server was stopped.
+    // Move the disk while the server is stopped.
     fs::rename(dirs.file("third"), dirs.file("fourth")).unwrap();
     let server = dirs.start();
     assert_eq!(disks_of(&server)[1].2, "unavailable");
@@ -196,14 +196,16 @@ fn online_accepts_and_records_a_new_path() {
     assert!(is_well(&server, "fourth"), "{:?}", disks_of(&server));
     server.weir("pool scrub --wait tank").ok();
     assert_eq!(server.status("tank")["errors"]["checksum"], 0);
-    // The last path of this disk is recorded only on the other disk of the pool.
+    // The other disk of the pool has this disk's last path in its label, so the server finds it
+    // there.
     server.stop_clean();
     fs::rename(dirs.file("fourth"), dirs.file("away")).unwrap();
     let server = dirs.start();
     assert_eq!(disks_of(&server)[1].0, "fourth");
 }
 
-// Regression: the error said that only the third disk of a raidz2 held everything.
+// Regression: for the third disk of a raidz2 vdev, the error said that it was the only disk with
+// all data.
 #[test]
 fn offline_of_a_third_raidz2_disk_fails_with_the_reason() {
     let dirs = Dirs::new();

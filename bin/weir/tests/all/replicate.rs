@@ -1,11 +1,12 @@
-//! Replication between two real servers over TLS: scheduled, limited, interrupted by kills,
-//! compared.
+//! Replication between two real servers over TLS: on a schedule, with a bandwidth limit,
+//! interrupted by kills; and the comparison of both servers.
 //!
-//! Not here: streams through pipes (send).
+//! Not here: streams through pipes (`send`).
 //!
 //! Invariants:
-//! - a standard client compares received data byte for byte, independently of `verify`;
-//! - a server without the secret, or with another certificate, gets no data.
+//! - a standard client compares the received data byte for byte, so the test does not rely on
+//!   `verify`;
+//! - a server without the secret, or with a wrong certificate, gets no data.
 
 use std::fs;
 use std::net::TcpListener;
@@ -22,7 +23,7 @@ use serde_json::Value;
 use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
 const DISK: u64 = 512 * MIB;
-/// Time limit on a busy machine for actions that usually take seconds.
+/// Time limit, on a busy machine, for steps that usually take seconds.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(crate) struct Pair {
@@ -48,7 +49,7 @@ impl Pair {
         pair
     }
 
-    /// Starts the servers that are not running.
+    /// Starts each of the two servers, unless it runs already.
     pub(crate) fn start(&mut self) {
         if self.source.is_none() {
             self.source = Some(self.dirs.start());
@@ -85,16 +86,16 @@ impl Pair {
         all.into_iter().find(|one| one["volume"] == volume).unwrap()
     }
 
-    /// Waits until the current content of the volume is replicated.
+    /// Waits until the other server has the current contents of the volume.
     pub(crate) fn caught_up(&self, volume: &str) {
-        // Snapshot names contain the time in seconds: a second run within the same second would
-        // take no snapshot.
+        // The names of replication snapshots contain the time in seconds: a second run in the same
+        // second would take no snapshot.
         std::thread::sleep(Duration::from_millis(1100));
         self.source().weir(&format!("replicate run {volume}")).ok();
         eventually("a run ends", TIMEOUT, || self.shown(volume)["state"] == "waiting");
     }
 
-    /// Compares the volume on both servers. Returns the result.
+    /// Compares the volume on both servers with `replicate verify`; returns the result.
     pub(crate) fn compared(&self, volume: &str) -> Value {
         let before = self.shown(volume)["verified"]["unix_ms"].clone();
         self.source().weir(&format!("replicate verify {volume}")).ok();
@@ -137,7 +138,7 @@ pub(crate) fn names(server: &Server, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Tests a source that has lost the newest common snapshot and has only a bookmark of it.
+/// Tests a source that no longer has the newest common snapshot, but has a bookmark of it.
 fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng, here: &str, there: &str) {
     pair.caught_up(here);
     let last = pair.shown(here)["snapshot"].as_str().unwrap().to_owned();
@@ -160,7 +161,7 @@ fn replica_follows_through_kills_renames_and_clones() {
     pair.create("tank/v", "back/v", "--every 5s").ok();
     pair.create("tank/v", "back/v", "--every 5s").ok();
     pair.create("tank/v", "back/other", "--every 5s").fails(code::EXISTS, &["delete that first"]);
-    // The first two replication runs start automatically.
+    // The schedule starts the first two replication runs.
     eventually("the first run", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     let first = pair.shown("tank/v")["snapshot"].clone();
     write(pair.source(), "tank/v", &mut rng, 2);
@@ -168,22 +169,22 @@ fn replica_follows_through_kills_renames_and_clones() {
     pair.source().weir("replicate pause tank/v").ok();
     pair.source().weir("replicate run tank/v").fails(code::BUSY, &["paused"]);
     pair.same("tank/v@monday", "back/v@monday");
-    // From here on, no scheduled run interferes with the comparisons.
+    // Set a long interval, so that no scheduled run interferes with the comparisons below.
     pair.create("tank/v", "back/v", "--every 1h").ok();
     pair.source().weir("replicate resume tank/v").ok();
     pair.caught_up("tank/v");
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
-    // Both servers hold the last snapshot. The snapshots of earlier runs are destroyed.
+    // Both servers hold the last snapshot, and the snapshots of earlier runs are destroyed.
     let held = format!("back/v@{last}");
     pair.back().weir(&format!("snapshot destroy {held} --yes")).fails(code::BUSY, &["held"]);
-    // The run destroys the older snapshots after it has reported its own.
+    // A run destroys older snapshots only after it has reported its own snapshot, so wait.
     eventually("what earlier runs took is gone", TIMEOUT, || {
         names(pair.source(), "tank/v") == ["tank/v@monday", &format!("tank/v@{last}")]
             && names(pair.back(), "back/v") == ["back/v@monday", &held]
     });
 
-    // Kill either server during a slow stream.
+    // Kill each of the two servers in turn during a slow stream.
     pair.create("tank/v", "back/v", "--every 1h --bandwidth 1MiB").ok();
     write(pair.source(), "tank/v", &mut rng, 24);
     for source in [true, false, true, false] {
@@ -207,7 +208,7 @@ fn replica_follows_through_kills_renames_and_clones() {
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
 
-    // Replicate a renamed volume, and a clone of a replicated snapshot.
+    // Replicate a volume that was renamed, and a clone of a replicated snapshot.
     pair.source().weir("volume rename tank/v tank/w").ok();
     write(pair.source(), "tank/w", &mut rng, 1);
     pair.caught_up("tank/w");
@@ -232,8 +233,8 @@ fn replica_follows_through_kills_renames_and_clones() {
     }
 }
 
-// Regression: a run was interrupted between the release of an older snapshot and its destruction,
-// and no later run destroyed that snapshot.
+// Regression: a run was interrupted after it had released an older snapshot and before it destroyed
+// it. No later run destroyed that snapshot.
 #[test]
 fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     let mut pair = Pair::new();
@@ -243,7 +244,7 @@ fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     pair.caught_up("tank/v");
     let old = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     let (here, there) = (format!("tank/v@{old}"), format!("back/v@{old}"));
-    // The snapshot is in use, so the next run keeps it.
+    // Exports use the older snapshot, so the next run cannot destroy it.
     pair.source().weir(&format!("export create nbd {here}")).ok();
     pair.back().weir(&format!("export create nbd {there}")).ok();
     write(pair.source(), "tank/v", &mut rng, 1);
@@ -255,7 +256,7 @@ fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     pair.back().weir(&format!("export delete {there}")).ok();
     pair.source().weir(&format!("snapshot release replication {here}")).ok();
     pair.back().weir(&format!("snapshot release replica {there}")).ok();
-    // Create the state that an interrupted replication run leaves.
+    // Create the state in which an interrupted replication run leaves the two servers.
     pair.source.take().unwrap().stop_clean();
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -309,7 +310,7 @@ fn bandwidth_is_limited_and_wrong_secrets_are_refused() {
          --secret-file none --every 1h"
     ));
     bad.fails(code::NOT_FOUND, &["none"]);
-    // Calls that are not for peers do not exist on this port, even with the secret.
+    // On this port, calls that are not for peers do not exist, even for a caller with the secret.
     let output = Command::new("curl")
         .args(["-s", "--cacert"])
         .arg(pair.dirs.file("peer.pem"))
@@ -331,8 +332,8 @@ fn piped(pair: &Pair, api: &str, line: &str) -> Command {
     command
 }
 
-/// Makes a call to the port for peers, as a server with this secret. Returns the status and the
-/// response.
+/// Makes a call to the port for peers, like a server that has this secret. Returns the status and
+/// the body of the response.
 fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) -> (String, String) {
     let mut command = Command::new("curl");
     command.args(["-s", "--max-time", "60", "--cacert"]).arg(pair.dirs.file("peer.pem"));
@@ -349,7 +350,7 @@ fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) ->
 }
 
 // Regression: 32 unauthenticated clients on the port for peers blocked replication, because they
-// held all slots before TLS and after each 401.
+// held all slots before the TLS handshake and after each 401.
 #[test]
 fn unauthenticated_clients_delay_no_replication() {
     let pair = Pair::new();
@@ -361,7 +362,8 @@ fn unauthenticated_clients_delay_no_replication() {
     pair.create("tank/v", "back/v", "--every 1h").ok();
     eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     drop(silent);
-    // A wrong secret ends the connection, so each of the two calls needs its own connection.
+    // After a wrong secret the server closes the connection, so each of the two calls needs a new
+    // connection.
     let mut command = Command::new("curl");
     command.args(["-s", "--cacert"]).arg(pair.dirs.file("peer.pem"));
     command.args(["-H", "authorization: Bearer another-secret-altogether"]);
@@ -371,7 +373,7 @@ fn unauthenticated_clients_delay_no_replication() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "401 1\n401 1\n");
 }
 
-/// Asserts that the commands show `back/half` as a volume that has received part of
+/// Asserts that all commands show `back/half` as a volume that has received a part of
 /// `tank/p@repl-own`, and that its token resumes the stream.
 fn half_received_volume_is_marked(source: &Server, back: &Server) {
     let list = back.weir("volume list").ok();
@@ -391,8 +393,8 @@ fn half_received_volume_is_marked(source: &Server, back: &Server) {
     assert!(rest > 0 && rest < all * 3 / 4, "{rest} of {all}");
 }
 
-// Regression: a server with the secret could read the size and the properties of every volume by
-// its name.
+// Regression: a server with the secret could read the size and the properties of every volume whose
+// name it knew.
 #[test]
 fn peer_sees_only_its_own_volumes() {
     let pair = Pair::new();
@@ -426,8 +428,8 @@ fn peer_sees_only_its_own_volumes() {
     assert_eq!(status, "403", "{answer}");
 }
 
-// Regression: a server with the secret could delete a user's half-received volume, hold and destroy
-// users' snapshots, and use up all slots for streams.
+// Regression: a server with the secret could delete a volume that a user was receiving, hold and
+// destroy snapshots of users, and use up all slots for streams.
 #[test]
 fn peer_changes_only_its_own_objects() {
     let pair = Pair::new();
@@ -475,8 +477,8 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot list back/p@repl-own").ok();
     assert!(!back.weir("volume show back/half --json").json()["receiving"].is_null());
 
-    // A peer may change the volumes that it sent, but not the objects that users created in these
-    // volumes.
+    // A peer may change the volumes that it has sent, but not the objects of users in these
+    // volumes, such as their snapshots.
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
@@ -485,12 +487,13 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot create back/v@repl-people").ok();
     let (status, _) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
     assert_eq!(status, "403");
-    // A user property that an administrator sets gives the peer the right.
+    // An administrator can give the peer this right by setting the user property on the snapshot.
     back.weir("set weir:received-from=127.0.0.1 back/v@repl-people").ok();
     let (status, answer) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
     assert_eq!(status, "200", "{answer}");
 
-    // A session that started before a user created the volume changes nothing in that volume.
+    // A receive session may be older than the volume: if a user creates the volume meanwhile, the
+    // session must not change it.
     let (status, begun) = call("POST", "receives", r#"{"volume":"back/late"}"#);
     assert_eq!(status, "201", "{begun}");
     let begun: Value = serde_json::from_str(&begun).unwrap();
@@ -498,7 +501,7 @@ fn peer_changes_only_its_own_objects() {
     back.weir("volume create back/late --size 8MiB").ok();
     fs::write(&path, &stream[..64 << 10]).unwrap();
     let part = format!("@{}", path.display());
-    // The next call reports the result of the previous part.
+    // The server applies a part after it has responded, so only the next call returns the error.
     assert_eq!(call("POST", &format!("{session}/parts"), &part).0, "200");
     let (status, answer) = call("POST", &format!("{session}/finish"), "{}");
     assert_eq!(status, "403", "{answer}");
@@ -509,7 +512,7 @@ fn peer_changes_only_its_own_objects() {
     Ran::of("receive", &receive("back/all", &stream)).ok();
 }
 
-/// Returns the stream with one byte of one block changed, and with valid checksums.
+/// Returns a copy of the stream with one byte of one block changed and all checksums valid.
 fn forged(bytes: &[u8]) -> Vec<u8> {
     let mut reader = StreamReader::default();
     let (mut writer, mut out, mut changed) = (None, Vec::new(), false);
@@ -560,7 +563,8 @@ fn verify_finds_equal_volumes_and_one_changed_byte() {
     let found = verify();
     assert_eq!((&found["is_same"], &found["compared_bytes"]), (&true.into(), &(32 * MIB).into()));
 
-    // The replica has the same guid and different content.
+    // Send a forged stream, so that the replica has a snapshot with the same guid and different
+    // contents.
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     let path: PathBuf = pair.dirs.file("stream");
     let mut command = Command::new(WEIR);
@@ -601,7 +605,7 @@ fn large_records_are_replicated_and_compare_equal() {
     pair.source.take().unwrap().kill();
     pair.back.take().unwrap().kill();
     pair.start();
-    // Each write covers half a record.
+    // Each of these writes covers half of a record.
     write(pair.source(), "tank/v", &mut rng, 4);
     pair.caught_up("tank/v");
     let found = pair.compared("tank/v");
@@ -612,15 +616,15 @@ fn large_records_are_replicated_and_compare_equal() {
     assert_eq!(shown["record_bytes"], 128 << 10);
 }
 
-/// Returns the tags that hold each snapshot of a volume.
+/// Returns the tags of the holds on each snapshot of a volume.
 fn holds(server: &Server, of: &str) -> Vec<Value> {
     let list = server.weir(&format!("snapshot list {of} --json")).json();
     let all = list["snapshots"].as_array().unwrap();
     all.iter().flat_map(|one| one["holds"].as_array().unwrap().clone()).collect()
 }
 
-// Regression: a run released the snapshot of an earlier run but could not destroy it while it was
-// exported. No later run found that snapshot, so it stayed forever.
+// Regression: a run released the snapshot of an earlier run, but could not destroy it because it
+// was exported. No later run found that snapshot, so it was never destroyed.
 #[test]
 fn older_snapshot_in_use_is_destroyed_by_a_later_run() {
     let pair = Pair::new();
@@ -644,7 +648,7 @@ fn older_snapshot_in_use_is_destroyed_by_a_later_run() {
     }
 }
 
-// Regression: `replicate delete` left the holds of the replication on both servers, and the held
+// Regression: `replicate delete` left the holds of the replication on both servers, so the held
 // snapshots could not be destroyed.
 #[test]
 fn deleted_replication_releases_its_holds_on_both_servers() {
@@ -664,7 +668,8 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/v").is_empty());
     assert_eq!(names(pair.back(), "back/v"), [format!("back/v@{last}")], "the snapshot stays");
 
-    // If the other server does not run, the deletion succeeds too and reports the remaining hold.
+    // If the other server is down, the replication is deleted too, and the output reports the holds
+    // that remain there.
     pair.back.take().unwrap().stop_clean();
     let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
     let gone = pair.source().weir("replicate delete tank/w").ok();
@@ -676,8 +681,8 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/w").is_empty());
 }
 
-// Regression: a receiver accepts 3 streams of one server at once. Further runs failed, and were
-// retried with growing delays.
+// Regression: a receiver accepts three streams of one server at a time. Further replication runs
+// failed, and were retried with growing delays.
 #[test]
 fn replications_beyond_the_stream_limit_wait() {
     let pair = Pair::new();
@@ -700,14 +705,14 @@ fn replications_beyond_the_stream_limit_wait() {
 }
 
 // Regression: a replication to a server that accepted the connection and never responded showed
-// "sending 0B".
+// only "sending 0B".
 #[test]
 fn replication_to_a_hung_server_shows_the_pending_call() {
     let dirs = Dirs::new();
     dirs.disk("a", DISK);
     certificate(&dirs, "peer");
     write_secret(&dirs.file("secret"), "a-secret-of-both-of-them\n");
-    // The kernel accepts connections for the listener, but no program reads their data.
+    // The kernel accepts connections to this listener, but no program reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let server = dirs.start();

@@ -1,9 +1,10 @@
-//! Replications with name clashes, lost data, changed replicas and unreachable servers: the data
-//! that arrives nevertheless, events, and the next command to type.
+//! Replications with name clashes, lost data, changed replicas and unreachable servers. Tests which
+//! data arrives nevertheless, the events, and the commands that the output recommends.
 //!
-//! Not here: replication without such faults (replicate).
+//! Not here: replications without such faults (`replicate`).
 //!
-//! Invariant: a test types a `try:` of the list unchanged, and the replication resumes.
+//! Invariant: a test runs the command after `try:` in the list exactly as it is printed, and the
+//! replication then resumes.
 
 use std::fs;
 
@@ -13,7 +14,7 @@ use crate::common::rng::Rng;
 use crate::common::{MIB, eventually, spoil};
 use crate::replicate::{Pair, TIMEOUT, names, write};
 
-/// Starts two servers that replicate `tank/v`, with one replicated snapshot.
+/// Starts two servers that replicate `tank/v`, and waits until one snapshot is replicated.
 fn replicated() -> (Pair, Rng) {
     let pair = Pair::new();
     let mut rng = Rng::new(32);
@@ -27,7 +28,7 @@ fn replicated() -> (Pair, Rng) {
     (pair, rng)
 }
 
-/// Overwrites a block on both disks of the source, while the source is stopped.
+/// Stops the source server and overwrites a block on both of its disks.
 fn lose(pair: &mut Pair, block: &[u8]) {
     pair.source.take().unwrap().stop_clean();
     for disk in ["a", "b"] {
@@ -43,7 +44,7 @@ fn guids(server: &crate::common::Server, of: &str) -> Vec<Value> {
 }
 
 /// Waits until a replication run has failed with an error that contains `part`. Returns the
-/// messages of `replicate list`.
+/// messages in the output of `replicate list`.
 fn failing(pair: &Pair, part: &str) -> String {
     eventually("a run fails", TIMEOUT, || {
         let now = pair.shown("tank/v");
@@ -52,8 +53,8 @@ fn failing(pair: &Pair, part: &str) -> String {
     pair.source().weir("replicate list").ok().talk
 }
 
-// Regression: a user's or a schedule's snapshot at the receiver with the name of a later snapshot
-// of the source stopped the replication permanently.
+// Regression: a replication stopped for ever if the receiver had a snapshot of a user or a schedule
+// with the same name as a later snapshot of the source.
 #[test]
 fn snapshot_with_a_taken_name_is_skipped_with_one_event() {
     let (pair, mut rng) = replicated();
@@ -74,8 +75,8 @@ fn snapshot_with_a_taken_name_is_skipped_with_one_event() {
     assert_ne!(daily, guids(pair.source(), "tank/v@daily"), "the receiver's own stays");
 }
 
-// Regression: if the name was taken while a stream was interrupted, each run resumed the stream and
-// failed at its end.
+// Regression: if such a snapshot was created while a stream was interrupted, each run resumed the
+// stream and failed at its end.
 #[test]
 fn interrupted_stream_with_a_taken_name_is_aborted() {
     let (pair, mut rng) = replicated();
@@ -100,7 +101,7 @@ fn interrupted_stream_with_a_taken_name_is_aborted() {
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
 }
 
-// Schedules on both servers give their snapshots the same names.
+// Schedules on the two servers give their snapshots the same names.
 #[test]
 fn schedules_on_both_servers_do_not_conflict() {
     let (pair, mut rng) = replicated();
@@ -110,7 +111,7 @@ fn schedules_on_both_servers_do_not_conflict() {
         all.iter().filter(|name| name.contains(sort)).count()
     };
     eventually("they are taken", TIMEOUT, || taken(pair.source(), "tank/v", "auto-") == 2);
-    // The same pool has a local volume; the scheduler plans both volumes together.
+    // The receiving pool also has a local volume; the scheduler handles both volumes in one pass.
     pair.back().weir("volume create back/own --size 16MiB").ok();
     pair.back().weir("schedule set back hourly=24 daily=7").ok();
     eventually("the other one is", TIMEOUT, || taken(pair.back(), "back/own", "auto-") == 2);
@@ -118,7 +119,7 @@ fn schedules_on_both_servers_do_not_conflict() {
     write(pair.source(), "tank/v", &mut rng, 1);
     pair.caught_up("tank/v");
     assert_eq!(guids(pair.back(), "back/v"), guids(pair.source(), "tank/v"));
-    // This is the usual schedule with which users prune a replica.
+    // Users prune a replica with a schedule like this.
     pair.back().weir("schedule set back/v hourly=0 daily=7 --prune-only").ok();
     let list = pair.back().weir("schedule list").ok().out;
     assert!(list.contains("hourly=0,daily=7") && list.contains("prunes only"), "{list}");
@@ -126,14 +127,14 @@ fn schedules_on_both_servers_do_not_conflict() {
     assert_eq!(taken(pair.back(), "back/v", "auto-daily"), 1);
     pair.caught_up("tank/v");
     assert_eq!(taken(pair.back(), "back/v", "auto-hourly"), 0, "it is not sent again");
-    // A volume with local writes is no longer a replica.
+    // After a local write, the volume is not a replica any more, so its schedule takes snapshots.
     write(pair.back(), "back/v", &mut rng, 1);
     pair.back().weir("schedule clear back/v").ok();
     eventually("one is taken", TIMEOUT, || taken(pair.back(), "back/v", "auto-hourly") == 1);
 }
 
-// An operator has no right to destroy. By giving a user's snapshot the name and the tag of a run,
-// an operator could make the next run destroy the snapshot.
+// An operator may not destroy snapshots. By giving a user's snapshot the name and the tag of a
+// run's snapshot, an operator could make the next run destroy it.
 #[test]
 fn run_destroys_only_snapshots_that_runs_took() {
     let (pair, mut rng) = replicated();
@@ -159,8 +160,8 @@ fn run_destroys_only_snapshots_that_runs_took() {
     assert!(!events.contains("not replicated"), "{events}");
 }
 
-// Regression: the replication stayed `failing` forever, because its own snapshot held the lost
-// block, even after the block was written again.
+// Regression: a replication stayed `failing` for ever, because its own snapshot still contained the
+// lost block after a client had written the block again.
 #[test]
 fn run_after_repair_of_lost_data_takes_another_snapshot() {
     let (mut pair, mut rng) = replicated();
@@ -170,7 +171,8 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
     let mut client = pair.source().client("tank/v");
     client.write(0, &lost).unwrap();
     drop(client);
-    // Do not flush: `spoil` has to find the block in a segment, because the log has another copy.
+    // Do not flush here: `spoil` must find the block in a segment, and a flush would put a second
+    // copy into the log.
     pair.source().weir("snapshot create tank/v@any").ok();
     pair.source().weir("snapshot destroy tank/v@any --yes").ok();
     lose(&mut pair, &lost);
@@ -185,7 +187,7 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
         let names = names(pair.source(), "tank/v");
         names.len() == 2 && names != first && pair.shown("tank/v")["state"] == "failing"
     });
-    // The data is lost in the snapshot, or in the volume that shares it with the snapshot.
+    // The list names the snapshot of the run, or the volume that shares the lost block with it.
     let listed = pair.source().weir("pool status -v tank").ok().out;
     assert!(listed.contains("@repl-"), "the list names what is lost: {listed}");
 
@@ -204,7 +206,8 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
     );
 }
 
-// Only a user can destroy a user's snapshot with lost data. `replicate list` names the command.
+// If a user's snapshot has lost data, only a user can destroy it; `replicate list` names the
+// command.
 #[test]
 fn user_snapshot_with_lost_data_is_named_with_a_remedy() {
     let (mut pair, mut rng) = replicated();
@@ -227,7 +230,8 @@ fn user_snapshot_with_lost_data_is_named_with_a_remedy() {
     pair.caught_up("tank/v");
 }
 
-// Regression: `replicate list` advised "receive with -F", which replications do not use.
+// Regression: `replicate list` recommended "receive with -F", a command that replications do not
+// use.
 #[test]
 fn changed_replica_resumes_after_the_advised_rollback() {
     let (pair, mut rng) = replicated();
@@ -244,8 +248,8 @@ fn changed_replica_resumes_after_the_advised_rollback() {
     pair.caught_up("tank/v");
 }
 
-// Regression: a failed comparison was shown only until the next run, and the age of the newest
-// snapshot was 0 s if the clock was behind.
+// Regression: a failed comparison was shown only until the next run; and the age of the newest
+// snapshot was 0 s if the clock was behind the time of that snapshot.
 #[test]
 fn failed_comparison_and_unknown_age_stay_visible() {
     let (mut pair, _) = replicated();
@@ -257,7 +261,7 @@ fn failed_comparison_and_unknown_age_stay_visible() {
     pair.start();
     pair.caught_up("tank/v");
     pair.source.take().unwrap().stop_clean();
-    // Simulates a clock that is ten years behind the time of the snapshot.
+    // Simulates a clock that is ten years behind the creation time of the snapshot.
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let time = &mut state["replications"][0]["last"]["unix_ms"];

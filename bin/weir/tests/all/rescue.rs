@@ -1,5 +1,5 @@
-//! `weir rescue`: copies volumes from the remaining disks of a pool, without a server and without
-//! writing to the disks.
+//! `weir rescue`: copies volumes from the remaining disks of a pool, without a server and without a
+//! write to the disks.
 //!
 //! Not here: pools that can be imported (crash.rs).
 
@@ -19,8 +19,8 @@ fn rescue(arguments: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, &words))
 }
 
-/// Creates a mirror of `a` and `b` with a volume, writes and flushes it, and kills the server.
-/// Returns the content.
+/// Creates a mirror of disks `a` and `b` with a volume, writes and flushes data, and kills the
+/// server. Returns the contents of the volume.
 fn killed(dirs: &Dirs) -> Vec<u8> {
     dirs.disk("a", GIB);
     dirs.disk("b", GIB);
@@ -35,7 +35,8 @@ fn killed(dirs: &Dirs) -> Vec<u8> {
         client.write(at, &content[at as usize..(at + MIB) as usize]).unwrap();
     }
     client.flush().unwrap();
-    // This block is only in the log, because logging this flush is cheaper than a commit.
+    // This block is only in the intent log: for such a small flush, the server prefers the log to a
+    // commit.
     content[..4096].fill(9);
     client.write(0, &content[..4096]).unwrap();
     client.flush().unwrap();
@@ -87,7 +88,7 @@ fn unreadable_ranges_are_reported_and_left_out() {
     assert!(fs::read(&file).unwrap() == expected);
 }
 
-/// Returns the offset of these bytes on a disk.
+/// Returns the offset of these bytes on a disk; the test fails if the disk does not have them.
 fn place_of(disk: &fs::File, wanted: &[u8]) -> u64 {
     let mut window = vec![0; MIB as usize + wanted.len()];
     for start in (0..GIB - 2 * MIB).step_by(MIB as usize) {

@@ -1,6 +1,6 @@
-//! Scans across restarts: the result of the last scan, and the position of a scrub.
+//! Scans across restarts of the server: the result of the last scan, and the position of a scrub.
 //!
-//! Not here: repairs by a scrub (healing).
+//! Not here: the repairs of a scrub (healing).
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::common::rng::Rng;
 use crate::common::{Dirs, MIB, Server, eventually};
 
 const DISK: u64 = 512 * MIB;
-/// Time limit on a busy machine for actions that usually take seconds.
+/// Time limit, on a busy machine, for steps that usually take seconds.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Starts a server with 96 MiB of data in pool `tank`.
+/// Starts a server with a pool `tank` that has 96 MiB of data.
 fn filled(dirs: &Dirs) -> Server {
     dirs.disk("a", DISK);
     dirs.disk("b", DISK);
@@ -41,8 +41,8 @@ fn line(server: &Server) -> String {
     status.lines().find(|line| line.trim_start().starts_with("scan:")).unwrap_or("").to_owned()
 }
 
-// Regression: `scan:` was empty after each restart, so users could not see the time of the last
-// scrub.
+// Regression: after each restart `scan:` was empty, so users could not see when the last scrub had
+// run.
 #[test]
 fn finished_scrub_is_shown_after_a_restart() {
     let dirs = Dirs::new();
@@ -53,14 +53,14 @@ fn finished_scrub_is_shown_after_a_restart() {
     server.stop_clean();
     let server = dirs.start();
     assert_eq!(line(&server), before);
-    // No resilver is needed, and `--wait` must not wait for the finished scrub.
+    // The disk needs no resilver, and `--wait` must not wait for the finished scrub.
     server.weir("pool online --wait tank a").ok();
     server.weir("export delete tank/v").ok();
     server.weir("pool export tank").ok();
     let place = dirs.file("").display().to_string();
     server.weir(&format!("pool import tank -d {place}")).ok();
     assert_eq!(line(&server), before);
-    // A finished scrub is recorded, so a kill does not lose its result.
+    // The server records a finished scrub at once, so a kill does not lose its result.
     server.kill();
     assert_eq!(line(&dirs.start()), before);
 }
@@ -69,7 +69,7 @@ fn finished_scrub_is_shown_after_a_restart() {
 fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     let dirs = Dirs::new();
     let server = filled(&dirs);
-    // The scrub may finish before the pause takes effect.
+    // The scrub may finish before the pause takes effect, so start it again.
     eventually("it is paused", TIMEOUT, || {
         server.weir("pool scrub tank").ok();
         server.weir("pool scrub --pause tank").code == Some(0)
@@ -82,7 +82,7 @@ fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     for field in ["kind", "state", "started_unix_ms", "total_bytes"] {
         assert_eq!(after[field], before[field], "{field}");
     }
-    // A pause takes effect after the current segment, which counts as examined.
+    // The pause takes effect after the current segment, which then counts as examined.
     let examined = |scan: &Value| scan["examined_bytes"].as_u64().unwrap();
     assert!(examined(&after) >= examined(&before), "{before} {after}");
     server.weir("pool scrub --wait tank").ok();
@@ -104,7 +104,7 @@ fn interrupted_scrub_resumes_with_an_event() {
         before = scan(&server);
         server.stop_clean();
         server = dirs.start();
-        // The scrub may have finished before the server stopped.
+        // If the scrub finished before the server stopped, there is nothing to resume: try again.
         if server.weir("events").ok().out.contains("scrub_resumed") {
             break;
         }

@@ -1,17 +1,17 @@
-//! `weir bench selftest`: the program on targets of known behaviour.
+//! `weir bench selftest`: runs the program's checks on targets whose behaviour is known.
 //!
 //! Not here: the checks themselves (weir-bench). The runner runs this test alone, so that no other
-//! test uses the processor.
+//! test uses the CPU.
 //!
-//! Invariant: a check that a busy machine can spoil has to pass in one of two attempts, unless
-//! other programs use the processor. Any other failed check fails both times.
+//! Invariant: a check that a busy machine can make fail must pass in one of two attempts, unless
+//! other programs use the CPU. Any other check that fails, fails in both attempts.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Returns the names of the failed checks, and the complete report.
+/// Runs the self-test. Returns the names of the failed checks, and the complete report.
 fn failed() -> (BTreeSet<String>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["bench", "selftest", "--json"]).output().unwrap();

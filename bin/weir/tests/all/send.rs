@@ -1,13 +1,12 @@
-//! Sending between two real servers: standard clients write and compare, either side is killed at
-//! any byte, and invalid streams leave nothing behind.
+//! Streams between two real servers: standard clients write and compare, each server is killed at
+//! random bytes of a stream, and invalid streams change nothing.
 //!
-//! Not here: the engine's own model test of streams (weir-dataset), crashes at every step
-//! (weir-sim).
+//! Not here: the model test of streams (weir-dataset), crashes at every step (weir-sim).
 //!
 //! Invariants:
-//! - received data is compared byte for byte with the sent data;
-//! - every refusal states the cause and the remedy;
-//! - both pools are verified at the end.
+//! - the received data is compared byte for byte with the data that was sent;
+//! - every refusal states its cause and the next command;
+//! - both pools are verified at the end of a test.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -19,7 +18,7 @@ use serde_json::Value;
 
 const DISK: u64 = 512 * MIB;
 
-/// A sending and a receiving server.
+/// A server that sends and a server that receives.
 struct Pair {
     dirs: Dirs,
     source: Option<Server>,
@@ -47,7 +46,7 @@ impl Pair {
         self.back.as_ref().unwrap()
     }
 
-    /// Kills one of the two servers; [`Self::revive`] starts it again.
+    /// Kills the source server, or the receiving one; [`Self::revive`] starts it again.
     fn kill(&mut self, source: bool) {
         if source {
             self.source.take().unwrap().kill();
@@ -73,7 +72,7 @@ impl Pair {
         command
     }
 
-    /// Sends a stream to the file `to`. Returns its bytes.
+    /// Sends a stream to the file `to`; returns the bytes of the stream.
     fn send(&self, line: &str, to: &str) -> Vec<u8> {
         let path = self.dirs.file(to);
         let mut command = self.command(true, &format!("send {line}"));
@@ -82,7 +81,7 @@ impl Pair {
         fs::read(path).unwrap()
     }
 
-    /// Receives a stream from these bytes.
+    /// Receives a stream that consists of these bytes.
     fn receive(&self, line: &str, bytes: &[u8]) -> Ran {
         let path = self.dirs.file("stream");
         fs::write(&path, bytes).unwrap();
@@ -91,8 +90,8 @@ impl Pair {
         Ran::of(line, &command.output().unwrap())
     }
 
-    /// Asserts that a standard client reads the same data from `here` on the source as from `there`
-    /// on the receiver.
+    /// Asserts that a standard client reads the same data from `here` on the source server as from
+    /// `there` on the receiving server.
     fn same(&self, here: &str, there: &str) {
         for (server, name) in [(self.source(), here), (self.back(), there)] {
             server.weir(&format!("export create nbd {name}")).ok();
@@ -118,7 +117,7 @@ impl Pair {
     }
 }
 
-/// Writes and trims random ranges through NBD.
+/// Writes and trims random ranges of `tank/v` through NBD.
 fn change(server: &Server, rng: &mut Rng, writes: u64) {
     server.weir("export create nbd tank/v").ok();
     let mut client = server.client("tank/v");
@@ -131,7 +130,7 @@ fn change(server: &Server, rng: &mut Rng, writes: u64) {
             continue;
         }
         let mut data = vec![0; (count * 4096) as usize];
-        // Half of the writes are compressible.
+        // Half of the writes have data that compresses.
         let end = if rng.below(2) == 0 { data.len() } else { data.len() / 2 };
         rng.fill(&mut data[..end]);
         client.write(start * 4096, &data).unwrap();
@@ -152,8 +151,8 @@ fn talk(child: Child) -> (bool, String) {
     (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
 }
 
-/// Copies a stream from the sender to the receiver and kills one server after this many bytes.
-/// Returns whether the stream arrived completely, and the bytes from the sender.
+/// Passes a stream from a sending to a receiving command, and kills one server after this many
+/// bytes. Returns whether the stream arrived completely, and the number of bytes that were sent.
 fn pump(pair: &mut Pair, line: &str, kill: Option<(bool, u64)>) -> (bool, u64) {
     let mut sender = pair.command(true, line).stdout(Stdio::piped()).spawn().unwrap();
     let mut receiver = pair.command(false, "receive back/w").stdin(Stdio::piped()).spawn().unwrap();
@@ -207,7 +206,8 @@ fn streams_survive_fifty_kills_of_either_side() {
                 break;
             }
             if names(pair.back(), "").contains(&format!("back/w@s{round}")) {
-                // The server was killed between the commit and the response.
+                // The server was killed after it had committed the snapshot and before it
+                // responded.
                 break;
             }
             let token = pair.back().weir("receive --token back/w");
@@ -242,7 +242,7 @@ fn large_records_survive_kills_of_either_side() {
         assert!(!arrived && sent >= MIB, "{arrived} {sent}");
         pair.revive();
         let token = pair.back().weir("receive --token back/w");
-        // A killed receiver keeps the data of its last txg, which may be none.
+        // A killed receiver has the data up to its last committed txg, which may be none.
         assert!(token.code == Some(0) || !kills_source, "{}", token.talk);
         if token.code == Some(0) {
             line = format!("send -t {} {name}", token.out.trim());
@@ -287,7 +287,7 @@ fn invalid_streams_are_refused_and_leave_nothing_behind() {
     pair.receive("back/w", &more).fails(code::NOT_FOUND, &["back/w", "does not exist here"]);
     none();
 
-    // An interrupted stream is kept until it is aborted.
+    // The receiver keeps the data of an interrupted stream until the stream is aborted or resumed.
     pair.receive("back/w", &whole[..len / 2])
         .fails(code::UNAVAILABLE, &["interrupted", "-t weir1-"]);
     let shown = pair.back().weir("volume show back/w --json").json();
@@ -303,8 +303,8 @@ fn invalid_streams_are_refused_and_leave_nothing_behind() {
     pair.receive("back/w", &whole).ok();
     pair.receive("back/w", &whole).fails(code::EXISTS, &["back/w@a", "exists"]);
     pair.same("tank/v@a", "back/w@a");
-    // The volume has changed since the base snapshot, so the stream is refused unless the volume is
-    // rolled back.
+    // The volume has changed since the base snapshot, so the receiver refuses the stream unless the
+    // request allows a rollback.
     pair.back().weir("export create nbd back/w").ok();
     pair.receive("back/w", &more).fails(code::BUSY, &["exported"]);
     pair.back().client("back/w").write(0, &[1; 4096]).unwrap();
@@ -318,7 +318,7 @@ fn invalid_streams_are_refused_and_leave_nothing_behind() {
         server.weir(&format!("snapshot list {name} --json")).json()["snapshots"][0]["guid"].clone()
     };
     assert_eq!(guid(pair.source(), "tank/v@b"), guid(pair.back(), "back/w@b"));
-    // Another snapshot of the receiver has the name.
+    // The receiver has a different snapshot with the name of the sent one.
     pair.source().weir("snapshot create tank/v@c").ok();
     pair.back().weir("snapshot create back/w@c").ok();
     let next = pair.send("-i @b tank/v@c", "next");
@@ -351,10 +351,11 @@ fn changes_since_a_bookmark_arrive_without_its_snapshot() {
         weir(&pair, "bookmark create tank/v@a tank/v#a --json").json()["outcome"],
         "unchanged"
     );
-    // A bookmark holds no data: the snapshot is destroyed, and its own blocks with it.
+    // A bookmark holds no data, so destroying the snapshot also frees the blocks that only the
+    // snapshot has.
     weir(&pair, "snapshot destroy tank/v@a --yes").ok();
     change(pair.source(), &mut rng, 30);
-    // A range with data in the snapshot is trimmed, and must be trimmed on the receiver too.
+    // Trim a range that has data in the base snapshot; the receiver must trim it too.
     pair.source().weir("export create nbd tank/v").ok();
     let mut client = pair.source().client("tank/v");
     client.trim(0, 8 << 20).unwrap();

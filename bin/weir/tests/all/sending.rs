@@ -1,10 +1,11 @@
-//! Streams that end early: the reader is gone, the server is gone, or a block is damaged.
+//! Streams that end early, because the reader or the server has ended, or a block is damaged.
 //!
-//! Not here: streams that arrive or resume (send.rs).
+//! Not here: streams that arrive completely or are resumed (send.rs).
 //!
 //! Invariants:
-//! - an incomplete stream never ends like a complete one: the exit code shows the cause;
-//! - the rest of an incomplete stream blocks no other caller.
+//! - an incomplete stream never ends like a complete one: the exit code of the sender shows the
+//!   cause;
+//! - the session of an incomplete stream ends, so that it blocks no other caller.
 
 use std::io::Read;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -17,10 +18,10 @@ use rustix::process::Signal;
 /// Exit code of the error kind `Data`.
 const DATA_LOST: i32 = 10;
 
-/// Size of the volume, much more than the buffers between a sender and its reader hold.
+/// Size of the volume: much more than fits in the buffers between a sender and its reader.
 const SIZE: u64 = 96 * MIB;
 
-/// Starts a server with a snapshot of random data. Returns the data.
+/// Starts a server that has a snapshot of random data; returns the server and the data.
 fn server(dirs: &Dirs) -> (Server, Vec<u8>) {
     dirs.disk("a", GIB);
     let server = dirs.start();
@@ -51,7 +52,7 @@ fn begun(dirs: &Dirs) -> (Child, ChildStdout) {
     (sender, stream)
 }
 
-/// Reads the rest of the stream. Returns its length and the sender's result.
+/// Reads the rest of the stream; returns its length and the result of the sender.
 fn ended((sender, mut stream): (Child, ChildStdout)) -> (u64, Ran) {
     let rest = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
     drop(stream);
@@ -62,7 +63,7 @@ fn ended((sender, mut stream): (Child, ChildStdout)) -> (u64, Ran) {
 fn killed_senders_free_their_sessions() {
     let dirs = Dirs::new();
     let (mut server, _) = server(&dirs);
-    // The loop makes three times as many sends as sessions may run at once.
+    // The loop starts three times as many sends as may run at once.
     for at in 0..24 {
         let (mut sender, stream) = begun(&dirs);
         sender.kill().unwrap();
@@ -74,7 +75,7 @@ fn killed_senders_free_their_sessions() {
             });
         }
     }
-    // A sender whose reader is gone reports an error and frees its session immediately.
+    // If the reader of a sender has ended, the sender fails, and its session ends at once.
     for _ in 0..10 {
         let (sender, stream) = begun(&dirs);
         drop(stream);
@@ -105,7 +106,7 @@ fn killed_or_stopped_server_fails_its_streams() {
     assert!(status.success(), "{status}");
     assert!(took < Duration::from_secs(8), "a stream held the server up: {took:?}");
     let (bytes, ran) = reader.join().unwrap();
-    // The stream may have been complete before the server ended.
+    // If the stream was already complete when the server ended, the sender succeeds.
     assert!(ran.code != Some(0) || bytes > SIZE, "{bytes}: {}", ran.talk);
 }
 
@@ -116,7 +117,8 @@ fn damaged_block_fails_the_stream_with_its_cause() {
     server.stop_clean();
     crate::common::spoil(&dirs.file("a"), &noise[SIZE as usize / 2..][..4096]);
     let mut server = dirs.start();
-    // The loop makes more sends than there are sessions, so each failed send must free its session.
+    // The loop starts more sends than there may be sessions, so each failed send must end its
+    // session.
     for _ in 0..10 {
         let (bytes, ran) = ended(begun(&dirs));
         assert!(bytes < SIZE, "{bytes}");

@@ -1,10 +1,10 @@
-//! Pools that change their layout with the real binary, under load: vdevs added and removed, log
+//! Pools whose layout changes while the real program runs under load: vdevs added and removed, log
 //! vdevs, larger disks, and diverged halves of a mirror.
 //!
-//! Not here: crashes in between (the simulator), spares (the server's own tests), refused layouts
-//! (weir-dataset).
+//! Not here: crashes during these changes (the simulator), spares (the tests of weir-server),
+//! layouts that are refused (weir-dataset).
 //!
-//! Invariants: clients get no error; the pool no longer needs a removed vdev.
+//! Invariants: clients get no error; after the removal of a vdev, the pool does not need its disks.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ fn clean_scrub(server: &Server) {
     assert_eq!((&scan["repaired_bytes"], &scan["errors"]), (&0.into(), &0.into()), "{scan}");
 }
 
-/// Kills the server under load and returns the model of its clients.
+/// Kills the server under load; returns the model of the contents that the clients wrote.
 fn killed(
     mut server: Server,
     model: Arc<Mutex<Model>>,
@@ -108,7 +108,7 @@ fn removal_resumes_after_a_kill_and_frees_its_disks() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(vdevs(&server), ["b"]);
-    // After a second, the server no longer searches for the disk.
+    // After this time, the server no longer searches for the removed disk.
     std::thread::sleep(Duration::from_millis(2500));
     server.weir("pool create other a").ok();
     server.assert_alive();
@@ -135,7 +135,7 @@ fn flushes_survive_the_loss_of_a_log_disk_in_use() {
     let server = dirs.start();
     model.verify(&mut server.client("tank/v"), "with its log");
 
-    // Now the log disk is removed while the pool is in use.
+    // Remove the log disk while the pool is in use.
     let model = Arc::new(Mutex::new(model));
     let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 6);
     std::thread::sleep(Duration::from_secs(1));
@@ -176,21 +176,21 @@ fn larger_disks_are_used_after_expand() {
     server.stop_clean();
 }
 
-/// Writes to each half of a mirror without the other; the writes to `b` are the later ones.
+/// Writes to each half of a mirror while the other half is hidden. The writes to `b` are later.
 fn diverge(dirs: &Dirs) {
     let server = made(dirs, &["a", "b"], "mirror a b");
     server.stop_clean();
     for (alone, hidden, seed) in [("a", "b", 8), ("b", "a", 9)] {
         fs::rename(dirs.file(hidden), dirs.file("hidden")).unwrap();
-        // Each half of the mirror has its own server, which has not seen the writes to the other
-        // half.
+        // Without this file, the server does not know the newest txg, so it acts like a different
+        // server that has not seen the writes to the other half.
         fs::remove_file(dirs.short("state/seen.json")).unwrap();
         let server = dirs.start();
         let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
         let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, seed);
         std::thread::sleep(Duration::from_secs(1));
         killed(server, model, worker);
-        // The next import commits the logged writes.
+        // The import by this server commits the writes that are in the intent log.
         dirs.start().stop_clean();
         fs::rename(dirs.file("hidden"), dirs.file(hidden)).unwrap();
         assert!(dirs.file(alone).exists());

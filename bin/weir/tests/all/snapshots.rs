@@ -1,12 +1,12 @@
 //! Snapshots, clones and schedules of the real program, with standard clients and SIGKILL.
 //!
-//! Not here: the engine's own model test of snapshots (weir-dataset), crashes at every step
-//! (weir-sim).
+//! Not here: the model test of snapshots (weir-dataset), crashes at every step (weir-sim).
 //!
 //! Invariants:
-//! - the content of a snapshot is compared byte for byte with the data written before it;
-//! - every refusal names its cause;
-//! - the pool is verified at the end.
+//! - the contents of a snapshot are compared byte for byte with the data that was written before
+//!   it;
+//! - every refusal states its cause;
+//! - the pool is verified at the end of the test.
 
 use std::fs;
 use std::time::Duration;
@@ -27,7 +27,8 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// Runs qemu-io commands on an export. A wrong pattern in the data fails the test.
+/// Runs commands of qemu-io on an export. If a command reads other data than its pattern, the test
+/// fails.
 #[track_caller]
 fn io(server: &Server, export: &str, commands: &[&str]) {
     let uri = server.uri(export);
@@ -57,7 +58,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-/// Asserts that the space of all volumes adds up to the used space of the pool.
+/// Asserts that the used space of all volumes adds up to the used space of the pool.
 fn sums_agree(server: &Server) {
     eventually("all space is accounted for", Duration::from_secs(40), || {
         let status = server.status("tank");
@@ -70,7 +71,7 @@ fn sums_agree(server: &Server) {
         let parts = of("volumes_bytes") + of("snapshots_bytes");
         let whole = parts + of("freeing_bytes") + of("pool_bytes");
         assert_eq!(space("used_bytes"), space("by_volume_bytes") + space("by_snapshots_bytes"));
-        // The pool's own tables are small compared with the data.
+        // The metadata of the pool is small compared with the data.
         parts == space("used_bytes")
             && whole == number(&status["allocated_bytes"])
             && of("freeing_bytes") == 0
@@ -123,7 +124,7 @@ fn snapshots_survive_overwrites_kills_clones_and_rollback() {
     server.kill();
 
     server = dirs.start();
-    // The export keeps its name, although the snapshot was renamed.
+    // The snapshot was renamed, but its export has kept its name.
     assert!(copy(&server, &dirs, "tank/v@monday", "again") == monday, "after the promotion");
     server.weir("export delete tank/v").ok();
     server.weir("snapshot rollback tank/v@tuesday --yes").ok();
@@ -267,7 +268,7 @@ fn schedules_take_snapshots_immediately_and_persist() {
             && count(all, "tank/v@auto-daily-") == 1
             && count(all, "tank/v@auto-hourly-") == 3
     });
-    // A user's snapshot does not belong to the schedule, whatever its name.
+    // A snapshot that a user took does not belong to the schedule, even if its name looks so.
     let all = names(&server, "tank/v");
     assert_eq!((count(&all, "@mine"), count(&all, "@auto-hourly-2020-01-01")), (1, 2), "{all:?}");
     let of_schedule = |server: &Server, of: &str| {
@@ -276,14 +277,14 @@ fn schedules_take_snapshots_immediately_and_persist() {
         let taken = all.into_iter().filter(|one| one["taken_by"] == "schedule");
         taken.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    // With a count of 0 the schedule destroys its own snapshots, except a held snapshot.
+    // If the count is 0, the schedule destroys all snapshots that it took, except a held one.
     let held = of_schedule(&server, "tank/v").into_iter().find(|n| n.contains("hourly")).unwrap();
     server.weir(&format!("snapshot hold keep {held}")).ok();
     server.weir("schedule set tank hourly=0,daily=7").ok();
     wait("the ones of the schedule go", &server, &|all| {
         count(all, "tank/w@auto-hourly-") == 0 && count(all, "tank/v@auto-hourly-") == 3
     });
-    // The server records an event after the change itself.
+    // The server adds the event after the change itself, so wait for it.
     for part in [
         "taken by schedule",
         "destroyed by schedule",
@@ -310,7 +311,7 @@ fn schedules_take_snapshots_immediately_and_persist() {
     }
     std::thread::sleep(Duration::from_secs(3));
     let after = names(&server, "tank");
-    // If an hour ends in between, the schedule adds one snapshot and destroys one.
+    // If a new hour began meanwhile, the schedule has taken one snapshot and destroyed another.
     assert_eq!(after.len(), before.len(), "{before:?} {after:?}");
     server.weir("schedule clear tank").ok();
     server.weir("schedule clear tank/web").ok();

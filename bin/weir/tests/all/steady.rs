@@ -1,10 +1,10 @@
-//! Verdicts of `weir bench` that depend on steady timing: honest disks, disks at their limit, disks
-//! that freeze or change.
+//! Verdicts of `weir bench` that need steady timing: honest disks, disks at their limit, disks that
+//! freeze or change their speed.
 //!
-//! Not here: disks whose verdict does not depend on machine load (liars, lies).
+//! Not here: disks whose verdict does not depend on the load of the machine (liars, lies).
 //!
-//! Invariant: the runner runs these tests alone, because they measure time; an honest disk is valid
-//! in at least one of a few attempts.
+//! Invariant: these tests measure time, so the runner runs them alone; an honest disk gets the
+//! verdict `valid` in at least one of a few attempts.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,11 @@ use crate::liars::{Bench, KNEE, MS, NO, PROFILE, open};
 use crate::lies::{FLUSHES, Lie, NO_VERIFICATION};
 use serde_json::Value;
 
-/// Maximum number of attempts. One attempt must return the expected verdict.
+/// Maximum number of attempts. At least one of them must give the expected verdict.
 const GOES_MAX: usize = 5;
 
-/// A disk that misbehaves for some time. The row has one long run, and any finding ends in exit
-/// code 1.
+/// A disk whose timing is wrong for some time. Its row has one long run, and any finding causes
+/// exit code 1.
 const TIME: Lie = Lie {
     changes: &[],
     more: &["--runs", "1", "--fail-on", "any"],
@@ -29,14 +29,14 @@ const TIME: Lie = Lie {
     ..Lie::new("a lie about time", "unsteady", "the target completed no operation", |_| Act::Right)
 };
 
-/// Delays operations that arrive between two points in time until the second.
+/// Delays each operation that arrives between two points in time until the later one.
 fn frozen(op: &Op, from_ms: u64, to_ms: u64) -> Act {
     let (from, to) = (Duration::from_millis(from_ms), Duration::from_millis(to_ms));
     if (from..to).contains(&op.since) { Act::Late(to.saturating_sub(op.since)) } else { Act::Right }
 }
 
-/// Delays operations for 3.2 s, the length of a run with its warm-up, then none for 3.2 s, and so
-/// on.
+/// Delays operations during 3.2 s, the length of a run with its warm-up, and then delays none for
+/// 3.2 s, in turns.
 fn slow_in_turns(op: &Op, more: Duration) -> Act {
     let is_slow = (op.since.as_millis() / 3200).is_multiple_of(2);
     if is_slow { Act::Late(more) } else { Act::Right }
@@ -55,7 +55,8 @@ const FREEZING: [Lie; 4] = [
     Lie { name: "a stall until after the end", act: |op| frozen(op, 2900, 3900), ..TIME },
     Lie {
         name: "a stall in an open loop",
-        // With probes of 20 ms, the measured run is about 2 to 5 s after the fill.
+        // The probes of this disk take 20 ms each, so the measured run is about 2 to 5 s after the
+        // fill.
         act: |op| frozen(op, 3500, 4100),
         latency: Duration::from_millis(20),
         load: OPEN_50,
@@ -76,7 +77,7 @@ const CHANGING: [Lie; 4] = [
         name: "quick at first, in an open loop",
         words: "in one third of a run",
         file_words: Some("in one third of a run"),
-        // The probe reads 64 blocks, and the load 50 per second.
+        // The probe makes 64 reads, then the load makes 50 per second.
         act: |op| if op.number > 64 + 70 { Act::Late(30 * MS) } else { Act::Right },
         latency: Duration::from_millis(10),
         load: OPEN_50,
@@ -106,8 +107,8 @@ const CHANGING: [Lie; 4] = [
 ];
 
 const OVERLOADED: [Lie; 2] = [
-    // Regression: a disk of 190 IOPS passed a requirement of 216 IOPS. The self-test also offers
-    // 1.25 times the capacity.
+    // Regression: a disk of 190 IOPS passed a requirement of 216 IOPS. The self-test also has a
+    // load of 1.25 times the capacity.
     Lie {
         name: "less than is offered",
         verdict: "overload",
@@ -130,11 +131,10 @@ const OVERLOADED: [Lie; 2] = [
     },
 ];
 
-/// Open-loop load with few operations in flight, so that nbdfuse with its few threads does not
-/// limit it.
+/// An open-loop load with few operations in flight: the few threads of nbdfuse do not limit it.
 const OPEN_50: &str = "mode = \"open\"\nrate = 50\nworkers = 2";
 
-/// An honest disk, whose row is judged after three runs.
+/// An honest disk, whose row gets its verdict from three runs.
 const HONEST: Lie = Lie {
     name: "honest",
     verdict: "valid",
@@ -153,9 +153,10 @@ const CONTROLS: [Lie; 4] = [
     Lie {
         name: "honest, in an open loop",
         reads: 100,
-        // Two busy cores delay an operation by 3 to 6 ms, and 5 % of this latency is allowed.
+        // Two busy cores delay an operation by 3 to 6 ms, and 5 % of the latency is tolerated: 5 ms
+        // of 100 ms.
         latency: Duration::from_millis(100),
-        // A mounted file serves few reads at a time.
+        // A mounted file serves few concurrent reads, so this disk is not measured as a file.
         file_words: None,
         changes: &[NO_VERIFICATION],
         load: "mode = \"open\"\nrate = 150\nworkers = 2",
@@ -170,8 +171,8 @@ const CONTROLS: [Lie; 4] = [
     Lie { name: "honest, writes and flushes", reads: 0, changes: &[FLUSHES], ..HONEST },
 ];
 
-/// Measures all disks of a table concurrently. Returns the differences from the expected verdicts,
-/// by disk.
+/// Measures all disks of a table concurrently. Returns each disk whose verdict differs from the
+/// expected one, with the difference.
 fn differences(table: &[Lie]) -> Vec<(Lie, String)> {
     std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -191,13 +192,13 @@ fn check(table: &[Lie]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Returns the number of cores that other programs use now, from /proc/stat.
+/// Returns the number of cores that are busy now, from /proc/stat.
 fn busy_cores() -> f64 {
     let sample = || -> (f64, f64) {
         let text = fs::read_to_string("/proc/stat").unwrap();
         let all = text.lines().next().unwrap().split_whitespace().skip(1);
         let ticks: Vec<f64> = all.map(|field| field.parse().unwrap()).collect();
-        // The fields are user, nice, system, idle, iowait and so on.
+        // The fields are user, nice, system, idle, iowait and so on; idle and iowait count as idle.
         (ticks[..8].iter().sum(), ticks[3] + ticks[4])
     };
     let (all, idle) = sample();
@@ -207,10 +208,10 @@ fn busy_cores() -> f64 {
     cores * (1.0 - (idle_later - idle) / (all_later - all).max(1.0))
 }
 
-/// One core is busy all the time, and the disks share the other cores.
+/// A test in which one core is busy all the time, and the disks share the other cores.
 #[test]
 fn honest_disks_are_valid_on_a_busy_machine() {
-    // If another program is busy, the test itself must not use the second core.
+    // If another program already uses a core, this test must not use a second one.
     let is_over = AtomicBool::new(busy_cores() > 0.7);
     let mut left = CONTROLS.to_vec();
     let mut told = Vec::new();
@@ -248,8 +249,8 @@ fn disks_slower_than_the_offered_load_are_overloaded() {
     check(&OVERLOADED);
 }
 
-/// Load on the machine may delay the generator. The verdict then names the generator instead of the
-/// disk.
+/// If other load on the machine delays the load generator, the verdict names the generator instead
+/// of the disk.
 #[test]
 fn disk_slightly_faster_than_the_load_is_not_overloaded() {
     let bench = Bench::new(100, &open(900));
@@ -258,7 +259,7 @@ fn disk_slightly_faster_than_the_load_is_not_overloaded() {
     assert_ne!(verdict, "overload", "{details}");
 }
 
-/// Runs `validate` on a target. Returns the exit code and the outcome.
+/// Runs `validate` on a target; returns the exit code and the outcome.
 fn validated(bench: &Bench, target: &str, need: &str, out: &str) -> (Option<i32>, String) {
     let words = ["validate", "-p", "./liars.toml", "-o", out, "-t", target, "--need", need];
     let output =
@@ -268,9 +269,9 @@ fn validated(bench: &Bench, target: &str, need: &str, out: &str) -> (Option<i32>
     (output.status.code(), told["assessment"]["outcome"].as_str().unwrap().to_owned())
 }
 
-/// Validates a disk of 20 ms and 6,000 IOPS until the outcome is `outcome_wanted`, and returns that
-/// report. Under machine load the generator may not get a core in time. The run then has no
-/// outcome, and each report must state the cause.
+/// Validates a disk of 20 ms and 6,000 IOPS until the outcome is `outcome_wanted`, and returns the
+/// report of that attempt. On a busy machine, the load generator may get no core in time. Such an
+/// attempt has no outcome, and its report must state the cause.
 fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<String> {
     let bench = Bench::new(100, "qd = [4]");
     let sampled = PROFILE.replace("sample_pct = 100", "sample_pct = 5");
@@ -296,7 +297,7 @@ fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<Stri
 
 #[test]
 fn met_requirement_passes_and_missed_one_fails() {
-    // The two validations mostly wait for their disks, so they run concurrently.
+    // The two validations mostly wait for their disks, so run them concurrently.
     let (passed, failed) = std::thread::scope(|scope| {
         let failing = scope.spawn(|| answered("500iops,p50=1ms", "fail", NO));
         (answered("4000iops,p99=2s", "pass", 0), failing.join().unwrap())

@@ -1,11 +1,11 @@
-//! Callers and clients that request much data and receive none, name files without an end, and hold
-//! streams, slots and permits.
+//! Callers and clients that request much data and receive none, that name files which never end,
+//! and that keep streams, slots and permits.
 //!
-//! Not here: memory of NBD data (memory), invalid requests (bad_clients, bad_input), the tables
-//! behind the limits (weir-api, weir-net).
+//! Not here: the memory for NBD data (memory), invalid requests (bad_clients, bad_input), unit
+//! tests of the limits (weir-api, weir-net).
 //!
-//! Invariant: whatever one caller does, others get responses, the process stays within its memory,
-//! and SIGTERM ends it.
+//! Invariant: whatever one caller does, other callers get responses, the process stays within its
+//! memory, and SIGTERM ends it.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,8 @@ use crate::common::{Dirs, GIB, MIB, Server, certificate, code, eventually, run, 
 
 const TARGET: &str = "iqn.2026-01.org.weir:vms";
 
-/// Starts a server with a pool that also listens on TCP. Returns the server and its TCP address.
+/// Starts a server with a pool; the server also listens on TCP. Returns the server and its TCP
+/// address.
 fn serve(dirs: &Dirs, memory: &str, more: &[&str]) -> (Server, String) {
     let address = free_address();
     dirs.disk("a", GIB);
@@ -42,14 +43,14 @@ fn command(dirs: &Dirs, memory: &str, address: &str, more: &[&str]) -> std::proc
     command
 }
 
-/// Creates a token. Returns its secret.
+/// Creates a token; returns its secret.
 fn token(server: &Server, dirs: &Dirs, name: &str, more: &str) -> String {
     let file = dirs.file(&format!("{name}.token"));
     server.weir(&format!("token create {name} {more} --out {}", file.display())).ok();
     fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
-/// Makes a call over TCP. Returns the status and the body.
+/// Makes a call over TCP; returns the status and the body of the response.
 fn call(at: &str, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -76,7 +77,7 @@ fn resident_max(server: &Server) -> u64 {
     shown["memory"]["resident_max_bytes"].as_u64().unwrap()
 }
 
-/// Starts a server with 3,000 exports with long names. Returns the server and its TCP address.
+/// Starts a server that has 3,000 exports with long names; returns the server and its TCP address.
 fn with_exports(dirs: &Dirs) -> (Server, String) {
     let (server, at) = serve(dirs, "64MiB", &[]);
     server.weir("export create nbd tank/v --name first").ok();
@@ -98,7 +99,7 @@ fn option(number: u32) -> Vec<u8> {
     [&b"IHAVEOPT"[..], &number.to_be_bytes(), &0_u32.to_be_bytes()].concat()
 }
 
-/// Returns the number of names in the reply to LIST.
+/// Sends the option LIST and returns the number of names in the reply.
 fn list(socket: &Path) -> usize {
     let mut stream = greeted(socket).unwrap();
     stream.write_all(&[&3_u32.to_be_bytes()[..], &option(3)].concat()).unwrap();
@@ -117,8 +118,9 @@ fn list(socket: &Path) -> usize {
     }
 }
 
-// Regression: 600 clients that received no byte of a LIST held 438 MiB with --memory 64MiB, even
-// after they disconnected. 60 connections that received no byte of a list of 12 MB held 819 MiB.
+// Regression: with --memory 64MiB, 600 clients that read no byte of the reply to LIST held 438 MiB,
+// even after they had disconnected. 60 connections that read no byte of a list of 12 MB held 819
+// MiB.
 #[test]
 fn unread_lists_hold_little_memory_and_free_it() {
     let dirs = Dirs::new();
@@ -146,7 +148,7 @@ fn unread_lists_hold_little_memory_and_free_it() {
     let begun = Instant::now();
     server.weir("pool list").ok();
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    // A busy server returns 503 with Retry-After.
+    // While the server is busy, it may respond with 503 and Retry-After, so repeat the call.
     let ask = || call(&at, &viewer, "GET", "/v1/pools", &Value::Null);
     let (mut status, mut pools) = ask();
     eventually("a call of the same token is answered", Duration::from_mins(1), || {
@@ -162,14 +164,14 @@ fn unread_lists_hold_little_memory_and_free_it() {
     eventually("the memory is given back", Duration::from_mins(1), || {
         server.resident_bytes() <= before + 48 * MIB
     });
-    // The command line requests all pages of the list, one after the other.
+    // The command line requests the pages of the list one after the other.
     let listed = server.weir("export list --json").json();
     assert_eq!(listed["exports"].as_array().unwrap().len(), 3000);
     server.assert_alive();
     server.stop_clean();
 }
 
-/// A directory in which callers may name files, with FIFOs and valid files.
+/// A directory with FIFOs and valid files, in which callers may name files.
 struct Named {
     dir: PathBuf,
 }
@@ -191,19 +193,19 @@ impl Named {
         self.dir.join(name).display().to_string()
     }
 
-    /// Creates a FIFO at a path. It replaces an existing file.
+    /// Creates a FIFO at a path, in place of any existing file.
     fn make_fifo(&self, path: &str) {
         drop(fs::remove_file(path));
         assert!(run("mkfifo", &[path]).status.success(), "{path} beside {}", self.dir.display());
     }
 
-    /// Returns the request of a replication with these files.
+    /// Returns a request to create a replication with these two files.
     fn replication(&self, ca: &str, secret: &str) -> Value {
         json!({"volume": "tank/v", "to": "https://localhost:1/back/v", "every_seconds": 3600,
             "ca_file": self.at(ca), "secret_file": self.at(secret)})
     }
 
-    /// Returns calls that name a FIFO.
+    /// Returns calls whose request names a FIFO as a file.
     fn calls(&self) -> Vec<(&'static str, Value)> {
         let chap = json!({"target": TARGET, "initiator": "iqn.2026-01.org.example:a",
             "chap": {"user": "u", "secret_file": self.at("secret")}});
@@ -222,7 +224,7 @@ impl Named {
     }
 }
 
-/// Makes a call as root over the unix socket. Returns the status and the body.
+/// Makes a call as root over the unix socket; returns the status and the body of the response.
 fn as_root(dirs: &Dirs, path: &str, body: &Value) -> (u16, Value) {
     let mut stream = UnixStream::connect(dirs.short("api")).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -236,7 +238,7 @@ fn as_root(dirs: &Dirs, path: &str, body: &Value) -> (u16, Value) {
     answer(&mut stream)
 }
 
-// Regression: a FIFO instead of a file blocked the management interface, and SIGTERM did not end
+// Regression: a FIFO in place of a file blocked the management interface, and SIGTERM did not end
 // the server.
 #[test]
 fn fifos_delay_no_call_and_no_stop() {
@@ -255,7 +257,8 @@ fn fifos_delay_no_call_and_no_stop() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{path}: {:?}", begun.elapsed());
         server.weir("pool list").ok();
     }
-    // Make the calls with a scoped token as well, whose files the server reads during the call.
+    // Also make the calls with a token that has a scope: for such a caller, the server reads named
+    // files during the call.
     let scoped = token(&server, &dirs, "scoped", "--role operator --scope tank/v");
     let body = named.replication("ca", "good-secret").to_string();
     let bearer = format!("authorization: Bearer {scoped}");
@@ -263,8 +266,8 @@ fn fifos_delay_no_call_and_no_stop() {
     let json = "content-type: application/json";
     let said = run("curl", &["-sSk", "-m", "20", "-H", json, "-H", &bearer, "-d", &body, &url]);
     assert!(crate::common::text(&said).contains("not a regular file"), "{said:?}");
-    // A FIFO replaces a file before the next run of the replication, and the certificate before the
-    // server reads it again.
+    // Replace valid files by FIFOs: one before the next run of the replication, and the certificate
+    // before the server reads it again.
     let good = named.replication("good-ca", "good-secret");
     let (status, made) = as_root(&dirs, "/v1/replications", &good);
     assert_eq!(status, 201, "{made}");
@@ -286,8 +289,8 @@ fn fifos_delay_no_call_and_no_stop() {
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
-// Regression: of 200 concurrent snapshot calls, 104 connections were closed without a response, and
-// six of those snapshots were taken.
+// Regression: of 200 concurrent snapshot calls, 104 lost their connection without a response,
+// although six of these calls had taken their snapshots.
 #[test]
 fn two_hundred_concurrent_snapshot_calls_get_responses() {
     let dirs = Dirs::new();
@@ -308,7 +311,7 @@ fn two_hundred_concurrent_snapshot_calls_get_responses() {
     server.stop_clean();
 }
 
-// Regression: one caller could hold all eight streams forever.
+// Regression: one caller could keep all eight streams for ever.
 #[test]
 fn streams_are_limited_by_caller_and_end_with_the_token() {
     let dirs = Dirs::new();
@@ -329,7 +332,7 @@ fn streams_are_limited_by_caller_and_end_with_the_token() {
     assert_eq!((of("token ci"), of("token other")), (4, 1));
     let table = server.weir("stream list").ok().out;
     assert!(table.contains("tank/v@a") && table.contains("token other"), "{table}");
-    // An operator can cancel only its own streams.
+    // An operator can cancel streams, but only its own.
     let first = streams()[0]["id"].as_u64().unwrap();
     let cancel =
         |token: &str| call(&at, token, "DELETE", &format!("/v1/streams/{first}"), &Value::Null).0;
@@ -340,7 +343,7 @@ fn streams_are_limited_by_caller_and_end_with_the_token() {
     assert_eq!((of("token ci"), of("token other")), (3, 0));
     server.weir("token revoke ci").ok();
     assert_eq!(of("token ci"), 0);
-    // The streams of an expired token end too.
+    // When a token expires, its streams end too.
     let brief = token(&server, &dirs, "brief", "--role operator --expires 8s");
     assert_eq!(start(&brief), 201);
     eventually("its stream ends with it", Duration::from_mins(1), || of("token brief") == 0);
@@ -367,7 +370,7 @@ fn entries_of_each_kind_are_limited() {
     server.stop_clean();
     let path = dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    // Fill the lists up to one entry below the limit of each kind.
+    // Fill the lists in the saved state up to one entry below the limit of each kind.
     let more = |entries: &mut Value, count: usize, key: &str, named: &dyn Fn(usize) -> Value| {
         let first = entries[0].clone();
         let entry = |n| {
@@ -379,8 +382,8 @@ fn entries_of_each_kind_are_limited() {
     };
     more(&mut state["exports"], 10_000, "name", &|n| json!(format!("e{n}")));
     more(&mut state["schedules"], 10_000, "name", &|n| json!(format!("tank/v{n}")));
-    // The entries name other pools, because the server deletes a replication of a volume that does
-    // not exist.
+    // The new entries have the guids of other pools: the server deletes a replication whose volume
+    // does not exist in an open pool.
     more(&mut state["replications"], 4096, "pool_guid", &|n| json!(n));
     let target = &mut state["targets"][0];
     let initiator = |n: usize| json!(format!("iqn.2026-01.org.example:{n}"));

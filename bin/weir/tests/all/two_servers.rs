@@ -1,9 +1,9 @@
-//! Two servers on one disk: the second is refused while the first runs, by the lock on the file
-//! behind a loop device, and by the owner slot in the labels where locks are not visible.
+//! Two servers and one disk: while the first server runs, the second one is refused, by the lock on
+//! the file behind a loop device, or, if the lock is not visible, by the owner slot in the labels.
 //!
-//! Not here: two machines (the simulator has two hosts on one disk), locks within one process.
+//! Not here: two machines (the simulator has two hosts with one disk), locks within one process.
 //!
-//! Invariant: the tests need root for loop devices, and fail with that reason without it.
+//! Invariant: the tests need root for loop devices; without root they fail and say so.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, is_root, run, text};
 
-/// A loop device over a file; detached on drop.
+/// A loop device over a file; dropping the `Loop` detaches the device.
 struct Loop(String);
 
 impl Loop {
@@ -21,9 +21,9 @@ impl Loop {
         let made = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
         let device = text(&made).trim().to_owned();
         assert!(device.starts_with("/dev/loop"), "losetup made no loop device: {device}");
-        // The other server bypasses the page cache when it writes the file. If the loop device used
-        // the page cache, the kernel could fail to invalidate it, and the next flush would return
-        // EIO. Not every file system supports direct I/O.
+        // The other server writes the file with direct I/O. If the loop device used the page cache,
+        // the kernel could fail to invalidate it, and the next flush would return EIO. Some file
+        // systems do not support direct I/O, so ignore an error.
         drop(run("losetup", &["--direct-io=on", &device]));
         Self(device)
     }
@@ -39,8 +39,8 @@ fn second(dirs: &Dirs) -> Server {
     Server::start(dirs, "2", dirs.serve_as("2"))
 }
 
-// Regression: flock does not pass through a loop device, so `create -f` on one destroyed an
-// imported pool.
+// Regression: a lock on a file (flock) does not affect a loop device over the file, so `create -f`
+// on one of the two destroyed an imported pool.
 #[test]
 fn file_behind_a_loop_device_is_locked() {
     let dirs = Dirs::new();
@@ -59,7 +59,7 @@ fn file_behind_a_loop_device_is_locked() {
         assert_ne!(ran.code, Some(0), "weir {line}");
         assert!(ran.talk.contains("in use") || ran.talk.contains("not exist"), "{}", ran.talk);
     }
-    // The same server reaches the disk by its other path.
+    // The server that has the pool also refuses the disk under its other path.
     first
         .weir(&format!("pool create --force other {device}"))
         .fails(code::BUSY, &["is a disk of pool tank"]);
@@ -67,8 +67,8 @@ fn file_behind_a_loop_device_is_locked() {
     first.assert_alive();
 }
 
-// Regression: `weir bench --destroy` overwrote a loop device whose file was the disk of an imported
-// pool, and two runs wrote to one directory.
+// Regression: `weir bench --destroy` overwrote a loop device whose file was a disk of an imported
+// pool; and two runs of `weir bench` wrote to one directory.
 #[test]
 fn bench_refuses_disks_and_directories_in_use() {
     let dirs = Dirs::new();
@@ -86,7 +86,7 @@ fn bench_refuses_disks_and_directories_in_use() {
     bench(&device.0).fails(code::BUSY, &held);
     bench(&file.display().to_string()).fails(code::BUSY, &held);
     first.stop_clean();
-    // A run on the file takes this lock; take it here.
+    // A `weir bench` run on the file takes this lock; the test takes it instead.
     let taken = File::open(&file).unwrap();
     rustix::fs::flock(&taken, rustix::fs::FlockOperation::LockExclusive).unwrap();
     bench(&device.0).fails(code::BUSY, &held);
@@ -97,8 +97,8 @@ fn bench_refuses_disks_and_directories_in_use() {
     bench(&format!("dir:{}", directory.display())).fails(code::BUSY, &held);
 }
 
-// Regression: a second server imported a pool in use without --force. The first server suspended
-// the pool, and reads of a volume returned EIO afterwards.
+// Regression: a second server could import a pool in use without --force. The first server then
+// suspended the pool, and reads of its volumes returned EIO.
 #[test]
 fn forced_import_takes_a_pool_over_from_a_live_server() {
     let dirs = Dirs::new();
@@ -110,8 +110,8 @@ fn forced_import_takes_a_pool_over_from_a_live_server() {
     client.write(0, &[7; 4096]).unwrap();
     client.flush().unwrap();
     let device = Loop::over(&file);
-    // The path of the loop device's file no longer exists, so the lock cannot be found, as between
-    // two machines.
+    // The file of the loop device has no path any more, so the second server cannot find its lock,
+    // as on another machine.
     std::fs::remove_file(&file).unwrap();
     let mut other = second(&dirs);
     let device = &device.0;
@@ -151,13 +151,13 @@ fn pool_of_a_killed_server_is_imported_immediately() {
     other.weir("pool import -d a tank").ok();
     assert!(!other.talk().contains("checking the heartbeat"), "{}", other.talk());
     other.stop_clean();
-    // Repeat this after a clean export by the other server.
+    // Do the same again after the other server has exported the pool.
     let first = dirs.start();
     assert_eq!(first.status("tank")["state"], "online");
     assert!(!first.talk().contains("checking the heartbeat"), "{}", first.talk());
 }
 
-// Regression: a leg that was truncated in use stayed ONLINE.
+// Regression: a leg whose file was truncated while in use stayed ONLINE.
 #[test]
 fn leg_truncated_in_use_is_faulted() {
     let dirs = Dirs::new();

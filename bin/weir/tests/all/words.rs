@@ -1,9 +1,9 @@
-//! Messages of the command line from a new user's view: the refusal, its cause, and the next
+//! Messages of the command line as a new user sees them: each refusal with its cause and the next
 //! command to type.
 //!
-//! Not here: the effects of the verbs (a file for each of them).
+//! Not here: the effects of the verbs (each verb has its own test file).
 //!
-//! Invariant: the tests quote the texts, so that a changed text is reviewed here.
+//! Invariant: the tests contain the texts, so that a changed text is reviewed here.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn decimal_sizes_are_rounded_up_and_shown_in_both_forms() {
     server
         .weir("volume create tank/g --size 1GiB")
         .fails(code::EXISTS, &["volume tank/g exists with size 11GiB, not 1GiB"]);
-    // Accept sizes in the form that `weir get` prints.
+    // Sizes in the form in which `weir get` prints them are accepted.
     server.weir("set refreservation=201.58MiB tank/t").ok();
     let printed = server.weir("get refreservation tank/t").ok().out;
     assert!(printed.contains("201.58MiB"), "{printed}");
@@ -40,8 +40,8 @@ fn decimal_sizes_are_rounded_up_and_shown_in_both_forms() {
     server.weir("set size=9.33GiB tank/f").ok();
 }
 
-// Regression: a connected client read EIO, because the server disconnected it without a warning to
-// the administrator.
+// Regression: the server disconnected a client without warning the administrator, and the client
+// read EIO.
 #[test]
 fn delete_of_an_export_with_clients_needs_force_or_drain() {
     let dirs = Dirs::new();
@@ -207,8 +207,8 @@ fn vdev_removal_needs_confirmation() {
     assert!(is_told || text.contains("b was removed from pool tank"), "{said:?}");
 }
 
-// Regression: the log said "pool suspended" and "repair the disks" about a pool that an
-// administrator had destroyed.
+// Regression: when an administrator destroyed a pool, the log said "pool suspended" and "repair the
+// disks".
 #[test]
 fn destroy_logs_no_error() {
     let dirs = Dirs::new();
@@ -239,8 +239,8 @@ fn status_list_and_version_give_an_overview() {
     assert!(alone.code == Some(0) && alone.out.contains(number), "{alone:?}");
 }
 
-/// Command lines as a new user types them, with the kind of the error, its text, and the next
-/// command.
+/// Command lines that a new user might type, each with the exit code, a text in the error, and the
+/// recommended command.
 const WALKS: &[(&str, i32, &str, &str)] = &[
     (
         "pool create p mirrors a b",
@@ -343,7 +343,7 @@ fn wrong_word_is_refused_with_the_right_command() {
     for (line, exit, words, next) in WALKS {
         server.weir(line).fails(*exit, &["weir: ", words, next]);
     }
-    // The general action for an invalid request is left out.
+    // For this error the general advice for invalid requests is left out.
     let said = server.weir("volume create tank/x --size 1000");
     assert!(!said.talk.contains("correct the request"), "{said:?}");
     server.weir("set tank/v compression=zstd").ok();
@@ -354,10 +354,11 @@ fn wrong_word_is_refused_with_the_right_command() {
     assert!(again.talk.contains("volume tank/w: already up to date"), "{again:?}");
 }
 
-/// Mistakes of a new user, with the kind of the error, its text, and the next command. `TARGET` and
-/// other words in upper case are placeholders.
+/// Mistakes of a new user, each with the exit code, a text in the error, and the recommended
+/// command. Words in upper case, such as `TARGET`, are placeholders.
 const MISTAKES: &[(&str, i32, &str, &str)] = &[
-    // Near names: never the removal of another object, case first.
+    // Misspelled names, first those with the wrong case. Never recommend a command that removes
+    // another object.
     (
         "volume destroy --yes tank/vm99",
         code::NOT_FOUND,
@@ -394,7 +395,7 @@ const MISTAKES: &[(&str, i32, &str, &str)] = &[
     ("target show vmss", code::NOT_FOUND, "does not exist", "try: weir target show vms"),
     ("export delete tank/vm11", code::NOT_FOUND, "there is tank/vm1", "try: weir export list"),
     ("token revoke bakcup", code::NOT_FOUND, "there is backup", "try: weir token list"),
-    // Words of other tools.
+    // Words from other tools.
     (
         "pool create p raid1 a b",
         code::INVALID,
@@ -415,7 +416,7 @@ const MISTAKES: &[(&str, i32, &str, &str)] = &[
     ),
     ("pool create p b 1GiB", code::INVALID, "takes no size", "try: weir pool create p b"),
     ("rbd create --size 1024 tank/z", 2, "an RBD image", "weir volume create tank/z 1024MiB"),
-    // Order.
+    // Arguments in the wrong order.
     (
         "pool create mirror p b c",
         code::INVALID,
@@ -490,7 +491,7 @@ const MISTAKES: &[(&str, i32, &str, &str)] = &[
         "the intervals are",
         "try: weir schedule set tank/vm1 hourly=24",
     ),
-    // Sizes.
+    // Invalid or ambiguous sizes.
     (
         "volume create tank/s 10",
         code::INVALID,
@@ -551,7 +552,7 @@ const MISTAKES: &[(&str, i32, &str, &str)] = &[
         "the size is given twice",
         "try: weir volume create tank/s 16MiB",
     ),
-    // Values of properties.
+    // Invalid values of properties.
     ("set compression=gzip tank/vm1", code::INVALID, "gzip", "try: weir set compression=zstd"),
     ("set compression=ztsd tank/vm1", code::INVALID, "ztsd", "try: weir set compression=zstd"),
     ("set readonly=true tank/vm1", code::INVALID, "true", "try: weir set readonly=on tank/vm1"),
@@ -568,7 +569,7 @@ const MISTAKES: &[(&str, i32, &str, &str)] = &[
         "quata",
         "try: weir get compression,quota tank/vm1",
     ),
-    // Missing things.
+    // Objects that do not exist, and missing arguments.
     ("pool status cold", code::NOT_FOUND, "no imported pool is called cold", "pool import -d /"),
     ("volume create cold/v 16MiB", code::NOT_FOUND, "no imported pool", "pool import -d /"),
     ("export create iscsi tank/vm1", code::INVALID, "at targets", "weir lun add vms tank/vm1"),
@@ -634,7 +635,7 @@ fn mistake_leads_to_the_command_that_was_meant() {
     server.weir("target allow vms iqn.1993-08.org.debian:01:abc").ok();
 }
 
-/// Runs the examples of the help in their order, on one server whose disks are files.
+/// Runs the examples in the help texts, in their order, on one server whose disks are files.
 #[test]
 fn examples_of_the_help_work() {
     const EXAMPLES: &str = include_str!("../../src/cli/examples.txt");

@@ -1,11 +1,11 @@
-//! Access rights: role, scope of names, and the files that the server opens for a caller.
+//! Access rights: the role, the scope, and the files that the server opens for a caller.
 //!
 //! Identification of callers is in `unix_access` and `token`, authorization of calls is in
 //! `authorization`.
 //!
 //! Invariants:
-//! - roles are ordered: each role includes all lower ones;
-//! - an empty list of scope entries covers no object.
+//! - roles are ordered: each role may make all calls of the roles below it;
+//! - a scope with an empty list of entries covers no object.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -57,15 +57,15 @@ pub enum Resources {
     Filtered,
     /// The whole machine: its disks, all of its pools, its tokens.
     Machine,
-    /// A stream of the caller. Only the response of the call that starts it contains the session
-    /// id, 128 random bits.
+    /// A session that sends or receives a stream. Only the response of the call that starts the
+    /// session contains its id, 128 random bits.
     Session,
 }
 
-/// Maximum number of scope entries; a storage driver needs one.
+/// Maximum number of entries in a scope; a storage driver needs one entry.
 const SCOPE_ENTRIES_MAX: usize = 32;
 
-/// The names that a caller may access.
+/// The objects that a caller may access, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// All objects, including objects that belong to no pool.
@@ -89,12 +89,13 @@ impl Scope {
             return Err(Error::Field { field: "scope", why });
         }
         for entry in entries {
-            // A prefix is the start of a volume's name, so with one more letter it must be a valid
-            // name.
+            // A prefix is the start of a volume's name, so the prefix with one more letter must be
+            // a valid name.
             let whole = entry.strip_suffix('*').map(|prefix| format!("{prefix}x"));
             match whole.as_deref().unwrap_or(entry) {
                 name if name.contains('/') => drop(names::volume(name)?),
-                // A prefix such as `ta*` would cover pools that other users create later.
+                // A prefix of pool names, such as `ta*`, would cover pools that other users create
+                // later.
                 _ if whole.is_some() => {
                     let why = format!(
                         "has {entry:?}: a prefix names volumes in one pool, such as tank/k8s-*"
@@ -115,7 +116,7 @@ impl Scope {
     /// Whether the scope covers a pool, volume, snapshot or bookmark, by its full name.
     pub fn covers(&self, name: &str) -> bool {
         let Self::Only(entries) = self else { return true };
-        // `@` and `#` cannot be part of a volume's name.
+        // A volume's name contains neither `@` nor `#`, so its name ends before them.
         let dataset = name.split(['@', '#']).next().unwrap_or_default();
         let pool = dataset.split('/').next().unwrap_or_default();
         entries.iter().any(|entry| match entry.strip_suffix('*') {
@@ -124,14 +125,15 @@ impl Scope {
         })
     }
 
-    /// Whether the scope covers any object of a pool.
+    /// Whether the scope covers a pool or at least one object of the pool.
     pub fn reaches(&self, pool: &str) -> bool {
         let Self::Only(entries) = self else { return true };
         entries.iter().any(|entry| entry.split('/').next() == Some(pool))
     }
 
-    /// Whether a message about a pool may be shown: it names at least one object of the pool, and
-    /// none outside the scope. Messages put `:`, `,` or quotes around names.
+    /// Whether a caller may read a message about a pool: the message must name at least one object
+    /// of the pool, and all objects of the pool in it must be inside the scope. Messages have `:`,
+    /// `,` or quotes next to names.
     pub fn covers_text(&self, pool: &str, text: &str) -> bool {
         if self.covers(pool) {
             return true;
@@ -147,8 +149,9 @@ impl Scope {
         any && all
     }
 
-    /// Hides names outside the scope in a message about a pool that the scope covers in part. The
-    /// function does not hide names in other pools: the caller passes no such message.
+    /// Replaces the names in a message that are outside the scope, if they are in a pool that the
+    /// scope covers in part. Names in other pools are not replaced: the caller passes no message
+    /// with them.
     pub fn cut_text(&self, text: &str) -> String {
         if self.is_all() {
             return text.to_owned();
@@ -203,12 +206,12 @@ pub struct Rights {
     pub role: Role,
     /// The objects that the caller may access.
     pub scope: Scope,
-    /// The files that the caller may name.
+    /// The files that the server opens if the caller names them.
     pub files: Files,
 }
 
 impl Rights {
-    /// Returns all rights, as root and the server itself have them.
+    /// Returns all rights, which root and the server itself have.
     pub const fn everything() -> Self {
         Self { role: Role::Admin, scope: Scope::All, files: Files::Any }
     }
@@ -251,7 +254,7 @@ mod tests {
             ["", "*", "ta*", "/x", "tank/", "tank/*", "tank/a*b", "tank/a/b", "tank@a", "a b"]
         {
             let refused = Scope::parse(&[bad.to_owned()]).is_err();
-            // `tank/*` covers every volume of the pool, but not the pool itself.
+            // `tank/*` covers every volume of pool tank, but not the pool itself.
             assert_eq!(refused, bad != "tank/*", "{bad}");
         }
         assert!(Scope::parse(&vec!["tank".to_owned(); 33]).is_err());

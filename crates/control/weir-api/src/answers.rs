@@ -1,16 +1,16 @@
-//! Memory accounting for responses that clients have not received yet.
+//! Memory limits for responses that the server has not completely sent.
 //!
 //! `types::page` limits the length of a response, `watched` the time to send it.
 //!
-//! A response of more than [`SMALL_ANSWER_BYTES`] is charged from before it is sent until the
-//! kernel has taken all of it. If the memory is used up, the response of a read-only call waits,
-//! and after [`CALL_WAIT`] the server sends a 503 instead. The response to a change is always sent.
+//! A response of more than [`SMALL_ANSWER_BYTES`] is charged to its caller until the kernel has
+//! taken all its bytes. If the caller's memory is used up, the response of a read-only call waits;
+//! after [`CALL_WAIT`] the server sends a 503 instead. The response to a change is always sent.
 //!
 //! Invariants:
-//! - responses of one caller hold at most [`ANSWERS_OF_ONE_BYTES`] (or one response), responses of
-//!   root [`ROOT_ANSWERS_BYTES`], and responses of all other callers [`ANSWERS_BYTES`]; responses
-//!   to changes may exceed this, because they are short;
-//! - root never waits for memory that other callers hold.
+//! - responses to one caller hold at most [`ANSWERS_OF_ONE_BYTES`] (or one response), responses to
+//!   root [`ROOT_ANSWERS_BYTES`], and responses to all other callers [`ANSWERS_BYTES`]; responses
+//!   to changes may exceed these limits, because they are short;
+//! - a response to root never waits for memory that responses to other callers hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,17 +37,17 @@ struct Held {
     of: HashMap<String, usize>,
 }
 
-/// Memory of one response; dropping it releases the memory.
+/// Memory of one response; dropping the `Charge` releases the memory.
 pub(crate) struct Charge {
     answers: Arc<Answers>,
-    /// Account that the memory is charged to; absent for root.
+    /// Account to which the memory is charged; absent for root.
     account: Option<String>,
     bytes: usize,
 }
 
 impl Held {
-    /// Whether a response for `account` fits. A response above the limit fits if the account holds
-    /// no other response.
+    /// Whether a response to `account` fits within the limits. A response that is larger than the
+    /// limit fits if the account holds no other response.
     fn fits(&self, account: Option<&str>, bytes: usize) -> bool {
         let fits = |held: usize, most: usize| held == 0 || held + bytes <= most;
         let Some(account) = account else { return fits(self.root_bytes, ROOT_ANSWERS_BYTES) };
@@ -57,7 +57,7 @@ impl Held {
 }
 
 impl Answers {
-    /// Charges a response even if it does not fit.
+    /// Charges the memory of a response, even if it exceeds the limits.
     pub(crate) fn charge(self: &Arc<Self>, caller: &Caller, bytes: usize) -> Charge {
         self.take(&mut self.held.lock(), account(caller), bytes)
     }
@@ -74,7 +74,7 @@ impl Answers {
         Charge { answers: Arc::clone(self), account, bytes }
     }
 
-    /// Charges a response as soon as it fits; returns `None` after [`CALL_WAIT`].
+    /// Charges the memory of a response as soon as it fits; returns `None` after [`CALL_WAIT`].
     pub(crate) async fn wait(self: &Arc<Self>, caller: &Caller, bytes: usize) -> Option<Charge> {
         let charged = async {
             loop {
@@ -128,8 +128,8 @@ mod tests {
         Caller::new(name, rights)
     }
 
-    // Regression: 60 connections of one token, which requested a history and read nothing, held 819
-    // MiB.
+    // Regression: 60 connections of one token each requested a history and read nothing. Their
+    // responses held 819 MiB.
     #[tokio::test(start_paused = true)]
     async fn response_memory_is_limited_by_token_in_total_and_for_root() {
         let answers = Arc::<Answers>::default();

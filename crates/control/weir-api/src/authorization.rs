@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - a caller without rights may make no call;
-//! - the scope must cover every name that a call accesses; a call that accesses more of the machine
-//!   than one pool is refused to every caller with a scope;
+//! - the scope must cover every object that a call accesses; a caller with a scope may not make a
+//!   call that accesses the machine or more than one pool;
 //! - a refusal never reveals whether a name exists.
 
 use weir_base::ErrorKind;
@@ -16,11 +16,11 @@ use crate::caller;
 use crate::calls::call::Operation;
 use crate::wire::ApiError;
 
-/// Checks the role and the scope of the current caller for a call that accesses these names, and
-/// returns the scope.
+/// Checks the role and the scope of the current caller for a call that accesses the objects with
+/// these names. Returns the scope.
 ///
 /// # Errors
-/// `Permission` if the role is too low, and for the first name outside the scope.
+/// `Permission` if the role is too low, or for the first name that the scope does not cover.
 pub fn authorize(
     operation: &Operation,
     role: Role,
@@ -54,7 +54,7 @@ pub fn authorize(
     Ok(scope)
 }
 
-/// Removes the names outside the scope from an error.
+/// Replaces names outside the scope in the texts of an error.
 pub(crate) fn keep_error(error: &ApiError, scope: &Scope) -> ApiError {
     let [message, action] = [&error.message, &error.action].map(|text| scope.cut_text(text));
     ApiError { kind: error.kind, message, action, field: error.field.clone() }
@@ -74,10 +74,10 @@ pub fn outside(name: &str) -> ApiError {
         .with_action("use a token whose scope covers it: weir token create --scope")
 }
 
-/// Checks the role of the current caller.
+/// Checks that the current caller has at least this role.
 ///
 /// # Errors
-/// `Permission` for a lower role.
+/// `Permission` if the role of the caller is lower.
 pub fn at_least(needed: Role) -> Result<(), ApiError> {
     let caller = caller::current();
     if caller.rights().is_some_and(|rights| rights.role >= needed) {

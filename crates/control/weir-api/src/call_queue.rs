@@ -1,15 +1,15 @@
 //! Permits for calls: limits how many calls of each token and user run at once.
 //!
-//! Connections are in `slots`, memory of responses is in `answers`.
+//! Limits of connections are in `slots`, memory limits of responses are in `answers`.
 //!
-//! A call takes its permit after the server has received the whole request, so an incomplete body
-//! holds none. A call without a permit waits, and its connection can be evicted meanwhile: the
-//! server then responds with 503 and does not run the call.
+//! A call takes its permit after the server has received the whole request, so a request with an
+//! incomplete body holds no permit. While a call waits for a permit, its connection can be evicted:
+//! the server then responds with 503 and does not run the call.
 //!
 //! Invariants:
 //! - one caller has at most [`TOKEN_CALLS_MAX`] permits;
-//! - a caller with a permit gets no further one while [`SHARED_CALLS_MAX`] are taken: the rest is
-//!   reserved for callers without one;
+//! - a caller that already has a permit gets no further permit while [`SHARED_CALLS_MAX`] are
+//!   taken: the remaining permits are reserved for callers that have none;
 //! - root and the user of the server wait for no permit.
 
 use std::collections::HashMap;
@@ -27,13 +27,13 @@ tokio::task_local! {
     static PERMIT: CallPermit;
 }
 
-/// Returns the permit of the running call, which from now on only waits.
+/// Returns the permit of the running call, which does nothing but wait from now on.
 pub(crate) fn give_back_current() {
-    // Calls of root and of peers have no permit.
+    // Calls of root and of peers run without a permit, so the access fails for them.
     PERMIT.try_with(CallPermit::give_back).ok();
 }
 
-/// Runs a call that holds its permit.
+/// Runs a call, and releases its permit when the call ends.
 pub(crate) async fn within<T>(call_permit: Option<CallPermit>, call: impl Future<Output = T>) -> T {
     match call_permit {
         Some(call_permit) => PERMIT.scope(call_permit, call).await,
@@ -54,7 +54,7 @@ struct Taken {
     of: HashMap<String, usize>,
 }
 
-/// A permit to run a call; dropping it releases the permit.
+/// A permit to run a call; dropping the value releases the permit.
 pub(crate) struct CallPermit {
     call_queue: Arc<CallQueue>,
     account: String,
@@ -87,7 +87,7 @@ impl CallQueue {
         })
     }
 
-    /// Waits for a permit for a caller; `slot` is the slot of its connection.
+    /// Waits for a permit for a call of the caller; `slot` is the slot of the connection.
     pub(crate) async fn take(
         self: &Arc<Self>,
         caller: &Caller,
@@ -179,7 +179,7 @@ mod tests {
             async move { take(&call_queue, "a").await.is_some() }
         });
         tokio::task::yield_now().await;
-        // A call that only waits for events returns its permit.
+        // A call that only waits for events gives its permit back.
         let polls = held.remove(0);
         let other = held.remove(0);
         within(Some(polls), async { give_back_current() }).await;

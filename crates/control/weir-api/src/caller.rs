@@ -3,7 +3,7 @@
 //! Identification is in `unix_access` and `token`, authorization is in `authorization`.
 //!
 //! Invariants:
-//! - the name comes from the kernel or from the server's list of tokens, never from the request;
+//! - the caller's name comes from the kernel or from the list of tokens, never from the request;
 //! - an unauthenticated caller has no rights.
 
 use std::future::Future;
@@ -19,7 +19,7 @@ tokio::task_local! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     name: String,
-    /// Account to which limits apply, if it differs from the name.
+    /// Account to which limits of callers apply, if it differs from the name.
     account: Option<String>,
     rights: Option<Rights>,
     peer: Option<IpAddr>,
@@ -31,8 +31,8 @@ impl Caller {
         Self { name: name.into(), account: None, rights: Some(rights), peer: None }
     }
 
-    /// Returns the caller with an account to which limits apply, such as its token, whatever its
-    /// address.
+    /// Returns the caller with this account for limits: for example its token, so that calls of one
+    /// token from several addresses share their limits.
     #[must_use]
     pub fn of_account(self, account: impl Into<String>) -> Self {
         Self { account: Some(account.into()), ..self }
@@ -43,15 +43,16 @@ impl Caller {
         Self { name: name.into(), account: None, rights: None, peer: None }
     }
 
-    /// Returns the caller for another server that knows the secret of peers. The router limits the
-    /// paths that it may call.
+    /// Returns the caller for another server that has sent the secret of peers. The router limits
+    /// the paths that this caller may call.
     pub(crate) fn of_peer(peer: &SocketAddr) -> Self {
         let rights = Rights { files: Files::Named, ..Rights::everything() };
         let ip = peer.ip().to_canonical();
         Self { peer: Some(ip), ..Self::new(format!("peer {ip}"), rights) }
     }
 
-    /// Returns the address of a peer, which is another server that calls over the port for peers.
+    /// Returns the address of the caller if it is a peer: another server that uses the port for
+    /// peers.
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
@@ -71,7 +72,7 @@ impl Caller {
         self.rights.as_ref().is_some_and(|rights| rights.role >= role)
     }
 
-    /// Whether the server opens any file that this caller names.
+    /// Whether the server opens every file that this caller names.
     pub fn names_any_file(&self) -> bool {
         self.rights.as_ref().is_some_and(|rights| rights.files == Files::Any)
     }
@@ -83,8 +84,8 @@ impl std::fmt::Display for Caller {
     }
 }
 
-/// Returns the caller whose call the current task runs. Outside of calls, this is the server
-/// itself.
+/// Returns the caller whose call the current task runs. Outside of calls, the server itself is the
+/// caller.
 pub fn current() -> Caller {
     CALLER
         .try_with(Clone::clone)

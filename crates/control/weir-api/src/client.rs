@@ -4,9 +4,9 @@
 //!
 //! Invariants:
 //! - a call ends within the client's timeout, whatever the server does;
-//! - an invalid request is refused here, without a connection;
-//! - the client repeats a call in one case only: it starts to read a list again if an entry was
-//!   removed between two pages.
+//! - the client refuses an invalid request itself, without a connection;
+//! - the client repeats a call only if it must read a list again, because an entry was removed
+//!   between two pages.
 
 mod sending;
 
@@ -51,13 +51,13 @@ pub struct Client {
     address: Address,
     timeout: Duration,
     kept: Kept,
-    /// Token to authenticate with; absent for a user of the server's machine.
+    /// Token with which the client authenticates; absent for a user of the server's machine.
     token: Option<SecretText>,
-    /// Connection to a server that requires TLS and possibly a secret.
+    /// TLS connection to another server, with the secret of peers if the server is a peer.
     link: Option<Arc<PeerLink>>,
 }
 
-/// HTTP request of one call.
+/// HTTP request of a call, before it is sent.
 struct Outgoing {
     method: Method,
     path: String,
@@ -72,19 +72,19 @@ impl Client {
         Self { address, timeout: CLIENT_TIMEOUT, kept, token: None, link: None }
     }
 
-    /// Creates a client of a peer, over TLS. A peer permits only a few of the calls.
+    /// Creates a client of a peer, over TLS. The peer allows only a few of the calls.
     ///
     /// # Errors
-    /// [`Error::File`] for a file of certificates that cannot be used.
+    /// [`Error::File`] if the file with the CA certificates cannot be used.
     pub fn peer(to: &PeerAddress, ca: &FilePath, secret: Secret) -> Result<Self, Error> {
         PeerLink::new(&to.host, to.port, ca, Some(secret)).map(Self::over)
     }
 
-    /// Creates a client of a management interface, over TLS. It sends nothing to a server whose
-    /// certificate was not signed by one in the file `ca`.
+    /// Creates a client of a management interface, over TLS. The client sends nothing to a server
+    /// whose certificate was not signed by a certificate in the file `ca`.
     ///
     /// # Errors
-    /// [`Error::File`] for a file of certificates that cannot be used.
+    /// [`Error::File`] if the file with the CA certificates cannot be used.
     pub fn https(host: &str, port: u16, ca: &FilePath) -> Result<Self, Error> {
         PeerLink::new(host, port, ca, None).map(Self::over)
     }
@@ -112,11 +112,11 @@ impl Client {
         &self.address
     }
 
-    /// Makes a call. Reads all pages of a list.
+    /// Makes a call. If the answer is a list, reads all pages.
     ///
     /// # Errors
-    /// The error that the server returned; `Invalid` for a request that fails its own check, which
-    /// is not sent; `Unavailable` without a response within the timeout.
+    /// The error that the server returned; `Invalid` for a request that fails its own check and is
+    /// not sent; `Unavailable` if there is no response within the timeout.
     pub async fn call<C: Call>(&self, call: C) -> Result<C::Answer, ApiError> {
         call.check()?;
         let fields = fields(&call);
@@ -124,8 +124,8 @@ impl Client {
         Ok(self.read(status, &answer)?)
     }
 
-    /// Returns the status and the JSON of the response to a call. `entries` is the field with the
-    /// entries of a list.
+    /// Returns the status and the JSON of the response to a call. `entries` is the JSON field with
+    /// the entries of a list.
     fn answer<'a>(
         &'a self,
         operation: &'static Operation,
@@ -159,7 +159,7 @@ impl Client {
                 let mut fields = fields.clone();
                 fields.insert("after".to_owned(), after.into());
                 let (status, answer) = match self.succeed(outgoing(operation, fields)).await {
-                    // An entry was removed between two pages, so the list begins again.
+                    // An entry was removed between two pages, so start again with the first page.
                     Err(ApiError { kind: ErrorKind::NotFound, .. }) if begun < LISTS_BEGUN_MAX => {
                         continue 'begin;
                     }
@@ -181,19 +181,19 @@ impl Client {
         }
     }
 
-    /// Starts to download the stream of a session; this works once.
+    /// Starts to download the stream of a session. Each stream can be downloaded once.
     ///
     /// # Errors
-    /// As [`Self::call`]; `Busy` if the stream was downloaded before.
+    /// The errors of [`Self::call`]; `Busy` if the stream was downloaded before.
     pub fn send_stream(&self, session: String) -> Pending<'_, Box<dyn SendStream>> {
         Box::pin(self.arriving(session))
     }
 
-    /// Uploads the next part of a stream. The server has applied the previous part when this
+    /// Uploads the next part of a stream. The server has applied the previous part when this call
     /// returns.
     ///
     /// # Errors
-    /// As [`Self::call`], and errors of the receive.
+    /// The errors of [`Self::call`], and errors of the receive.
     pub fn receive_part(&self, session: String, part: Bytes) -> Pending<'_, ReceiveProgress> {
         let outgoing = of_session(&RECEIVE_PART, session, part);
         Box::pin(async move {
@@ -264,7 +264,7 @@ impl Client {
         }
     }
 
-    /// Adds the token to a request, if there is one.
+    /// Adds the client's token, if it has one, to a request.
     fn signed(
         &self,
         mut request: hyper::Request<Full<Bytes>>,
@@ -297,7 +297,7 @@ impl Client {
     }
 }
 
-/// Returns the fields of a request.
+/// Returns the fields of a request as JSON.
 fn fields(call: &impl Call) -> Map<String, Value> {
     match serde_json::to_value(call) {
         Ok(Value::Object(fields)) => fields,
@@ -305,7 +305,7 @@ fn fields(call: &impl Call) -> Map<String, Value> {
     }
 }
 
-/// Builds the request of a call: path, query and body from the fields of its JSON.
+/// Builds the HTTP request of a call: path, query and body from the fields of the request.
 fn outgoing(operation: &Operation, mut fields: Map<String, Value>) -> Outgoing {
     let mut path = Path::parse(operation.path).fill(&mut fields);
     let method = operation.method.clone();
@@ -317,7 +317,8 @@ fn outgoing(operation: &Operation, mut fields: Map<String, Value>) -> Outgoing {
     for (name, value) in &fields {
         let value = match value {
             Value::Null => continue,
-            // Each entry is escaped separately, so that the commas between entries remain.
+            // Each entry is escaped separately, so that the commas between the entries are not
+            // escaped.
             Value::Array(list) if list.is_empty() => continue,
             Value::Array(list) => {
                 let entries: Vec<String> = list.iter().map(|entry| escape(&text(entry))).collect();
@@ -334,7 +335,7 @@ fn outgoing(operation: &Operation, mut fields: Map<String, Value>) -> Outgoing {
     Outgoing { method, path, body: Bytes::new(), content: JSON }
 }
 
-/// Builds the request of a call for a session whose body is a stream.
+/// Builds the HTTP request of a call for a session; the body is a part of a stream.
 fn of_session(operation: &Operation, session: String, body: Bytes) -> Outgoing {
     let mut fields = Map::new();
     fields.insert("session".to_owned(), session.into());
@@ -342,7 +343,7 @@ fn of_session(operation: &Operation, session: String, body: Bytes) -> Outgoing {
     Outgoing { method: operation.method.clone(), path, body, content: PART_TYPE }
 }
 
-/// The field `next` of a page, which the client reads before it knows the type of the list.
+/// The field `next` of a page. The client reads it without the type of the list.
 #[derive(Deserialize)]
 struct Continued {
     #[serde(default)]

@@ -1,10 +1,10 @@
-//! Client connections: an idle connection is kept for the next call.
+//! Client connections: the client keeps an idle connection for its next call.
 //!
 //! `client` and `peer::link` make the connections and the requests.
 //!
 //! Invariants:
-//! - a request is sent again only if no byte of it was sent: only the caller can decide whether a
-//!   call that failed midway may run twice;
+//! - a request is sent again only if no byte of it was sent before: only the caller can decide
+//!   whether a call that failed midway may run twice;
 //! - a connection that its server is about to close is not reused.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
 /// The sending half of a connection.
 type Sender = SendRequest<Full<Bytes>>;
 
-/// The idle connection, with the time since which it is idle.
+/// The idle connection, and the time at which it became idle.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Arc<Mutex<Option<(Sender, Instant)>>>);
 
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Kept {
     }
 }
 
-/// A response whose header has arrived. The connection is kept after the body was read completely.
+/// A response whose header has arrived. After the body was read completely, the connection is kept.
 pub(crate) struct Exchange {
     pub(crate) response: Response<Incoming>,
     sender: Sender,
@@ -57,7 +57,7 @@ impl Kept {
     /// Sends a request over the idle connection, or over a new one from `connect`.
     ///
     /// # Errors
-    /// The errors of `connect`, and the result of `broken` for a connection that broke.
+    /// The errors of `connect`; if a connection broke, the error that `broken` returns.
     pub(crate) async fn exchange<S: Duplex + 'static, E>(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -68,7 +68,8 @@ impl Kept {
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(Exchange { response, sender, kept: self.clone() }),
                 Err(mut error) => match error.take_message() {
-                    // The server had closed the connection before any byte of the request was sent.
+                    // The server had closed the idle connection before any byte was sent, so use a
+                    // new connection.
                     Some(unsent) => request = unsent,
                     None => return Err(broken(error.into_error().into())),
                 },
@@ -77,7 +78,7 @@ impl Kept {
         let stream = TokioIo::new(connect.await?);
         let (mut sender, connection) =
             http1::handshake(stream).await.map_err(|error| broken(error.into()))?;
-        // The task ends with the connection.
+        // The task that drives the connection ends with it.
         drop(tokio::spawn(connection));
         let sent = sender.send_request(request).await;
         let response = sent.map_err(|error| broken(error.into()))?;
@@ -104,7 +105,7 @@ impl Exchange {
         Ok(None)
     }
 
-    /// Keeps the connection for the next call, after the response was read completely.
+    /// Keeps the connection for the next call. The response must have been read completely.
     pub(crate) fn keep(self) {
         *self.kept.0.lock() = Some((self.sender, Instant::now()));
     }

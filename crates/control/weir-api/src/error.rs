@@ -1,6 +1,6 @@
 //! Errors of this crate: invalid requests, sockets, and responses that cannot be read.
 //!
-//! Errors of the engine reach a caller as [`ApiError`] from the handlers.
+//! Errors of the engine are not in this type; handlers return them as [`ApiError`].
 //!
 //! Invariant: an [`Error`] becomes an [`ApiError`] that names the problem, the object and the
 //! remedy.
@@ -17,7 +17,7 @@ use weir_base::size::Human;
 
 use crate::wire::ApiError;
 
-/// Describes the number of given disks in words.
+/// Returns the number of given disks in words.
 fn given(disks: usize) -> String {
     match disks {
         0 => "none was given".to_owned(),
@@ -26,7 +26,7 @@ fn given(disks: usize) -> String {
     }
 }
 
-/// Formats a size: with a unit if the unit shows it without a fraction, otherwise in bytes.
+/// Formats a size with a unit if that unit shows it exactly, otherwise in bytes.
 fn exact(bytes: u64) -> String {
     let text = Human(bytes).to_string();
     if text.contains('.') { bytes.to_string() } else { text }
@@ -55,7 +55,7 @@ pub enum Error {
     VolumeSize {
         /// The rejected size in bytes.
         bytes: u64,
-        /// The rule that the size breaks.
+        /// The rule for volume sizes that this size breaks.
         why: String,
     },
     /// A record size is invalid.
@@ -99,7 +99,7 @@ pub enum Error {
     UserProperty {
         /// The property.
         name: String,
-        /// The rule that the property breaks.
+        /// The rule for user properties that this property breaks.
         why: &'static str,
     },
     /// A request changes the size together with other properties.

@@ -1,16 +1,16 @@
-//! Checks of every HTTP request before its handler, and the form of every error response.
+//! Checks of every HTTP request before its handler runs, and the common form of error responses.
 //!
-//! Checks of the contents of a request are in `types`.
+//! Checks of the fields of a request are in `types`.
 //!
-//! A browser on this machine runs pages of untrusted sites, which may send requests to this server.
-//! So (1) the host name must be ours, which prevents DNS rebinding; (2) the page that the browser
-//! reports (`Origin`, `Sec-Fetch-Site`) must be ours too; and (3) a changing call must have
-//! `content-type: application/json`, which a browser sends across origins only after a preflight
-//! request, and the server does not answer those. Tokens are in a header that pages of other sites
-//! do not know; there are no cookies.
+//! A browser on this machine may run pages of other sites, which can send requests to this server.
+//! So (1) the request's host name must be ours, which prevents DNS rebinding; (2) the page that the
+//! browser reports (`Origin`, `Sec-Fetch-Site`) must be ours too; (3) a changing call must have
+//! `content-type: application/json`, which a browser sends to another site only after a preflight
+//! request, and this server answers none. Tokens are in a header, which pages of other sites cannot
+//! fill; there are no cookies.
 //!
 //! Invariants:
-//! - a handler sees a complete body of bounded size, from an authenticated caller;
+//! - a handler gets a complete body of bounded size, and only from an authenticated caller;
 //! - every response other than a success is an [`ErrorBody`].
 
 use std::collections::BTreeMap;
@@ -46,12 +46,12 @@ use crate::slots::{self, Slot};
 use crate::token::Checker;
 use crate::wire::{ApiError, ErrorBody, http_status};
 
-/// The host names that a request may contain.
+/// The host names that are allowed in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostRule {
     /// Any name, because a browser cannot reach a unix socket.
     Any,
-    /// Loopback names, and the address and name that the socket is bound to.
+    /// Loopback names, and the address and name of the server's socket.
     Known {
         /// The address that the socket is bound to.
         bound: IpAddr,
@@ -70,21 +70,21 @@ impl HostRule {
         let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(&host);
         match bare.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            // DNS rebinding needs a name, so any IP address of this socket is safe. A socket bound
-            // to all addresses accepts every IP address.
+            // DNS rebinding needs a name, so every IP address of this socket is safe. A socket that
+            // is bound to all addresses accepts every IP address.
             Ok(ip) => ip.is_loopback() || ip == bound.to_canonical() || bound.is_unspecified(),
             Err(_) => bare == "localhost" || bare == name,
         }
     }
 }
 
-/// Returns an error with a status that is more specific than its kind.
+/// Returns an error response whose status is more specific than the kind of its error.
 fn refuse(status: StatusCode, message: impl Into<String>, action: &str) -> Response {
     let error = ApiError::new(ErrorKind::Invalid, message).with_action(action);
     (status, Json(ErrorBody { error })).into_response()
 }
 
-/// State that a listener needs to admit requests.
+/// State that a listener needs to check requests.
 pub(crate) struct Entry {
     pub(crate) hosts: HostRule,
     pub(crate) checker: Arc<Checker>,
@@ -92,7 +92,7 @@ pub(crate) struct Entry {
     pub(crate) answers: Arc<Answers>,
 }
 
-/// Admits a request with its complete body, or responds with an error.
+/// Checks a request, reads its body and runs it; responds with an error if a check fails.
 pub(crate) async fn admit(
     State(entry): State<Arc<Entry>>,
     request: Request,
@@ -104,7 +104,7 @@ pub(crate) async fn admit(
     }
     let (uri, headers) = (request.uri(), request.headers());
     match entry.checker.caller(caller::current(), uri, headers).await {
-        // The body is read only for an authenticated caller.
+        // Only an authenticated caller may send a body, so it is read only now.
         Ok(caller) => {
             let slot = slots::current();
             let large = LargeBodies::of(&caller);
@@ -121,7 +121,7 @@ pub(crate) async fn admit(
     }
 }
 
-/// Charges the memory of a response until it is sent.
+/// Charges the memory of a response to its caller until the response is sent.
 async fn charge(
     answers: &Arc<Answers>,
     (caller, slot): (&Caller, Option<&Arc<Slot>>),
@@ -157,8 +157,8 @@ fn too_many() -> Response {
     answer
 }
 
-/// Returns the response to an unauthenticated caller. It closes the connection, so that the caller
-/// cannot keep a connection by repeated requests.
+/// Returns the response to an unauthenticated caller. The response closes the connection, so that
+/// the caller cannot keep it by repeating the request.
 fn unproven(error: ApiError) -> Response {
     if error.kind != ErrorKind::Permission {
         return error.into_response();
@@ -168,7 +168,8 @@ fn unproven(error: ApiError) -> Response {
     (StatusCode::UNAUTHORIZED, headers, body).into_response()
 }
 
-/// As [`admit`], for peers that know the secret. They may use any host name for this server.
+/// Runs a request like [`admit`], for a peer that has sent the secret. A peer may use any host
+/// name.
 pub(crate) async fn admit_peer(
     State(answers): State<Arc<Answers>>,
     request: Request,
@@ -194,7 +195,7 @@ async fn read_and_run(
     if is_leaving() {
         return too_many();
     }
-    // The mark is held until the call ends, because the body stays in memory until then.
+    // The permit is held until the end of the call, because the body stays in memory until then.
     let queues = call_queue.and(slot.as_ref()).map(Slot::queues);
     let permit = tokio::select! {
         biased;
@@ -212,7 +213,7 @@ async fn read_and_run(
     let read = tokio::select! {
         biased;
         read = read_body(body, most) => read,
-        // Another connection needs the slot of this call.
+        // Another connection needs the slot, so the call is refused before it has its body.
         () = slots::hurried(slot.as_ref()) => Err(Box::new(too_many())),
     };
     slot.iter().for_each(|slot| slot.receives_body(false));
@@ -227,16 +228,16 @@ async fn read_and_run(
             Admitted::No => return too_many(),
         },
     };
-    // This is the last point at which the call can be refused. From here on, it runs and gets its
-    // response.
+    // After this point the call cannot be refused any more: it runs and gets its response.
     if is_leaving() {
         return too_many();
     }
     call_queue::within(call_permit, next.run(Request::from_parts(parts, Body::from(bytes)))).await
 }
 
-/// Callers by kind, for the limit on bodies above [`SMALL_BODY_BYTES`] in memory. Each kind has its
-/// own limit, so that viewers and operators with unfinished bodies delay no admin and no peer.
+/// Kinds of callers, for the limit on the number of bodies above [`SMALL_BODY_BYTES`] in memory.
+/// Each kind has a limit of its own, so that viewers and operators with incomplete bodies delay no
+/// admin and no peer.
 #[derive(Clone, Copy)]
 enum LargeBodies {
     Admins,
@@ -284,8 +285,8 @@ struct Permit {
     _permit: SemaphorePermit<'static>,
 }
 
-/// One of the [`LARGE_BODIES_OF_ONE_PEER_MAX`] large bodies of a peer, so that a peer with many
-/// unfinished bodies delays no other peer.
+/// Permit for one of the [`LARGE_BODIES_OF_ONE_PEER_MAX`] large bodies of a peer. The limit
+/// prevents that a peer with many incomplete bodies delays other peers.
 struct PeerShare(IpAddr);
 
 static PEER_SHARES: Mutex<BTreeMap<IpAddr, usize>> = Mutex::new(BTreeMap::new());
@@ -319,7 +320,7 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
         (Some(host), None) => host.to_str().unwrap_or_default(),
         _ => "",
     };
-    // The request line may name the host in addition to the header. Both names must be allowed.
+    // The request line may also name a host. Both this name and the header must be allowed.
     let named = request.uri().authority().map(Authority::as_str);
     if hosts.allows(host) && named.is_none_or(|named| hosts.allows(named)) {
         return Ok(());
@@ -331,7 +332,7 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
     )))
 }
 
-/// Refuses requests that a browser sends for a page of another site.
+/// Refuses a request that a browser sends for a page of another site.
 fn check_origin(request: &Request) -> Result<(), Box<Response>> {
     let header = |name| request.headers().get(name).map(|value: &HeaderValue| value.to_str());
     let site = header(HeaderName::from_static("sec-fetch-site"));
@@ -359,7 +360,7 @@ fn check_content(request: &Request) -> Result<(), Box<Response>> {
     }
     let content = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = content.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    // A page cannot send either content type across origins without a preflight request.
+    // A browser sends neither of the two content types to another site without a preflight request.
     let is_part = request.uri().path().starts_with("/v1/receives/");
     if essence.eq_ignore_ascii_case("application/json")
         || (is_part && essence.eq_ignore_ascii_case(PART_TYPE))
@@ -392,7 +393,8 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, Box<Response>> {
 
 const RETRY: &str = "send the request again";
 
-/// Converts errors of the HTTP layer (unknown path, wrong method, invalid JSON) to the common form.
+/// Converts errors of the HTTP layer (unknown path, wrong method, invalid JSON) to an
+/// [`ErrorBody`].
 pub(crate) async fn uniform_errors(response: Response) -> Response {
     let status = response.status();
     let json = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == "application/json");
@@ -415,7 +417,7 @@ pub(crate) async fn uniform_errors(response: Response) -> Response {
         text
     };
     let error = ApiError::new(kind, message).with_action("see /v1/openapi.json for the calls");
-    // A 405 keeps its status and its `allow` header, which are more specific than the kind.
+    // A 405 keeps its status and its header `allow`, which say more than the kind of the error.
     if status != StatusCode::METHOD_NOT_ALLOWED {
         parts.status = http_status(kind);
     }
@@ -477,7 +479,7 @@ mod tests {
             assert!(of_peer(last).await.is_none(), "it has its share");
         }
         assert!(of_peer(3).await.is_none(), "the peers have as many as they may");
-        // This releases a permit of the second peer.
+        // Dropping this body releases a permit of the second peer.
         held.pop();
         drop(of_peer(3).await.expect("a permit was given back"));
         assert!(of_peer(2).await.is_some());

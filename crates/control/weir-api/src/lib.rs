@@ -1,12 +1,13 @@
 //! The management interface: JSON types, the calls, an HTTP server and client for them, OpenAPI.
 //!
-//! The engine is in other crates. The server implements [`Handle`] for each call; [`Client::call`]
-//! makes any call over HTTP.
+//! The server implements [`Handle`] for each call over the engine; [`Client::call`] makes any call
+//! over HTTP.
 //!
 //! Invariants:
-//! - every request is checked ([`Request::check`]) before a handler sees it;
-//! - every error that leaves here is an [`ApiError`] with a kind, a message and an action;
-//! - `/v1` answers keep their meaning; fields may be added, nothing is renamed or removed.
+//! - every request is checked ([`Request::check`]) before a handler gets it;
+//! - every error that this crate returns to a user is an [`ApiError`] with kind, message and
+//!   action;
+//! - answers of `/v1` keep their meaning: fields may be added, but are never renamed or removed.
 
 pub mod access;
 mod answers;

@@ -1,6 +1,7 @@
 //! Listening sockets of the management interface.
 //!
-//! `server` serves them; `weir_net::bind_unix` handles the file of a unix socket and its directory.
+//! `server` accepts connections from the sockets; `weir_net::bind_unix` creates the file of a unix
+//! socket and checks its directory.
 //!
 //! Invariant: a unix socket is open only to its owner and the group `weir`, in a directory that no
 //! other user can write to.
@@ -36,29 +37,29 @@ pub(crate) enum Socket {
     Tcp(TcpListener, Option<Tls>),
 }
 
-/// TLS settings of a listener on TCP.
+/// TLS settings of a listener for TCP.
 #[derive(Clone, Debug, Default)]
 pub struct Protection {
-    /// The certificate; TCP is unencrypted without one.
+    /// The certificate and its key; without them TCP connections are unencrypted.
     pub tls: Option<Tls>,
-    /// Allow unencrypted TCP beyond this machine.
+    /// Allow unencrypted TCP connections from other machines.
     pub open: bool,
 }
 
 impl Listener {
-    /// Listens on `address`; port 0 selects a free one.
+    /// Listens on `address`; with port 0, the system selects a free port.
     ///
     /// # Errors
-    /// [`Error::InUse`] if another process listens there. The socket file of a process that has
-    /// ended is replaced.
+    /// [`Error::InUse`] if another process listens on the address. The socket file of a process
+    /// that has ended is replaced.
     pub fn bind(address: &Address) -> Result<Self, Error> {
         Self::bind_protected(address, &Protection::default())
     }
 
-    /// As [`Self::bind`], over TCP with TLS.
+    /// Listens like [`Self::bind`]; TCP connections use TLS.
     ///
     /// # Errors
-    /// [`Error::Plain`] for an address beyond this machine without TLS.
+    /// [`Error::Plain`] for an address that other machines can reach, without TLS.
     pub fn bind_protected(address: &Address, protection: &Protection) -> Result<Self, Error> {
         match address {
             Address::Unix(path) => Self::bind_behind(path, UnixAccess::of_this_process()),
@@ -69,7 +70,7 @@ impl Listener {
     /// Listens on a unix socket for the users that `unix_access` accepts.
     ///
     /// # Errors
-    /// As [`Self::bind`]; [`Error::Directory`] if another user could replace the socket.
+    /// The errors of [`Self::bind`]; [`Error::Directory`] if another user could replace the socket.
     pub fn bind_behind(path: &Path, unix_access: UnixAccess) -> Result<Self, Error> {
         let (listener, file) = weir_net::bind_unix(path, unix_access.group()).map_err(unusable)?;
         lengthen_queue(&listener).map_err(|source| {
@@ -81,14 +82,14 @@ impl Listener {
         Ok(Self { address, socket, hosts: HostRule::Any })
     }
 
-    /// Returns the address, with the port that the system selected.
+    /// Returns the address of the socket, with the port that the system selected.
     pub fn address(&self) -> &Address {
         &self.address
     }
 }
 
-/// Lengthens the accept queue of the kernel. The 128 entries of the standard library are too few
-/// for 200 calls at once: a unix socket refuses further connections.
+/// Lengthens the kernel's accept queue. The standard library requests 128 entries, too few for 200
+/// concurrent calls: a unix socket refuses connections that do not fit.
 fn lengthen_queue(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, ACCEPT_QUEUE)?)
 }
@@ -119,7 +120,7 @@ fn bind_tcp(
         );
     }
     let address = Address::Tcp { host: host.to_owned(), port: bound.port() };
-    // With TLS the client checks the host name against the certificate.
+    // With TLS, the client compares the host name with the certificate, so any name is allowed.
     let hosts = match tls {
         Some(_) => HostRule::Any,
         None => HostRule::Known { bound: bound.ip(), name: host.to_ascii_lowercase() },
@@ -127,7 +128,7 @@ fn bind_tcp(
     Ok(Listener { address, socket: Socket::Tcp(listener, tls.clone()), hosts })
 }
 
-/// Converts an error of creating a unix socket.
+/// Converts an error from the creation of a unix socket.
 fn unusable(error: ServeError) -> Error {
     match error {
         ServeError::InUse { address } => Error::InUse { address },
@@ -138,8 +139,8 @@ fn unusable(error: ServeError) -> Error {
     }
 }
 
-/// Creates the directory of the default socket if it is missing. The bind checks later whether
-/// other users may write to it.
+/// Creates the directory of the default socket if it is missing. When the socket is bound, the
+/// server checks whether other users may write to the directory.
 ///
 /// # Errors
 /// [`Error::Directory`] for a link, a file, or a directory that cannot be created.
@@ -220,12 +221,13 @@ mod tests {
     fn stale_socket_is_replaced_and_live_socket_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("api.sock");
-        // std leaves the socket file on drop, like a process that was killed.
+        // When std drops the listener, the socket file remains, as after a server that was killed.
         drop(UnixListener::bind(&path).unwrap());
         let first = Listener::bind(&unix(&dir)).unwrap();
         assert!(matches!(Listener::bind(&unix(&dir)), Err(Error::InUse { .. })));
         assert!(UnixStream::connect(&path).is_ok(), "the live one was touched");
-        // A socket of another process at the same path must survive this listener.
+        // If another process has bound a new socket at this path, dropping the listener must not
+        // remove it.
         std::fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         drop(first);

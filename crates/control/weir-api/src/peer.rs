@@ -1,12 +1,14 @@
-//! Peers: servers that replicate to each other over TLS, with a shared secret, and the calls that
-//! they may make.
+//! Peers: servers that replicate to each other over TLS with a shared secret; and the calls that
+//! peers may make.
 //!
 //! weir-server decides when to replicate which volume.
 //!
 //! Invariants:
-//! - a server listens for peers only if configured to, and refuses every call without the secret;
+//! - a server listens for peers only if it is configured to; it refuses every call without the
+//!   secret;
 //! - a secret comes from a file, is compared in constant time, and is never printed;
-//! - a peer can receive streams and list snapshots; it cannot call the rest of the interface.
+//! - a peer can receive streams and list snapshots; it cannot make the other calls of the
+//!   interface.
 
 mod link;
 mod serve;
@@ -35,14 +37,14 @@ pub const SECRET_BYTES_MIN: usize = 16;
 /// Maximum length of the secret of peers, which is sent in one header.
 const SECRET_BYTES_MAX: usize = 1024;
 
-/// A volume of another server, such as `https://host:7118/backup/vm1`.
+/// A volume on another server, such as `https://host:7118/backup/vm1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
-    /// Host name or IP address, as the certificate names it.
+    /// Host name or IP address of the server, as in its certificate.
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Full name of the volume on that server.
+    /// Full name of the volume on the other server.
     pub volume: String,
 }
 
@@ -113,7 +115,7 @@ impl Secret {
     }
 
     /// Whether a header contains the secret. The comparison takes the same time for all headers of
-    /// its length.
+    /// the same length.
     fn is_in(&self, header: &[u8]) -> bool {
         use subtle::ConstantTimeEq as _;
         self.header().as_bytes().ct_eq(header).into()

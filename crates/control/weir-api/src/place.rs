@@ -3,8 +3,8 @@
 //! [`crate::listen`] and [`crate::client`] open the sockets.
 //!
 //! Invariants:
-//! - `parse` reads the output of `Display` as the same address;
-//! - no default is reachable from other machines.
+//! - `parse` reads the text of an address that `Display` writes as the same address;
+//! - no default address is reachable from other machines.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ pub const API_VARIABLE: &str = "WEIR_API";
 /// An address to listen on or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A unix socket.
+    /// Path of a unix socket.
     Unix(PathBuf),
     /// A TCP port of a host name or IP address.
     Tcp {
@@ -92,7 +92,7 @@ impl Address {
     }
 }
 
-/// Splits off the port; `None` if the brackets do not match.
+/// Splits an address into host and port; `None` if the brackets of IPv6 do not match.
 fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest.split_once(']')?;
@@ -134,7 +134,7 @@ impl fmt::Display for Address {
 /// `$XDG_STATE_HOME/weir` or `~/.local/state/weir`.
 ///
 /// # Errors
-/// [`Error::NoHome`] if neither variable is set to an absolute path.
+/// [`Error::NoHome`] if neither variable has an absolute path.
 pub fn default_state_dir() -> Result<PathBuf, Error> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/weir"));
@@ -153,7 +153,7 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
 /// `$XDG_RUNTIME_DIR/weir/api.sock`, and without that variable in the default state directory.
 ///
 /// # Errors
-/// [`Error::NoHome`] if no variable is set to an absolute path.
+/// [`Error::NoHome`] if none of the variables has an absolute path.
 pub fn default_api_socket() -> Result<PathBuf, Error> {
     if rustix::process::geteuid().is_root() {
         return Ok(Path::new(SYSTEM_SOCKET_DIR).join(API_SOCKET));
@@ -163,8 +163,8 @@ pub fn default_api_socket() -> Result<PathBuf, Error> {
     Ok(dir.join(API_SOCKET))
 }
 
-/// Returns the default server of clients: the socket of this user's server if a process listens
-/// there, otherwise the socket of root's server.
+/// Returns the server that clients call by default: the socket of this user's server if a process
+/// listens there, otherwise the socket of root's server.
 pub fn default_server() -> Address {
     let system = Path::new(SYSTEM_SOCKET_DIR).join(API_SOCKET);
     first_live([default_api_socket().ok(), Some(system)].into_iter().flatten().collect())
@@ -178,7 +178,7 @@ fn first_live(mut sockets: Vec<PathBuf>) -> Address {
             matches!(error.kind(), NotFound | ConnectionRefused)
         })
     };
-    // A socket without access rights counts as live: the call itself then reports the error.
+    // A socket that this user may not access counts as live: the call then reports the error.
     let live = sockets.iter().position(|path| !is_dead(path)).unwrap_or_default();
     Address::Unix(sockets.swap_remove(live))
 }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(found(), Address::Unix(system.clone()));
         let listener = UnixListener::bind(&own).expect("a socket");
         assert_eq!(found(), Address::Unix(own.clone()));
-        // A killed server leaves its socket.
+        // A server that is killed leaves its socket file.
         drop(listener);
         assert!(own.exists());
         assert_eq!(found(), Address::Unix(system.clone()));

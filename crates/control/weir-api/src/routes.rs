@@ -1,10 +1,11 @@
-//! The HTTP paths of version 1, and their OpenAPI document.
+//! The HTTP paths of API version 1, and their OpenAPI document.
 //!
 //! Sockets and limits are in `server`, identification and authorization of callers in `guard` and
 //! `authorization`.
 //!
 //! Invariants:
-//! - a path is served if and only if it is in the document: both come from the table of calls;
+//! - a path is served if and only if it is in the OpenAPI document: both come from the table of
+//!   calls;
 //! - a request is checked before its handler runs;
 //! - a call that has started runs to its end, even if its caller disconnects.
 
@@ -35,7 +36,7 @@ use endpoint::Endpoint;
 
 /// Returns the HTTP service of the interface.
 pub(crate) fn router<S: Control>(control: &Arc<S>) -> Router {
-    // The document is the same for every caller, so it is serialized once.
+    // The document is the same for every caller, so serialize it once.
     let document = Bytes::from(openapi().to_json().unwrap_or_default());
     let answer = move || async move { ([(CONTENT_TYPE, "application/json")], document) };
     let mut all = All { control, endpoints: Vec::new() };
@@ -46,7 +47,7 @@ pub(crate) fn router<S: Control>(control: &Arc<S>) -> Router {
         .layer(middleware::map_response(guard::uniform_errors))
 }
 
-/// The endpoints of a server.
+/// Creates the endpoints of all calls for a server.
 struct All<'a, S> {
     control: &'a Arc<S>,
     endpoints: Vec<Endpoint>,
@@ -58,7 +59,7 @@ impl<S: Control> VisitHandlers<S> for All<'_, S> {
         S: Handle<C>,
     {
         let endpoint = if C::OPERATION == ListEvents::OPERATION {
-            // The call for events waits. Meanwhile it returns its permit and yields its connection.
+            // A call for events that waits returns its permit, and its connection can be evicted.
             event::endpoint(self.control)
         } else {
             Endpoint::new(self.control, |control, call: C, page| {

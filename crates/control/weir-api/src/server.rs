@@ -1,14 +1,14 @@
 //! The HTTP server: several listeners, bounded connections, graceful shutdown.
 //!
-//! `routes` has the calls; `guard` admits requests.
+//! `routes` has the calls; `guard` checks requests.
 //!
 //! Invariants:
-//! - an open connection holds one of its listener's slots; a new connection can evict it while it
-//!   sends nothing (`slots`);
-//! - the server closes a connection after a fixed time if the client sends nothing or an incomplete
-//!   request, or reads nothing of its response;
-//! - the server answers every request that it has read; a connection without a slot gets a 503
-//!   before any of its request is read.
+//! - an open connection holds one of its listener's slots; a new connection can evict an open one
+//!   that sends nothing (`slots`);
+//! - the server closes a connection after a fixed time if its client sends nothing or an incomplete
+//!   request, or reads nothing of the response;
+//! - the server answers every request that it has read; a connection without a slot gets a 503, and
+//!   the server reads nothing of its request.
 
 use std::future::Future;
 use std::io;
@@ -55,13 +55,14 @@ use crate::{Error, guard, routes, slots};
 
 /// Serves the management interface on all `listeners` until `stop` is ready, then gives running
 /// calls up to [`STOP_TIMEOUT`] to finish. Needs a tokio runtime with I/O and time; a
-/// single-threaded one is sufficient. [`Control`] must not block it.
+/// single-threaded runtime is sufficient. [`Control`] must not block that runtime.
 ///
-/// `authorization` authorizes the calls by the rights of the caller: a user of the unix socket, or
-/// the holder of a token that `authority` knows.
+/// `authority` knows the tokens. The caller of a request is the user of the unix socket or the
+/// holder of a token; its rights decide which calls it may make.
 ///
 /// # Errors
-/// [`Error::Listen`] if a socket cannot be registered with the runtime; nothing is served then.
+/// [`Error::Listen`] if a socket cannot be registered with the runtime; in this case nothing is
+/// served.
 pub async fn serve<S: Control>(
     listeners: Vec<Listener>,
     control: Arc<S>,
@@ -115,7 +116,7 @@ enum Accepted {
 }
 
 impl Accepted {
-    /// Returns the stream of requests; `None` if the TLS handshake fails or takes too long.
+    /// Completes the TLS handshake; `None` if it fails or takes too long.
     async fn established(self) -> Option<Box<dyn Duplex>> {
         let (stream, acceptor) = match self {
             Self::Ready(stream) => return Some(stream),
@@ -147,7 +148,7 @@ impl Source {
         .map_err(|source| Error::Listen { address, source })
     }
 
-    /// Returns the next connection, with its caller and the owner of its slot.
+    /// Returns the next connection, with its caller and the owner for which its slot counts.
     async fn accept(&self) -> io::Result<(Accepted, Caller, SlotOwner)> {
         match self {
             Self::Unix(listener, _, unix_access) => {
@@ -166,9 +167,9 @@ impl Source {
             }
             Self::Tcp(listener, tls) => {
                 let (stream, peer) = listener.accept().await?;
-                // Responses are single small writes, which Nagle's algorithm would only delay.
+                // A response is a single small write, which Nagle's algorithm would only delay.
                 stream.set_nodelay(true)?;
-                // The address does not authenticate the caller; only a token does.
+                // The address of a TCP client does not authenticate the caller; only a token does.
                 let from = peer.ip().to_canonical().to_string();
                 let stream = match tls {
                     Some(acceptor) => Accepted::Tls(stream, acceptor.clone()),
@@ -180,8 +181,9 @@ impl Source {
     }
 }
 
-/// Accepts connections until the server stops. `refusals` limits concurrent 503 responses to
-/// connections for which the queue had no room; the limits of the queue include the others.
+/// Accepts connections until the server stops. `refusals` limits the concurrent 503 responses to
+/// connections for which the queue was full. All other connections that get a 503 count against the
+/// limits of the queue.
 async fn accept_all(
     source: Source,
     router: Router,
@@ -207,7 +209,7 @@ async fn accept_all(
                     continue;
                 }
                 let (router, stopped) = (router.clone(), stopped.clone());
-                // No handle awaits the task: its slot is released when it ends.
+                // The task is not awaited; when it ends, it releases its slot.
                 drop(tokio::spawn(caller::on_behalf_of(caller, async move {
                     let _refusal = refusal;
                     let taken = match entrance {
@@ -219,7 +221,8 @@ async fn accept_all(
                         Ok(taken) => serve_accepted(accepted, taken, router, stopped).await,
                         Err(timed_out) => {
                             refuse(accepted).await;
-                            // Until here the connection counts against the limits of the queue.
+                            // The connection counts against the limits of the queue until the 503
+                            // was sent.
                             drop(timed_out);
                         }
                     }
@@ -230,15 +233,16 @@ async fn accept_all(
             }
         }
     }
-    // The listener is closed, so no further connection arrives. All slots are free once every
-    // connection has ended.
+    // The listener is closed, so no further connection arrives. When every connection has ended,
+    // all slots are free.
     drop(source);
     if tokio::time::timeout(STOP_TIMEOUT, all.all_free()).await.is_err() {
         tracing::warn!("stopping while management calls are still running");
     }
 }
 
-/// Waits before the next accept. If no descriptor is free, other connections must close first.
+/// Waits before the next accept: if the process has no free descriptor, connections must close
+/// first.
 pub(crate) async fn not_accepted(error: &io::Error) {
     static TOLD: LogLimiter<()> = LogLimiter::new(LINES_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
@@ -253,7 +257,7 @@ async fn serve_accepted(
     router: Router,
     stopped: watch::Receiver<bool>,
 ) {
-    // The TLS handshake counts as waiting for the client.
+    // The TLS handshake is a part of the time in which the server waits for the client.
     let serve = async move {
         if let Some(stream) = accepted.established().await {
             serve_one(stream, router, stopped).await;
@@ -262,8 +266,8 @@ async fn serve_accepted(
     slots::within(taken, serve).await;
 }
 
-/// Sends a 503 to a connection without a slot. The server has read nothing of its request, so the
-/// client knows that nothing was done.
+/// Sends a 503 to a connection without a slot. The server has read nothing of the request, so the
+/// client knows that the server did nothing.
 async fn refuse(accepted: Accepted) {
     let message = "the server has its maximum number of calls and connections; nothing was done";
     let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
@@ -279,14 +283,15 @@ async fn refuse(accepted: Accepted) {
             return;
         }
         drop(stream.shutdown().await);
-        // A close with unread bytes would reset the connection, and the response would be lost.
+        // Read the rest of the request: a close with unread bytes would reset the connection, and
+        // the client would lose the response.
         let mut rest = [0; 4096];
         while let Ok(1..) = stream.read(&mut rest).await {}
     };
     drop(tokio::time::timeout(REFUSAL_LIMIT, answer).await);
 }
 
-/// Keeps the slot while a call runs and while its response is streamed.
+/// Keeps the slot of the connection while a call runs and while its response is streamed.
 pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
     let slot = slots::current();
     let call = slot.as_ref().map(slots::Slot::call);
@@ -295,14 +300,15 @@ pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if answer.body().size_hint().exact().is_some() {
-        // The body is complete. `Watched` reports to the slot when the body has been sent.
+        // The complete response is in memory. `Watched` reports to the slot when the kernel has all
+        // of it.
         return answer;
     }
     let (parts, body) = answer.into_parts();
     Response::from_parts(parts, Body::new(Holding { body, _call: call }))
 }
 
-/// The body of a streamed response. The call ends when the complete body was passed on.
+/// Body of a streamed response. The call ends when hyper has taken the complete body.
 struct Holding {
     body: Body,
     _call: Option<Call>,

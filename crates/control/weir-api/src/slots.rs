@@ -1,22 +1,22 @@
 //! Connection table of one listener: limits by owner, eviction, and the queue for a slot.
 //!
-//! Accepting and serving are in `server`, limits of calls for each token are in `call_queue`.
+//! `server` accepts and serves connections; limits of calls for each token are in `call_queue`.
 //!
-//! The server accepts a new connection at once. If all slots are taken, or all that one peer may
-//! have, it evicts a connection that makes no progress: first an idle one or one with an incomplete
-//! request header, then one with an incomplete body, one whose call only waits, and one whose
-//! client does not read its response. If there is none, the new connection waits in a bounded
-//! queue, which admits the peer with the fewest connections first; the server reads nothing of its
-//! request meanwhile.
+//! The server accepts a new connection at once. If all slots are taken, or all slots that one peer
+//! may have, the server evicts a connection without progress: first an idle one or one with an
+//! incomplete request header, then one with an incomplete body, one whose call only waits, and one
+//! whose client does not read its response. If there is none, the new connection waits in a bounded
+//! queue, which admits the peer with the fewest connections first. The server reads nothing of the
+//! request of a waiting connection.
 //!
 //! Invariants:
-//! - the queue has at most [`WAITING_MAX`] connections, including connections that waited too long
-//!   and are being answered 503;
-//! - at most [`CONNECTIONS_MAX`] connections, and [`ROOT_SLOTS`] more of root on a unix socket;
-//! - at most [`PEER_CONNECTIONS_MAX`] of one address or one local user (other tables have other
-//!   limits: [`SlotLimits`]);
-//! - a running call is never interrupted: its connection closes after the response was sent, or if
-//!   the client reads nothing of the response for [`ANSWER_GIVES_WAY`].
+//! - the queue has at most [`WAITING_MAX`] connections, including connections that have waited too
+//!   long and are being answered with 503;
+//! - at most [`CONNECTIONS_MAX`] connections have a slot, and on a unix socket [`ROOT_SLOTS`] more
+//!   of root; at most [`PEER_CONNECTIONS_MAX`] are from one address or local user (other tables
+//!   have other limits: [`SlotLimits`]);
+//! - a running call is never interrupted: its connection is closed after the response was sent, or
+//!   if the client reads nothing of the response for [`ANSWER_GIVES_WAY`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -34,14 +34,14 @@ use crate::limits::{
     SLOT_WAIT, STALL_LIMIT, WAITING_MAX,
 };
 
-/// Minimum interval between log lines about refused connections. The table counts the refusals in
-/// between.
+/// Minimum interval between log lines about refused connections. The next line has the number of
+/// connections that were refused since the previous one.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which the queue searches for connections that have become evictable.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Time in which a connection whose call was ended early must send the response and close.
+/// Time in which a connection whose call must finish early has to send its response and close.
 const CUT_SHORT_LIMIT: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
@@ -53,13 +53,13 @@ pub(crate) fn current() -> Option<Arc<Slot>> {
     SLOT.try_with(|taken| Arc::clone(&taken.slot)).ok()
 }
 
-/// Moves the slot of the connection that the current task serves to another table; returns false if
+/// Moves the connection that the current task serves to a slot of another table. Returns false if
 /// that table has no free slot.
 pub(crate) fn move_current_to(slots: &Arc<Slots>) -> bool {
     SLOT.try_with(|taken| taken.move_to(slots)).unwrap_or(true)
 }
 
-/// Returns when a call on this slot must finish early. Never returns for a connection without a
+/// Waits until a call on this slot must finish early. Never returns for a connection without a
 /// slot.
 pub(crate) async fn hurried(slot: Option<&Arc<Slot>>) {
     match slot {
@@ -68,12 +68,12 @@ pub(crate) async fn hurried(slot: Option<&Arc<Slot>>) {
     }
 }
 
-/// Runs `task` with its slot as [`current`] and releases the slot when the task ends. Ends the task
-/// when the slot is evicted.
+/// Runs `task` with its slot as [`current`], and releases the slot when the task ends. If the slot
+/// is evicted, ends the task.
 pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
     let taken = Arc::new(taken);
     tokio::select! {
-        // The task is polled first: if a request arrived in the meantime, its call runs and the
+        // `biased` polls the task first: if a request has arrived meanwhile, its call runs, and the
         // connection is not evicted.
         biased;
         () = SLOT.scope(Arc::clone(&taken), task) => {}
@@ -81,15 +81,15 @@ pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
     }
 }
 
-/// Owner of a connection, to which limits apply.
+/// Owner of a connection, for which its slot counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SlotOwner {
-    /// An IP address. For IPv6 it is the /64 network, because one machine may have all addresses of
-    /// the network.
+    /// An IP address. For IPv6 it is the /64 network, because one machine can use all addresses of
+    /// its network.
     Address(IpAddr),
     /// Root, or the user of the server, on a unix socket.
     Root,
-    /// Another user of this machine; `None` if the kernel does not report it.
+    /// Another user of this machine; `None` if the kernel does not report the user.
     Uid(Option<u32>),
 }
 
@@ -102,12 +102,13 @@ impl SlotOwner {
     }
 }
 
-/// Phase of a connection, in the order of eviction: the first phase is evicted first.
+/// Phase of a connection, in the order of eviction: connections in the first phase are evicted
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     /// Waits for a complete request header.
     Waits,
-    /// Receives a body.
+    /// Receives the body of a request.
     Body,
     /// A call waits for events, and can finish early.
     Polls,
@@ -121,14 +122,13 @@ enum Phase {
     Leaving,
 }
 
-/// Factor on the time limit for a header that applies to eviction while a connection receives a
-/// body or its call waits for a permit, so that a burst of short calls of one client is not
-/// refused.
+/// Factor on the grace period before eviction, for a connection that receives a body or whose call
+/// waits for a permit. So a burst of short calls of one client is not refused.
 const LONG_GRACES: u32 = 4;
 
 impl Phase {
-    /// Returns the time before a connection of this phase can be evicted; `None` for never. `grace`
-    /// is the time limit for a header.
+    /// Returns the time after which a connection in this phase can be evicted; `None` for never.
+    /// `grace` is the time for a connection without a complete header.
     fn gives_way_after(self, grace: Duration) -> Option<Duration> {
         match self {
             Self::Waits => Some(grace),
@@ -142,12 +142,12 @@ impl Phase {
 
 struct State {
     phase: Phase,
-    /// Start of the phase. While a response is sent, the last time that the client read a part of
-    /// the response.
+    /// Start of the phase. In the phase `Answers`, the last time that the client read a part of the
+    /// response.
     since: Instant,
     calls: usize,
     stall_limit: Duration,
-    /// Memory of unsent responses.
+    /// Memory that is charged for unsent responses.
     charges: Vec<Charge>,
 }
 
@@ -174,14 +174,15 @@ impl Slot {
         }
     }
 
-    /// Starts a call, after a complete header. The connection cannot be evicted until the result is
-    /// dropped.
+    /// Starts a call after its complete header has arrived. The connection cannot be evicted until
+    /// the returned value is dropped.
     pub(crate) fn call(self: &Arc<Self>) -> Call {
         let mut state = self.state.lock();
         state.calls += 1;
         state.stall_limit = STALL_LIMIT;
         if state.phase == Phase::Leaving {
-            // The request arrived during the eviction. The connection answers it before it closes.
+            // The request arrived while the connection was being evicted. The server answers it
+            // before it closes.
             self.hurry.notify_one();
         } else {
             (state.phase, state.since) = (Phase::Busy, Instant::now());
@@ -189,41 +190,41 @@ impl Slot {
         Call(Arc::clone(self))
     }
 
-    /// Records whether the call receives its body; `false` when the body is complete.
+    /// Records whether the call is receiving its body; `false` after the body is complete.
     pub(crate) fn receives_body(&self, receives: bool) {
         self.enter(if receives { Phase::Body } else { Phase::Busy });
     }
 
-    /// Returns when the call must finish early because another connection needs the slot. This
+    /// Waits until the call must finish early because another connection needs the slot. This
     /// happens only while the call receives its body or waits ([`Slot::polls`], [`Slot::queues`]).
     pub(crate) async fn hurried(&self) {
         self.hurry.notified().await;
     }
 
-    /// Marks the call as waiting for events until the result is dropped. If another connection
-    /// needs the slot meanwhile, [`Slot::hurried`] returns.
+    /// Marks the call as waiting for events until the returned value is dropped. If another
+    /// connection needs the slot meanwhile, [`Slot::hurried`] returns.
     pub(crate) fn polls(self: &Arc<Self>) -> Yields {
         self.enter(Phase::Polls);
         Yields(Arc::clone(self))
     }
 
-    /// As [`Slot::polls`], for a call that waits for a permit or for memory.
+    /// Marks the call as waiting for a permit or for memory, like [`Slot::polls`].
     pub(crate) fn queues(self: &Arc<Self>) -> Yields {
         self.enter(Phase::Queues);
         Yields(Arc::clone(self))
     }
 
-    /// Whether the connection closes after the next response.
+    /// Whether the connection is being closed, after the next response at the latest.
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.lock().phase == Phase::Leaving
     }
 
-    /// Keeps the memory of the running call's response charged until the response has been sent.
+    /// Keeps the memory of a response charged until the response has been sent.
     pub(crate) fn hold(&self, charge: Charge) {
         self.state.lock().charges.push(charge);
     }
 
-    /// Returns the time limit for the client to read a part of the response.
+    /// Returns the time in which the client must read [`STALL_BYTES`] of the response.
     pub(crate) fn stall_limit(&self) -> Duration {
         self.state.lock().stall_limit
     }
@@ -233,7 +234,7 @@ impl Slot {
         self.state.lock().stall_limit = limit;
     }
 
-    /// Records that the client read a part of a response.
+    /// Records that the client has read a part of a response.
     pub(crate) fn moved(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Answers {
@@ -241,7 +242,7 @@ impl Slot {
         }
     }
 
-    /// Records that the kernel took all bytes of the response.
+    /// Records that the kernel has taken all bytes of the response.
     pub(crate) fn flushed(&self) {
         let mut state = self.state.lock();
         if state.calls > 0 {
@@ -255,11 +256,11 @@ impl Slot {
         drop(charges);
     }
 
-    /// Returns when the connection must close because another connection needs its slot.
+    /// Waits until the connection must close because another connection needs its slot.
     async fn left(&self) {
         self.leave.notified().await;
         if self.state.lock().calls > 0 {
-            // The call of this connection finishes early.
+            // The call of this connection must finish early; give it time to send its response.
             tokio::time::sleep(CUT_SHORT_LIMIT).await;
         }
     }
@@ -274,7 +275,7 @@ impl Slot {
         self.leave.notify_one();
     }
 
-    /// Returns the eviction rank; `None` if the connection cannot be evicted now.
+    /// Returns the rank of the connection for eviction; `None` if it cannot be evicted now.
     fn rank(&self, now: Instant, grace: Duration) -> Option<(Phase, Instant)> {
         let state = self.state.lock();
         let after = state.phase.gives_way_after(grace)?;
@@ -282,7 +283,7 @@ impl Slot {
     }
 }
 
-/// A call that runs until its response is passed on; see [`Slot::call`].
+/// A running call, until its response has been passed to hyper; see [`Slot::call`].
 pub(crate) struct Call(Arc<Slot>);
 
 impl Drop for Call {
@@ -298,7 +299,7 @@ impl Drop for Call {
     }
 }
 
-/// A waiting call; see [`Slot::polls`].
+/// A call that waits, so that its connection can be evicted; see [`Slot::polls`].
 pub(crate) struct Yields(Arc<Slot>);
 
 impl Drop for Yields {
@@ -307,24 +308,24 @@ impl Drop for Yields {
     }
 }
 
-/// Limits of slots and of the queue.
+/// Limits of a table of connections and of its queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotLimits {
-    /// Maximum number of connections.
+    /// Maximum number of connections with a slot.
     pub(crate) all: usize,
-    /// Maximum number of connections of one address or user.
+    /// Maximum number of connections of one address or user with a slot.
     pub(crate) of_one: usize,
-    /// Number of additional slots for root.
+    /// Number of additional slots that only root can use.
     pub(crate) of_root: usize,
-    /// Maximum number of waiting connections.
+    /// Maximum number of connections in the queue.
     pub(crate) waiting: usize,
-    /// Maximum number of waiting connections of one address or user.
+    /// Maximum number of connections of one address or user in the queue.
     pub(crate) waiting_of_one: usize,
     /// Time after which a connection without a complete header can be evicted.
     pub(crate) grace: Duration,
 }
 
-/// The slots of a listener, or of one kind of its connections.
+/// The slots of a listener, or of one kind of connections of a listener.
 pub(crate) struct Slots {
     most: SlotLimits,
     table: Mutex<Table>,
@@ -335,18 +336,18 @@ pub(crate) struct Slots {
 #[derive(Default)]
 struct Table {
     taken: Vec<Arc<Slot>>,
-    /// Connections that wait for a slot, in FIFO order.
+    /// Connections that wait for a slot, in the order of their arrival.
     waiting: Vec<(Arc<Slot>, oneshot::Sender<()>)>,
-    /// Owners of the connections that waited too long and are being answered 503.
+    /// Owners of the connections that waited too long and are being answered with 503.
     timed_out: Vec<SlotOwner>,
     /// Time of the last search for connections to evict.
     looked: Option<Instant>,
 }
 
-/// Numbers of connections, without the connections that are being closed.
+/// Numbers of connections with a slot, without connections that are being closed.
 struct Counts {
     of: HashMap<SlotOwner, usize>,
-    /// Connections that do not use the slots of root.
+    /// Connections that do not use the additional slots of root.
     common: usize,
 }
 
@@ -367,7 +368,7 @@ impl Counts {
         self.of.get(&who).copied().unwrap_or_default()
     }
 
-    /// Returns the number of connections of `who` in slots that are not reserved for root.
+    /// Returns the number of connections of `who` that do not use the additional slots of root.
     fn common_of(&self, who: SlotOwner, most: &SlotLimits) -> usize {
         let own = if who == SlotOwner::Root { most.of_root } else { 0 };
         self.of(who).saturating_sub(own)
@@ -383,13 +384,14 @@ impl Counts {
     }
 }
 
-/// A slot; dropping it releases the slot.
+/// The slot of a connection, or its position in the queue; dropping the value releases the slot or
+/// the position.
 pub(crate) struct Taken {
     slots: Mutex<Arc<Slots>>,
     slot: Arc<Slot>,
 }
 
-/// Result of a request for a slot for a new connection.
+/// Result of the request of a new connection for a slot.
 pub(crate) enum Entrance {
     /// The connection has a slot.
     Taken(Taken),
@@ -407,7 +409,7 @@ pub(crate) struct Waiting {
 }
 
 /// A connection that got no slot within [`SLOT_WAIT`]. It counts against the limits of the queue
-/// until this is dropped, so keep this value while the 503 is sent.
+/// until this value is dropped, so keep the value while the 503 is sent.
 pub(crate) struct TimedOut {
     slots: Arc<Slots>,
     who: SlotOwner,
@@ -445,12 +447,12 @@ impl Slots {
         }
     }
 
-    /// Requests a slot for a new connection, or a position in the queue.
+    /// Requests a slot for a new connection. If none is free, requests a position in the queue.
     pub(crate) fn knock(self: &Arc<Self>, who: SlotOwner) -> Entrance {
         let slot = Slot::new(who);
         let taken = Taken { slots: Mutex::new(Arc::clone(self)), slot: Arc::clone(&slot) };
         let mut table = self.table.lock();
-        // No connection overtakes an earlier connection of the same peer.
+        // A new connection must wait if an earlier connection of the same owner waits.
         let of_who = table.waiting.iter().filter(|(slot, _)| slot.who == who).count();
         if of_who == 0 && self.enter(&mut table, &slot) {
             return Entrance::Taken(taken);
@@ -468,7 +470,7 @@ impl Slots {
         Entrance::Waits(Waiting { taken, entered })
     }
 
-    /// Enters a slot into the table and evicts another connection if necessary. Returns false if no
+    /// Gives the connection a slot, and evicts another connection if necessary. Returns false if no
     /// slot can be freed.
     fn enter(&self, table: &mut Table, slot: &Arc<Slot>) -> bool {
         let (who, counts, now) = (slot.who, table.counts(&self.most), Instant::now());
@@ -483,8 +485,8 @@ impl Slots {
             gives_way.send_off();
         }
         {
-            // The time in the queue does not count against the client, because the server read
-            // nothing of its request.
+            // Start the grace period only now: while the connection waited in the queue, the server
+            // read nothing of its request.
             let mut state = slot.state.lock();
             if state.phase == Phase::Waits {
                 state.since = now;
@@ -494,7 +496,7 @@ impl Slots {
         true
     }
 
-    /// Admits waiting connections. Peers with the fewest connections come first.
+    /// Gives free slots to waiting connections. Owners with the fewest connections come first.
     fn settle(&self, table: &mut Table) {
         table.waiting.retain(|(_, enter)| !enter.is_closed());
         let mut tried: Vec<SlotOwner> = Vec::new();
@@ -508,7 +510,8 @@ impl Slots {
             let slot = Arc::clone(slot);
             if self.enter(table, &slot) {
                 let (_, enter) = table.waiting.remove(at);
-                // A connection that has closed meanwhile releases its slot when it is dropped.
+                // If the waiting connection has closed meanwhile, its slot is released when it is
+                // dropped.
                 enter.send(()).ok();
             } else {
                 tried.push(slot.who);
@@ -531,7 +534,7 @@ impl Slots {
         }
     }
 
-    /// Returns when no connection is left.
+    /// Waits until no connection holds a slot.
     pub(crate) async fn all_free(&self) {
         loop {
             let freed = self.freed.notified();
@@ -544,7 +547,7 @@ impl Slots {
 }
 
 impl Waiting {
-    /// Waits for a slot for at most [`SLOT_WAIT`].
+    /// Waits for a slot, for at most [`SLOT_WAIT`].
     pub(crate) async fn taken(mut self) -> Result<Taken, TimedOut> {
         let slots = Arc::clone(&self.taken.slots.lock());
         let deadline = Instant::now() + SLOT_WAIT;
@@ -556,12 +559,13 @@ impl Waiting {
             if entered.is_ok() || Instant::now() >= deadline {
                 let who = self.taken.slot.who;
                 slots.report_refused(who);
-                // Count the connection as timed out before it leaves the queue, so that its share
-                // of the queue is never free in between.
+                // Count the connection as timed out before it leaves the queue, so that its owner
+                // cannot use its position for another connection in between.
                 slots.table.lock().timed_out.push(who);
                 return Err(TimedOut { slots, who });
             }
-            // Connections become evictable with time. One search serves the whole queue.
+            // Connections become evictable as time passes. One search serves all waiting
+            // connections.
             let mut table = slots.table.lock();
             let now = Instant::now();
             if table.looked.is_none_or(|looked| now.duration_since(looked) >= POLL_INTERVAL / 2) {

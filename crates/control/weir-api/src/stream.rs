@@ -1,10 +1,11 @@
-//! Sent and received streams, part by part.
+//! Streams that a server sends or receives, part by part.
 //!
 //! The format of a stream is in weir-format, the calls that start and end it are in `calls`.
 //!
 //! Invariants:
-//! - the server reads a part when the client requests it, so that a slow client slows the stream;
-//! - a broken stream ends with an error, never like a complete one;
+//! - the server reads a part only when the client requests it, so that a slow client slows the
+//!   stream;
+//! - a broken stream ends with an error, so it never looks like a complete stream;
 //! - dropping a stream before its end ends its session.
 
 use std::sync::Arc;
@@ -17,34 +18,34 @@ pub use hyper::body::Bytes;
 use crate::calls::call::Pending;
 use crate::types::ReceiveProgress;
 
-/// The data of a sending session.
+/// The data of a session that sends a stream.
 pub trait SendStream: Send {
     /// Returns the next part, however long that takes, or `None` at the end of a complete stream.
-    /// It must not be called again after that or after an error.
+    /// After `None` or an error, the function must not be called again.
     ///
     /// # Errors
-    /// The error that stopped the send; `NotFound` for a session that was ended.
+    /// The error that stopped the stream; `NotFound` for a session that has ended.
     ///
     /// # Cancel safety
     /// No part is lost.
     fn next(&mut self) -> Pending<'_, Option<Bytes>>;
 }
 
-/// The calls whose body is a stream.
+/// The calls whose request or response is a stream.
 pub trait Streams: Send + Sync + 'static {
-    /// Returns the stream of a session, once: the server reads each part when the caller requests
-    /// it. The session ends with the stream.
+    /// Returns the stream of a session to one caller. The server reads each part when the caller
+    /// requests it. The session ends with the stream.
     ///
     /// # Errors
-    /// `Busy` if the stream of the session was taken before.
+    /// `Busy` if another call already got the stream of the session.
     fn send_stream(&self, session: String) -> Pending<'_, Box<dyn SendStream>>;
 
-    /// Receives the next part of a stream. The server has applied the previous part when this
+    /// Receives the next part of a stream. The server has applied the previous part when this call
     /// returns. An error ends the session.
     ///
     /// # Errors
-    /// Errors of this part or the previous one: `Busy` for a volume that was changed, `NotFound`
-    /// without the snapshot that the stream is incremental to, `Data` for a damaged stream.
+    /// Errors of this part or the previous one: `Busy` for a volume that was changed, `NotFound` if
+    /// the volume lacks the base snapshot of the incremental stream, `Data` for a damaged stream.
     fn receive_part(
         self: Arc<Self>,
         session: String,

@@ -1,11 +1,11 @@
-//! TLS server: a certificate and its key, from files that may be replaced.
+//! TLS server: reads a certificate and its key from files that may be replaced while it runs.
 //!
 //! The client is in `peer::link`, authentication of callers is in `token`.
 //!
 //! Invariants:
 //! - a key that other users may read is refused;
-//! - after a reload new connections get the new certificate; if the files cannot be used, the old
-//!   one stays in use.
+//! - after a reload, new connections get the new certificate; if the new files cannot be used, the
+//!   old certificate stays in use.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use weir_base::private::read_secret;
 
 use crate::Error;
 
-/// The certificate that a server presents, with its files.
+/// The certificate that a server presents, with the paths of its files.
 #[derive(Clone)]
 pub struct Tls {
     certificate: PathBuf,
@@ -65,10 +65,10 @@ impl Tls {
         Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), served })
     }
 
-    /// Reads the files again.
+    /// Reads the files of the certificate and the key again.
     ///
     /// # Errors
-    /// As [`Self::load`]; the old certificate stays in use.
+    /// The errors of [`Self::load`]; the old certificate stays in use.
     pub fn reload(&self) -> Result<(), Error> {
         *self.served.0.write() = read(&self.certificate, &self.key)?;
         Ok(())
@@ -79,8 +79,8 @@ impl Tls {
         TlsAcceptor::from(Arc::new(config.with_cert_resolver(self.resolver())))
     }
 
-    /// Settings for a server of another protocol with this certificate. If `client_ca` (PEM) is
-    /// given, clients need a certificate that was signed by one in that file.
+    /// Returns the TLS settings with this certificate for a server of a data protocol. With
+    /// `client_ca`, clients need a certificate that was signed by a certificate in this PEM file.
     ///
     /// # Errors
     /// [`Error::File`] if no certificate can be read from `client_ca`.
@@ -98,7 +98,7 @@ impl Tls {
             }
         };
         let mut config = builder.with_cert_resolver(self.resolver());
-        // Sessions are long, so resumption data would only waste memory.
+        // Connections are long, so data for TLS session resumption would only use memory.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Arc::new(config))

@@ -1,15 +1,17 @@
-//! Tokens in HTTP: their form, and the authentication of every request.
+//! Tokens in HTTP: their format, and the authentication of every request.
 //!
 //! The list of tokens is the server's [`Authority`], the JSON types are in `types`.
 //!
-//! A token is `weir_` and 64 hexadecimal digits: 256 random bits, so that none can be guessed and a
-//! plain hash protects the list. It is sent in the header `Authorization: Bearer TOKEN`.
+//! A token is `weir_` and 64 hexadecimal digits. They represent 256 random bits, so a token cannot
+//! be guessed, and a plain hash protects the list of tokens. A request has its token in the header
+//! `Authorization: Bearer TOKEN`.
 //!
 //! Invariants:
 //! - a token in a URL is refused, because logs and shell histories store URLs;
 //! - a request with a token has that token's rights, also over the unix socket;
-//! - a valid token is never delayed; a wrong one delays its sender for a time that doubles, and
-//!   these delays hold at most [`GUESSES_WAITING_MAX`] connections of the server.
+//! - a valid token is never delayed. A wrong token delays the response to its sender; each further
+//!   one doubles the delay. Delayed responses hold at most [`GUESSES_WAITING_MAX`] connections of
+//!   the server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,17 +65,17 @@ impl fmt::Debug for SecretText {
 
 /// The tokens of a server, by which callers authenticate.
 pub trait Authority: Send + Sync + 'static {
-    /// Returns the caller of a token, if the token is known and has not expired.
+    /// Returns the caller to whom a token belongs, if the token is known and has not expired.
     ///
     /// # Errors
-    /// `Permission` without a cause, so that an unauthenticated peer learns nothing.
+    /// `Permission` without the cause, so that an unauthenticated caller learns nothing.
     fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError>;
 
-    /// Records that a token from `from` was refused. `times` is the number of refusals in
-    /// succession.
+    /// Records that a wrong token from `from` was refused. `times` is the number of wrong tokens in
+    /// succession from there.
     fn refused(&self, from: &str, times: u64);
 
-    /// Records that an authenticated caller was refused a call, because its role or scope does not
+    /// Records that an authenticated caller may not make a call, because its role or scope does not
     /// allow the call.
     fn denied(&self, caller: &Caller, call: &str);
 }
@@ -109,7 +111,7 @@ impl Checker {
         Self { authority, auth_throttle: AuthThrottle::default() }
     }
 
-    /// Returns the caller of a request that arrived over the connection of `connected`.
+    /// Returns the caller of a request; `connected` is the caller that the connection identifies.
     pub(crate) async fn caller(
         &self,
         connected: Caller,
@@ -142,7 +144,7 @@ impl Checker {
         found
     }
 
-    /// Records a call that was refused with 403.
+    /// Records a call that was refused with status 403.
     pub(crate) fn note_denied(&self, caller: &Caller, method: &Method, uri: &Uri) {
         let path: String = uri.path().chars().take(NOTED_PATH_CHARS_MAX).collect();
         self.authority.denied(caller, &format!("{method} {path}"));
@@ -175,7 +177,7 @@ fn refuse_in_url(uri: &Uri) -> Result<(), ApiError> {
     ))
 }
 
-/// Wrong tokens by sender, with the delay of the next response.
+/// Wrong tokens by sender: their number and the time of the last one, for the delay of responses.
 struct AuthThrottle {
     seen: Mutex<BTreeMap<String, Seen>>,
     waiting: Semaphore,
@@ -193,8 +195,8 @@ impl Default for AuthThrottle {
 }
 
 impl AuthThrottle {
-    /// Counts a wrong token. Returns the number in succession, and the delay of the response to
-    /// this one.
+    /// Counts a wrong token from `from`. Returns the number of wrong tokens in succession, and the
+    /// delay of this response.
     fn note(&self, from: &str, now: Instant) -> (u64, Duration) {
         let mut seen = self.seen.lock();
         seen.retain(|_, seen| now.duration_since(seen.last) < GUESS_FORGOTTEN);
@@ -209,8 +211,8 @@ impl AuthThrottle {
         (entry.times, (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX))
     }
 
-    /// Waits for the delay. If too many callers wait already, returns at once, so that connections
-    /// stay free for other callers.
+    /// Waits for the delay. If too many responses are already delayed, returns at once, so that
+    /// connections stay free for other callers.
     async fn wait(&self, delay: Duration) {
         if let Ok(_place) = self.waiting.try_acquire() {
             tokio::time::sleep(delay).await;
@@ -218,7 +220,7 @@ impl AuthThrottle {
     }
 }
 
-/// Returns the network of a sender: an IPv6 user has all addresses of a /64 network.
+/// Returns the network of a sender's address: an IPv6 user can use all addresses of a /64 network.
 fn network(from: &str) -> String {
     match from.parse::<IpAddr>() {
         Ok(IpAddr::V6(ip)) => {

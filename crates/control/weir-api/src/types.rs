@@ -1,11 +1,11 @@
 //! JSON types of version 1: the requests and responses of all calls.
 //!
-//! HTTP transport is in `calls` and `routes`; the command line formats the output for users.
+//! `calls` and `routes` have the transport over HTTP; the command line formats responses for users.
 //!
 //! Invariants:
 //! - sizes are in bytes, times are in milliseconds since 1970 UTC, and a field's name ends with its
 //!   unit;
-//! - identities are text: JavaScript cannot hold 64-bit numbers;
+//! - identities are text, because a number in JavaScript cannot represent all 64-bit integers;
 //! - an unknown field in a request is an error, so that a misspelled name is never ignored.
 
 use request::names_nothing_else;

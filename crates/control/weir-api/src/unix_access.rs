@@ -1,11 +1,12 @@
-//! Peer credentials of unix sockets: identifies the user of a connection and its rights.
+//! Peer credentials of unix sockets: identifies the user at the other end, and gives it its rights.
 //!
 //! Tokens are in `token`, authorization of calls is in `authorization`.
 //!
 //! Invariants:
 //! - root, the user of the server and members of the group `weir` are admins; every other user is
 //!   unauthenticated, even if an administrator has opened the socket's mode;
-//! - the server opens any named file only for root and for its own user;
+//! - only root and the user of the server may name any file; for others the server opens only files
+//!   in its directories;
 //! - the names of users and groups come from `/etc/passwd` and `/etc/group` alone, because a
 //!   network lookup could delay every caller. A user of a directory service is shown by number.
 
@@ -33,14 +34,14 @@ pub(crate) struct Process {
 }
 
 impl UnixAccess {
-    /// Returns the access for a server that runs as this process. Only root, or a member that runs
-    /// the server with the group as its own, can give the socket to the group.
+    /// Returns the access settings of a server in this process. The socket belongs to the group
+    /// `weir` if this process may set that group: as root, or if the group is its own.
     pub(crate) fn of_this_process() -> Self {
         Self { owner: rustix::process::geteuid().as_raw(), group: socket_group(GROUP) }
     }
 
-    /// Returns the access for a server that runs as user `owner` and whose socket belongs to
-    /// `group`.
+    /// Returns the access settings of a server that runs as user `owner` and whose socket belongs
+    /// to `group`.
     pub fn new(owner: u32, group: Option<u32>) -> Self {
         Self { owner, group }
     }
@@ -73,9 +74,9 @@ impl UnixAccess {
     }
 }
 
-/// Whether a process has a supplementary group. The kernel has already checked the write permission
-/// of the socket; this is a second check. A process of another container is not visible in this
-/// `/proc`, so only its primary group counts.
+/// Whether a process has the group as a supplementary group. The kernel has already checked the
+/// write permission of the socket; this is a second check. A process in another container is not
+/// visible in this `/proc`, so for such a process only the primary group counts.
 fn is_member(pid: Option<i32>, uid: u32, group: u32) -> bool {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return false };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -87,13 +88,13 @@ fn is_member_by(status: &str, uid: u32, group: u32) -> bool {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    // The effective user is the second number of the line. If the process id was reused, the new
+    // The second number of the line is the effective user. If the process id was reused, the new
     // process must at least have the same user.
     field("Uid:").get(1) == Some(&uid.to_string()) && field("Groups:").contains(&group.to_string())
 }
 
-/// Returns the GID of a group of this machine to which this process can give a socket: any group as
-/// root, otherwise its own group.
+/// Returns the GID of a group of this machine, if this process may give a socket to the group: as
+/// root to any group, otherwise only to its own.
 pub fn socket_group(name: &str) -> Option<u32> {
     let own_group = rustix::process::getegid().as_raw();
     let is_root = rustix::process::geteuid().is_root();
@@ -112,8 +113,8 @@ fn user_name(uid: u32) -> Option<String> {
     name.bytes().all(|byte| byte.is_ascii_graphic()).then_some(name)
 }
 
-/// Returns the fields of the first line of a colon-separated table in which field `field` is
-/// `wanted`.
+/// Returns the fields of the first line whose field number `field` is `wanted`, in a table with
+/// colons between its fields.
 fn entry<'t>(table: &'t str, field: usize, wanted: &str) -> Option<Vec<&'t str>> {
     let mut lines = table.lines().map(|line| line.split(':').collect::<Vec<_>>());
     lines.find(|fields| fields.get(field) == Some(&wanted))

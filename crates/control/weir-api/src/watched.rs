@@ -1,10 +1,10 @@
-//! The stream of a management connection, with a check for progress.
+//! The stream of a management connection; it checks that the client reads its responses.
 //!
-//! `slots` evicts connections without progress; `server` has HTTP.
+//! `slots` evicts connections without progress; `server` speaks HTTP over this stream.
 //!
 //! Invariants:
-//! - a client that reads less than [`STALL_BYTES`] within the limit of its slot loses the
-//!   connection, and the memory of the response is released;
+//! - a client that reads less than [`STALL_BYTES`] within the time limit of its slot loses the
+//!   connection, and the memory of its response is released;
 //! - the call of a slot ends only when the kernel has taken all bytes of the response.
 
 use std::io::{self, IoSlice};
@@ -19,12 +19,13 @@ use crate::connection::Duplex;
 use crate::limits::STALL_BYTES;
 use crate::slots::Slot;
 
-/// A connection whose writes fail after a time without progress.
+/// A connection whose writes fail if the client reads too little for too long.
 pub(crate) struct Watched {
     stream: Box<dyn Duplex>,
     /// Slot of the connection; absent if it has none, as in tests.
     slot: Option<Arc<Slot>>,
-    /// Deadline for the next [`STALL_BYTES`], while a write waits for the client.
+    /// Time by which the client must have read [`STALL_BYTES`] more; set while a write waits for
+    /// the client.
     limit: Option<Pin<Box<Sleep>>>,
     moved_bytes: usize,
 }
@@ -44,7 +45,7 @@ impl Watched {
         }
     }
 
-    /// Starts the time limit when the client currently reads nothing.
+    /// Starts the time limit, because the client is not reading at the moment.
     fn waits<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let Some(slot) = &self.slot else { return Poll::Pending };
         let limit = self.limit.get_or_insert_with(|| {
@@ -106,7 +107,7 @@ impl AsyncWrite for Watched {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_flush(context) {
-            // hyper flushes after the last byte of a response and has no more bytes then.
+            // hyper flushes only after the last byte of a response, so the whole response was sent.
             Poll::Ready(Ok(())) => {
                 (self.limit, self.moved_bytes) = (None, 0);
                 if let Some(slot) = &self.slot {
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(begun.elapsed().as_secs(), 120);
     }
 
-    // Regression: a client that reads one byte per second kept its connection for ever.
+    // Regression: a client that read one byte per second kept its connection for ever.
     #[tokio::test(start_paused = true)]
     async fn client_that_reads_one_byte_per_second_is_disconnected() {
         let (ours, mut theirs) = tokio::io::duplex(1024);

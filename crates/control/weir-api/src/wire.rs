@@ -1,9 +1,10 @@
 //! The error of every call, with its HTTP status and its process exit code.
 //!
-//! Errors of invalid requests are in [`crate::Error`]; the data protocols have their own codes.
+//! Errors of invalid requests are in [`crate::Error`]; the data protocols have their own error
+//! codes.
 //!
 //! Invariants:
-//! - each border has one exhaustive match from [`ErrorKind`] to its code;
+//! - for HTTP and for exit codes, one exhaustive match converts every [`ErrorKind`] to its code;
 //! - an error always has an action: the next step for the user.
 
 use axum::http::StatusCode;
@@ -88,7 +89,7 @@ pub const fn http_status(kind: ErrorKind) -> StatusCode {
 }
 
 /// Returns the exit code of a process that ends with an error of this kind. 0 is success and 2 is
-/// an invalid command line; 1 and the codes from 101 are reserved for shells and panics.
+/// an invalid command line. 1 and the codes from 101 on are used by shells and panics.
 pub const fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Invalid => 3,
@@ -105,14 +106,14 @@ pub const fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-// Serde requires that the function takes a reference.
+// The attribute `serialize_with` of serde requires a function that takes a reference.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
 fn kind_to_name<S: Serializer>(kind: &ErrorKind, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(kind.name())
 }
 
-/// Reads a kind that this client does not know, from a newer server, as `Internal`. The message is
-/// kept.
+/// Converts a kind that this client does not know, from a newer server, to `Internal`. The message
+/// of the error is kept.
 fn kind_from_name<'de, D: Deserializer<'de>>(from: D) -> Result<ErrorKind, D::Error> {
     let name = String::deserialize(from)?;
     let known = ErrorKind::ALL.into_iter().find(|kind| kind.name() == name);

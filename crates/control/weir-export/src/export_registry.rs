@@ -1,6 +1,6 @@
-//! The exports of a server by name: the volumes that clients may open, and from which addresses.
+//! The active exports of a server by name, and the addresses from which clients may open them.
 //!
-//! The protocol is in weir-nbd; the server saves the exports.
+//! The protocol is in weir-nbd; weir-server saves the exports.
 //!
 //! Invariants: each name has one export; a connection keeps its export open until it ends.
 
@@ -41,14 +41,15 @@ impl ActiveExport {
 #[derive(Default)]
 pub struct Registry {
     offered: RwLock<BTreeMap<String, ActiveExport>>,
-    /// Addresses that may connect over TCP, if the server has no allow list of its own: the union
-    /// of the exports' lists. An export without a list is then hidden from all TCP clients.
+    /// Addresses that may connect to the server over TCP, if it has no allow list of its own: the
+    /// union of the exports' lists. In this case an export without a list is hidden from all TCP
+    /// clients.
     named: Option<LiveAllowList>,
 }
 
 impl Registry {
     /// Creates an empty registry. With `named`, only addresses in the lists of exports may connect
-    /// over TCP, and the registry keeps this list up to date.
+    /// over TCP, and the registry keeps `named` up to date.
     pub fn new(named: Option<LiveAllowList>) -> Self {
         Self { offered: RwLock::default(), named }
     }
@@ -91,7 +92,7 @@ impl Registry {
         }
     }
 
-    /// Whether TCP clients can see an export that has its own list (`has_list`) or none.
+    /// Whether TCP clients can see an export with a list of its own (`has_list`), or one without.
     pub fn is_over_tcp(&self, has_list: bool) -> bool {
         has_list || self.named.is_none()
     }

@@ -1,8 +1,8 @@
 //! Operations on a volume that only SCSI needs.
 //!
-//! Reads and writes are in `volume_export`, commands are in weir-scsi.
+//! Reads and writes of the volume are in `volume_export`, SCSI commands are in weir-scsi.
 //!
-//! Invariant: the same as for [`Medium`].
+//! Invariant: the invariant of the trait [`Medium`].
 
 use std::any::Any;
 

@@ -1,8 +1,8 @@
-//! A volume behind a block protocol: implements the trait `Export` with the engine.
+//! A volume as seen by a block protocol: implements the trait `Export` with calls of the engine.
 //!
 //! Operations that only SCSI needs are in `scsi_medium`, the names of exports in `export_registry`.
 //!
-//! Invariant: an export counts a connection until the connection ends.
+//! Invariant: an export counts each connection until that connection ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ pub struct OpenVolume {
     pub(crate) engine: Arc<Engine>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) read_only: bool,
-    /// Counts the connection while it is open.
+    /// Counts the client's connection while this value exists.
     pub(crate) _connection: Option<Connected>,
 }
 
@@ -28,7 +28,8 @@ impl OpenVolume {
     }
 }
 
-/// Counts a connection until it is dropped.
+/// One connection in the counter of an export; dropping the value removes the connection from the
+/// counter.
 pub(crate) struct Connected(Arc<AtomicU32>);
 
 impl Connected {
@@ -54,7 +55,8 @@ pub(crate) fn refused(error: DatasetError) -> ExportError {
 }
 
 impl OpenVolume {
-    /// Counts a request if it has completed; `begun` is its start if it is timed.
+    /// Counts a request of the client that has completed. `begun` is its start time, if it is
+    /// timed.
     fn count(
         &self,
         kind: TrafficKind,
@@ -153,8 +155,8 @@ impl weir_block::Export for OpenVolume {
     }
 
     fn try_zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> Result<bool, ExportError> {
-        // A thin volume stores no zeros, so there is no space to keep for NO_HOLE; a later write is
-        // admitted like any other.
+        // The request's NO_HOLE asks to keep the space allocated. A thin volume stores no zeros, so
+        // there is no space to keep; a later write gets space like any other write.
         self.volume.try_zero(offset, len_bytes).map_err(refused)
     }
 

@@ -2,12 +2,12 @@
 //!
 //! The command line of `weir serve` is in bin/weir; storage and protocols have their own crates.
 //!
-//! Invariant: the options that [`run`] receives are complete and checked. `start/run.rs` states the
-//! order of start and stop.
+//! Invariant: the options that [`run`] receives are complete and checked. `start/run.rs` describes
+//! the order in which the server starts and stops its parts.
 
 mod verbs;
 
-// Modules, lowest layer first: state comes before operations.
+// Modules, lowest layer first: the server's state comes before the calls that change it.
 mod answer;
 mod record;
 mod access;

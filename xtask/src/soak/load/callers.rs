@@ -1,9 +1,9 @@
-//! Hostile callers of the management interface: over TLS, most with a token of few rights.
+//! Hostile callers of the management interface. They use TLS, most with a token of few rights.
 //!
-//! Not here: their threads and rounds, clients of the other protocols (hostile.rs).
+//! Not here: the threads and rounds of the callers, and clients of other protocols (hostile.rs).
 //!
-//! Invariant: `openssl s_client` is the client. The soak reads none of its output, so that it stops
-//! reading from the server once the pipe is full.
+//! Invariant: each caller runs `openssl s_client` and does not read its output. Once the pipe is
+//! full, `s_client` stops reading from the server.
 
 use std::io::{Read as _, Write as _};
 use std::process::{ChildStdin, ChildStdout, Stdio};
@@ -13,17 +13,17 @@ use weir_command::process::{Process, guarded};
 use super::hostile::Held;
 use super::server::Doors;
 
-/// Number of callers of most kinds in a round. Each caller is a process.
+/// Number of callers of most kinds in a round. Each caller is a separate process.
 pub(super) const FEW: usize = 4;
-/// Number of callers of the kinds that test limits of connections: more than the server allows for
-/// one token.
+/// Number of callers of the kinds that test connection limits: more than the server allows for one
+/// token.
 pub(super) const MANY: usize = 18;
-/// Number of addresses that all callers share.
+/// Number of source addresses that all callers share.
 const ADDRESSES: u64 = 16;
-/// Number of calls that one caller sends without reading an answer.
+/// Number of calls that one caller sends without reading a response.
 const CALLS: usize = 100;
 
-/// Returns a call with a token, as text (RFC 9112 §2.1).
+/// Returns a call with a token as the text of an HTTP request (RFC 9112 §2.1).
 fn call(token: &str, method: &str, path: &str, body: &str) -> String {
     format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\
@@ -32,7 +32,7 @@ fn call(token: &str, method: &str, path: &str, body: &str) -> String {
     )
 }
 
-/// A client with a connection.
+/// A hostile caller that has a connection to the server.
 struct Caller {
     _process: Process,
     input: ChildStdin,
@@ -40,8 +40,8 @@ struct Caller {
 }
 
 impl Caller {
-    /// Connects from an address that few callers share, because silent connections of one address
-    /// fill its share of the slots.
+    /// Connects from an address that only few callers use: connections that send nothing would
+    /// otherwise fill all slots that one address may have.
     fn connect(doors: &Doors, seed: u64) -> Option<Self> {
         let mut command = guarded("openssl");
         command.args(["s_client", "-quiet", "-connect", &doors.api]);
@@ -53,7 +53,7 @@ impl Caller {
         Some(Self { _process: process, input: input?, output: output? })
     }
 
-    /// Reads the output until `found` returns a value.
+    /// Reads the output of `s_client` until `found` returns a value.
     fn read<T>(&mut self, found: impl Fn(&str) -> Option<T>) -> Option<T> {
         let (mut answer, mut part) = (Vec::new(), [0; 4096]);
         loop {
@@ -66,14 +66,14 @@ impl Caller {
     }
 }
 
-/// Sends text and reads nothing.
+/// Connects, sends `text` and reads nothing.
 fn send(doors: &Doors, seed: u64, text: &str) -> Option<Held> {
     let mut caller = Caller::connect(doors, seed)?;
     caller.input.write_all(text.as_bytes()).ok()?;
     Some(Box::new(caller))
 }
 
-/// Sends half a header and stops.
+/// Sends half of an HTTP header and stops.
 pub(super) fn half(doors: &Doors, seed: u64) -> Option<Held> {
     send(doors, seed, "GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sl")
 }
@@ -83,26 +83,26 @@ pub(super) fn guess(doors: &Doors, seed: u64) -> Option<Held> {
     send(doors, seed, &call(&format!("weir_{seed:064x}"), "GET", "/v1/pools", ""))
 }
 
-/// Requests long answers and reads none.
+/// Requests long responses and does not read them.
 pub(super) fn lists(doors: &Doors, seed: u64) -> Option<Held> {
     let paths = ["/v1/exports", "/v1/pools/soak/history", "/v1/events", "/v1/snapshots"];
     let path = paths.get(seed as usize % paths.len())?;
     send(doors, seed, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
 }
 
-/// Waits for events outside the token's scope.
+/// Waits for events that the scope of the token excludes.
 pub(super) fn waits(doors: &Doors, seed: u64) -> Option<Held> {
     let path = "/v1/events?after=1000000000&wait_ms=30000";
     send(doors, seed, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
 }
 
-/// Makes calls outside the token's rights.
+/// Makes calls for which the token has no right.
 pub(super) fn refused(doors: &Doors, seed: u64) -> Option<Held> {
     let body = r#"{"names":["soak/v@never"]}"#;
     send(doors, seed, &call(&doors.viewer, "POST", "/v1/snapshots", body).repeat(CALLS))
 }
 
-/// Names a FIFO as a certificate.
+/// Names a FIFO as the file of a certificate.
 pub(super) fn fifo(doors: &Doors, seed: u64) -> Option<Held> {
     let body = format!(
         r#"{{"volume":"soak/v","to":"https://localhost:1/back/v","every_seconds":3600,
@@ -112,7 +112,7 @@ pub(super) fn fifo(doors: &Doors, seed: u64) -> Option<Held> {
     send(doors, seed, &call(&doors.operator, "POST", "/v1/replications", &body).repeat(FEW))
 }
 
-/// Begins to send a snapshot and reads nothing of the stream.
+/// Starts to send a snapshot and reads nothing of its stream.
 pub(super) fn stream(doors: &Doors, seed: u64) -> Option<Held> {
     let mut caller = Caller::connect(doors, seed)?;
     let begin = call(&doors.operator, "POST", "/v1/sends", r#"{"snapshot":"soak/v@stream"}"#);

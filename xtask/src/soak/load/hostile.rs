@@ -1,12 +1,12 @@
 //! Hostile clients: each kind runs on its own threads until the soak ends.
 //!
-//! Not here: callers of the management interface (callers.rs), checks of the server; these threads
-//! ignore errors and judge no reply.
+//! Not here: callers of the management interface (callers.rs), and checks of the server; the
+//! threads of this file ignore errors and check no reply.
 //!
 //! Invariants:
 //! - the clients connect only to the server under test, on loopback and its unix sockets;
-//! - each kind holds a bounded number of connections and pauses between connections, so that it
-//!   occupies the server's connection slots and memory but leaves the cores to the verified load.
+//! - each kind has a limited number of connections and pauses between them, so that it uses the
+//!   connection slots and the memory of the server but leaves CPU time to the verified load.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -22,27 +22,28 @@ use super::server::Doors;
 
 /// Number of connections that request data and never read it.
 const GREEDY: usize = 100;
-/// Number of requests of each connection that never reads: 32 reads of 1 MiB.
+/// Number of read requests that each of these connections sends: 32 reads of 1 MiB.
 const GREEDY_READS: u64 = 32;
 /// Number of connections that send nothing: more than the server has connection slots.
 const IDLE: usize = 1100;
-/// Number of connections that stop in the middle of a message.
+/// Number of connections that send a part of a message and stop.
 const HALF: usize = 64;
-/// Number of export lists that a connection requests and never reads.
+/// Number of lists of exports that one connection requests and never reads.
 const LISTS: usize = 20;
-/// Number of connections that mix reads and writes and take every reply.
+/// Number of connections that mix reads and writes and read every reply.
 const MIXED: usize = 2;
-/// Number of reads, and of writes, that a mixed connection has in flight: 1 MiB each.
+/// Number of reads, and of writes, that such a mixed connection has in flight: 1 MiB each.
 const MIXED_DEPTH: u64 = 4;
 /// Number of iSCSI discovery sessions without authentication.
 const DISCOVERIES: usize = 300;
-/// Number of guesses of CHAP secrets in a round, each from its own address.
+/// Number of failed CHAP logins in a round, each from an address of its own.
 const GUESSES: usize = 200;
-/// Time for which a client holds a round of connections.
+/// Time for which a client keeps the connections of a round open.
 const HOLD: Duration = Duration::from_secs(20);
-/// Interval between two connections of all hostile clients: 1,000 connections per second in total.
-/// The clients share two cores with the server. At 5,000 connections per second, one kind alone
-/// does not increase the p99 of the verified load; all kinds together increase it tenfold.
+/// Interval between two new connections of all hostile clients: 1,000 connections per second in
+/// total. The clients and the server share two cores. At 5,000 connections per second, one kind of
+/// client alone does not increase the p99 of the verified load; all kinds together increase it
+/// tenfold.
 const PACE: Duration = Duration::from_millis(1);
 /// Nice value of the threads of hostile clients: the lowest priority.
 const NICE: i32 = 19;
@@ -56,13 +57,13 @@ pub(super) struct Hostiles {
     connections: Arc<AtomicU64>,
 }
 
-/// A connection, or a client program with its pipes, that a client holds until the end of a round.
+/// A connection, or a client program with its pipes, that stays open until the end of a round.
 pub(super) type Held = Box<dyn Send>;
 
-/// One kind of hostile client: opens a connection and returns it in the state to hold.
+/// One kind of hostile client: a function that opens a connection and returns it, to be kept open.
 type Kind = fn(&Doors, u64) -> Option<Held>;
 
-/// All kinds of hostile clients, with the number of connections of each in a round.
+/// All kinds of hostile clients, each with its number of connections in a round.
 const KINDS: &[(Kind, usize)] = &[
     (nbd_greedy, GREEDY),
     (nbd_idle, IDLE),
@@ -123,7 +124,7 @@ impl Drop for Hostiles {
     }
 }
 
-/// The earliest time of the next connection, of any kind.
+/// The earliest time at which a client of any kind may open the next connection.
 struct Pace(Mutex<Instant>);
 
 impl Pace {
@@ -138,7 +139,7 @@ impl Pace {
     }
 }
 
-/// Opens a round of connections, holds them, closes them and repeats.
+/// Opens the connections of a round, keeps them open, closes them and starts again.
 fn rounds(
     (kind, count): (Kind, usize),
     doors: &Doors,
@@ -177,7 +178,7 @@ fn connect(address: &str) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Connects to the export and negotiates up to the request phase (NBD proto.md, "Fixed newstyle
+/// Connects to the export, and negotiates until requests can be sent (NBD proto.md, "Fixed newstyle
 /// negotiation").
 fn nbd_session(doors: &Doors) -> Option<TcpStream> {
     const OPT_GO: u32 = 7;
@@ -220,7 +221,8 @@ fn nbd_lists(doors: &Doors, _: u64) -> Option<Held> {
     Some(Box::new(stream))
 }
 
-/// Mixes reads and writes of 1 MiB outside the verified load's range and takes every reply.
+/// Sends reads and writes of 1 MiB in the half that the load does not verify, and reads every
+/// reply.
 fn nbd_mixed(doors: &Doors, _: u64) -> Option<Held> {
     const READ: u16 = 0;
     const WRITE: u16 = 1;
@@ -267,7 +269,8 @@ fn nbd_idle(doors: &Doors, _: u64) -> Option<Held> {
     nbd_session(doors).map(held)
 }
 
-/// Announces a write of 1 MiB outside the verified load's range and sends half of the data.
+/// Announces a write of 1 MiB in the half that the load does not verify, and sends half of the
+/// data.
 fn nbd_half_write(doors: &Doors, _: u64) -> Option<Held> {
     let mut stream = nbd_session(doors)?;
     stream.write_all(&nbd_request(1, doors.unused_offset, 1 << 20)).ok()?;
@@ -275,7 +278,7 @@ fn nbd_half_write(doors: &Doors, _: u64) -> Option<Held> {
     Some(Box::new(stream))
 }
 
-/// Sends half an option of the handshake and stops.
+/// Sends half of a handshake option and stops.
 fn nbd_half_handshake(doors: &Doors, _: u64) -> Option<Held> {
     let mut stream = connect(&doors.nbd)?;
     stream.write_all(b"\0\0\0\x03IHAVE").ok()?;
@@ -287,14 +290,14 @@ fn nbd_noise(doors: &Doors, seed: u64) -> Option<Held> {
     noise(&doors.nbd, seed)
 }
 
-/// Like [`nbd_noise`], to the iSCSI port.
+/// Sends random bytes to the iSCSI port.
 fn iscsi_noise(doors: &Doors, seed: u64) -> Option<Held> {
     noise(&doors.iscsi, seed)
 }
 
 fn noise(address: &str, seed: u64) -> Option<Held> {
     let mut stream = connect(address)?;
-    // The constants of Knuth's MMIX generator.
+    // These constants are from Knuth's MMIX generator.
     let mut state = seed;
     let bytes: Vec<u8> = std::iter::repeat_with(|| {
         state =
@@ -307,17 +310,17 @@ fn noise(address: &str, seed: u64) -> Option<Held> {
     Some(Box::new(stream))
 }
 
-/// Connects and sends nothing.
+/// Connects to the iSCSI port and sends nothing.
 fn iscsi_silent(doors: &Doors, _: u64) -> Option<Held> {
     connect(&doors.iscsi).map(held)
 }
 
-/// Like [`iscsi_silent`], to the management interface.
+/// Connects to the management interface and sends nothing.
 fn api_silent(doors: &Doors, _: u64) -> Option<Held> {
     connect(&doors.api).map(held)
 }
 
-/// Like [`nbd_noise`], to the TLS port of the management interface.
+/// Sends random bytes to the TLS port of the management interface.
 fn api_noise(doors: &Doors, seed: u64) -> Option<Held> {
     noise(&doors.api, seed)
 }
@@ -327,7 +330,7 @@ fn peer_silent(doors: &Doors, _: u64) -> Option<Held> {
     connect(&doors.peers).map(held)
 }
 
-/// Like [`nbd_noise`], to the TLS port of replication.
+/// Sends random bytes to the TLS port of replication.
 fn peer_noise(doors: &Doors, seed: u64) -> Option<Held> {
     noise(&doors.peers, seed)
 }
@@ -368,7 +371,7 @@ fn login(stream: &mut TcpStream, seed: u64, stages: u8, keys: &str) -> Option<()
     stream.read_exact(&mut vec![0; len.next_multiple_of(4)]).ok()
 }
 
-/// Logs in to a discovery session with the name of the verified load's initiator.
+/// Starts a discovery session under the initiator name that the target of the load allows.
 fn iscsi_discovery(doors: &Doors, seed: u64) -> Option<Held> {
     let mut stream = connect(&doors.iscsi)?;
     let name = &doors.initiator;

@@ -1,9 +1,9 @@
 //! The server under test: starts it with a memory limit, a pool, an export and a target.
 //!
-//! Not here: the load on the server.
+//! Not here: the load that the server gets (load.rs).
 //!
-//! Invariants: all files of the server are in the folder of the run; the server ends with this
-//! process.
+//! Invariants: all files of the server are in the folder of the run; the server ends when the xtask
+//! process ends.
 
 use std::fs::{self, File, Permissions};
 use std::net::TcpListener;
@@ -16,14 +16,14 @@ use anyhow::{Context as _, Result, ensure};
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
-/// Size of each leg of the mirror, a sparse file.
+/// Size of each leg of the mirror. The legs are sparse files.
 const LEG_BYTES: u64 = 8 << 30;
 const LEGS: [&str; 2] = ["a.img", "b.img"];
 /// Size of the volume. The verified load uses its first half.
 pub(super) const VOLUME_BYTES: u64 = 2 << 30;
 /// Maximum time until the server answers its first call.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Number of further exports, which make lists long, and the length of their names.
+/// Number of additional exports, and the length of their names. They make lists of exports long.
 const EXPORTS: usize = 100;
 const EXPORT_NAME_BYTES: usize = 380;
 /// Initiator name of the hostile discovery sessions.
@@ -42,13 +42,13 @@ pub(super) struct Doors {
     pub(super) initiator: String,
     /// Target that requires CHAP.
     pub(super) guarded: String,
-    /// Token with the right to show the pool.
+    /// Token that may only show the pool.
     pub(super) viewer: String,
-    /// Token with the right to take and send snapshots of the volume.
+    /// Token that may take and send snapshots of the volume.
     pub(super) operator: String,
-    /// Path of a FIFO in a folder in which callers may name files.
+    /// Path of a FIFO in a folder in which the server lets callers name files.
     pub(super) fifo: PathBuf,
-    /// Offset of the half of the volume that fio does not verify.
+    /// Offset of the second half of the volume, which fio does not verify.
     pub(super) unused_offset: u64,
 }
 
@@ -136,7 +136,7 @@ impl Server {
         Ok(fs::read_to_string(file)?.trim().to_owned())
     }
 
-    /// Kills the server and verifies all data on its disks.
+    /// Kills the server and verifies all data on its disks with `weir check`.
     ///
     /// # Errors
     /// `weir check` reports an error.
@@ -153,12 +153,12 @@ impl Server {
     }
 }
 
-/// Finds a free port on loopback.
+/// Returns a loopback address with a free port.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
-/// Creates a self-signed certificate; returns the paths of certificate and key.
+/// Creates a self-signed certificate; returns the paths of the certificate and its key.
 fn certificate(data: &Path) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (data.join("soak.pem"), data.join("soak.key"));
     let mut openssl = Command::new("openssl");

@@ -1,8 +1,9 @@
 //! Monitors the server during a soak: resident memory and the time of management calls.
 //!
-//! Not here: the bounds (load.rs).
+//! Not here: the limits for the measured values (load.rs).
 //!
-//! Invariant: the kernel records the peak of resident memory (VmHWM), so no peak escapes a poll.
+//! Invariant: the kernel records the peak of resident memory (VmHWM), so a peak between two polls
+//! counts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use anyhow::{Result, anyhow};
 
 use super::server::Server;
 
-/// Calls that an administrator makes in turn.
+/// Calls of an administrator, which the monitor makes in turn.
 const CALLS: &[&[&str]] = &[
     &["pool", "list"],
     &["pool", "status", "soak"],
@@ -29,7 +30,7 @@ const CALLS: &[&[&str]] = &[
 /// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Peaks that the monitor measured.
+/// Peak values that the monitor has measured.
 pub(super) struct Seen {
     pub(super) rss_bytes_max: u64,
     pub(super) call_max: Duration,
@@ -53,7 +54,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Resets the kernel's peak of memory and starts the calls.
+    /// Resets the kernel's record of peak memory, and starts to make the calls.
     pub(super) fn start(server: &Arc<Server>) -> Result<Self> {
         server.process.reset_rss_max()?;
         let stop = Arc::new(AtomicBool::new(false));

@@ -1,19 +1,20 @@
-//! Completes a command with a placeholder in upper case for each missing argument.
+//! Completes a command: puts a placeholder in upper case for each missing argument.
 //!
-//! Not here: which command was meant (`hints`, `slips`).
+//! Not here: finding out which command the user meant (`hints`, `slips`).
 //!
 //! Invariants:
-//! - a completed command has all words of the user, and the grammar of a command;
-//! - an example of the help replaces no word of the user, and never names an object to remove.
+//! - a completed command keeps all words of the user, and is valid by the grammar;
+//! - an example from the help replaces no word of the user, and never names an object to be
+//!   removed.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use crate::cli::base::{examples, grammar, typed};
 
-/// Makes a command complete: adds a placeholder for each missing argument, or an example if the
-/// user typed no argument. Drops options that skip a question. A command with other errors becomes
-/// its help or its list.
+/// Completes a command: adds a placeholder for each missing argument, or shows an example if the
+/// user typed no argument. Drops options that skip a question. A command with other errors is
+/// replaced by its help or by its list.
 pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<String>> {
     let command = typed::without_skips(command);
     let error = grammar::error_of(grammar, &command);
@@ -60,7 +61,8 @@ pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<St
     }
 }
 
-/// True if the parser only refuses a placeholder, which is no valid value of its option.
+/// True if the parser only refuses a placeholder, because a placeholder is not a valid value of its
+/// option.
 fn refuses_placeholder(error: &Error) -> bool {
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
         return false;
@@ -69,7 +71,7 @@ fn refuses_placeholder(error: &Error) -> bool {
     kinds.contains(&error.kind()) && value.chars().all(|c| c.is_ascii_uppercase())
 }
 
-/// Returns the first example of a command.
+/// Returns the first example of a command from the help.
 fn example(path: &[String]) -> Option<Vec<String>> {
     let start = format!("weir {} ", path.join(" "));
     let line = examples::all().find(|line| line.starts_with(&start))?;
@@ -77,8 +79,8 @@ fn example(path: &[String]) -> Option<Vec<String>> {
     Some(words.collect())
 }
 
-/// Returns the command with a placeholder before its only argument, if the form of that argument
-/// shows that the first one is missing: `target allow iqn...`, `lun add tank/vm1`.
+/// Returns the command with a placeholder in front of its only argument, if the form of that
+/// argument shows that it is the second one: `target allow iqn...`, `lun add tank/vm1`.
 fn with_first(level: &Command, path: &[String], command: &[String]) -> Option<Vec<String>> {
     let given = arguments(level, command, path.len());
     let [only] = given.as_slice() else { return None };
@@ -96,7 +98,7 @@ fn with_first(level: &Command, path: &[String], command: &[String]) -> Option<Ve
     Some(command)
 }
 
-/// Returns the positions of the positional arguments.
+/// Returns the indexes of the words that are positional arguments.
 pub(crate) fn arguments(level: &Command, words: &[String], from: usize) -> Vec<usize> {
     let takes_value = |word: &str| {
         let is_it = |arg: &clap::Arg| match word.strip_prefix("--") {
@@ -123,7 +125,7 @@ pub(crate) fn arguments(level: &Command, words: &[String], from: usize) -> Vec<u
     found
 }
 
-/// Returns the command with a placeholder for each argument that the error calls missing.
+/// Returns the command with a placeholder for each argument that is missing according to the error.
 fn filled(
     error: &Error,
     level: &Command,
@@ -150,7 +152,7 @@ fn filled(
     Some([&command[..at], &words, &command[at..], &options].concat())
 }
 
-/// Returns the placeholder of an argument. `first` is the first argument.
+/// Returns the placeholder for an argument. `first` is the first argument of the command.
 fn placeholder(path: &[String], name: &str, first: Option<&str>) -> String {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match (path.as_slice(), name) {

@@ -1,6 +1,6 @@
 //! Confirmation of destructive commands.
 //!
-//! Not here: the destruction.
+//! Not here: the calls that destroy.
 //!
 //! Invariant: without `--yes`, a command destroys nothing unless the user types the name at a
 //! terminal.
@@ -12,7 +12,7 @@ use weir_base::ErrorKind;
 
 use crate::cli::base::output;
 
-/// Returns if `yes` is set, or if the user types the name at the terminal.
+/// Returns `Ok` if `yes` is set, or if the user types the object's name at the terminal.
 pub(crate) fn destruction(what: &str, name: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) fn destruction(what: &str, name: &str, yes: bool) -> Result<(), ApiEr
     at_terminal(&loss, name)
 }
 
-/// Returns if `yes` is set, or if the user types the vdev's name at the terminal.
+/// Returns `Ok` if `yes` is set, or if the user types the vdev's name at the terminal.
 pub(crate) fn removal(pool: &str, vdev: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());
@@ -38,7 +38,7 @@ pub(crate) fn removal(pool: &str, vdev: &str, yes: bool) -> Result<(), ApiError>
     at_terminal(&loss, vdev)
 }
 
-/// Returns if `yes` is set, or if the user types the snapshot's name at the terminal.
+/// Returns `Ok` if `yes` is set, or if the user types the snapshot's name at the terminal.
 pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());
@@ -51,7 +51,7 @@ pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
     at_terminal(&loss, snapshot)
 }
 
-/// Returns if `yes` is set, or if the user types the bookmark's name at the terminal.
+/// Returns `Ok` if `yes` is set, or if the user types the bookmark's name at the terminal.
 pub(crate) fn bookmark(name: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());

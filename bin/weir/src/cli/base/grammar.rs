@@ -1,6 +1,6 @@
-//! The grammar of the command line, and the parts of a typed line by this grammar.
+//! The grammar of the command line, and the parts of a typed line according to the grammar.
 //!
-//! Not here: the commands (`args`), corrections of a line (`hints`, `typed`).
+//! Not here: the commands (`args`), corrections of a typed line (`hints`, `typed`).
 
 use std::sync::OnceLock;
 
@@ -10,26 +10,27 @@ use clap::{Command, Error};
 /// Options that take a value and may precede a command.
 pub(crate) const WITH_VALUE: [&str; 3] = ["--api", "--ca", "--timeout"];
 
-/// Returns the grammar of this process. Only errors need it.
+/// Function that returns the grammar. It is called only for an error, because it is slow.
 static GRAMMAR: OnceLock<fn() -> Command> = OnceLock::new();
 
-/// Sets the function that returns the grammar, once, before the first use of this file.
+/// Sets the function that returns the grammar. Call this once, before any other function of this
+/// file.
 pub(crate) fn set_grammar(grammar: fn() -> Command) {
     GRAMMAR.get_or_init(|| grammar);
 }
 
-/// Returns the grammar; `None` in tests.
+/// Returns the grammar; `None` in unit tests, which set none.
 pub(crate) fn grammar() -> Option<Command> {
     GRAMMAR.get().map(|grammar| grammar())
 }
 
-/// True if a command has the grammar of a command, apart from missing arguments.
+/// True if a command is valid by the grammar, except that arguments may be missing.
 pub(crate) fn parses(grammar: &Command, command: &[String]) -> bool {
     error_of(grammar, command)
         .is_none_or(|error| error.kind() == ErrorKind::MissingRequiredArgument)
 }
 
-/// Returns the parser's error for a command.
+/// Returns the error of the parser for a command; `None` if the command is valid.
 pub(crate) fn error_of(grammar: &Command, command: &[String]) -> Option<Error> {
     let words = std::iter::once("weir").chain(command.iter().map(String::as_str));
     grammar.clone().try_get_matches_from(words).err()
@@ -40,7 +41,7 @@ pub(crate) fn is_iscsi(word: &str) -> bool {
     ["iqn.", "eui.", "naa."].iter().any(|kind| word.starts_with(kind))
 }
 
-/// Separates the options before the command from the command.
+/// Splits the words into the options before the command, and the command.
 pub(crate) fn split_options(words: &[String]) -> (Vec<String>, Vec<String>) {
     let mut at = 0;
     while let Some(word) = words.get(at).filter(|word| word.starts_with('-')) {
@@ -53,7 +54,7 @@ pub(crate) fn split_options(words: &[String]) -> (Vec<String>, Vec<String>) {
     (options.iter().filter(is_known).cloned().collect(), command.to_vec())
 }
 
-/// Returns the grammar of the noun and verb at the start of a command, and these words.
+/// Returns the grammar of the noun and verb with which a command starts, and these words.
 pub(crate) fn level_of<'a, 'w>(
     grammar: &'a Command,
     words: &'w [String],

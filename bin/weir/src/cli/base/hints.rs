@@ -1,11 +1,12 @@
-//! Errors of the command line's grammar, with the command that the user probably meant.
+//! Errors of the command line's grammar: prints them with the command that the user probably meant.
 //!
-//! Users of other tools type a verb before its noun, plural nouns, verbs of zpool and targetcli, or
-//! no verb. Not here: errors of the server, the grammar (`args`), lines of other tools (`slips`).
+//! Users who know other tools type a verb before its noun, plural nouns, verbs of zpool and
+//! targetcli, or no verb. Not here: errors of the server, the grammar (`args`), whole lines of
+//! other tools (`slips`).
 //!
 //! Invariants:
-//! - a suggested command has the grammar of a command: [`parses`] checks each of them;
-//! - the exit code is 2, and help and version are printed as clap does.
+//! - a suggested command is valid by the grammar: [`parses`] checks each suggestion;
+//! - the exit code is 2; help and version are printed as clap prints them.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
@@ -16,10 +17,10 @@ use crate::cli::base::grammar::{grammar, level_of, parses, split_options};
 use crate::cli::base::typed::{nearest, shown};
 use crate::cli::base::{output, slips, typed};
 
-/// Verbs that remove an object or a setting; each noun has one or two of them.
+/// Verbs that remove an object or a setting; each noun has one or two of these verbs.
 const REMOVALS: &[&str] = &["destroy", "delete", "remove", "revoke", "clear", "cancel"];
 
-/// Words of other tools, and the verbs of Weir with that meaning.
+/// Words of other tools, each with the verbs of Weir that have this meaning.
 const VERBS: [(&str, &[&str]); 32] = [
     ("delete", REMOVALS),
     ("del", REMOVALS),
@@ -55,7 +56,7 @@ const VERBS: [(&str, &[&str]); 32] = [
     ("stat", &["iostat", "show"]),
 ];
 
-/// Commands of other tools, and the start of the command with that meaning.
+/// Commands of other tools, each with the first words of the Weir command with this meaning.
 const WORDS: [(&str, &[&str]); 23] = [
     ("snap", &["snapshot"]),
     ("vol", &["volume"]),
@@ -82,16 +83,16 @@ const WORDS: [(&str, &[&str]); 23] = [
     ("acl", &["target", "allow"]),
 ];
 
-/// Nouns that users of zfs and zpool type before the commands of [`OF_DATASETS`].
+/// Nouns that users of zfs and zpool type in front of the commands in [`OF_DATASETS`].
 const DATASETS: [&str; 3] = ["pool", "volume", "snapshot"];
-/// Commands that have no noun.
+/// Commands that have no noun, although users of zfs expect one.
 const OF_DATASETS: [&str; 6] = ["get", "set", "inherit", "send", "receive", "events"];
 
-/// Tools whose commands users type after `weir`, and the noun with their verbs.
+/// Tools whose commands users type after `weir`, each with the noun that has the tool's verbs.
 const TOOLS: [(&str, Option<&str>); 4] =
     [("zpool", Some("pool")), ("zfs", None), ("targetcli", Some("target")), ("weir", None)];
 
-/// Verb for an object that is named without a verb, by noun.
+/// Verbs to suggest if a user names an object without a verb, by noun.
 const DEFAULTS: [(&str, &[&str]); 6] = [
     ("pool", &["status"]),
     ("volume", &["show"]),
@@ -101,10 +102,10 @@ const DEFAULTS: [(&str, &[&str]); 6] = [
     ("target", &["show"]),
 ];
 
-/// Long options of all commands that call the server.
+/// Long options that all commands with a call to the server have.
 const GLOBAL: [&str; 4] = ["api", "ca", "json", "timeout"];
 
-/// Prints the error of the parser and exits.
+/// Prints an error of the parser with a suggestion, and exits.
 pub(crate) fn exit(error: &Error) -> ! {
     let grammar = grammar().expect("main sets the grammar first");
     match text(error, &grammar, &typed::words()) {
@@ -116,7 +117,8 @@ pub(crate) fn exit(error: &Error) -> ! {
     }
 }
 
-/// Returns the text of an error; `None` for help, version, and errors that clap describes better.
+/// Returns the text of an error; `None` for help, version, and errors that clap itself describes
+/// better.
 fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
     let (options, words) = split_options(words);
     let unknown = error.kind() == ErrorKind::InvalidSubcommand;
@@ -161,7 +163,8 @@ fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
     let rendered = error.render().to_string();
     let rendered = rendered.strip_prefix("error: ").unwrap_or(&rendered);
     let (rendered, _) = rendered.split_once("\nFor more information").unwrap_or((rendered, ""));
-    // Tips of clap name unrelated options; the corrected command says more.
+    // Leave out the tips of clap: they name unrelated options, and the suggested command is more
+    // exact.
     let lines: Vec<&str> = rendered.lines().filter(|line| !line.starts_with("  tip:")).collect();
     let rendered = lines.join("\n").replace("\n\n\n", "\n\n");
     let corrected = corrected(error, grammar, &words).and_then(|line| complete(grammar, line));
@@ -179,7 +182,7 @@ fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
     Some(format!("weir: {}{blank}\n  try: {next}", rendered.trim_end()))
 }
 
-/// Returns the command with the misspelled option replaced by the nearest one.
+/// Returns the command in which the misspelled option is replaced by the nearest valid option.
 fn corrected(error: &Error, grammar: &Command, words: &[String]) -> Option<Vec<String>> {
     if let Some(command) = with_known_value(error, words) {
         return Some(command);
@@ -187,7 +190,7 @@ fn corrected(error: &Error, grammar: &Command, words: &[String]) -> Option<Vec<S
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return None };
     let wrong = wrong.split('=').next().filter(|wrong| wrong.starts_with("--"))?;
     let (level, _) = level_of(grammar, words);
-    // The options that all commands share are known from every command.
+    // Every command also has the options that all commands have.
     let known = level.get_arguments().filter_map(|arg| arg.get_long()).chain(GLOBAL);
     let near = nearest(wrong.trim_start_matches('-'), known)?;
     let fix = |word: &String| match word.strip_prefix(wrong) {
@@ -198,7 +201,7 @@ fn corrected(error: &Error, grammar: &Command, words: &[String]) -> Option<Vec<S
     parses(grammar, &command).then_some(command)
 }
 
-/// Returns the command with a misspelled value replaced by the nearest valid one.
+/// Returns the command in which a misspelled value is replaced by the nearest valid value.
 fn with_known_value(error: &Error, words: &[String]) -> Option<Vec<String>> {
     let (Some(ContextValue::String(value)), Some(ContextValue::Strings(valid))) =
         (error.get(ContextKind::InvalidValue), error.get(ContextKind::ValidValue))
@@ -216,8 +219,8 @@ fn with_known_value(error: &Error, words: &[String]) -> Option<Vec<String>> {
     Some(words.iter().map(fix).collect())
 }
 
-/// Returns the commands that the words may mean, the most probable first. `depth` limits the
-/// recursion.
+/// Returns the commands that the user may have meant by the words, the most probable one first.
+/// `depth` limits the recursion.
 fn meant(grammar: &Command, words: &[String], depth: u32) -> Vec<Vec<String>> {
     let Some((first, rest)) = words.split_first().filter(|_| depth < 3) else { return Vec::new() };
     let with = |head: &[&str], rest: &[String]| -> Vec<String> {
@@ -248,7 +251,7 @@ fn meant(grammar: &Command, words: &[String], depth: u32) -> Vec<Vec<String>> {
         });
         return vec![with(&["help"], &known.map(str::to_owned).into_iter().collect::<Vec<_>>())];
     }
-    // "list -t snapshot", as in `zfs list`.
+    // The user typed "list -t snapshot", as for `zfs list`.
     if let (Some("list"), [option, kind, ..]) = (Some(first.as_str()), rest)
         && option == "-t"
         && let Some(noun) = noun_of(kind)
@@ -258,14 +261,15 @@ fn meant(grammar: &Command, words: &[String], depth: u32) -> Vec<Vec<String>> {
     if let Some(noun) = noun_of(first) {
         return of_noun(grammar, noun, noun != first, rest, depth);
     }
-    // "create volume tank/vm1": a verb before its noun.
+    // The user typed a verb before its noun, such as "create volume tank/vm1".
     if let Some((second, tail)) = rest.split_first()
         && let Some(noun) = noun_of(second)
     {
         return of_noun(grammar, noun, false, &with(&[first], tail), depth);
     }
     if grammar.find_subcommand(first).is_some() {
-        // "status tank", "list tank": a command of all pools with the name of one.
+        // The user typed a command about all pools with the name of one object, such as "status
+        // tank" or "list tank".
         let objects: Vec<String> =
             rest.iter().filter(|word| !word.starts_with('-')).cloned().collect();
         return match (first.as_str(), objects.is_empty()) {
@@ -288,7 +292,7 @@ fn meant(grammar: &Command, words: &[String], depth: u32) -> Vec<Vec<String>> {
     found
 }
 
-/// Returns the commands of a noun that the words after it may mean.
+/// Returns the commands of a noun that the user may have meant by the words after the noun.
 fn of_noun(
     grammar: &Command,
     noun: &str,
@@ -319,7 +323,8 @@ fn of_noun(
     if let Some(near) = nearest(verb, level.get_subcommands().map(Command::get_name)) {
         return vec![with(near, rest)];
     }
-    // "volume tank/vm1 show", "pool tank status": the object before the verb.
+    // The user typed the object before the verb, such as "volume tank/vm1 show" or "pool tank
+    // status".
     if let [object, verb, rest @ ..] = words
         && !object.starts_with('-')
         && grammar.find_subcommand(object).is_none()
@@ -333,8 +338,9 @@ fn of_noun(
             return found;
         }
     }
-    // "volume snapshot tank/vm1@a", "pool volume list", "pool events": the verb is another command.
-    // A verb that only another noun has leads nowhere: it could destroy an object of that kind.
+    // The verb is a noun or a command itself, such as "volume snapshot tank/vm1@a", "pool volume
+    // list" or "pool events". If only another noun has the verb, suggest nothing: the suggestion
+    // could destroy an object of that noun.
     let singular = verb.strip_suffix('s').unwrap_or(verb);
     if [verb.as_str(), singular].iter().any(|word| grammar.find_subcommand(word).is_some()) {
         let others = meant(grammar, words, depth + 1);
@@ -347,12 +353,12 @@ fn of_noun(
     };
     let has_object = words.iter().any(|word| looks_like_object(word));
     match (noun, defaults) {
-        // The name of a pool looks like any other word.
+        // A pool's name looks like any other word, so suggest the noun's help too.
         ("pool", Some(verbs)) if !verb.starts_with('-') && rest.is_empty() => {
             vec![command(verbs), vec![noun.to_owned(), "--help".to_owned()]]
         }
         ("pool", _) | (_, None) => Vec::new(),
-        // "snapshot tank/vm1 monday": the name in two words.
+        // The user typed the snapshot's name as two words, such as "snapshot tank/vm1 monday".
         ("snapshot", Some(_)) if is_own_name(words) => {
             vec![with("create", &[format!("{}@{}", words[0], words[1])])]
         }
@@ -361,14 +367,14 @@ fn of_noun(
     }
 }
 
-/// True for a volume and the own name of a snapshot.
+/// True for two words that are a volume and a snapshot's name without the volume.
 fn is_own_name(words: &[String]) -> bool {
     let [volume, own] = words else { return false };
     names::volume(volume).is_ok() && names::snapshot(&format!("{volume}@{own}")).is_ok()
 }
 
-/// Returns the commands whose verb is this word or a synonym: for the kind of the object that is
-/// named, or for each noun with the verb.
+/// Returns the commands whose verb is this word or a synonym. If the words name an object, the
+/// commands are of that object's noun; otherwise each noun that has the verb gives a command.
 fn of_object(grammar: &Command, verb: &str, rest: &[String]) -> Vec<Vec<String>> {
     let synonyms = VERBS.iter().filter(|(word, _)| *word == verb).flat_map(|(_, verbs)| *verbs);
     let verbs: Vec<&str> = std::iter::once(verb).chain(synonyms.copied()).collect();
@@ -384,7 +390,7 @@ fn of_object(grammar: &Command, verb: &str, rest: &[String]) -> Vec<Vec<String>>
         [noun, verb].iter().map(|word| (*word).to_owned()).chain(rest.iter().cloned()).collect()
     };
     for verb in &verbs {
-        // A top-level command with the meaning of the word, such as `list` for `ls`.
+        // The word means a command without a noun, such as `list` for `ls`.
         if named.is_none() && *verb != verbs[0] && grammar.find_subcommand(verb).is_some() {
             return vec![vec![(*verb).to_owned()]];
         }
@@ -399,7 +405,7 @@ fn of_object(grammar: &Command, verb: &str, rest: &[String]) -> Vec<Vec<String>>
     Vec::new()
 }
 
-/// Returns the nouns of an object, by the form of its name.
+/// Returns the nouns of the objects that can have a name of this form.
 fn kinds_of(name: &str) -> &'static [&'static str] {
     match name {
         name if name.contains('@') => &["snapshot", "volume"],
@@ -429,7 +435,7 @@ mod tests {
         text(&error, &Cli::command(), &words).unwrap_or_else(|| panic!("{line}: {error}"))
     }
 
-    /// Returns the suggested command.
+    /// Returns the command that the text of an error suggests.
     fn next(line: &str) -> String {
         let said = said(line);
         said.split_once("\n  try: ").unwrap_or_else(|| panic!("{said}")).1.to_owned()

@@ -1,11 +1,11 @@
-//! The layout grammar: `a b`, `mirror a b mirror c d`, `raidz2 a b c d`, `log mirror a b`, `spare a
-//! b`; and the identity of disks.
+//! The grammar of layouts: `a b`, `mirror a b mirror c d`, `raidz2 a b c d`, `log mirror a b`,
+//! `spare a b`; and the check whether two paths are one disk.
 //!
-//! Not here: rules for all clients ([`weir_api::types::PoolCreate`] checks those).
+//! Not here: rules that apply to all clients ([`weir_api::types::PoolCreate`] checks them).
 //!
 //! Invariants:
-//! - all returned paths are absolute, because the server has another working directory;
-//! - no disk occurs twice, even under different paths.
+//! - all returned paths are absolute, because the server has a different working directory;
+//! - no disk is returned twice, even if the user typed two different paths of it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,7 +18,7 @@ use weir_base::{ErrorKind, names, size};
 
 use crate::cli::base::typed;
 
-/// Words of md and of RAID controllers, and the layout of Weir.
+/// Layouts of md and of RAID controllers, each with the layout of Weir.
 const RAID: [(&str, &str); 9] = [
     ("raid1", "mirror"),
     ("raid-1", "mirror"),
@@ -31,7 +31,7 @@ const RAID: [(&str, &str); 9] = [
     ("raid-z", "raidz1"),
 ];
 
-/// Returns the error for a word that another tool calls a layout; `None` if a file has this name.
+/// Returns the error for a word that is a layout of another tool; `None` if a file has this name.
 fn of_raid(word: &str) -> Option<ApiError> {
     let invalid = |message: String| ApiError::new(ErrorKind::Invalid, message);
     let lower = word.to_ascii_lowercase();
@@ -52,7 +52,7 @@ fn of_raid(word: &str) -> Option<ApiError> {
     Some(typed::with_line(error, typed::line_with(word, layout)))
 }
 
-/// Replaces a word and the disks after it by a mirror for each pair of disks.
+/// Replaces the word and the disks after it by `mirror` and two disks for each pair of disks.
 fn pairs(mut words: Vec<String>, word: &str) -> Vec<String> {
     let at = words.iter().position(|known| known == word).unwrap_or(words.len());
     let is_end = |word: &String| word.starts_with('-') || is_keyword(word);
@@ -71,7 +71,7 @@ fn pairs(mut words: Vec<String>, word: &str) -> Vec<String> {
     words
 }
 
-/// Returns the error for a size in the place of a disk.
+/// Returns the error for a size that the user typed where a disk belongs.
 fn of_size(word: &str, all: &[String]) -> Option<ApiError> {
     if word.contains('/') || Path::new(word).exists() || size::parse(word).is_err() {
         return None;
@@ -91,8 +91,8 @@ fn is_keyword(word: &str) -> bool {
     kind_of(word).is_some() || role_of(word).is_some()
 }
 
-/// Checks that the name of the pool comes before its disks. `others` are the words after the name;
-/// the error has the typed command with the name first.
+/// Checks that the user typed the name of the pool before its disks. `others` are the words after
+/// `name`; the error has the typed command with the pool's name moved to the front.
 pub(crate) fn check_pool_first(name: &str, others: &[&str]) -> Result<(), ApiError> {
     let Err(error) = names::pool(name) else { return Ok(()) };
     let is_pool = |word: &&&str| {
@@ -102,7 +102,7 @@ pub(crate) fn check_pool_first(name: &str, others: &[&str]) -> Result<(), ApiErr
     if !is_disk && !is_keyword(name) {
         return Err(Error::from(error).into());
     }
-    // The disks after a keyword may have any name, so that only the first word can be the pool.
+    // After a keyword all words may be disks, so then only the first word can be the pool.
     let pool = if is_disk { others.iter().rfind(is_pool) } else { others.first().filter(is_pool) };
     let line = match pool {
         Some(pool) => typed::moved(pool, name),
@@ -117,14 +117,15 @@ pub(crate) fn check_pool_first(name: &str, others: &[&str]) -> Result<(), ApiErr
     Err(ApiError::new(ErrorKind::Invalid, message).with_action(line.unwrap_or_default()))
 }
 
-/// True for a word of zpool's grammar that has no vdev kind in this version of Weir.
+/// True for a word that is a vdev kind of zpool, but not of this version of Weir.
 fn is_unsupported(word: &str) -> bool {
     word.starts_with("raidz")
         || word.starts_with("draid")
         || matches!(word, "cache" | "dedup" | "special")
 }
 
-/// Returns the kind of the vdev that starts with this word; `raidz` means `raidz1`, as in zpool.
+/// Returns the kind of vdev that starts with this word; `raidz` is the same as `raidz1`, as for
+/// zpool.
 fn kind_of(word: &str) -> Option<VdevKind> {
     match word {
         "mirror" => Some(VdevKind::Mirror),
@@ -135,7 +136,7 @@ fn kind_of(word: &str) -> Option<VdevKind> {
     }
 }
 
-/// Returns the role that a word gives to the vdevs after it.
+/// Returns the role that this word gives to the vdevs behind it.
 fn role_of(word: &str) -> Option<VdevRole> {
     match word {
         "log" => Some(VdevRole::Log),
@@ -144,7 +145,7 @@ fn role_of(word: &str) -> Option<VdevRole> {
     }
 }
 
-/// Parses the words after the pool's name.
+/// Parses the words behind the name of the pool.
 pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
     let mut vdevs: Vec<VdevSpec> = Vec::new();
     let (mut in_vdev, mut role) = (false, VdevRole::Data);
@@ -184,8 +185,8 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
     Ok(vdevs)
 }
 
-/// Returns the word of the grammar that a word probably misspells; `None` for a path or an existing
-/// file.
+/// Returns the keyword of the grammar that the user probably misspelled; `None` for a path or the
+/// name of an existing file.
 fn meant(word: &str) -> Option<&'static str> {
     const WORDS: [&str; 6] = ["mirror", "raidz1", "raidz2", "raidz3", "log", "spare"];
     let is_bare = !word.contains(['/', '.']) && !Path::new(word).exists();
@@ -204,7 +205,8 @@ fn no_such_vdev(word: &str) -> ApiError {
     ApiError::new(ErrorKind::Invalid, message).with_action(action)
 }
 
-/// Makes a path absolute without resolving links, so that names below `/dev/disk/by-id` stay.
+/// Makes a path absolute without following links, so that a name below `/dev/disk/by-id` stays as
+/// it is.
 pub(crate) fn absolute(path: &str) -> Result<String, ApiError> {
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, format!("cannot use the path {path:?}: {why}"))
@@ -213,8 +215,8 @@ pub(crate) fn absolute(path: &str) -> Result<String, ApiError> {
     absolute.into_os_string().into_string().map_err(|_| bad("it is not valid UTF-8".to_owned()))
 }
 
-/// Identity of the disk at a path. Disks that do not exist on this machine (the server may be
-/// remote) are compared by their paths.
+/// Identity of the disk at a path. If a disk does not exist on this machine (the server may be on
+/// another one), its path is its identity.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
     Device { number: u64 },
@@ -263,7 +265,7 @@ mod tests {
             "mirror(/x /y) log mirror(/l /m) spare disk(/s) spare disk(/t)"
         );
         assert_eq!(printed("/x log /l"), "disk(/x) log disk(/l)");
-        // The request itself checks the number of disks of each vdev.
+        // The check of the request, not this parser, counts the disks of each vdev.
         assert_eq!(printed("mirror mirror /x"), "mirror() mirror(/x)");
     }
 

@@ -1,6 +1,6 @@
-//! Deletion of exports and logical units that clients may use.
+//! Deletion of exports and logical units that clients may still use.
 //!
-//! Not here: whether clients use them (the server).
+//! Not here: finding out whether clients use the export or unit (the server does).
 //!
 //! Invariant: without `--force` no client is disconnected.
 
@@ -12,10 +12,10 @@ use weir_base::ErrorKind;
 
 use crate::cli::base::session::Session;
 
-/// Pause between two requests of `--drain`. The server itself waits for up to a second in each.
+/// Pause between two calls of `--drain`. The server itself also waits up to a second in each call.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Options that say what happens to connected clients.
+/// Options that decide what happens to connected clients.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LeaveArgs {
     /// Disconnect clients; writes in flight may be lost
@@ -27,8 +27,8 @@ pub(crate) struct LeaveArgs {
 }
 
 impl LeaveArgs {
-    /// Makes a call with the value of `--force`; with `--drain`, repeats it until no client is
-    /// connected.
+    /// Makes a call with the value of `--force`. With `--drain`, repeats the call until no client
+    /// is connected.
     pub(crate) fn call<T>(
         self,
         session: &Session,

@@ -1,11 +1,13 @@
-//! Lists: the options that every `list` verb has, and tables with chosen columns in a chosen order.
+//! Lists: the options of every `list` verb, and tables with the columns and the order that a user
+//! chose.
 //!
-//! Not here: the alignment of a table (`output`).
+//! Not here: the alignment of the columns (`output`).
 //!
 //! Invariants:
-//! - every list has the same options: -o, -s, -S, -H, -p;
-//! - a sort compares values, so 9 GiB precedes 10 GiB and sizes in different units are in order;
-//! - an unknown column is refused before the call to the server.
+//! - every list has the same options: -o, -s, -S, -H and -p;
+//! - a sort compares values instead of their texts: 9 GiB comes before 10 GiB, and sizes with
+//!   different units are sorted correctly;
+//! - an unknown column is refused before the command calls the server.
 
 use std::cmp::Ordering;
 
@@ -38,15 +40,16 @@ pub(crate) struct ListArgs {
 pub(crate) type Set = (&'static str, &'static [&'static str]);
 
 impl ListArgs {
-    /// Returns the output format of the list.
+    /// Returns the format of the table: for users, or for scripts.
     pub(crate) fn style(&self) -> Style {
         Style::new(self.script)
     }
 
-    /// A list with these columns. A title that starts with `>` aligns its column to the right. The
-    /// first set, if any, names the columns printed without `-o`; `-o` accepts names of sets.
+    /// Returns a list with these columns. A title that starts with `>` aligns its column to the
+    /// right. The first of the `sets`, if there are any, has the columns that are printed without
+    /// `-o`; `-o` also accepts names of sets.
     ///
-    /// Returns `None` after `-o help`, which prints the names.
+    /// Returns `None` after `-o help`, which prints the names of the columns.
     pub(crate) fn list<'a>(
         &self,
         titles: &'a [&'a str],
@@ -86,24 +89,24 @@ impl ListArgs {
     }
 }
 
-/// Prints an error for an invalid command line and exits, as clap does.
+/// Prints the error for an invalid command line like clap, and exits.
 fn refuse(message: &str) -> ! {
     clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{message}\n")).exit()
 }
 
-/// Returns the name of a column: its title in lower case, without the mark for its alignment.
+/// Returns the name of a column: its title in lower case, without the `>` that aligns it.
 fn name(title: &str) -> String {
     title.trim_start_matches('>').to_lowercase().replace(' ', "_")
 }
 
-/// Value in a row of a list.
+/// One value in a row of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
-    /// A text, sorted as text.
+    /// A text, which is also its sort key.
     Text(String),
     /// A size in bytes.
     Size(u64),
-    /// A text, sorted by a number: a date, a ratio, a duration.
+    /// A text with a number as its sort key: a date, a ratio or a duration.
     Keyed(String, f64),
 }
 
@@ -128,7 +131,7 @@ impl Cell {
         unix_ms.map_or_else(|| Self::Keyed(none.to_owned(), 0.0), Self::date)
     }
 
-    /// Creates the cell of a text; `-` if there is none.
+    /// Creates the cell of a text; the cell shows `-` if there is no text.
     pub(crate) fn or_dash(text: Option<&str>) -> Self {
         Self::Text(text.unwrap_or("-").to_owned())
     }
@@ -149,7 +152,7 @@ impl Cell {
         }
     }
 
-    /// Numbers precede texts.
+    /// Compares the sort keys of two cells. Numbers come before texts.
     fn compare(&self, other: &Self) -> Ordering {
         match (self.key(), other.key()) {
             (Some(one), Some(two)) => one.total_cmp(&two),
@@ -172,25 +175,25 @@ impl From<&str> for Cell {
     }
 }
 
-/// A list with its columns and sort order.
+/// A list with the columns to print and the sort order.
 #[derive(Debug)]
 pub(crate) struct List<'a> {
     titles: &'a [&'a str],
     columns: Vec<usize>,
-    /// Column to sort by, and whether the largest value comes first.
+    /// Index of the column to sort by, and whether the largest value comes first.
     sort: Option<(usize, bool)>,
     exact: bool,
     style: Style,
 }
 
 impl<'a> List<'a> {
-    /// Creates a list with all columns in the order of `titles`, for users.
+    /// Creates a list for users, with all columns in the order of `titles`.
     pub(crate) fn all(titles: &'a [&'a str]) -> Self {
         let columns = (0..titles.len()).collect();
         Self { titles, columns, sort: None, exact: false, style: Style::People }
     }
 
-    /// Formats the rows, each with a cell for each title, as a table; empty if there are no rows.
+    /// Formats rows as a table; empty if there are no rows. Each row has one cell for each title.
     pub(crate) fn table<const N: usize>(
         &self,
         rows: impl IntoIterator<Item = [Cell; N]>,

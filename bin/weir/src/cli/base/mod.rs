@@ -1,4 +1,4 @@
-//! Shared code of all verbs: output, confirmation and the connection to the server.
+//! Code that all verbs share: output, confirmation and the connection to the server.
 
 pub(crate) mod complete;
 pub(crate) mod confirm;

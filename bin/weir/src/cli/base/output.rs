@@ -1,10 +1,11 @@
 //! Output: tables, JSON, errors.
 //!
-//! Not here: the columns (one file for each noun).
+//! Not here: the columns of each table (one file for each noun).
 //!
 //! Invariants:
-//! - a closed pipe causes neither an error nor a panic;
-//! - text from disks and servers cannot control the terminal: control characters print as `?`.
+//! - if the reader of a pipe has closed it, the program neither fails nor panics;
+//! - text from disks and servers cannot control the terminal: control characters are printed as
+//!   `?`.
 
 use std::io::{self, Write};
 
@@ -14,7 +15,8 @@ use weir_api::types::Outcome;
 use weir_api::wire::{ErrorBody, advice};
 use weir_base::ErrorKind;
 
-/// Version of the JSON output; increased when a field is renamed, removed or redefined.
+/// Version of the JSON output; it is increased if a field is renamed, removed or gets another
+/// meaning.
 const SCHEMA_VERSION: u32 = 1;
 
 /// Line width at which long sentences are wrapped.
@@ -39,7 +41,7 @@ pub(crate) fn json<T: Serialize>(body: &T) -> Result<String, ApiError> {
 pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader closed the pipe, which is no error.
+        // The reader has closed the pipe, which is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => {
             let message = format!("cannot write to standard output: {error}");
@@ -49,12 +51,13 @@ pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Writes a message to standard error. A failed write is ignored, because it cannot be reported.
+/// Writes a message to standard error. A failure is ignored, because it could not be reported
+/// either.
 pub(crate) fn say(text: &str) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
-/// Prints an error and its remedy.
+/// Prints an error and the action that it recommends.
 pub(crate) fn error(error: &ApiError, as_json: bool) {
     match as_json.then(|| json(&ErrorBody { error: error.clone() })) {
         Some(Ok(text)) => say(text.trim_end()),
@@ -68,9 +71,9 @@ pub(crate) fn error(error: &ApiError, as_json: bool) {
     }
 }
 
-/// Returns the next command for the user. The general action of an error kind says less than the
-/// message: for a missing object it is replaced by a list command, for an invalid request it is
-/// left out.
+/// Returns the command that the user should type next. The general action of an error's kind says
+/// less than the message, so it is not printed: for a missing object it is replaced by a list
+/// command, for an invalid request it is left out.
 fn exact(error: &ApiError) -> Option<String> {
     if error.action != advice(error.kind) {
         return Some(error.action.clone());
@@ -89,7 +92,7 @@ fn exact(error: &ApiError) -> Option<String> {
     }
 }
 
-/// Returns a message that states the outcome of a changing call.
+/// Returns the message about the outcome of a changing call.
 pub(crate) fn outcome(what: &str, name: &str, outcome: Outcome) -> String {
     match outcome {
         Outcome::Created => format!("{what} {name} created"),
@@ -99,7 +102,7 @@ pub(crate) fn outcome(what: &str, name: &str, outcome: Outcome) -> String {
     }
 }
 
-/// Format of a table.
+/// Format of a table: for users or for scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// Aligned columns with a header, for users.
@@ -113,7 +116,7 @@ impl Style {
         if script { Self::Script } else { Self::People }
     }
 
-    /// Formats a size: as exact bytes for scripts, with a unit for users.
+    /// Formats a size: in bytes for scripts, with a unit for users.
     pub(crate) fn size(self, bytes: u64) -> String {
         match self {
             Self::People => weir_base::size::Human(bytes).to_string(),
@@ -132,8 +135,8 @@ pub(crate) fn table<const N: usize>(
     rows(&header, &all, style)
 }
 
-/// As [`table`], for any number of columns. The header and all rows must have the same number of
-/// columns.
+/// Formats a table like [`table`], with any number of columns. The header and all rows must have
+/// the same number of columns.
 pub(crate) fn rows(header: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let rows = rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect::<Vec<_>>());
     let rows: Vec<Vec<String>> = rows.collect();
@@ -214,7 +217,7 @@ pub(crate) fn date(unix_ms: u64) -> String {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
     };
-    // 400 years are always 146,097 days; the loop counts the remaining years.
+    // 400 years always have 146,097 days. The loop below counts the remaining years.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;
     while days >= 365 + u64::from(leap(year)) {

@@ -2,7 +2,7 @@
 //!
 //! Not here: the verbs (`pool`, `maintenance`, `vdev`).
 //!
-//! Invariant: each line is complete by itself.
+//! Invariant: each line can be understood without the other lines.
 
 use std::path::Path;
 
@@ -16,14 +16,15 @@ use weir_base::size::Human;
 use crate::cli::base::output;
 use crate::cli::base::session::Session;
 
-/// Prints the warnings of a change.
+/// Prints the warnings in the response of a call that changed a pool.
 pub(crate) fn warn(session: &Session, change: &PoolChange) {
     for warning in &change.warnings {
         session.say(&format!("warning: {}", output::clean(warning)));
     }
 }
 
-/// Prints the outcome of a verb: `done` if it changed the pool, otherwise `already`.
+/// Prints the outcome of a verb: the text `done` if the call changed the pool, else the text
+/// `already`.
 pub(crate) fn changed(
     session: &Session,
     change: &PoolChange,
@@ -41,7 +42,7 @@ pub(crate) fn watch_command(pool: &str) -> String {
     format!("watch: weir pool status {pool}")
 }
 
-/// Describes the redundancy of the vdev with this disk; `None` if no vdev contains the disk.
+/// Describes the redundancy of the vdev that contains this disk; `None` if no vdev contains it.
 pub(crate) fn redundancy(pool: &PoolStatus, disk: &str) -> Option<String> {
     let has_disk = |vdev: &&VdevStatus| vdev.disks.iter().any(|known| is_named(known, disk));
     let vdev = pool.vdevs.iter().find(has_disk)?;
@@ -60,12 +61,12 @@ pub(crate) fn redundancy(pool: &PoolStatus, disk: &str) -> Option<String> {
     })
 }
 
-/// True if a user may name a disk so: by its path, the end of its path, or its guid.
+/// True if `disk` is a name of the known disk: its path, the end of its path, or its guid.
 fn is_named(known: &DiskStatus, disk: &str) -> bool {
     known.path == disk || known.guid == disk || Path::new(&known.path).ends_with(disk)
 }
 
-/// Formats a scan as `zpool status` does; `None` if the pool had no scan.
+/// Formats a scan like `zpool status`; `None` if the pool had no scan.
 pub(crate) fn scan_line(scan: Option<&ScanStatus>) -> Option<String> {
     let scan = scan?;
     let kind = kind_name(scan.kind);

@@ -1,19 +1,19 @@
-//! Options for the server's address and the output format.
+//! Options for the address of the server and for the format of the output.
 //!
 //! Not here: the connection (`session`), the commands (`args`).
 //!
-//! Invariant: an option means the same before and after the verb; the last one wins.
+//! Invariant: an option has the same meaning before and after the verb; the last of several counts.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Heading of these options in the help of a command, after its own options.
+/// Heading of these options in the help of a command; they come after the command's own options.
 const GLOBAL: &str = "Global options";
-/// Forms of an address.
+/// Valid forms of a server's address.
 const ADDRESS: &str = "unix:PATH|https://HOST:PORT|HOST:PORT";
 
-/// Flags of every verb that calls the server.
+/// Flags that every verb with a call to the server has.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Remote {
     /// Address of the server; also from the environment variable WEIR_API
@@ -31,8 +31,8 @@ pub(crate) struct Remote {
     timeout: Option<u64>,
 }
 
-/// The flags of [`Remote`] for a noun with a verb that has its own `--ca`. There the server's
-/// `--ca` goes before the noun.
+/// The flags of [`Remote`] except `--ca`, for a noun with a verb that has a `--ca` of its own. With
+/// this noun, the server's `--ca` must come before the noun.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RemoteWithoutCa {
     /// Address of the server; also from the environment variable WEIR_API
@@ -47,8 +47,8 @@ pub(crate) struct RemoteWithoutCa {
     timeout: Option<u64>,
 }
 
-/// The flags of [`Remote`] before the noun. They are not global, because `serve` has its own
-/// `--api`.
+/// The flags of [`Remote`] in front of the noun. They are not global flags of clap, because `serve`
+/// has an `--api` of its own.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RootRemote {
     /// Address of the server; also from the environment variable WEIR_API

@@ -1,10 +1,10 @@
-//! A call to the server, and the output of its response.
+//! Calls to the server, and the output of their responses.
 //!
-//! Not here: the calls (weir-api).
+//! Not here: the definitions of the calls (weir-api).
 //!
 //! Invariants:
-//! - `--json` prints one object with `schema_version` and nothing else;
-//! - `--json` suppresses messages.
+//! - with `--json`, standard output has exactly one object, with the field `schema_version`;
+//! - with `--json`, no messages are printed.
 
 use std::env::{self, VarError};
 use std::io::IsTerminal as _;
@@ -26,14 +26,14 @@ use weir_base::{ErrorKind, private};
 use crate::cli::base::remote::RootRemote;
 use crate::cli::base::{output, typed};
 
-/// Variable with the path of the token file. Tokens are never arguments, because every user of the
-/// machine can see the arguments of a process.
+/// Environment variable with the path of the token file. A token is never an argument, because
+/// every user of the machine can see the arguments of a process.
 const TOKEN_FILE_VARIABLE: &str = "WEIR_TOKEN_FILE";
 
-/// Variable with the token itself, used if [`TOKEN_FILE_VARIABLE`] is not set.
+/// Environment variable with the token itself, which is used if [`TOKEN_FILE_VARIABLE`] is not set.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
-/// Variable with the path of the CA certificates.
+/// Environment variable with the path of a file with CA certificates.
 const CA_VARIABLE: &str = "WEIR_CA";
 
 /// Creates a client of the server at this address.
@@ -68,7 +68,7 @@ fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiE
     Ok(Client::new(address))
 }
 
-/// Returns the token to send; `None` for a user of the server's machine.
+/// Returns the token that the client sends; `None` for a user of the server's machine.
 fn token() -> Result<Option<SecretText>, ApiError> {
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, why).with_action("create a new one: weir token create")
@@ -99,8 +99,8 @@ fn only(mut names: Vec<String>) -> Option<String> {
     if names.len() == 1 { names.pop() } else { None }
 }
 
-/// Adds the near name or the snapshots of the volume to the message of an error, and the list of
-/// such objects as its action.
+/// Adds to the message of an error the nearest name, or the snapshots of the volume. Its action
+/// becomes the command that lists such objects.
 fn with_list(
     mut error: ApiError,
     noun: &str,
@@ -131,9 +131,9 @@ fn with_list(
     }
 }
 
-/// Returns the command that imports a pool, if its last change was an export.
+/// Returns the command that imports a pool, if the pool's last change was an export.
 fn import_line(pool: &str, history: &[HistoryEntry]) -> Option<String> {
-    /// Maximum number of directories that the command names.
+    /// Maximum number of directories in the command.
     const DIRS_MAX: usize = 4;
     let verb = |entry: &HistoryEntry| {
         let verb = entry.call.split_whitespace().nth(1).unwrap_or_default();
@@ -161,17 +161,17 @@ fn import_line(pool: &str, history: &[HistoryEntry]) -> Option<String> {
     Some(typed::shown(&[], &words.map(str::to_owned).collect::<Vec<_>>()))
 }
 
-/// A client of the server and the output format.
+/// A client of the server, with the output format of this command.
 pub(crate) struct Session {
     client: Client,
     runtime: Runtime,
     json: bool,
-    /// Address of the server, if it is on another machine.
+    /// Address of the server, if the server is on another machine.
     remote: Option<String>,
 }
 
 impl Session {
-    /// Finds the server by `--api`, then by `WEIR_API`, then at the default addresses.
+    /// Finds the server: by `--api`, else by `WEIR_API`, else at the default addresses.
     pub(crate) fn open(root: &RootRemote, near: &RootRemote) -> Result<Self, ApiError> {
         let given = match near.api.as_ref().or(root.api.as_ref()) {
             Some(text) => Some(text.clone()),
@@ -213,12 +213,13 @@ impl Session {
         self.wait(self.client.call(call)).map_err(|error| self.with_nearest(error))
     }
 
-    /// Adds to an error what only this command line and the server know: the nearest existing
-    /// name, the directories of an exported pool, another way in.
+    /// Adds details to an error that the server does not put there: the nearest name of an existing
+    /// object, the directories of an exported pool, or another way to reach the server.
     fn with_nearest(&self, error: ApiError) -> ApiError {
         match error.kind {
             ErrorKind::NotFound => self.with_name(error),
-            // The client may not open the socket. A server that refuses a caller advises itself.
+            // The action of the error for a socket that this user may not open starts with these
+            // words.
             ErrorKind::Permission if error.action.starts_with("run it as root") => {
                 let has_group = |text: String| text.lines().any(|line| line.starts_with("weir:"));
                 if std::fs::read_to_string("/etc/group").is_ok_and(has_group) {
@@ -243,8 +244,8 @@ impl Session {
         }
     }
 
-    /// Adds the nearest name to an error about a missing object. The name of an object to remove is
-    /// only named, never put into a command.
+    /// Adds the nearest existing name to an error about a missing object. For a verb that removes
+    /// objects, the message names it, but no suggested command contains it.
     fn with_name(&self, mut error: ApiError) -> ApiError {
         const IN_DIR: &str = "weir pool import -d DIR ";
         if let Some(rest) = error.action.strip_prefix(IN_DIR) {
@@ -269,7 +270,7 @@ impl Session {
             }
             return with_list(error, &noun, &name, near, &names);
         }
-        // A target may be typed without the prefix of its name.
+        // The user may have typed a target's name without its prefix.
         let prefix = target_name("");
         let line = near.and_then(|near| {
             typed::line_with(&name, near).or_else(|| {
@@ -280,8 +281,8 @@ impl Session {
         typed::with_line(error, line)
     }
 
-    /// Returns the names of all objects of a kind. Of snapshots and bookmarks, only the volume of
-    /// `name` is listed.
+    /// Returns the names of all objects of a kind. For snapshots and bookmarks, only those of the
+    /// volume in `name`.
     fn names(&self, noun: &str, name: &str) -> Vec<String> {
         let volume = || Some(name.split(['@', '#']).next().unwrap_or_default().to_owned());
         let found: Result<Vec<String>, ApiError> = match noun {
@@ -318,8 +319,8 @@ impl Session {
         found.unwrap_or_default()
     }
 
-    /// Returns the command that imports a pool which this server has exported, with the directories
-    /// of its disks.
+    /// Returns the command that imports a pool which was exported from this server. The command
+    /// names the directories of its disks.
     fn exported(&self, pool: &str) -> Option<String> {
         let key = ListHistory { name: pool.to_owned() };
         let history = self.wait(self.client.call(key)).ok()?.entries;
@@ -331,7 +332,7 @@ impl Session {
         self.names("snapshot", volume)
     }
 
-    /// Checks that a snapshot exists, before the user confirms a change to it.
+    /// Checks that a snapshot exists before the user must confirm a change of it.
     pub(crate) fn check_snapshot(&self, name: &str) -> Result<(), ApiError> {
         let volume = name.split('@').next().unwrap_or_default().to_owned();
         let all = self.call(ListSnapshots::from(Some(volume)))?;
@@ -342,7 +343,7 @@ impl Session {
         Err(self.with_nearest(ApiError::new(ErrorKind::NotFound, message)))
     }
 
-    /// Checks that a bookmark exists, before the user confirms its destruction.
+    /// Checks that a bookmark exists before the user must confirm its destruction.
     pub(crate) fn check_bookmark(&self, name: &str) -> Result<(), ApiError> {
         let volume = name.split('#').next().unwrap_or_default().to_owned();
         let all = self.call(ListBookmarks { of: Some(volume) })?;
@@ -353,30 +354,31 @@ impl Session {
         Err(self.with_nearest(ApiError::new(ErrorKind::NotFound, message)))
     }
 
-    /// Returns the name of the only pool.
+    /// Returns the name of the pool if there is exactly one.
     pub(crate) fn only_pool(&self) -> Option<String> {
         only(self.names("pool", ""))
     }
 
-    /// Returns the name of the only target, as the user types it.
+    /// Returns the short name of the target if there is exactly one.
     pub(crate) fn only_target(&self) -> Option<String> {
         let name = only(self.names("target", ""))?;
         Some(name.strip_prefix(&target_name("")).map_or(name.clone(), str::to_owned))
     }
 
-    /// Returns the full name of the only volume with this name in its pool.
+    /// Returns the full name of the volume with this name in its pool, if exactly one pool has such
+    /// a volume.
     pub(crate) fn only_volume(&self, own: &str) -> Option<String> {
         let mut names = self.names("volume", "");
         names.retain(|name| name.split_once('/').is_some_and(|(_, known)| known == own));
         only(names)
     }
 
-    /// Returns the client, for calls whose body is a stream.
+    /// Returns the client, for calls whose request or response is a stream.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Waits for the response of an earlier call.
+    /// Waits for the response of a call that was already started.
     pub(crate) fn wait<T>(
         &self,
         answer: impl Future<Output = Result<T, ApiError>>,
@@ -386,13 +388,13 @@ impl Session {
         done.expect("the future above stores the answer before it ends")
     }
 
-    /// Runs a future to its end. This is a separate function, so that the code is compiled once and
-    /// not for each type of response.
+    /// Runs a future to its end. A separate function, so that the compiler makes its code only once
+    /// for all types of responses.
     fn drive(&self, work: Pin<&mut dyn Future<Output = ()>>) {
         self.runtime.block_on(work);
     }
 
-    /// Prints a response: as JSON, or as text formatted by `human`.
+    /// Prints a response: as JSON, or as the text that `human` returns.
     pub(crate) fn print<T: Serialize>(
         &self,
         answer: &T,
@@ -405,8 +407,8 @@ impl Session {
         }
     }
 
-    /// Prints a response if `--json` is set, on standard error. Used by verbs whose standard output
-    /// is a stream.
+    /// With `--json`, prints a response to standard error. For verbs whose standard output is a
+    /// stream.
     pub(crate) fn print_aside<T: Serialize>(&self, answer: &T) -> Result<(), ApiError> {
         if self.json {
             output::say(output::json(answer)?.trim_end());
@@ -414,12 +416,12 @@ impl Session {
         Ok(())
     }
 
-    /// True if messages go to a terminal and the output is not JSON.
+    /// True if messages go to a terminal and the output format is not JSON.
     pub(crate) fn is_watched(&self) -> bool {
         !self.json && std::io::stderr().is_terminal()
     }
 
-    /// Prints a message, unless the output is JSON.
+    /// Prints a message, unless the output format is JSON.
     pub(crate) fn say(&self, text: &str) {
         if !self.json {
             output::say(text);

@@ -1,8 +1,9 @@
 //! Sizes on the command line of `weir volume`: the size of a volume, its records and properties.
 //!
-//! Not here: the text form of a size (weir-base), the rules of the server (weir-api).
+//! Not here: the text forms of a size (weir-base), the server's rules for sizes (weir-api).
 //!
-//! Invariant: an error has the typed command with the size that was meant, if the text shows it.
+//! Invariant: an error has the typed command with the size that the user probably meant, if that
+//! can be guessed.
 
 use weir_api::ApiError;
 use weir_api::types::{ShowPool, ShowVolume};
@@ -11,7 +12,7 @@ use weir_base::{ErrorKind, RecordSize, names, size};
 use crate::cli::base::session::Session;
 use crate::cli::base::typed;
 
-/// Rejects a size before the name.
+/// Rejects a size that the user typed before the name of the volume.
 pub(crate) fn check_order(verb: &str, name: &str, size: &str) -> Result<(), ApiError> {
     if names::volume(name).is_ok() || names::volume(size).is_err() {
         return Ok(());
@@ -21,7 +22,7 @@ pub(crate) fn check_order(verb: &str, name: &str, size: &str) -> Result<(), ApiE
         .with_action(format!("weir volume {verb} {size} {name}")))
 }
 
-/// Rejects a size among the properties of a new volume, which has its size already.
+/// Rejects a size among the properties of a new volume, because the size is an argument of its own.
 pub(crate) fn check_size_once(properties: &[String]) -> Result<(), ApiError> {
     let is_size = |text: &&String| text.starts_with("size=") || text.starts_with("volsize=");
     let Some(text) = properties.iter().find(is_size) else { return Ok(()) };
@@ -35,8 +36,8 @@ pub(crate) fn check_size_once(properties: &[String]) -> Result<(), ApiError> {
     Err(ApiError::new(ErrorKind::Invalid, "the size is given twice").with_action(line))
 }
 
-/// Rejects a percentage. The error has the available space of the pool, and the command with this
-/// part of it.
+/// Rejects a percentage as a size. The error has the free space of the pool, and the typed command
+/// with this percentage of the free space in bytes.
 pub(crate) fn check_percentage(name: &str, text: &str, session: &Session) -> Result<(), ApiError> {
     const MIB: u64 = 1 << 20;
     let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<u64>().ok());
@@ -52,7 +53,7 @@ pub(crate) fn check_percentage(name: &str, text: &str, session: &Session) -> Res
     Err(typed::with_line(error, typed::line_with(text, &size::Human(bytes).to_string())))
 }
 
-/// Parses a size. The error has the typed command with the size that was meant.
+/// Parses a size. An error has the typed command with the size that the user probably meant.
 fn parse_size(text: &str) -> Result<u64, ApiError> {
     size::parse(text).map_err(|why| {
         let error = ApiError::new(ErrorKind::Invalid, why.to_string());
@@ -60,10 +61,10 @@ fn parse_size(text: &str) -> Result<u64, ApiError> {
     })
 }
 
-/// Sizes below this without a unit are probably no bytes.
+/// Below this number, a size without a unit is probably not meant in bytes.
 const UNITLESS_BYTES_MIN: u64 = 1 << 20;
 
-/// Rejects a small size without a unit, which is probably not in bytes.
+/// Rejects a small size without a unit, because it is probably not meant in bytes.
 pub(crate) fn check_unit(text: &str) -> Result<(), ApiError> {
     let digits = text.trim_start_matches('+');
     let small = size::parse(digits).ok().filter(|bytes| (1..UNITLESS_BYTES_MIN).contains(bytes));
@@ -77,8 +78,8 @@ pub(crate) fn check_unit(text: &str) -> Result<(), ApiError> {
     Err(typed::with_line(error, typed::line_with(text, &format!("{text}GiB"))))
 }
 
-/// Parses the record size of a new volume of size `size`. The error has the typed command with the
-/// record size that was meant.
+/// Parses the record size of a new volume of size `size`. An error has the typed command with the
+/// record size that the user probably meant.
 pub(crate) fn record_bytes(text: &str, size: &str) -> Result<u64, ApiError> {
     let bytes = parse_size(text)?;
     if RecordSize::from_bytes(bytes).is_some() {
@@ -109,14 +110,15 @@ pub(crate) fn record_bytes(text: &str, size: &str) -> Result<u64, ApiError> {
     Err(error.with_action(near.join(", or ")))
 }
 
-/// Parses a size. Rounds sizes in decimal units or with a fraction up to whole records.
+/// Parses a volume size. A size in a decimal unit or with a fraction is rounded up to whole
+/// records.
 pub(crate) fn whole_records(text: &str, record_bytes: u64) -> Result<u64, ApiError> {
     let bytes = parse_size(text)?;
     let rounded = bytes.checked_next_multiple_of(record_bytes.max(1));
     Ok(rounded.filter(|_| size::is_rounded(text)).unwrap_or(bytes))
 }
 
-/// Returns the new size of a volume. `text` is a size, or `+` and the growth.
+/// Returns the new size of a volume. `text` is the size, or `+` and the number of bytes to add.
 pub(crate) fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> {
     check_unit(text)?;
     if let Some(less) = text.strip_prefix('-').and_then(|less| size::parse(less).ok()) {
@@ -131,7 +133,7 @@ pub(crate) fn new_size(name: &str, text: &str, session: &Session) -> Result<u64,
     Ok(if growth { volume.size_bytes.saturating_add(bytes) } else { bytes })
 }
 
-/// Returns the error for a size that is a difference, with the new size.
+/// Returns the error for `-` and a size; it has the command with the resulting new size.
 fn smaller(name: &str, text: &str, less: u64, session: &Session) -> Result<ApiError, ApiError> {
     let volume = session.call(ShowVolume { name: name.to_owned() })?;
     let message = format!("bad size {text:?}: a volume is not shrunk by a difference");

@@ -1,21 +1,21 @@
-//! Command lines with an obvious meaning: the words and the order of other tools, a size or a
-//! snapshot in two words.
+//! Invalid command lines whose meaning is obvious: words and word order of other tools, a size or a
+//! snapshot's name typed as two words.
 //!
-//! Not here: single words with another meaning (`hints`), errors of the server.
+//! Not here: single words that have another meaning in other tools (`hints`), errors of the server.
 //!
 //! Invariants:
-//! - only a command line that the grammar refuses comes here;
-//! - an explanation has a message and the next command, which keeps the words of the user.
+//! - these functions see only command lines that the grammar refuses;
+//! - an explanation has a message and the next command; that command keeps the user's words.
 
 use weir_base::{names, size};
 
 use crate::cli::base::typed::shown;
 
-/// A message and the next command.
+/// An explanation: a message, and the next command.
 pub(crate) type Explained = (String, String);
 
-/// Options of other tools, by the start of the command, and the option with that meaning. An
-/// option with a value has a placeholder for it.
+/// Options of other tools: the words with which the command starts, the option, the option of Weir
+/// with its meaning, and a placeholder if that option needs a value.
 const OPTIONS: [(&[&str], &str, &[&str], &str); 9] = [
     (&["export", "create"], "--ro", &["--read-only"], ""),
     (&["export", "create"], "--readonly", &["--read-only"], ""),
@@ -30,7 +30,8 @@ const OPTIONS: [(&[&str], &str, &[&str], &str); 9] = [
 
 const SECRET: &str = "a secret is read from a file, because other users can see the command line";
 
-/// Explains a command line that the grammar refuses; `wrong` is the argument that it refuses.
+/// Explains a command line that the grammar refuses. `wrong` is the argument at which it refuses
+/// the line.
 pub(crate) fn explained(words: &[String], wrong: Option<&str>) -> Option<Explained> {
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
     of_tools(&texts).or_else(|| of_commands(&texts, wrong)).or_else(|| of_options(&texts))
@@ -50,7 +51,7 @@ fn joined<'a>(start: &[&'a str], rest: &[&'a str]) -> Vec<&'a str> {
     [start, rest].concat()
 }
 
-/// Explains commands of other tools.
+/// Explains a command of another tool.
 fn of_tools(words: &[&str]) -> Option<Explained> {
     let (first, rest) = words.split_first()?;
     match *first {
@@ -108,7 +109,7 @@ fn of_tools(words: &[&str]) -> Option<Explained> {
     }
 }
 
-/// Explains a job of fio.
+/// Explains a job of fio, which the user typed after `weir`.
 fn fio(words: &[&str]) -> Option<Explained> {
     let target = words.iter().find_map(|word| word.strip_prefix("--filename="));
     let target = target.unwrap_or("FILE");
@@ -137,7 +138,7 @@ fn no_trim(pool: Option<&str>) -> Option<Explained> {
     Some((message.to_owned(), format!("at the client: fstrim -av; to see the space: {status}")))
 }
 
-/// Explains commands of Ceph's block devices. A size without a unit is in MiB there.
+/// Explains a command for Ceph's block devices (rbd). There, a size without a unit is in MiB.
 fn rbd(words: &[&str]) -> Option<Explained> {
     let message = "an RBD image is a volume here";
     let (verb, rest) = words.split_first().unwrap_or((&"ls", &[]));
@@ -175,7 +176,7 @@ fn rbd(words: &[&str]) -> Option<Explained> {
     }
 }
 
-/// Explains `acl add TARGET INITIATOR`.
+/// Explains `acl add TARGET INITIATOR`, a command of other iSCSI targets.
 fn acl(words: &[&str]) -> Option<Explained> {
     let message = "the allow list of a target is its ACL";
     let (verb, rest) = words.split_first()?;
@@ -199,7 +200,8 @@ fn acl(words: &[&str]) -> Option<Explained> {
     }
 }
 
-/// The options of LVM that name a size and a volume, and the other words.
+/// Returns the values of the LVM options for a size and a name, the other words, and whether `-s`
+/// is set.
 fn lvm<'a>(words: &[&'a str]) -> (Option<&'a str>, Option<&'a str>, Vec<&'a str>, bool) {
     let (mut size, mut name, mut rest, mut is_snapshot) = (None, None, Vec::new(), false);
     let mut at = 0;
@@ -252,7 +254,7 @@ fn lvextend(words: &[&str]) -> Option<Explained> {
     said("a logical volume is a volume of a pool", &["volume", "resize", volume, size?])
 }
 
-/// Explains commands of Weir with words too many.
+/// Explains a command of Weir that has too many words.
 fn of_commands(words: &[&str], wrong: Option<&str>) -> Option<Explained> {
     match *words {
         ["pool", "trim", ref rest @ ..] => {
@@ -301,7 +303,7 @@ fn of_commands(words: &[&str], wrong: Option<&str>) -> Option<Explained> {
     split_size(words, wrong).or_else(|| negative(words, wrong))
 }
 
-/// Explains `send tank/vm1@monday @tue`: the older snapshot is an option.
+/// Explains `send tank/vm1@monday @tue`: in Weir the older snapshot is given with an option.
 fn sent(name: &str, other: &str, rest: &[&str]) -> Option<Explained> {
     let volume = name.split('@').next()?;
     let newer = if other.starts_with('@') { format!("{volume}{other}") } else { other.to_owned() };
@@ -311,7 +313,7 @@ fn sent(name: &str, other: &str, rest: &[&str]) -> Option<Explained> {
     Some(("the older snapshot is given with -i".to_owned(), format!("{command}{out}")))
 }
 
-/// Explains `snapshot rollback tank/vm1 monday`.
+/// Explains `snapshot rollback tank/vm1 monday`: in Weir the name is one word.
 fn own_name(words: &[&str], verb: &str, wrong: Option<&str>) -> Option<Explained> {
     let own = wrong.filter(|own| !own.contains(['/', '@']) && !own.starts_with('-'))?;
     let at = words.iter().position(|word| *word == own).filter(|at| *at > 2)?;
@@ -322,7 +324,7 @@ fn own_name(words: &[&str], verb: &str, wrong: Option<&str>) -> Option<Explained
     said(&message, &command)
 }
 
-/// Explains `volume create tank/v 10 GiB`.
+/// Explains `volume create tank/v 10 GiB`: in Weir the size is one word.
 fn split_size(words: &[&str], unit: &str) -> Option<Explained> {
     let at = words.iter().position(|word| *word == unit).filter(|at| *at > 1)?;
     let joined = format!("{}{unit}", words[at - 1]);
@@ -332,7 +334,7 @@ fn split_size(words: &[&str], unit: &str) -> Option<Explained> {
     said("write number and unit together", &command)
 }
 
-/// Explains a negative size, which the grammar takes for an option.
+/// Explains a negative size, which the grammar reads as an option.
 fn negative(words: &[&str], wrong: &str) -> Option<Explained> {
     let digits = wrong.strip_prefix('-').filter(|text| text.starts_with(char::is_numeric))?;
     let at = words.iter().position(|word| word.starts_with(wrong) && word[1..].starts_with(digits));
@@ -351,7 +353,8 @@ fn negative(words: &[&str], wrong: &str) -> Option<Explained> {
     said(&error.to_string(), &command)
 }
 
-/// Explains options of other tools. A secret on the command line becomes a file.
+/// Explains options of other tools. If an option has a secret as its value, the next command names
+/// a file instead.
 fn of_options(words: &[&str]) -> Option<Explained> {
     let known = |word: &str| {
         let name = word.split('=').next().unwrap_or_default();
@@ -366,7 +369,7 @@ fn of_options(words: &[&str]) -> Option<Explained> {
                 command.extend(right.iter().map(|word| (*word).to_owned()));
                 let value = word.split_once('=').map(|(_, value)| value.to_owned());
                 if right.contains(&"FILE") {
-                    // The secret itself is left out.
+                    // Leave out the secret itself.
                     at += usize::from(value.is_none());
                 } else {
                     command.extend(value);
@@ -389,8 +392,8 @@ fn of_options(words: &[&str]) -> Option<Explained> {
 mod tests {
     use super::*;
 
-    /// Typed lines, the argument that the grammar refuses, a part of the message, and the start of
-    /// the next command.
+    /// Typed lines, each with the argument that the grammar refuses, a part of the message, and the
+    /// start of the next command.
     const EXPLAINED: &[(&str, Option<&str>, &str, &str)] = &[
         ("rbd create --size 1024 tank/vm9", None, "an RBD image is a volume here", {
             "weir volume create tank/vm9 1024MiB"

@@ -1,37 +1,39 @@
-//! The typed command line, corrected: the line that an error suggests.
+//! The command line as the user typed it, with corrections: the command that an error suggests.
 //!
-//! Not here: errors of the grammar (`hints`), completion of a command (`complete`).
+//! Not here: errors of the grammar (`hints`), completion of a command with placeholders
+//! (`complete`).
 //!
 //! Invariants:
-//! - a suggested line keeps all words of the user, apart from the wrong one and the options that
+//! - a suggested command keeps all words of the user, except the wrong one and the options that
 //!   skip a question or a check;
-//! - it can be pasted into a shell.
+//! - a suggested command can be pasted into a shell.
 
 use weir_api::ApiError;
 
 use crate::cli::base::grammar::parses;
 use crate::cli::base::{grammar, output};
 
-/// Options that skip a question or a check. A suggestion never has them: the user adds them again.
+/// Options that skip a question or a check. Suggested commands never have them: users must add them
+/// again.
 const SKIPS: [&str; 4] = ["-y", "--yes", "-f", "--force"];
 
-/// Verbs that remove data, an object or access.
+/// Verbs that remove data, objects or access rights.
 const REMOVALS: [&str; 8] =
     ["destroy", "delete", "remove", "revoke", "clear", "cancel", "rollback", "deny"];
 
-/// Returns the words of this process's command line, without the program.
+/// Returns the words of the command line of this process, without the name of the program.
 pub(crate) fn words() -> Vec<String> {
     std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the typed command line as `change` returns it.
+/// Returns the typed command line after the change that `change` makes.
 pub(crate) fn rewritten(change: impl FnOnce(Vec<String>) -> Vec<String>) -> String {
     shown(&[], &without_skips(change(words())))
 }
 
-/// Returns the typed command line with the name `wrong` replaced: the whole word, its start before
-/// `/`, `@`, `#` or `=`, its end after `=`, or a part between commas. `None` if no word has this
-/// name.
+/// Returns the typed command line in which the name `wrong` is replaced. The name may be a whole
+/// word, the part of a word before `/`, `@`, `#` or `=`, the part after `=`, or a part between
+/// commas. Returns `None` if no word contains this name.
 pub(crate) fn line_with(wrong: &str, right: &str) -> Option<String> {
     replaced(&words(), wrong, right)
 }
@@ -63,7 +65,7 @@ fn replaced_word(word: &str, wrong: &str, right: &str) -> Option<String> {
     parts.contains(&wrong).then(|| fixed.collect::<Vec<_>>().join(","))
 }
 
-/// Returns the error with the line as its action; without a line, the error keeps its own action.
+/// Returns the error with `line` as its action. Without a line, the error keeps its action.
 pub(crate) fn with_line(error: ApiError, line: Option<String>) -> ApiError {
     match line {
         Some(line) => error.with_action(line),
@@ -71,12 +73,13 @@ pub(crate) fn with_line(error: ApiError, line: Option<String>) -> ApiError {
     }
 }
 
-/// Returns the typed command line without a word.
+/// Returns the typed command line without the word `wrong`.
 pub(crate) fn line_without(wrong: &str) -> String {
     rewritten(|words| words.into_iter().filter(|word| word != wrong).collect())
 }
 
-/// Returns the typed command line with two words exchanged; `None` if it lacks one of them.
+/// Returns the typed command line with the words `one` and `other` exchanged; `None` if the line
+/// lacks one of these words.
 pub(crate) fn swapped(one: &str, other: &str) -> Option<String> {
     let mut words = words();
     let at = |wanted: &str| words.iter().position(|word| word == wanted);
@@ -95,7 +98,8 @@ pub(crate) fn moved(moved: &str, before: &str) -> Option<String> {
     Some(shown(&[], &without_skips(words)))
 }
 
-/// Returns the typed command line with another noun, if that noun has the verb.
+/// Returns the typed command line with the noun `other` instead of `noun`, if that noun has the
+/// verb.
 pub(crate) fn line_of(noun: &str, other: &str) -> Option<String> {
     let grammar = grammar::grammar()?;
     let mut words = words();
@@ -105,30 +109,31 @@ pub(crate) fn line_of(noun: &str, other: &str) -> Option<String> {
     parses(&grammar, &words).then(|| shown(&[], &words))
 }
 
-/// True if the verb of the typed command removes data, an object or access.
+/// True if the verb of the typed command removes data, an object or access rights.
 pub(crate) fn is_removal() -> bool {
     removes(&grammar::split_options(&words()).1)
 }
 
-/// True if the verb of a command removes data, an object or access.
+/// True if the verb of `command` removes data, an object or access rights.
 pub(crate) fn removes(command: &[String]) -> bool {
     command.iter().take(2).any(|word| REMOVALS.contains(&word.as_str()))
 }
 
-/// Removes the options that skip a question or a check.
+/// Returns the words without the options that skip a question or a check.
 pub(crate) fn without_skips(words: Vec<String>) -> Vec<String> {
     words.into_iter().filter(|word| !SKIPS.contains(&word.as_str())).collect()
 }
 
-/// Returns the noun and the name of the object that an error calls missing.
+/// Returns the noun and the name of the object that does not exist, according to an error's
+/// message.
 pub(crate) fn missing(message: &str) -> Option<(&str, &str)> {
     let (object, rest) = message.split_once(" does not exist")?;
     let (noun, name) = object.split_once(' ').filter(|_| rest.is_empty())?;
     Some((noun, name.trim_matches('"')))
 }
 
-/// Returns the known word that a word probably misspells: a word that differs only in case, or is
-/// nearer than all others.
+/// Returns the known word that the user probably misspelled: it differs only in case from `word`,
+/// or it is nearer to `word` than all other known words.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let distance = |known: &str| {
@@ -153,14 +158,15 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     }
 }
 
-/// Returns the length of the common start of two names, up to a separator: `tank/`, `tank/vm1@`.
+/// Returns the length of the start that two names have in common, up to a separator: `tank/`,
+/// `tank/vm1@`.
 fn shared(one: &str, other: &str) -> usize {
     let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     let mut start = one.as_bytes()[..same].iter();
     start.rposition(|byte| b"/@#:".contains(byte)).map_or(0, |at| at + 1)
 }
 
-/// Formats a command so that it can be pasted into a shell.
+/// Formats a command as text that can be pasted into a shell.
 pub(crate) fn shown(options: &[String], command: &[String]) -> String {
     let quoted = |word: &String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,#".contains(c);

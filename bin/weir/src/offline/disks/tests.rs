@@ -1,6 +1,7 @@
-//! `weir check` and `weir rescue` on pools with valid checksums and invalid fields.
+//! `weir check` and `weir rescue` on forged pools: their checksums are valid, but some fields are
+//! not.
 //!
-//! Not here: the engine's own steps on such pools (weir-forge).
+//! Not here: how the engine itself handles such pools (weir-forge).
 
 use weir_forge::{Disks, Forgery, Map, Rng, sample};
 use weir_format::VdevKind;
@@ -8,8 +9,8 @@ use weir_format::VdevKind;
 use super::{block_on, open_over};
 use crate::offline::{check, rescue};
 
-/// Checks a pool, prints the report and rescues each of its volumes. Returns the number of rescued
-/// volumes.
+/// Checks a pool, prints the report, and rescues each of its volumes. Returns the number of volumes
+/// that were rescued.
 fn look(disks: &Disks, folder: &std::path::Path) -> usize {
     let looked = block_on(async {
         if let Ok((engine, overlays)) = open_over(disks.devices(), false).await {
@@ -49,8 +50,8 @@ fn check_and_rescue_return_on_forged_pools() {
     assert!(copied > 400, "{copied} volumes of 200 pools");
 }
 
-/// Regression: `weir rescue` read every record of a terabyte below an unreadable node, or followed
-/// a cycle in a tree forever.
+/// Regression: `weir rescue` tried to read every record of a terabyte below an unreadable node, or
+/// followed a cycle in a tree for ever.
 #[test]
 fn rescue_skips_a_tree_that_repeats_one_node() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -60,10 +61,10 @@ fn rescue_skips_a_tree_that_repeats_one_node() {
     assert_eq!(look(&disks, folder.path()), 4);
 }
 
-/// Regression: a wrong counter that a rescue does not need made the rescue fail.
+/// Regression: a wrong counter made a rescue fail, although the rescue does not need the counter.
 #[test]
 fn rescue_ignores_impossible_counters() {
-    /// Offset in the tree of a directory entry.
+    /// Offset of the used-blocks counter in a directory entry.
     const USED_BLOCKS: usize = 42;
     let folder = tempfile::tempdir().expect("a folder");
     let mut disks = sample(VdevKind::Disk);

@@ -1,9 +1,9 @@
-//! An iSCSI initiator written from RFC 7143 independently of the code under test: one command at a
-//! time, with its data as immediate data.
+//! An iSCSI initiator, written from RFC 7143 independently of the code under test. It runs one
+//! command at a time and sends its data as immediate data.
 //!
-//! Not here: handling of protocol errors; the test fails on them.
+//! Not here: recovery from protocol errors; a protocol error fails the test.
 //!
-//! Invariant: every wait has a time limit, so an unresponsive target fails the test.
+//! Invariant: every wait has a time limit, so that an unresponsive target fails the test.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const HEADER: usize = 48;
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Result of a command.
+/// Response of the target to a command.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u8,
@@ -29,13 +29,13 @@ impl Answer {
     }
 }
 
-/// A session with one connection.
+/// A session that has one connection.
 pub(crate) struct Initiator {
     socket: TcpStream,
     itt: u32,
     cmd_sn: u32,
     exp_stat_sn: u32,
-    /// Bytes of PDUs sent and received.
+    /// Number of bytes of all PDUs that were sent and received.
     pub(crate) wire_bytes: u64,
 }
 
@@ -44,8 +44,8 @@ fn pad(len: usize) -> usize {
 }
 
 impl Initiator {
-    /// Logs in as `name` with an ISID that ends in `isid`. The inner `Err` is the status of a
-    /// refused login.
+    /// Logs in under the initiator name `name`, with an ISID whose last byte is `isid`. The inner
+    /// `Err` is the status of a login that the target refused.
     pub(crate) fn log_in(
         address: &str,
         name: &str,
@@ -57,7 +57,8 @@ impl Initiator {
         socket.set_read_timeout(Some(LIMIT))?;
         let mut new = Self { socket, itt: 0, cmd_sn: 1, exp_stat_sn: 0, wire_bytes: 0 };
         let mut header = [0; HEADER];
-        // Login, immediate; transit from operational negotiation to full feature phase.
+        // A login request, immediate, with the transition from operational negotiation to the full
+        // feature phase.
         (header[0], header[1]) = (0x43, 0x87);
         header[8..14].copy_from_slice(&[0x80, 0, 0, 0, 0, isid]);
         header[24..28].copy_from_slice(&new.cmd_sn.to_be_bytes());
@@ -103,7 +104,7 @@ impl Initiator {
         Ok((header, data))
     }
 
-    /// Runs a command with up to 64 KiB of data; the target returns at most `expected` bytes.
+    /// Runs a command with up to 64 KiB of data. The target may return at most `expected` bytes.
     pub(crate) fn run(
         &mut self,
         lun: u8,
@@ -119,7 +120,7 @@ impl Initiator {
             match header[0] & 0x3F {
                 0x25 => {
                     came.extend(data);
-                    // The PDU has the status with the data.
+                    // This data PDU also has the status of the command.
                     if header[1] & 1 != 0 {
                         self.exp_stat_sn = number + 1;
                         return Ok(Answer { status: header[3], sense: [0; 3], data: came });
@@ -133,14 +134,14 @@ impl Initiator {
                     return Ok(Answer { status: header[3], sense, data: came });
                 }
                 0x20 => {}
-                // The PDU is an asynchronous message: the target ends the session.
+                // An asynchronous message: the target ends the session.
                 0x32 => return Err(io::ErrorKind::ConnectionAborted.into()),
                 other => panic!("a PDU nobody asked for: {other:#x}"),
             }
         }
     }
 
-    /// Sends a command like [`Initiator::run`], without waiting for the response.
+    /// Sends a command like [`Initiator::run`], but does not wait for the response.
     pub(crate) fn send_command(
         &mut self,
         lun: u8,
@@ -151,7 +152,7 @@ impl Initiator {
         self.itt += 1;
         let mut header = [0; HEADER];
         header[0] = 0x01;
-        // Final, simple; read or write.
+        // The flags are final and simple, and write if there is data, else read.
         header[1] = 0x81 | if data.is_empty() { 0x40 } else { 0x20 };
         header[9] = lun;
         header[16..20].copy_from_slice(&self.itt.to_be_bytes());
@@ -164,7 +165,7 @@ impl Initiator {
         self.send(header, data)
     }
 
-    /// Clears the unit attentions of a new session.
+    /// Clears the unit attentions that a logical unit reports to a new session.
     pub(crate) fn ready(&mut self, lun: u8) {
         for _ in 0..8 {
             if self.run(lun, &[0; 6], &[], 0).unwrap().status == 0 {
@@ -175,7 +176,7 @@ impl Initiator {
     }
 }
 
-/// Returns the CDB of a READ, WRITE, SYNCHRONIZE CACHE or WRITE SAME with 16 bytes.
+/// Returns the 16-byte CDB of a READ, WRITE, SYNCHRONIZE CACHE or WRITE SAME command.
 pub(crate) fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (code, flags);

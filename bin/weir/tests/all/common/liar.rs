@@ -1,10 +1,10 @@
-//! A disk of known behaviour in this process, honest or lying, for tests of `weir bench`: an NBD
-//! export, or a file that nbdfuse mounts from it.
+//! A disk in this process whose behaviour is known, honest or lying, for tests of `weir bench`. It
+//! is an NBD export, or a file that nbdfuse mounts from that export.
 //!
-//! Not here: the expected verdicts (liars, steady), the protocol (nbd), the mount (file). A disk of
-//! the machine would be too fast or too slow to have a known verdict.
+//! Not here: the expected verdicts (liars, steady), the protocol (nbd), the mount (file). A real
+//! disk would be too fast or too slow for a known verdict.
 //!
-//! Invariant: all connections share the data, the rate and the counters of one disk.
+//! Invariant: all connections to a disk share its data, its rate and its counters.
 
 mod file;
 mod nbd;
@@ -19,11 +19,11 @@ pub(crate) use file::Mount;
 /// Size of the disk in bytes.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// Error numbers of NBD, equal to Linux's.
+/// Error numbers of NBD, which are those of Linux.
 pub(crate) const EIO: u32 = 5;
 pub(crate) const ENOSPC: u32 = 28;
 
-/// Kind of an operation.
+/// Kind of operation that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -31,55 +31,56 @@ pub(crate) enum Kind {
     Flush,
 }
 
-/// An operation as the disk sees it.
+/// An operation as it arrives at the disk.
 #[derive(Clone, Copy)]
 pub(crate) struct Op {
     pub(crate) kind: Kind,
     pub(crate) start: usize,
     pub(crate) len: usize,
-    /// Whether the fill has ended: the client has written as many bytes as the disk has.
+    /// Whether the fill has ended, that is, whether the client has written as many bytes as the
+    /// disk has.
     pub(crate) filled: bool,
-    /// Number of this operation among the operations of its kind since the fill ended, from 1; 0
-    /// during the fill.
+    /// Number of this operation among the operations of its kind since the end of the fill, from 1;
+    /// 0 during the fill.
     pub(crate) number: u64,
     /// Time since the fill ended.
     pub(crate) since: Duration,
-    /// Number of operations in flight, without this one.
+    /// Number of operations in flight, without the operation that this describes.
     pub(crate) in_flight: usize,
 }
 
-/// Fault that the disk applies to an operation, if any.
+/// Action of the disk for an operation: perform it, or apply a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Performs the operation.
+    /// Performs the operation correctly.
     Right,
-    /// Performs the operation with this delay.
+    /// Performs the operation correctly after an additional delay.
     Late(Duration),
     /// Flips a bit in the middle of the stored or returned data.
     Flip,
-    /// Acknowledges a write and discards it.
+    /// Acknowledges a write and discards its data.
     Lose,
-    /// Stores the first half of a write.
+    /// Stores only the first half of a write.
     Tear,
-    /// Writes to or reads from another address.
+    /// Writes to or reads from this offset instead of the requested one.
     At(usize),
-    /// Returns the data from before the last write.
+    /// Returns the data that the range had before the last write.
     Old,
-    /// Returns zeros.
+    /// Returns zeros instead of the data.
     Zeros,
-    /// Returns half of the bytes.
+    /// Returns only half of the requested bytes.
     Short,
-    /// Fails with an error number.
+    /// Fails the operation with this error number.
     Fail(u32),
-    /// Never replies.
+    /// Never replies to the operation.
     Silent,
-    /// Replies twice.
+    /// Replies twice to the operation.
     Twice,
-    /// Replies to an operation that no client sent.
+    /// Replies with the cookie of an operation that no client sent.
     Stranger,
     /// Closes the connection.
     HangUp,
-    /// Closes the connection and accepts no other.
+    /// Closes the connection and accepts no further connection.
     Vanish,
 }
 
@@ -88,35 +89,36 @@ pub(crate) enum Act {
 pub(crate) struct Liar {
     /// Latency of each operation.
     pub(crate) latency: Duration,
-    /// Operations per second of all clients together.
+    /// Maximum number of operations per second of all clients together.
     pub(crate) rate: f64,
-    /// Chooses the action for each operation.
+    /// Function that chooses the action for each operation.
     pub(crate) lie: fn(&Op) -> Act,
 }
 
-/// State shared by all connections.
+/// State of a disk, which all connections share.
 struct Disk {
     how: Liar,
     data: Vec<u8>,
-    /// Contents of the disk before the last write of each byte.
+    /// For each byte of the disk, the value before the last write to it.
     old: Vec<u8>,
     free_at: Instant,
-    /// Times of the pending replies.
+    /// Times at which the pending replies will be sent.
     due: Vec<Instant>,
     bytes_written: usize,
     filled_at: Option<Instant>,
-    /// Number of operations since the fill ended, by kind.
+    /// Number of operations of each kind since the end of the fill.
     numbers: [u64; 3],
     is_gone: bool,
 }
 
 impl Liar {
-    /// Returns a disk that applies no fault.
+    /// Returns a disk that performs every operation correctly.
     pub(crate) fn honest(latency: Duration, rate: f64) -> Self {
         Self { latency, rate, lie: |_| Act::Right }
     }
 
-    /// Returns a disk with this latency and an unlimited rate that applies the faults of `lie`.
+    /// Returns a disk with this latency and no limit of its rate. The function `lie` chooses its
+    /// faults.
     pub(crate) fn lying(latency: Duration, lie: fn(&Op) -> Act) -> Self {
         Self { lie, ..Self::honest(latency, 1e6) }
     }
@@ -131,7 +133,7 @@ impl Liar {
                     break;
                 }
                 let disk = Arc::clone(&disk);
-                // An error ends only this connection.
+                // An error of the connection ends only this thread.
                 std::thread::spawn(move || nbd::serve(stream, &disk).ok());
             }
         });
@@ -155,7 +157,7 @@ impl Disk {
         }
     }
 
-    /// Decides which fault applies to an operation that arrives now.
+    /// Returns the action for an operation that arrives now, and updates the counters.
     fn decide(&mut self, kind: Kind, start: usize, len: usize) -> Act {
         let now = Instant::now();
         self.due.retain(|due| *due > now);
@@ -179,7 +181,7 @@ impl Disk {
         (self.how.lie)(&op)
     }
 
-    /// Returns the time of the reply to the next operation.
+    /// Returns the time at which the reply to the next operation will be sent.
     fn due(&mut self, act: Act) -> Instant {
         let gap = Duration::from_secs_f64(1.0 / self.how.rate);
         self.free_at = self.free_at.max(Instant::now()) + gap;
@@ -218,7 +220,8 @@ impl Disk {
         self.old[place.clone()].copy_from_slice(&self.data[place.clone()]);
         self.data[place].copy_from_slice(kept);
         if act == Act::Flip {
-            // The bit is in the middle of the data, beyond the stamp in the first bytes.
+            // Flip a bit in the middle of the data, so that the stamp in its first bytes stays
+            // correct.
             self.data[start + kept.len() / 2] ^= 1;
         }
     }

@@ -1,12 +1,15 @@
-//! A load of tagged blocks with a model of the acknowledged and flushed changes.
+//! A load of writes with known contents, and a model of the changes that the server acknowledged or
+//! flushed.
 //!
-//! Not here: killing the server (crash.rs).
+//! Not here: how the server is killed (crash.rs).
 //!
 //! Invariants:
-//! - one connection changes a block, one change at a time, so the changes of a block have an order;
-//! - every change has a unique tag, so the content identifies the change;
-//! - the model stamps a request before it is sent and again after its reply was read: the order in
-//!   the model is then the order in which the server can have seen them.
+//! - a block is changed by one connection, one change at a time, so the changes of a block have an
+//!   order;
+//! - every change has a unique tag in its content, so the content of a block identifies the change;
+//! - the model takes one number before a request is sent and another after its reply was read. If
+//!   one reply has a lower number than another request, the server completed the first before it
+//!   got the second.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,7 +28,7 @@ const BLOCKS_MAX: u64 = 16;
 /// One change of one block.
 #[derive(Clone, Debug)]
 struct Version {
-    /// Identifies the content; 0 means zeros.
+    /// Tag in the content of the change; 0 means that the block contains zeros.
     tag: u64,
     issued: u64,
     acked: Option<u64>,
@@ -34,28 +37,29 @@ struct Version {
 }
 
 struct Block {
-    /// The last known content, then every later change.
+    /// The oldest possible content of the block, then every later change.
     versions: Vec<Version>,
     in_flight: bool,
 }
 
-/// Possible contents of a volume after a crash.
+/// Possible contents of a volume after a crash of the server.
 pub(crate) struct Model {
     blocks: Vec<Block>,
     now: u64,
-    /// Stamp before which all acknowledged changes are flushed.
+    /// Number in the model's order below which all acknowledged changes are also flushed.
     flushed: u64,
     pub(crate) flushes: u64,
     pub(crate) writes: u64,
 }
 
-/// Returns the content of one block: its tag and number, then bytes derived from them.
+/// Returns the content of one block: its tag, its block number, then bytes that these two
+/// determine.
 fn content(tag: u64, lba: u64) -> Vec<u8> {
     if tag == 0 {
         return vec![0; BLOCK];
     }
     let mut block = vec![0; BLOCK];
-    // Every third change compresses well.
+    // Every third change has content that compresses well.
     let random = if tag.is_multiple_of(3) { 64 } else { BLOCK };
     Rng::new(tag ^ lba << 40).fill(&mut block[..random]);
     block[..8].copy_from_slice(&tag.to_le_bytes());
@@ -63,7 +67,7 @@ fn content(tag: u64, lba: u64) -> Vec<u8> {
     block
 }
 
-/// Returns the tag of a block that was read; `None` if the load never wrote this content to the
+/// Returns the tag in a block that was read; `None` if the load never wrote such a content to this
 /// block.
 fn tag_of(block: &[u8], lba: u64) -> Option<u64> {
     if block.iter().all(|byte| *byte == 0) {
@@ -74,7 +78,7 @@ fn tag_of(block: &[u8], lba: u64) -> Option<u64> {
 }
 
 impl Model {
-    /// Creates the model of a new volume, which contains zeros.
+    /// Creates the model of a new volume, whose blocks contain zeros.
     pub(crate) fn new(blocks: u64) -> Self {
         let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
         let block = || Block { versions: vec![zero.clone()], in_flight: false };
@@ -92,8 +96,9 @@ impl Model {
         self.now
     }
 
-    /// Compares a volume with its possible contents after a crash. The model continues with the
-    /// content that was found. Returns the number of blocks with changes that were not flushed.
+    /// Compares a volume with its possible contents after a crash. Afterwards the model has the
+    /// contents that were found. Returns the number of blocks with changes that survived without a
+    /// flush.
     pub(crate) fn verify(&mut self, client: &mut Client, what: &str) -> u64 {
         let per_read = 256_u64;
         let mut found = Vec::with_capacity(self.blocks.len());
@@ -109,8 +114,8 @@ impl Model {
                 }));
             }
         }
-        // Prefix rule: if a change survived, all changes that were acknowledged before its issue
-        // survived too.
+        // Prefix rule: if a change survived the crash, all changes that were acknowledged before it
+        // was sent must have survived too.
         let newest = self.blocks.iter().zip(&found).flat_map(|(block, tag)| {
             let versions = block.versions.iter();
             versions.filter(move |version| *tag != 0 && version.tag == *tag).map(|v| v.issued)
@@ -138,12 +143,12 @@ impl Model {
         extra
     }
 
-    /// Records that the pool was closed cleanly, so all acknowledged changes are durable.
+    /// Records that the pool was closed cleanly, which makes all acknowledged changes durable.
     pub(crate) fn closed(&mut self) {
         self.flushed = self.tick();
     }
 
-    /// Records that another client zeroed the first blocks.
+    /// Records that another client has zeroed this many blocks at the start of the volume.
     pub(crate) fn forget(&mut self, blocks: usize) {
         let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
         for block in &mut self.blocks[..blocks] {
@@ -152,7 +157,7 @@ impl Model {
     }
 }
 
-/// A request in flight.
+/// A request that was sent and whose reply has not arrived.
 struct Sent {
     kind: u16,
     stamp: u64,
@@ -162,12 +167,12 @@ struct Sent {
     fua: bool,
 }
 
-/// Reason why the load on a connection ended.
+/// Reason why the load on one connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The connection broke.
     Broken,
-    /// The server refused a request with this type and error number.
+    /// The server refused a request of this type with this error number.
     Refused(u16, u32),
 }
 
@@ -179,8 +184,8 @@ struct Worker {
     sent: HashMap<u64, Sent>,
 }
 
-/// Starts a load on blocks `range` that runs until the connection breaks or the server refuses a
-/// request.
+/// Starts a load on the blocks in `range`. It runs until its connection breaks or the server
+/// refuses a request.
 pub(crate) fn start(
     socket: &Path,
     export: &str,
@@ -211,7 +216,7 @@ impl Worker {
         }
     }
 
-    /// Sends one random request; false if the connection broke.
+    /// Sends one random request; returns false if the connection broke.
     fn issue(&mut self) -> bool {
         let kind = match self.rng.below(100) {
             0..74 => WRITE,
@@ -256,7 +261,7 @@ impl Worker {
         }
     }
 
-    /// Records the guarantees of a reply in the model.
+    /// Records in the model what a reply guarantees.
     fn settle(&self, sent: &Sent, data: &[u8]) {
         let mut model = self.model.lock().unwrap();
         let now = model.tick();

@@ -1,12 +1,12 @@
-//! Shared code of the end-to-end tests: a server to start and kill, the command line, and external
+//! Code that all end-to-end tests share: a server to start and kill, the command line, and external
 //! tools.
 //!
 //! Not here: tests, and the NBD client ([`nbd`]).
 //!
 //! Invariants:
-//! - every server has its own directory and sockets, and its guard ends it by its process handle;
-//! - the drop of a guard asserts that its server did not panic;
-//! - a missing tool fails the test, and the error names the tool.
+//! - every server has its own directory and sockets; its guard ends it by its process handle;
+//! - a guard that is dropped asserts that its server did not panic;
+//! - if a tool is missing, the test fails with an error that names the tool.
 
 pub(crate) mod iscsi;
 pub(crate) mod liar;
@@ -49,10 +49,11 @@ pub(crate) mod code {
 /// The program under test.
 pub(crate) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Time limit for a server's first response.
+/// Time limit for the first response of a server.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// The directories of one test: disks on a real file system, sockets under a short path.
+/// The directories of one test: one for disks on a real file system, and one with a short path for
+/// sockets.
 pub(crate) struct Dirs {
     disks: tempfile::TempDir,
     sockets: tempfile::TempDir,
@@ -68,19 +69,19 @@ impl Dirs {
         }
     }
 
-    /// Returns a path in the directory of the disks.
+    /// Returns the path of a file in the directory of the disks.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.disks.path().join(name)
     }
 
-    /// Creates a sparse file.
+    /// Creates a sparse file of this size in the directory of the disks.
     pub(crate) fn disk(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.file(name);
         File::create(&path).unwrap().set_len(bytes).unwrap();
         path
     }
 
-    /// Returns a path for a socket or a state directory.
+    /// Returns the path of a socket or a state directory in the directory with the short path.
     pub(crate) fn short(&self, name: &str) -> PathBuf {
         self.sockets.path().join(name)
     }
@@ -90,8 +91,8 @@ impl Dirs {
         self.serve_as("")
     }
 
-    /// Returns the command of a further server with its own state and sockets, distinguished by a
-    /// suffix.
+    /// Returns the command of another server of this test. Its state and its sockets have names
+    /// with this suffix.
     pub(crate) fn serve_as(&self, suffix: &str) -> Command {
         let unix = |name: &str| format!("unix:{}{suffix}", self.short(name).display());
         let mut command = Command::new(WEIR);
@@ -114,7 +115,7 @@ pub(crate) fn spawn(mut command: Command, log: &Path) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(talk).spawn().unwrap()
 }
 
-/// A running server; killed when dropped.
+/// A running server; dropping the `Server` kills the process.
 pub(crate) struct Server {
     child: Child,
     log: PathBuf,
@@ -126,15 +127,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `command`, which must use the sockets with this suffix, and waits for its first
-    /// response.
+    /// Starts `command` and waits for the first response of the server. The command must use the
+    /// sockets with this suffix.
     pub(crate) fn start(dirs: &Dirs, suffix: &str, command: Command) -> Self {
         let mut server = Self::launch(dirs, suffix, command);
         server.wait_ready();
         server
     }
 
-    /// Starts `command` without waiting for a response.
+    /// Starts `command` like [`Self::start`], without waiting for a response.
     pub(crate) fn launch(dirs: &Dirs, suffix: &str, command: Command) -> Self {
         let number = dirs.starts.fetch_add(1, Ordering::Relaxed);
         let log = dirs.file(&format!("serve{suffix}-{number}.log"));
@@ -148,8 +149,8 @@ impl Server {
         }
     }
 
-    /// Sends requests until the server responds. The server binds the socket before it imports
-    /// pools and responds afterwards, so the first response marks the end of the start.
+    /// Sends requests until the server responds. The server binds its socket before it imports
+    /// pools and responds only afterwards, so the first response marks the end of the start.
     fn wait_ready(&mut self) {
         let start = Instant::now();
         while !answers(&self.api) {
@@ -184,14 +185,14 @@ impl Server {
         &self.nbd
     }
 
-    /// Returns the standard error of the server so far.
+    /// Returns everything that the server has printed to standard error so far.
     pub(crate) fn talk(&self) -> String {
         let talk = fs::read(&self.log).unwrap_or_else(|error| error.to_string().into_bytes());
         String::from_utf8_lossy(&talk).into_owned()
     }
 
-    /// Runs `weir` with the words of `line`. Relative paths are in the directory of this test's
-    /// disks.
+    /// Runs `weir` with the words of `line` as arguments. Relative paths refer to the directory of
+    /// the disks.
     pub(crate) fn weir(&self, line: &str) -> Ran {
         let words: Vec<&str> = line.split_whitespace().collect();
         self.weir_words(&words)
@@ -201,26 +202,27 @@ impl Server {
         self.weir_with(words, &[])
     }
 
-    /// As [`Self::weir_words`], with environment variables.
+    /// Runs `weir` with these words as arguments and with these environment variables.
     pub(crate) fn weir_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Ran {
         let mut command = self.command(words);
         command.envs(variables.iter().copied());
         Ran::of(&words.join(" "), &command.output().unwrap())
     }
 
-    /// Runs `weir bench` as a user of this server, so that it queries the server's API.
+    /// Runs `weir bench` with the address of this server, so that the command asks it about its
+    /// disks.
     pub(crate) fn bench(&self, words: &[&str]) -> Ran {
         self.weir_words(&[&["bench"], words].concat())
     }
 
-    /// Returns a `weir` command for this server that is not started yet.
+    /// Returns a `weir` command that calls this server and is not started yet.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.args(words);
         self.with_address(command)
     }
 
-    /// Returns a shell command with the address of this server, in the folder of the disks.
+    /// Returns a shell command with the address of this server, in the directory of the disks.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = Command::new("bash");
         command.args(["-c", script]);
@@ -245,7 +247,7 @@ impl Server {
         self.weir(&format!("export create nbd {name}")).ok();
     }
 
-    /// Returns the address of an export for standard clients.
+    /// Returns the URI of an export for standard NBD clients.
     pub(crate) fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.nbd.display())
     }
@@ -254,7 +256,7 @@ impl Server {
         nbd::Client::connect(&self.nbd, export).unwrap()
     }
 
-    /// Kills the process with SIGKILL, without any write-back by the process.
+    /// Kills the process with SIGKILL, so that the server writes nothing more.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -265,7 +267,8 @@ impl Server {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Sends a signal and waits until the process ends. Returns the exit status and the duration.
+    /// Sends a signal and waits until the process ends. Returns its exit status and the time until
+    /// then.
     pub(crate) fn stop(mut self, signal: Signal) -> (ExitStatus, Duration) {
         let start = Instant::now();
         self.signal(signal);
@@ -273,7 +276,7 @@ impl Server {
         (status, start.elapsed())
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits until the process ends without a signal from the test.
     pub(crate) fn wait_end(&mut self, limit: Duration) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -285,7 +288,7 @@ impl Server {
         }
     }
 
-    /// Stops the server, and asserts a clean exit.
+    /// Stops the server with SIGTERM, and asserts that its exit was clean.
     pub(crate) fn stop_clean(self) {
         let log = self.log.clone();
         let (status, _) = self.stop(Signal::TERM);
@@ -293,7 +296,7 @@ impl Server {
         assert!(status.success(), "ended with {status}:\n{talk}");
     }
 
-    /// Asserts that the process runs and responds, and that it did not panic.
+    /// Asserts that the process still runs and responds, and that it did not panic.
     #[track_caller]
     pub(crate) fn assert_alive(&mut self) {
         let ended = self.child.try_wait().unwrap();
@@ -311,7 +314,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both calls have no effect after the process ended.
+        // These two calls do nothing if the process has already ended.
         drop(self.child.kill());
         drop(self.child.wait());
         if std::thread::panicking() {
@@ -322,7 +325,7 @@ impl Drop for Server {
     }
 }
 
-/// True if a server responds to a management call at this socket.
+/// Returns true if a server responds to a management call on this socket.
 fn answers(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else { return false };
     stream.set_read_timeout(Some(READY_LIMIT)).unwrap();
@@ -357,7 +360,7 @@ impl Ran {
         self
     }
 
-    /// Asserts a failure with this exit code and all these texts.
+    /// Asserts that the run failed with this exit code and that its error contains all these texts.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "weir {}: {}", self.line, self.talk);
@@ -376,14 +379,14 @@ impl Ran {
     }
 }
 
-/// True if the tests run as root. Other users need a user namespace, in which they have root's
-/// permissions.
+/// Returns true if the tests run as root. Other users need a user namespace, in which they have the
+/// permissions of root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns the search path for tools. Debian installs some tools in directories that only root's
-/// PATH has.
+/// Returns the search path for tools. It includes directories that only root's PATH has and in
+/// which Debian installs some tools.
 pub(crate) fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")
@@ -398,7 +401,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     })
 }
 
-/// Returns standard output and standard error of a tool.
+/// Returns the standard output and the standard error of a tool as one text.
 pub(crate) fn text(output: &Output) -> String {
     let parts = [&output.stdout, &output.stderr].map(|part| String::from_utf8_lossy(part));
     parts.concat()
@@ -430,7 +433,7 @@ pub(crate) fn fio_output(uri: &str, arguments: &[&str]) -> Output {
     run("fio", &all)
 }
 
-/// Waits until a condition holds.
+/// Waits until the function `holds` returns true, for at most `limit`.
 #[track_caller]
 pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -440,8 +443,8 @@ pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() ->
     }
 }
 
-/// True if a process accepts connections on a unix socket. The file of a socket exists before its
-/// process listens, and remains after the process was killed.
+/// Returns true if a process accepts connections on a unix socket. The socket's file exists before
+/// a process listens on it, and remains after the process was killed.
 pub(crate) fn accepts(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
@@ -452,7 +455,7 @@ pub(crate) fn write_secret(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Creates `NAME.pem`, a self-signed certificate of localhost, and `NAME.key`.
+/// Creates a self-signed certificate for localhost, `NAME.pem`, and its key, `NAME.key`.
 pub(crate) fn certificate(dirs: &Dirs, name: &str) {
     let path = |end: &str| dirs.file(&format!("{name}.{end}")).display().to_string();
     let (key, pem) = (path("key"), path("pem"));
@@ -463,7 +466,7 @@ pub(crate) fn certificate(dirs: &Dirs, name: &str) {
     tool("openssl", &[&made[..], &of, &names, &end].concat());
 }
 
-/// Finds the bytes `wanted` on a disk and overwrites them.
+/// Finds the bytes `wanted` on a disk and overwrites them there.
 pub(crate) fn spoil(disk: &Path, wanted: &[u8]) {
     let file = fs::OpenOptions::new().read(true).write(true).open(disk).unwrap();
     let mut window = vec![0; MIB as usize + wanted.len()];

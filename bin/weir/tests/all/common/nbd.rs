@@ -1,6 +1,6 @@
-//! A small NBD client that shows each acknowledgement to the test.
+//! A small NBD client that lets the test see each acknowledgement separately.
 //!
-//! Not here: checks of replies. The client requests no structured replies.
+//! Not here: checks of the replies. The client does not request structured replies.
 //!
 //! Spec: NBD proto.md, "Fixed newstyle negotiation", "Simple reply message".
 //!
@@ -39,7 +39,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) struct Client {
     stream: UnixStream,
     cookie: u64,
-    /// Data bytes of the reply to each pending read, if it succeeds.
+    /// Number of data bytes that the reply to each pending read has if the read succeeds.
     reads: HashMap<u64, usize>,
     pub(crate) size_bytes: u64,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Client {
 /// The reply to one request.
 pub(crate) struct Answer {
     pub(crate) cookie: u64,
-    /// 0 or the protocol's error number.
+    /// 0 for success, or an error number of NBD.
     pub(crate) errno: u32,
     pub(crate) data: Vec<u8>,
 }
@@ -56,7 +56,7 @@ fn other(text: String) -> io::Error {
     io::Error::other(text)
 }
 
-/// Connects and reads the server's greeting.
+/// Connects to the server and reads its greeting.
 pub(crate) fn greeted(socket: &Path) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -73,7 +73,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Client {
-    /// Connects to an export. If the server refuses, returns an error with the server's text.
+    /// Connects to an export. If the server refuses the export, returns an error with the server's
+    /// text.
     pub(crate) fn connect(socket: &Path, export: &str) -> io::Result<Self> {
         let mut stream = greeted(socket)?;
         let mut hello = Vec::new();
@@ -106,8 +107,8 @@ impl Client {
         Ok(Self { stream, cookie: 0, reads: HashMap::new(), size_bytes })
     }
 
-    /// Sends a request without waiting. `len` goes into the request unchanged, whatever the size of
-    /// `data`.
+    /// Sends a request without waiting for the reply. The request contains `len` as its length even
+    /// if `data` has another length.
     pub(crate) fn send(
         &mut self,
         kind: u16,
@@ -145,8 +146,8 @@ impl Client {
         Ok(Answer { cookie, errno, data })
     }
 
-    /// Sends one request and waits for its reply; no other request may be in flight. `Err` holds
-    /// the error number.
+    /// Sends one request and waits for its reply. No other request may be in flight. Returns `Err`
+    /// with the error number if the server refuses the request.
     pub(crate) fn call(
         &mut self,
         kind: u16,

@@ -1,11 +1,12 @@
 //! The network of one test: a network namespace with a tap device that has two addresses.
 //!
-//! Not here: the programs that use it.
+//! Not here: the programs that use the network.
 //!
 //! Invariants:
-//! - the namespace has no name, so the networks of two tests are separate, and it ends with the
-//!   process that holds it: with the guard, or with the test program however that ends;
-//! - if the machine does not allow a namespace, the test fails and names the missing permission.
+//! - the network namespace has no name, so the networks of two tests are separate. The namespace
+//!   ends with the process that holds it: when the guard is dropped, or when the test program ends
+//!   for any reason;
+//! - if the machine does not allow the namespace, the test fails and names the missing permission.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,7 +17,8 @@ use super::{is_root, text};
 /// Name of the tap device inside the namespace.
 pub(crate) const TAP: &str = "tap0";
 
-/// One of two IP networks on the tap device: the address on this side and the guest's (RFC 5737).
+/// One of the two IP networks on the tap device: the host's address and the guest's address (RFC
+/// 5737).
 pub(crate) struct Subnet {
     pub(crate) here: &'static str,
     pub(crate) there: &'static str,
@@ -35,10 +37,11 @@ impl Network {
     pub(crate) fn new() -> Self {
         let tun = Path::new("/dev/net/tun");
         assert!(tun.exists(), "this test needs tap devices, and {} is missing", tun.display());
-        // In a user namespace, the guest's setuid mount would belong to the user "nobody".
+        // In a user namespace, the guest's setuid program `mount` would not belong to root, so it
+        // would fail.
         assert!(is_root(), "this test needs root, to make a network and to boot a guest");
         let mut command = Command::new("unshare");
-        // `cat` ends together with this program, because its input ends then.
+        // When this program ends, the input of `cat` ends, so `cat` and the namespace end too.
         let script = "ip link set lo up && ip tuntap add \"$1\" mode tap && \
             ip link set \"$1\" up && echo made && exec cat";
         command.args(["--net", "sh", "-c", script, "sh", TAP]);
@@ -58,8 +61,8 @@ impl Network {
         network
     }
 
-    /// Returns a command that runs inside the namespace. `nsenter` and `setpriv` execute the
-    /// program, so the process is the program itself, and it ends with this thread.
+    /// Returns a command that runs inside the namespace. `nsenter` and `setpriv` replace themselves
+    /// by the program, so the child process is the program. The child ends when this thread ends.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.holder.id())).arg("--net");
@@ -83,7 +86,8 @@ impl Network {
         inside
     }
 
-    /// Removes an address of this side. Packets to the address are dropped without a reply.
+    /// Removes the host's address in this network. Packets to that address are then dropped without
+    /// a reply.
     pub(crate) fn cut(&self, subnet: usize) {
         self.address("del", subnet);
     }

@@ -1,11 +1,11 @@
-//! Free TCP ports on loopback for servers that need a port number at their start.
+//! Free TCP ports on loopback, for servers that need a port number when they start.
 //!
-//! Not here: servers that bind port 0 and report the port.
+//! Not here: servers that bind port 0 and report the port that they got.
 //!
 //! Invariants:
-//! - two tests never get the same port, within a run or between runs on this machine: each port has
-//!   a lock file, which the test process holds until it exits;
-//! - no port is in the range from which the kernel assigns client ports.
+//! - two tests never get the same port, neither in one run nor in concurrent runs on this machine.
+//!   Each port has a lock file, which the test process keeps locked until it exits;
+//! - no port is in the range from which the kernel chooses the ports of clients.
 
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,18 +13,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const FIRST: u16 = 10_000;
-/// Number of ports to search. Linux assigns client ports from 32,768 up.
+/// Number of ports to search. Linux chooses the ports of clients from 32,768 on.
 const COUNT: u16 = 20_000;
 
-/// Lock files that this process holds.
+/// Lock files of the ports that this process has locked.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 static TRIED: AtomicU16 = AtomicU16::new(0);
 
-/// Returns a port without a listener and locks it for this test.
+/// Returns a port on which no process listens, and locks it for this test process.
 pub(crate) fn free_port() -> u16 {
     let locks = std::env::temp_dir().join("weir-test-ports");
     fs::create_dir_all(&locks).unwrap();
-    // Each process starts its search at another port, so that processes seldom try the same port.
+    // Each process starts its search at a different port, so that two processes seldom try the same
+    // one.
     let start = (std::process::id() * 16) % u32::from(COUNT);
     for _ in 0..COUNT {
         let next = start + u32::from(TRIED.fetch_add(1, Ordering::Relaxed));

@@ -1,6 +1,6 @@
 //! Random numbers from a seed.
 //!
-//! Not here: numbers that must be unpredictable.
+//! Not here: secrets, which must be unpredictable.
 //!
 //! Invariant: the same seed gives the same numbers on every machine.
 
@@ -12,8 +12,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// Returns a generator with a seed from the environment variable or the clock. The seed is
-    /// printed, so that the run can be repeated.
+    /// Returns a generator whose seed comes from the environment variable, or from the clock.
+    /// Prints the seed, so that the run can be repeated.
     pub(crate) fn from_env(variable: &str) -> Self {
         let seed = match std::env::var(variable) {
             Ok(text) => text.parse().expect("the seed is a number"),

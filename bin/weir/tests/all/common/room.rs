@@ -1,8 +1,8 @@
-//! Disks that a test can make fail without root: files in a small file system in RAM.
+//! Disks that a test without root can make fail: files in a small file system in RAM.
 //!
-//! Not here: the tests that use them.
+//! Not here: the tests with such disks.
 //!
-//! Invariant: only the processes of one test see the file system, and it ends with its guard.
+//! Invariant: only the processes of one test see the file system. It is unmounted with its guard.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -11,8 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Dirs, Server, is_root};
 
-/// A small file system in RAM that only this test's processes see. It is unmounted when this is
-/// dropped.
+/// A small file system in RAM that only the processes of this test see. Dropping this unmounts it.
 pub(crate) struct Room {
     holder: Child,
     path: PathBuf,
@@ -36,8 +35,8 @@ impl Room {
         Self { holder, path }
     }
 
-    /// Returns the path of a file in the file system; the path also works outside the mount
-    /// namespace.
+    /// Returns the path of a file in the file system. The path is valid outside the mount namespace
+    /// too.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         root.join(self.path.strip_prefix("/").unwrap()).join(name)
@@ -47,7 +46,7 @@ impl Room {
         File::create(self.file(name)).unwrap().set_len(bytes).unwrap();
     }
 
-    /// Uses up `bytes` of free space.
+    /// Uses up this many bytes of the file system's free space.
     pub(crate) fn fill(&self, bytes: u64) {
         fs::write(self.file("ballast"), vec![1; bytes as usize]).unwrap();
     }
@@ -56,10 +55,11 @@ impl Room {
         fs::remove_file(self.file("ballast")).unwrap();
     }
 
-    /// Makes all reads and writes of these disks fail.
+    /// Makes all reads and writes of these disks fail: their files become empty, and their file
+    /// system full.
     pub(crate) fn kill_disks(&self, names: &[&str]) {
         for name in names {
-            // Truncate to zero, so that reads find no byte; the loop below uses up the freed space.
+            // An empty file has no bytes to read. The loop below uses up the space that this frees.
             File::create(self.file(name)).unwrap();
         }
         let mut ballast = File::create(self.file("ballast")).unwrap();

@@ -1,15 +1,15 @@
-//! A client with another Linux kernel: User-Mode Linux, an ordinary process, in a [`Network`].
+//! A client with a Linux kernel of its own: User-Mode Linux, an ordinary process, in a [`Network`].
 //!
-//! Not here: the steps of each test.
+//! Not here: the steps that the tests run in the guest.
 //!
-//! The guest's root is a copy-on-write view of this machine's root, so it has every tool installed
-//! here and changes nothing. Its addresses are in [`SUBNETS`]. A step is a script that runs in the
-//! guest between actions of the test; guest and test share a folder of this machine.
+//! The root file system of the guest is a copy-on-write view of this machine's, so the guest has
+//! all tools of this machine and changes nothing. A step is a script that runs in the guest between
+//! actions of the test. Guest and test share a folder of this machine.
 //!
 //! Invariants:
-//! - every wait has a limit: steps have one in the guest, and a later one in the test;
-//! - the guest's processes end with the guard, or with the test program however that ends;
-//! - a failed step shows its script, its output and the messages of the guest's kernel.
+//! - every wait has a time limit: each step has one in the guest, and a longer one in the test;
+//! - the processes of the guest end with the guard, or with the test program however it ends;
+//! - for a failed step the test prints its script, its output and the guest's kernel messages.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
@@ -22,16 +22,16 @@ use super::network::{Network, SUBNETS, TAP};
 /// Paths of the kernel and its modules in Debian's package user-mode-linux.
 const KERNEL: &str = "/usr/bin/linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
-/// Memory of the guest. It also holds the files that the guest changes.
+/// Memory of the guest. It includes the files that the guest has changed.
 const MEMORY_MIB: u64 = 384;
-/// Time limit of a boot, which takes five seconds, or longer during a build on the same machine.
+/// Time limit of a boot. A boot takes five seconds, or longer while this machine is busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
-/// Time limit of a step; a step that takes longer is hung.
+/// Time limit of a step; a step that takes longer counts as hung.
 pub(crate) const STEP_LIMIT: Duration = Duration::from_mins(1);
-/// Time in which the guest ends a step after its time limit and reports this.
+/// Time that the guest has after the time limit of a step to end the step and report that.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// The init program of the guest. It changes to its own root, then runs steps.
+/// The init program of the guest: it changes to the guest's root file system, then runs steps.
 const INIT: &str = include_str!("uml_init.sh");
 
 /// Result of a step.
@@ -43,7 +43,7 @@ pub(crate) struct Done {
 pub(crate) struct Guest {
     child: Child,
     shared: tempfile::TempDir,
-    /// Number of steps so far.
+    /// Number of steps that were started so far.
     steps: u32,
 }
 
@@ -59,9 +59,10 @@ impl Guest {
         let addresses = SUBNETS.map(|subnet| subnet.there).join(" ");
         let set = format!("shared={} modules={MODULES} addresses='{addresses}'", at(""));
         write_program(&shared.path().join("init"), &format!("#!/bin/bash\n{set}\n{INIT}"));
-        // The kernel runs each process of the guest as a process of this machine. In a PID
-        // namespace all of these end with the first process. The first process is a shell, because
-        // the kernel ends by signals that the first process of a namespace does not receive.
+        // The kernel runs each process of the guest as a process of this machine. All of them are
+        // in a PID namespace, so they end with its first process. That process is a shell: the
+        // guest's kernel ends itself by signals, which the first process of a namespace would not
+        // receive.
         let mut command = network.command("unshare");
         command.args(["--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", "\"$@\"; exit $?", "sh", KERNEL, "rootfstype=hostfs"]);
@@ -84,7 +85,7 @@ impl Guest {
         self.shared.path().join(name)
     }
 
-    /// Runs a bash script that must succeed; returns its output.
+    /// Runs a bash script in the guest that must succeed; returns its output.
     #[track_caller]
     pub(crate) fn run(&mut self, script: &str) -> String {
         self.run_within(STEP_LIMIT, script)
@@ -97,7 +98,7 @@ impl Guest {
         done.out
     }
 
-    /// Runs a script that must end with this status within the time limit.
+    /// Runs a script that must end with this status within [`STEP_LIMIT`]; returns its output.
     #[track_caller]
     pub(crate) fn fails(&mut self, status: i32, script: &str) -> String {
         let done = self.step(STEP_LIMIT, script);
@@ -105,7 +106,7 @@ impl Guest {
         done.out
     }
 
-    /// Starts a script in the background; [`Self::join`] waits for its end.
+    /// Starts a script in the background of the guest; [`Self::join`] waits for its end.
     #[track_caller]
     pub(crate) fn start(&mut self, name: &str, script: &str) {
         fs::write(self.path(name), script).unwrap();
@@ -117,7 +118,7 @@ impl Guest {
         self.run_within(limit, &format!("join {name}"))
     }
 
-    /// Runs a script to its end without checking its status.
+    /// Runs a script to its end and returns its status, whatever it is.
     pub(crate) fn step(&mut self, limit: Duration, script: &str) -> Done {
         self.steps += 1;
         let number = self.steps;
@@ -135,7 +136,7 @@ impl Guest {
         Done { status, out }
     }
 
-    /// Waits for a file in the shared folder.
+    /// Waits until a file exists in the shared folder.
     fn wait_for(&mut self, name: &str, limit: Duration, what: &str) {
         let (path, start) = (self.path(name), Instant::now());
         while !path.exists() {
@@ -147,7 +148,7 @@ impl Guest {
         }
     }
 
-    /// Shuts the guest down and asserts that its kernel logged no error.
+    /// Shuts down the guest, and asserts that its kernel logged no error.
     #[track_caller]
     pub(crate) fn halt(mut self) {
         let complaints = "dmesg | grep -E 'BUG|WARNING|Call Trace|Oops|blocked for more' || true";
@@ -176,8 +177,8 @@ impl Drop for Guest {
     }
 }
 
-/// Returns the library with which the kernel runs on CPUs with AMX (`xtask/uml/xstate.c`); `None`
-/// on CPUs without AMX.
+/// Returns the library with which User-Mode Linux runs on CPUs with AMX (`xtask/uml/xstate.c`);
+/// `None` on other CPUs.
 fn preload() -> Option<PathBuf> {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap();
     if !cpu.split_ascii_whitespace().any(|flag| flag == "amx_tile") {
@@ -195,7 +196,8 @@ fn write_program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Returns the directory for the guest's memory file, which is in RAM if there is enough space.
+/// Returns the directory for the memory file of the guest: in RAM if there is enough space, else on
+/// disk.
 fn memory_folder() -> PathBuf {
     let shm = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(shm).map_or(0, |stat| stat.f_bavail * stat.f_frsize);

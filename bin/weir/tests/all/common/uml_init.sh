@@ -1,5 +1,6 @@
-# The init program of a User-Mode Linux guest, after a line that sets `shared` (a folder of the host),
-# `modules` (another one) and `addresses`. Its first root is the host's root, read-only.
+# The init program of a User-Mode Linux guest. The test puts a line in front of it, which sets
+# `shared` and `modules` (two folders of the host) and `addresses`. The guest's first root is the
+# host's root, read-only.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 ip link set lo up
 for address in $addresses; do ip address add "$address/24" dev vec0; done
@@ -29,8 +30,8 @@ cd /run/host
 
 # Functions for all steps.
 cat >/run/functions <<'END'
-# Waits until a command succeeds, within the step's limit. `read` waits without starting a process,
-# which is slow in a guest.
+# Waits until a command succeeds, within the step's limit. `read` waits without starting a process:
+# the start of a process is slow in a guest.
 until_true() { until "$@" >/dev/null 2>&1; do read -r -t 0.3 -u 9 || :; done; }
 # Starts the script /run/host/NAME in the background.
 start() {
@@ -62,7 +63,7 @@ until [ -e halt ]; do
     if [ "$status" -ne 0 ]; then
         { echo "-- trace:"; tail -n 40 /run/trace; echo "-- kernel:"; dmesg | tail -n 40; } >>/run/out
     fi
-    # A host file is complete only after its last writer has closed it.
+    # A file of the host is complete only after its last writer has closed it.
     cp /run/out "out-$number"
     echo "$status" >"status-$number.new"
     mv "status-$number.new" "status-$number"

@@ -1,13 +1,13 @@
-//! A management call: a row of the table, a request, an answer, a handler.
+//! A management call: a row of the table of calls, a request, an answer and a handler.
 //!
-//! Not here: the rows (`table`), the handlers (the server implements [`Handle`] over the engine),
-//! the places of fields in an HTTP request (`path`, `shape`).
+//! The rows are in `table`. The server implements [`Handle`] with the engine. `path` and `shape`
+//! decide where a field of a request is in HTTP.
 //!
 //! Invariants:
-//! - a changing call may be repeated: a state that is as requested answers `unchanged`. A call that
-//!   removes something which does not exist fails with `not_found`, so that a mistyped name never
-//!   looks like success;
-//! - a changing call that has started runs to its end, also when its caller disconnects.
+//! - a changing call may be repeated: if the requested state already exists, the answer is
+//!   `unchanged`. A call that removes an object which does not exist fails with `not_found`, so
+//!   that a misspelled name never looks like success;
+//! - a changing call that has started runs to its end, even if its caller disconnects.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,34 +23,34 @@ use crate::wire::ApiError;
 /// The way in which the server runs a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Directly: it waits for no disk.
+    /// The call waits for no disk; the server runs it directly.
     Look,
-    /// It may wait for disks. Its caller gets an error while they do not answer.
+    /// The call may wait for disks. Its caller gets an error while the disks are unresponsive.
     Wait,
-    /// As `Wait`, and its outcome is recorded.
+    /// The call may wait for disks, and its outcome is recorded in history and events.
     Change,
 }
 
 /// A call without its types: one row of the table.
 #[derive(Debug)]
 pub struct Operation {
-    /// Its name in the OpenAPI document and in the record.
+    /// Name of the call in the OpenAPI document and in events.
     pub name: &'static str,
-    /// Method of its HTTP request.
+    /// Method of the call's HTTP request.
     pub method: Method,
-    /// Path of its HTTP request, see [`calls!`](super::table).
+    /// Path of the call's HTTP request, see [`calls!`](super::table).
     pub path: &'static str,
-    /// The lowest role that may make it.
+    /// The lowest role that may make the call.
     pub role: Role,
-    /// The objects that it touches.
+    /// The resources that the call accesses.
     pub reach: Resources,
-    /// The way in which the server runs it.
+    /// The way in which the server runs the call.
     pub mode: Mode,
-    /// HTTP status of a success. With two, the first one is for an outcome of `created`.
+    /// HTTP statuses of a success. If there are two, the first one is for the outcome `created`.
     pub statuses: &'static [u16],
-    /// Its group in the OpenAPI document.
+    /// Group of the call in the OpenAPI document.
     pub tag: &'static str,
-    /// Its summary in the OpenAPI document.
+    /// Summary of the call in the OpenAPI document.
     pub summary: &'static str,
 }
 
@@ -62,19 +62,19 @@ impl PartialEq for Operation {
 
 /// A request with a row in the table.
 pub trait Call: Request {
-    /// Type of its answer.
+    /// Type of the answer to the call.
     type Answer: Answer;
-    /// Its row.
+    /// Row of the call in the table.
     const OPERATION: &'static Operation;
 }
 
 /// The code that answers a call.
 pub trait Handle<C: Call>: Send + Sync + 'static {
-    /// Makes the call.
+    /// Carries out the call and returns its answer.
     fn handle(&self, call: C) -> impl Future<Output = Result<C::Answer, ApiError>> + Send;
 
-    /// Authorizes a call of [`Resources::LookedUp`]: only the server knows the names that it
-    /// touches.
+    /// Authorizes a call with [`Resources::LookedUp`]: only the server knows which objects the call
+    /// accesses.
     fn authorize(
         &self,
         _call: &C,
@@ -84,37 +84,37 @@ pub trait Handle<C: Call>: Send + Sync + 'static {
         std::future::ready(Err(ApiError::new(ErrorKind::Internal, message)))
     }
 
-    /// The name that the record has for the subject, see [`Request::about`].
+    /// Name of the call's object in history and events, see [`Request::about`].
     fn about(&self, call: &C) -> String {
         call.about()
     }
 
-    /// True if the call changes nothing, see [`Request::is_dry_run`].
+    /// True if this request changes nothing, see [`Request::is_dry_run`].
     fn is_dry_run(&self, call: &C) -> bool {
         call.is_dry_run()
     }
 }
 
-/// The entry of a call in the record.
+/// Entry for a call in history and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditLine {
-    /// Kind of its event: the name of the operation.
+    /// Kind of the event: the name of the operation.
     pub kind: &'static str,
-    /// Full name of its subject. Its first part is the pool.
+    /// Full name of the object that the call changes. Its first part is the pool.
     pub about: String,
-    /// The rest of the request, such as the tag of a hold.
+    /// The rest of the request as text, such as the tag of a hold.
     pub details: String,
 }
 
-/// A running call; it returns the outcome of a change.
+/// A running call; the result of a changing call is its outcome.
 pub type Work = BoxFuture<'static, Result<Option<Outcome>, ApiError>>;
 
-/// Runs calls that wait for disks, and records changes.
+/// Runs calls that may wait for disks, and records changes.
 pub trait Run: Send + Sync + 'static {
-    /// Runs a call to its end, also when the returned future is dropped or ends first because the
-    /// disks do not answer. A recorded call is recorded with its outcome.
+    /// Runs a call to its end, even if the returned future is dropped, or returns an error first
+    /// because the disks are unresponsive. If `is_recorded`, records the call with its outcome.
     fn run(&self, line: AuditLine, is_recorded: bool, work: Work) -> Pending<'_, ()>;
 }
 
-/// The result of a call, to be awaited.
+/// A future with the result of a call.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send + 'a>>;

@@ -1,10 +1,11 @@
-//! Checks of calls that touch more than they name ([`Resources::LookedUp`](crate::Reach::Looked)).
+//! Checks of calls that access more objects than they name
+//! ([`Resources::LookedUp`](crate::access::Resources::LookedUp)).
 //!
-//! `authorization` checks the names in the request.
+//! `authorization` checks the names in requests.
 //!
 //! A server calls one of these functions in [`Handle::authorize`].
 //!
-//! Invariant: a refusal does not reveal names outside of the scope, or their existence.
+//! Invariant: an error reveals neither names outside the scope nor whether they exist.
 
 use weir_base::ErrorKind;
 
@@ -20,7 +21,7 @@ use crate::wire::ApiError;
 /// Checks that the volume of an export is in the scope.
 ///
 /// # Errors
-/// `Permission` for another volume; `NotFound` without such an export.
+/// `Permission` if the volume is outside the scope; `NotFound` if the export does not exist.
 pub async fn export<S>(server: &S, key: ExportKey, scope: &Scope) -> Result<(), ApiError>
 where
     S: Handle<ShowExport>,
@@ -36,7 +37,7 @@ where
 /// Checks that all logical units of a target are in the scope.
 ///
 /// # Errors
-/// `Permission` for another target, also if there is no such target.
+/// `Permission` if a logical unit is outside the scope, or if the target does not exist.
 pub async fn target<S>(server: &S, call: &ShowTarget, scope: &Scope) -> Result<(), ApiError>
 where
     S: Handle<ShowTarget>,
@@ -50,11 +51,11 @@ where
     }
 }
 
-/// Checks that the origin of a clone is in the scope: the clone takes over the snapshots of the
-/// volume that it was cloned from.
+/// Checks that the origin of a clone is in the scope, because a promotion gives the clone the
+/// snapshots of the volume from which it was cloned.
 ///
 /// # Errors
-/// `Permission` for another origin; `NotFound` without such a volume.
+/// `Permission` if the origin is outside the scope; `NotFound` if the volume does not exist.
 pub async fn promotion<S>(server: &S, call: &VolumePromote, scope: &Scope) -> Result<(), ApiError>
 where
     S: Handle<ShowVolume>,
@@ -66,11 +67,11 @@ where
     Ok(())
 }
 
-/// Checks that a stream is in the scope, and that the caller began it or is an admin.
+/// Checks that the scope covers a stream, and that the caller started the stream or is an admin.
 ///
 /// # Errors
-/// `NotFound` for a stream that has ended or is outside of the scope; `Permission` for a stream of
-/// another caller.
+/// `NotFound` for a stream that has ended or is outside the scope; `Permission` for a stream that
+/// another caller started.
 pub async fn stream<S>(server: &S, call: &StreamCancel, scope: &Scope) -> Result<(), ApiError>
 where
     S: Handle<ListStreams>,

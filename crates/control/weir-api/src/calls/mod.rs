@@ -1,4 +1,4 @@
-//! The management calls: a row for each, and the places of its fields in an HTTP request.
+//! The management calls: a row of a table for each, and the places of request fields in HTTP.
 //!
 //! The types of requests and responses are in `types`, the handlers in the server.
 

@@ -1,22 +1,23 @@
 //! Paths of calls: which fields of a request become parts of the URL.
 //!
-//! Fields in the query or in the body are in `shape` and `client`.
+//! Fields in the query or in the body of a request are in `shape` and `client`.
 //!
-//! Invariant: [`Path::fill`] and [`Path::route`] of one template agree: the server finds the route.
+//! Invariant: a path that [`Path::fill`] fills matches the [`Path::route`] of the same template, so
+//! the server finds it.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 
-/// Escapes everything but what RFC 3986 section 2.3 leaves alone.
+/// Characters to escape: all except the unreserved characters of RFC 3986 section 2.3, and `:`.
 const PART: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-/// A text as one part of a path or query.
+/// Escapes a text as one part of a path or query.
 pub(crate) fn escape(text: &str) -> String {
     utf8_percent_encode(text, PART).to_string()
 }
 
-/// A template of the table, taken apart.
+/// A path template of the table of calls, split into parts.
 pub(crate) struct Path {
     parts: Vec<Part>,
 }
@@ -26,17 +27,17 @@ enum Part {
     Field(PathField),
 }
 
-/// A field of the request, and the parameters of the path that it fills.
+/// A field of the request, and the path parameters that contain its value.
 pub(crate) struct PathField {
     pub(crate) name: &'static str,
     pub(crate) params: Vec<&'static str>,
 }
 
 impl Path {
-    /// Takes a template apart, see [`calls!`](super::table).
+    /// Splits a template into parts; [`calls!`](super::table) describes templates.
     ///
     /// # Panics
-    /// On a brace that is not closed: the table is wrong.
+    /// If a brace is not closed, which is an error in the table.
     pub(crate) fn parse(template: &'static str) -> Self {
         let (mut parts, mut rest) = (Vec::new(), template);
         while let Some((text, after)) = rest.split_once('{') {
@@ -50,7 +51,7 @@ impl Path {
         Self { parts }
     }
 
-    /// The path as routers and OpenAPI write it: `/v1/volumes/{pool}/{volume}/size`.
+    /// Returns the path in the form of routers and OpenAPI: `/v1/volumes/{pool}/{volume}/size`.
     pub(crate) fn route(&self) -> String {
         let one = |part: &Part| match part {
             Part::Text(text) => (*text).to_owned(),
@@ -63,7 +64,7 @@ impl Path {
         self.parts.iter().map(one).collect()
     }
 
-    /// The fields that it takes from a request.
+    /// Returns the fields of the request that are in the path.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &PathField> {
         self.parts.iter().filter_map(|part| match part {
             Part::Text(_) => None,
@@ -71,7 +72,7 @@ impl Path {
         })
     }
 
-    /// Moves the fields of the path out of a request, and fills the path with them.
+    /// Moves the fields of the path from a request into the path; returns the filled path.
     pub(crate) fn fill(&self, request: &mut Map<String, Value>) -> String {
         let mut filled = String::new();
         for part in &self.parts {
@@ -88,7 +89,7 @@ impl Path {
         filled
     }
 
-    /// The fields of a request in the parameters of a path: the reverse of [`Self::fill`].
+    /// Returns the request fields that the path parameters contain: the reverse of [`Self::fill`].
     pub(crate) fn take(&self, params: &[(&str, &str)]) -> Vec<(&'static str, String)> {
         let value = |param: &&str| {
             let found = params.iter().find(|(name, _)| name == param);
@@ -102,7 +103,7 @@ impl Path {
     }
 }
 
-/// The text of a value in a path or a query.
+/// Returns a value as text for a path or a query.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

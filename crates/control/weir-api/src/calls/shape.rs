@@ -1,13 +1,14 @@
-//! Places of the fields of a request: the path, the query and the body.
+//! Shape of requests: which of their fields are in the path, in the query or in the body.
 //!
-//! The meaning of the fields is in `types`.
+//! The requests and the meaning of their fields are in `types`.
 //!
-//! The schema of a request says which of its fields are numbers, switches and lists. With it the
-//! texts of a path and a query become JSON, and one deserializer reads all requests.
+//! The schema of a request shows which of its fields are numbers, booleans and lists. So the texts
+//! in a path and a query can be converted to JSON, and one deserializer reads all requests.
 //!
 //! Invariants:
-//! - each field is read from one place: a field of the path in the body is refused as a duplicate;
-//! - a parameter of the query that is no field of the request is ignored.
+//! - each field is read from one place: a field of the path that is also in the body is refused as
+//!   a duplicate;
+//! - a query parameter that is not a field of the request is ignored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub(crate) struct Field {
     pub(crate) is_required: bool,
 }
 
-/// Type of the value that a text becomes.
+/// Type of the JSON value to which the text of a parameter is converted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -37,26 +38,27 @@ enum Kind {
     List,
 }
 
-/// The fields of a request, and where they arrive.
+/// The fields of a request, and where they are in the HTTP request.
 pub(crate) struct Shape {
     pub(crate) operation: &'static Operation,
     pub(crate) path: Path,
-    /// The fields with names.
+    /// The fields with fixed names.
     pub(crate) fields: BTreeMap<String, Field>,
-    /// The schema of all other fields, where any name is a field.
+    /// Schema of the other fields, if the request may have fields with any name.
     pub(crate) others: Option<RefOr<Schema>>,
     /// Description of the request.
     pub(crate) description: Option<String>,
 }
 
 impl Shape {
-    /// The shape of a call's request.
+    /// Returns the shape of a call's request.
     pub(crate) fn of<C: Call>() -> Self {
         Self::new(C::OPERATION, C::schema())
     }
 
     /// # Panics
-    /// On a request that is no object, or that lacks a field of its path: the table is wrong.
+    /// If the schema is not an object, or has no field for a field of the path: an error in the
+    /// table.
     fn new(operation: &'static Operation, schema: RefOr<Schema>) -> Self {
         let (object, others) = match schema {
             RefOr::T(Schema::Object(object)) => (object, None),
@@ -93,20 +95,20 @@ impl Shape {
         uses_query(&self.operation.method)
     }
 
-    /// Whether a field is in the path.
+    /// Whether a field of the request is in the path.
     pub(crate) fn is_in_path(&self, name: &str) -> bool {
         self.path.fields().any(|field| field.name == name)
     }
 
-    /// Fields outside the path.
+    /// Returns the fields that are not in the path.
     pub(crate) fn rest(&self) -> impl Iterator<Item = (&String, &Field)> {
         self.fields.iter().filter(|(name, _)| !self.is_in_path(name))
     }
 
-    /// The JSON text of a request from its three places.
+    /// Returns the request as JSON text, from its path, its query and its body.
     ///
     /// # Errors
-    /// `Invalid` for a parameter that is no number or no switch where it must be one.
+    /// `Invalid` for a parameter that is not a number or boolean although its field is.
     pub(crate) fn text<'a>(
         &self,
         params: &[(&str, &str)],
@@ -129,11 +131,11 @@ impl Shape {
         if named.is_empty() {
             return Ok(Cow::Borrowed(body));
         }
-        // Where all fields are in the path, earlier versions sent no body.
+        // Clients of earlier versions send no body if all fields are in the path.
         let has_rest = self.others.is_some() || self.rest().next().is_some();
         let body = if body.is_empty() && !has_rest { b"{}" } else { body };
         let Some(inner) = body.strip_prefix(b"{").and_then(|body| body.strip_suffix(b"}")) else {
-            // The deserializer returns the error.
+            // The body is not a JSON object; the deserializer returns the error for it.
             return Ok(Cow::Borrowed(body));
         };
         let comma = if inner.trim_ascii().is_empty() { "" } else { "," };
@@ -141,7 +143,7 @@ impl Shape {
         Ok(Cow::Owned([b"{", inner, end.as_bytes()].concat()))
     }
 
-    /// A field with the value that a text means: `"name":value`.
+    /// Returns a field as JSON, `"name":value`, with the value that `text` represents.
     fn json(&self, name: &str, text: &str) -> Result<String, ApiError> {
         let wrong = |what: &str| {
             let message = format!("{name} is {text:?}; it must be {what}");
@@ -161,7 +163,7 @@ impl Shape {
     }
 }
 
-/// Whether requests of a method have fields in the query, not in the body.
+/// Whether requests with this method have fields in the query instead of the body.
 pub(crate) fn uses_query(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::DELETE)
 }
@@ -186,14 +188,14 @@ fn kind(schema: &RefOr<Schema>) -> Kind {
     }
 }
 
-/// Schema and description of the parameter for a field.
+/// Returns the schema and the description of the parameter that contains a field.
 pub(crate) fn parameter(schema: &RefOr<Schema>) -> (RefOr<Schema>, Option<String>) {
     match schema {
         RefOr::Ref(reference) => {
             let description = Some(reference.description.clone());
             (RefOr::Ref(Ref::new(&reference.ref_location)), description)
         }
-        // Lists are texts with commas.
+        // In a parameter, a list is a text with commas between its entries.
         RefOr::T(Schema::Array(array)) => {
             let text = Object::with_type(SchemaType::Type(Type::String));
             (RefOr::T(Schema::Object(text)), array.description.clone())

@@ -39,32 +39,32 @@ macro_rules! calls {
             }
         )+)+
 
-        /// The calls of the table, in its order.
+        /// All rows of the table, in its order.
         pub static TABLE: &[&Operation] = &[$($(<types::$call as Call>::OPERATION,)+)+];
 
-        /// A server of all calls.
+        /// A server that handles all calls.
         pub trait Control: Run + Streams $($(+ Handle<types::$call>)+)+ {}
 
         impl<T: Run + Streams $($(+ Handle<types::$call>)+)+> Control for T {}
 
-        /// Calls `$visitor.visit::<C>()` with each call of the table.
+        /// Calls `$visitor.visit::<C>()` for each call `C` of the table.
         pub(crate) fn visit<V: Visit>(visitor: &mut V) {
             $($(visitor.visit::<types::$call>();)+)+
         }
 
-        /// The same with the server that answers.
+        /// Calls `$visitor.visit::<C>()` for each call `C`, for a server that handles all calls.
         pub(crate) fn visit_handlers<S: Control, V: VisitHandlers<S>>(visitor: &mut V) {
             $($(visitor.visit::<types::$call>();)+)+
         }
     };
 }
 
-/// Something to do with each call.
+/// An operation to perform for each call of the table.
 pub(crate) trait Visit {
     fn visit<C: Call>(&mut self);
 }
 
-/// Something to do with each call of a server.
+/// An operation to perform for each call, together with the server that handles the call.
 pub(crate) trait VisitHandlers<S> {
     fn visit<C: Call>(&mut self)
     where
@@ -357,16 +357,16 @@ pub static RECEIVE_PART: Operation = Operation {
     summary: "Receives the next part of a stream.",
 };
 
-/// The calls whose body is a stream, which no type describes.
+/// The calls whose request or response is a stream; their bodies have no JSON type.
 pub static BY_HAND: &[&Operation] = &[&SEND_STREAM, &RECEIVE_PART];
 
 impl Operation {
-    /// All calls.
+    /// Returns all calls.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         TABLE.iter().chain(BY_HAND).copied()
     }
 
-    /// The call of this name.
+    /// Returns the call with this name.
     pub fn find(name: &str) -> Option<&'static Self> {
         Self::all().find(|operation| operation.name == name)
     }

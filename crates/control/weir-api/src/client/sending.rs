@@ -1,12 +1,12 @@
-//! Download of a sent stream, on the client.
+//! Download of a stream that the server sends, on the client.
 //!
-//! The caller decides where the bytes go.
+//! The caller of [`SendStream::next`] decides where the bytes go.
 //!
 //! Invariants:
-//! - a download waits for a slow disk as long as the server reports that it has sent no more data;
+//! - a download waits for a slow disk as long as the server reports that it has sent nothing new;
 //! - an absent server, or a connection that transfers nothing, is detected within the client's
 //!   timeout;
-//! - if a stream breaks, the error of the server is returned, if there is one.
+//! - if a stream breaks, the download returns the error of the server, if the server has one.
 
 use tokio::time::Instant;
 use weir_base::ErrorKind;
@@ -25,10 +25,10 @@ use crate::wire::ApiError;
 struct Arriving {
     client: Client,
     session: String,
-    /// The response; absent after the end of the stream.
+    /// The HTTP response with the stream; absent after the end of the stream.
     answer: Option<Exchange>,
     received_bytes: u64,
-    /// Last time at which the client had received all data that the server had sent by then.
+    /// Last time at which the client had received all data that the server had sent until then.
     level_at: Instant,
 }
 
@@ -76,11 +76,11 @@ impl Arriving {
         }
     }
 
-    /// Asks the server, over another connection, why no data arrives.
+    /// Asks the server over another connection whether it has sent data that did not arrive.
     async fn check_alive(&mut self) -> Result<(), ApiError> {
         let on_its_way = match self.client.call(self.show()).await {
             Ok(told) => told.sent_bytes > self.received_bytes,
-            // The session has ended, so the end of the stream must arrive.
+            // The session has ended, so the end of the stream must still arrive.
             Err(error) if error.kind == ErrorKind::NotFound => true,
             Err(error) => return Err(error),
         };
@@ -92,7 +92,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// Asks a live server for the error that broke the stream.
+    /// Asks the server, if it responds, for the error that broke the stream.
     async fn why_broken(&self, error: hyper::Error) -> ApiError {
         match self.client.answered(outgoing(ShowSend::OPERATION, fields(&self.show()))).await {
             Ok((status, answer)) if !status.is_success() => self.client.refusal(status, &answer),

@@ -1,10 +1,12 @@
-//! TLS client: the connection to a peer, with the secret in a header, or to a management interface.
+//! TLS client for two kinds of servers: peers, with the secret in a header, and management
+//! interfaces.
 //!
-//! The calls are in `client`, reuse of connections is in `connection`.
+//! `client` makes the calls, `connection` reuses connections.
 //!
 //! Invariants:
-//! - nothing is sent before the server has proved its name with a certificate of the given CA;
-//! - the secret is sent to no other server.
+//! - the client sends nothing before the server has proved its name with a certificate of the given
+//!   CA;
+//! - the client sends the secret only to the server for which it was created.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +32,8 @@ pub(crate) struct PeerLink {
     place: Address,
     name: ServerName<'static>,
     connector: TlsConnector,
-    /// Secret of peers. A management interface requires the token of the client instead.
+    /// Secret of peers; absent for a management interface, which requires the client's token
+    /// instead.
     secret: Option<Secret>,
     kept: Kept,
 }
@@ -42,8 +45,8 @@ impl std::fmt::Debug for PeerLink {
 }
 
 impl PeerLink {
-    /// Creates a link to a server whose certificate was signed by a CA certificate in the file
-    /// `ca`.
+    /// Creates a link to a server. The server's certificate must be signed by a CA certificate in
+    /// the file `ca`.
     pub(crate) fn new(
         host: &str,
         port: u16,

@@ -1,12 +1,12 @@
-//! Server for peers.
+//! Server for peers: other servers that replicate to this one.
 //!
-//! The calls are in `calls`.
+//! `calls` defines the calls that peers make.
 //!
 //! Invariants:
-//! - a connection has a slot for unauthenticated peers until it sends the right secret, and then
-//!   one for authenticated peers: the former take no slots of the latter, and each address has a
-//!   limit for both;
-//! - the server closes a connection at its first request without the right secret;
+//! - a connection has a slot for unauthenticated peers until it sends the right secret, and then a
+//!   slot for authenticated peers. So unauthenticated peers take no slots from authenticated ones.
+//!   Both kinds of slots are limited for each address;
+//! - the server closes a connection after its first request without the right secret;
 //! - the server reads no request body before it has checked the secret.
 
 use std::future::Future;
@@ -39,7 +39,7 @@ use crate::tls::Tls;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, server};
 
-/// Slots without a queue: peers retry by themselves, so no connection waits for a slot.
+/// Limits of slots without a queue: peers retry by themselves, so no connection waits for a slot.
 const NO_QUEUE: SlotLimits = SlotLimits {
     all: 0,
     of_one: 0,
@@ -58,10 +58,10 @@ pub struct PeerListener {
 }
 
 impl PeerListener {
-    /// Listens on a TCP address; port 0 selects a free one.
+    /// Listens on a TCP address; with port 0, the system selects a free port.
     ///
     /// # Errors
-    /// [`Error::File`] or [`Error::Private`] for a secret that cannot be used; as
+    /// [`Error::File`] or [`Error::Private`] for a secret that cannot be used; the errors of
     /// [`Listener::bind`](crate::Listener::bind) for the address.
     pub fn bind(address: &Address, tls: &Tls, secret: &Path) -> Result<Self, Error> {
         let secret = Secret::read(secret)?;
@@ -81,7 +81,7 @@ impl PeerListener {
         Ok(Self { address, socket, acceptor, secret })
     }
 
-    /// Returns the address, with the port that the system selected.
+    /// Returns the address of the socket, with the port that the system selected.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -150,13 +150,13 @@ pub async fn serve_peers<S: Control>(
     Ok(())
 }
 
-/// The secret of peers, and the slots of authenticated connections.
+/// The secret of peers, and the slots of authenticated connections, for the check of requests.
 struct Entry {
     secret: Secret,
     peers: Arc<Slots>,
 }
 
-/// Logs an unauthenticated peer, at a limited rate.
+/// Logs an attempt of an unauthenticated peer, at a limited rate.
 fn turned_away(who: &dyn std::fmt::Display, why: &str) {
     static TOLD: LogLimiter<()> = LogLimiter::new(UNAUTHENTICATED_LOG_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
@@ -164,7 +164,7 @@ fn turned_away(who: &dyn std::fmt::Display, why: &str) {
     }
 }
 
-/// Admits requests that contain the secret.
+/// Lets only requests pass that contain the secret.
 async fn ask_for_secret(
     State(entry): State<Arc<Entry>>,
     request: Request<Body>,
@@ -185,7 +185,7 @@ async fn ask_for_secret(
     last((StatusCode::UNAUTHORIZED, Json(ErrorBody { error })).into_response())
 }
 
-/// Returns a response that closes the connection.
+/// Returns `answer` with a header that closes the connection.
 fn last(mut answer: Response) -> Response {
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer

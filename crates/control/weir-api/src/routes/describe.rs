@@ -1,11 +1,11 @@
 //! The OpenAPI document: generated from the table of calls and the schemas of requests and
 //! responses.
 //!
-//! `routes` serves it.
+//! `routes` serves the document.
 //!
 //! Invariants:
-//! - each operation has its role, a request, a response and an error;
-//! - the document passes the rules of `recommended` of the linter Redocly (tests/all/documents.rs).
+//! - each operation has its role, its request, its response and an error response;
+//! - the document passes the rule set `recommended` of the linter Redocly (tests/all/documents.rs).
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub fn openapi() -> OpenApi {
     let components = ComponentsBuilder::new()
         .schemas_from_iter(document.schemas)
         .security_scheme(BEARER, SecurityScheme::Http(bearer));
-    // Callers on the unix socket need no token.
+    // An empty requirement: callers on the unix socket need no token.
     let none: [&str; 0] = [];
     let securities = [SecurityRequirement::new(BEARER, none), SecurityRequirement::default()];
     let server = ServerBuilder::new().url(format!("http://127.0.0.1:{API_PORT}")).build();
@@ -72,7 +72,7 @@ pub fn openapi() -> OpenApi {
         .build()
 }
 
-/// The document while it is generated.
+/// Parts of the document that are already generated.
 #[derive(Default)]
 struct Document {
     paths: Paths,
@@ -98,7 +98,7 @@ impl Visit for Document {
     }
 }
 
-/// Parts of the description of a successful response.
+/// Parts of the description of a call's successful response.
 struct Success {
     description: String,
     content_type: &'static str,
@@ -106,7 +106,7 @@ struct Success {
 }
 
 impl Document {
-    /// Adds a type and the types of its fields.
+    /// Adds a type and the types of its fields to the document.
     fn add_type<T: ToSchema>(&mut self) -> Success {
         let mut used = Vec::new();
         T::schemas(&mut used);
@@ -123,7 +123,7 @@ impl Document {
         Success { description, content_type: JSON, content: reference_to(reference) }
     }
 
-    /// Returns the body of a request, if it has one.
+    /// Returns the description of a request's body, if the request has one.
     fn body<C: Call>(&mut self, shape: &Shape) -> Option<RequestBody> {
         if shape.uses_query() {
             return None;
@@ -258,7 +258,7 @@ fn parameters(shape: &Shape) -> Vec<Parameter> {
     parameters
 }
 
-/// Returns the parameters for pages, unless the request has these fields itself.
+/// Returns the query parameters of pages, except those that the request has as its own fields.
 fn page_parameters(shape: &Shape) -> Vec<Parameter> {
     let text = Object::with_type(SchemaType::Type(Type::String));
     let mut number = Object::with_type(SchemaType::Type(Type::Integer));
@@ -300,7 +300,7 @@ fn session_parameter() -> Parameter {
         .build()
 }
 
-/// Returns the schema of the bytes of a stream.
+/// Returns the schema of a body that is a part of a stream.
 fn bytes() -> RefOr<Schema> {
     let mut byte = Object::with_type(SchemaType::Type(Type::Integer));
     byte.format = Some(SchemaFormat::KnownFormat(KnownFormat::Int32));

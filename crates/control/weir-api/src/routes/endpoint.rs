@@ -1,13 +1,13 @@
-//! The endpoint that all calls share: it parses the request, authorizes and makes the call, and
+//! The endpoint that all calls share: parses the request, authorizes the call, makes it, and
 //! serializes the response.
 //!
-//! Places of fields are in `calls::shape`, the handlers are in the server.
+//! `calls::shape` knows where the fields of a request are; the server has the handlers.
 //!
-//! Only [`Endpoint::new`] and the functions that it calls are compiled once per call; the rest
-//! operates on the row of the table and on bytes.
+//! Only [`Endpoint::new`] and the functions that it calls are compiled for each call; all other
+//! code here uses the row of the table and JSON bytes.
 //!
 //! Invariants:
-//! - a request passes its check and the gate before its handler runs;
+//! - a request passes its own check and the authorization before its handler runs;
 //! - a response to a caller with a scope passes [`Answer::keep`].
 
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::types::{Answer, Outcome, Page};
 use crate::wire::ApiError;
 use crate::{authorization, caller};
 
-/// Status and JSON of a response.
+/// Status and JSON of the response to a call.
 pub(super) type Answered = Result<(StatusCode, Vec<u8>), ApiError>;
 
-/// Function that makes the call of a request in JSON.
+/// Function that makes a call from its request in JSON.
 type Answering = dyn Fn(&[u8], Page) -> BoxFuture<'static, Answered> + Send + Sync;
 
 /// A call as part of the HTTP interface.
@@ -99,8 +99,8 @@ pub(super) fn router(endpoints: Vec<Endpoint>) -> Router {
     router
 }
 
-/// Makes a call of the current caller within its rights, and limits the response to its scope and
-/// to the page.
+/// Makes a call of the current caller within its rights. Limits the response to the caller's scope
+/// and to the requested page.
 pub(super) async fn authorized<S, C>(control: Arc<S>, call: C, page: Page) -> Answered
 where
     S: Control + Handle<C>,
@@ -135,8 +135,8 @@ where
 }
 
 /// Makes a call, which runs to its end even if its caller disconnects. `finish` runs in the task of
-/// the call, so that only its result stays in memory for the caller. Otherwise 60 calls for a list
-/// would hold 60 complete lists in memory.
+/// the call, so that only the result of `finish` stays in memory while the caller receives it.
+/// Otherwise 60 calls for a list would hold 60 complete lists in memory.
 pub(super) async fn perform_as<S, C, T>(
     control: Arc<S>,
     call: C,
@@ -166,7 +166,7 @@ where
     finished.take()
 }
 
-/// Returns the status and the JSON of a response; of a list, only the requested page.
+/// Returns the status and the JSON of a response. Of a list, it contains only the requested page.
 pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
     if C::Answer::ENTRIES.is_some() && !is_whole_list(page) {
         answer = answer.page(page)?;
@@ -191,7 +191,7 @@ async fn run(
     .await
 }
 
-/// Runs a call to its end. A call that was dropped midway could leave an incomplete change.
+/// Runs a call to its end: a call that was dropped midway could leave an incomplete change.
 pub(super) async fn to_end<T: Send + 'static>(
     call: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -210,7 +210,7 @@ fn read<C: DeserializeOwned>(text: &[u8]) -> Result<C, ApiError> {
     Ok(call)
 }
 
-/// Describes the error of a body, and names the field if there is one.
+/// Describes the error of a body that cannot be parsed, and names the field if there is one.
 fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -222,7 +222,7 @@ fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
     let quoted = |start: &str| what.strip_prefix(start)?.split('`').next();
     let join = |name: &str| match path {
         "." => name.to_owned(),
-        // The path of an unknown field ends with the field.
+        // The path of the error already ends with the name of the unknown field.
         path if path.split('.').next_back() == Some(name) => path.to_owned(),
         path => format!("{path}.{name}"),
     };
@@ -255,7 +255,7 @@ fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
 }
 
-/// Whether the request needs the list in one response: servers of earlier versions, which replicate
+/// Whether the response must contain the whole list: servers of earlier versions, which replicate
 /// to this one, do not support pages.
 fn is_whole_list(page: &Page) -> bool {
     page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some()

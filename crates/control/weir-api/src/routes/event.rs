@@ -1,9 +1,9 @@
 //! The long poll for events.
 //!
-//! The server stores the events.
+//! The server keeps the events and waits for new ones.
 //!
-//! Invariant: a waiting call holds no permit, and yields its connection when another call needs
-//! one.
+//! Invariant: a poll that waits holds no permit, and its connection can be evicted when another
+//! connection needs the slot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::slots::Slot;
 use crate::types::{ListEvents, Page};
 use crate::{call_queue, caller, slots};
 
-/// Number of long polls for events, by the account of their callers.
+/// Number of waiting long polls for events, by the account of the caller.
 static EVENT_WAITS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
-/// Permit for a long poll.
+/// Permit of an account for one long poll.
 struct Wait(String);
 
 impl Wait {
@@ -58,12 +58,12 @@ async fn events<S: Control>(control: Arc<S>, mut call: ListEvents, page: Page) -
     if call.wait_ms == 0 {
         return authorized(control, now, page).await;
     }
-    // If many polls wait already, this poll waits briefly, so that connections become free in
-    // between.
+    // If too many polls wait already, this poll waits only briefly, so that its connection becomes
+    // free.
     let wait = Wait::take();
     let wait_max = if wait.is_some() { EVENT_WAIT_MAX } else { EVENT_PAUSE };
     call.wait_ms = call.wait_ms.min(wait_max.as_millis() as u64);
-    // A waiting call holds no permit, and yields its connection to other callers.
+    // The call returns its permit while it waits, and its connection can be evicted meanwhile.
     call_queue::give_back_current();
     let slot = slots::current();
     let _yields = slot.as_ref().map(Slot::polls);
@@ -96,7 +96,7 @@ mod tests {
             assert!(take(account).await.is_none(), "{account} has its share");
         }
         assert!(take("e").await.is_none(), "{} wait", held.len());
-        // This ends a long poll of the last account.
+        // This ends one long poll of account `d`.
         held.pop();
         drop(take("d").await.expect("its wait was given back"));
         assert!(take("e").await.is_some());

@@ -1,17 +1,17 @@
-//! The HTTP service for peers.
+//! The HTTP service for peers: checks which objects the request of a peer may access.
 //!
 //! Authentication of peers is in `peer`.
 //!
-//! The server marks a volume that a peer's stream creates, and each snapshot that a stream
+//! The server marks a volume that a peer's stream creates, and each snapshot that the stream
 //! completes, with the address of the peer: it sets the user property [`RECEIVED_FROM`] in the same
-//! txg. The mark gives the peer its rights, and administrators can change it.
+//! txg. The mark gives the peer rights to the object; administrators can change the mark.
 //!
 //! Invariants:
-//! - a peer may create volumes; it may send to volumes with its mark and abort receives into them;
-//! - it may hold and release snapshots that have its mark themselves, with its own tag; it may
-//!   destroy such snapshots unless a user of this server renamed them;
-//! - it sees only volumes with its mark, and their snapshots;
-//! - so it changes no object that users, this server or other peers created.
+//! - a peer may create volumes; it may send streams to volumes with its mark, and abort them;
+//! - a peer may hold and release, with its own tag, snapshots that have its mark themselves; it may
+//!   destroy such a snapshot unless a user of this server has renamed it;
+//! - a peer may list only volumes with its mark and the snapshots of these volumes;
+//! - so a peer changes no object that users, this server or other peers created.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ use crate::types::{
 use crate::wire::ApiError;
 use crate::{caller, guard};
 
-/// A check of a peer's request, which returns the request that this server executes.
+/// A check of a peer's request; it returns the request that the server then executes.
 type Checked<'a, C> = BoxFuture<'a, Result<C, ApiError>>;
 
 /// Returns the HTTP service for peers.
@@ -93,7 +93,7 @@ pub(crate) fn peer_router<S: Control>(control: &Arc<S>) -> Router {
         .layer(axum::middleware::map_response(guard::uniform_errors))
 }
 
-/// Returns an endpoint that checks a call of a peer and then makes it.
+/// Returns an endpoint that checks a peer's call with `check` before it makes the call.
 fn checked<S, C>(control: &Arc<S>, check: for<'a> fn(&'a Arc<S>, C) -> Checked<'a, C>) -> Endpoint
 where
     S: Control + Handle<C>,
@@ -112,18 +112,18 @@ fn forbidden(what: &str) -> ApiError {
         .with_action("do it on this server")
 }
 
-/// Returns the address of the calling peer.
+/// Returns the address of the peer that makes the current call.
 fn peer() -> Result<IpAddr, ApiError> {
     caller::current().peer().ok_or_else(|| forbidden("call without an address"))
 }
 
-/// Returns the marks that give peers rights to volumes and snapshots: names, and values of
+/// Returns the marks of the objects named in `of`: for each marked object its name and the value of
 /// [`RECEIVED_FROM`].
 async fn marks<S: Control>(control: &Arc<S>, of: Vec<String>) -> Result<Vec<Property>, ApiError> {
     let query = GetProperties { of, properties: vec![RECEIVED_FROM.to_owned()] };
     let mut found = perform(Arc::clone(control), query).await?.properties;
-    // A user's snapshot inherits the mark of its volume. An inherited mark gives the peer no right
-    // to the snapshot.
+    // A user's snapshot inherits the mark of its volume. Such an inherited mark gives the peer no
+    // right to the snapshot, so drop it.
     found.retain(|mark| !mark.name.contains('@') || mark.source == PropertySource::Local);
     Ok(found)
 }
@@ -132,7 +132,7 @@ fn is_of(mark: &Property, peer: IpAddr) -> bool {
     mark.value.split(',').any(|address| address.trim().parse() == Ok(peer))
 }
 
-/// Checks that a volume or snapshot has the mark of the calling peer.
+/// Checks that a volume or snapshot has the mark of the peer that makes the current call.
 async fn check_mark<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiError> {
     let peer = peer()?;
     if marks(control, vec![name.to_owned()]).await?.iter().any(|mark| is_of(mark, peer)) {
@@ -143,11 +143,11 @@ async fn check_mark<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiE
     Err(ApiError::new(ErrorKind::Permission, why).with_action(action))
 }
 
-/// Checks that a stream created the snapshot, and that no user of this server renamed it.
+/// Checks that a snapshot was received in a stream, and that no user of this server has renamed it.
 async fn check_came_so<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiError> {
     let list = perform(Arc::clone(control), ListSnapshots::from(Some(name.to_owned()))).await?;
-    // An older server did not record the creator. An admin may have marked a snapshot of this
-    // server.
+    // An older server stored no creator of a snapshot. In that case the mark alone decides, which
+    // an admin may also have set on a snapshot of this server.
     let came_so = |one: &Snapshot| one.taken_by.as_deref().is_none_or(|by| by == TAKEN_BY_STREAM);
     if list.snapshots.iter().all(came_so) {
         return Ok(());
@@ -155,7 +155,7 @@ async fn check_came_so<S: Control>(control: &Arc<S>, name: &str) -> Result<(), A
     Err(forbidden("destroy snapshots that this server took or its users renamed"))
 }
 
-/// Lists the snapshots of volumes with the mark of the peer.
+/// Lists the snapshots of volumes that have the mark of the peer.
 async fn list_snapshots<S: Control>(
     control: Arc<S>,
     call: ListSnapshots,
@@ -166,7 +166,8 @@ async fn list_snapshots<S: Control>(
     let mut list = perform(Arc::clone(&control), call).await?;
     let volumes: BTreeSet<String> = list.snapshots.iter().map(|one| one.volume.clone()).collect();
     if volumes.is_empty() {
-        // An empty list of names would query the properties of all objects.
+        // Return here: a query with an empty list of names would return the properties of all
+        // objects.
         return Ok(list);
     }
     let peer = peer()?;
@@ -177,7 +178,7 @@ async fn list_snapshots<S: Control>(
     Ok(list)
 }
 
-/// Translates the tag of a peer, which has another name on this server.
+/// Converts the tag in a peer's request to the tag that this server uses for the holds of peers.
 fn tag_of_peer(tag: &str) -> Result<String, ApiError> {
     if tag != REPLICATION_TAG && tag != REPLICA_TAG {
         return Err(forbidden("use hold tags of users"));

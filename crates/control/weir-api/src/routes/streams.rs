@@ -1,11 +1,11 @@
-//! The two calls whose body is a stream.
+//! The two calls whose request or response is a stream.
 //!
 //! The calls that start and end a stream are rows of the table.
 //!
 //! Invariants:
-//! - `guard` limits the size of a received part;
-//! - if a sent stream breaks, the server breaks the connection, so that a response with a regular
-//!   end is a complete stream.
+//! - `guard` limits the size of a part that the server receives;
+//! - if a sent stream breaks, the server breaks the connection. So a response that ends regularly
+//!   contains a complete stream.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::types::ReceiveProgress;
 use crate::wire::ApiError;
 use crate::{authorization, slots};
 
-/// Content type of parts of streams.
+/// Content type of a stream and of its parts.
 pub(crate) const PART_TYPE: &str = "application/octet-stream";
 
 /// Returns the HTTP service of the two calls whose body is a stream.
@@ -47,8 +47,8 @@ async fn send_stream<S: Streams>(
     Path(session): Path<String>,
 ) -> Result<Response, ApiError> {
     authorize(&SEND_STREAM)?;
-    // Unlike other calls, this one ends when its caller disconnects: dropping the stream must end
-    // its session.
+    // Unlike other calls, this call ends when its caller disconnects: the stream is dropped then,
+    // which ends its session.
     let stream = control.send_stream(session).await?;
     if let Some(slot) = slots::current() {
         slot.set_stall_limit(STREAM_STALL_LIMIT);
@@ -65,7 +65,7 @@ async fn receive_part<S: Streams>(
     take_part(control, session, part).await
 }
 
-/// Receives a part of a stream, without a check of the caller's rights.
+/// Receives a part of a stream. The rights of the caller were checked before.
 pub(super) async fn take_part<S: Streams>(
     State(control): State<Arc<S>>,
     Path(session): Path<String>,

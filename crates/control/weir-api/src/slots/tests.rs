@@ -1,4 +1,4 @@
-//! Tests of admission, eviction and the queue.
+//! Tests of slots: admission, eviction and the queue.
 //!
 //! Tests with real connections are in tests/all/http.rs.
 //!
@@ -102,7 +102,7 @@ async fn slots_are_limited_by_peer_and_reserved_for_root() {
     let slots = Arc::new(Slots::default());
     let mut held = Vec::new();
     let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
-    // Root's additional slots are used first, and are not available to other users.
+    // Connections of root use root's additional slots first. Other users cannot use these slots.
     for _ in 0..ROOT_SLOTS {
         held.push(busy(SlotOwner::Root).expect("a slot of root"));
     }
@@ -122,7 +122,7 @@ async fn slots_are_limited_by_peer_and_reserved_for_root() {
     assert!(is_empty(&slots));
 }
 
-// Regression: of 200 concurrent calls, 104 connections broke after the request was sent.
+// Regression: of 200 concurrent calls, 104 lost their connection after they had sent the request.
 #[tokio::test(start_paused = true)]
 async fn queue_admits_peers_with_few_connections_first() {
     let slots = Arc::new(Slots::default());
@@ -143,14 +143,14 @@ async fn queue_admits_peers_with_few_connections_first() {
     let first = first.await.expect("no panic").ok().expect("the first of its peer");
     let calls = [&root, &late, &first].map(|taken| taken.slot.call());
     assert!(first.slot.rank(Instant::now(), GRACE).is_none(), "it did not wait for its client");
-    // No slot becomes free for the other connections of this peer.
+    // The other connections of this peer get no slot, because none becomes free.
     assert!(many.next().expect("there are many").taken().await.is_err());
     drop((many, held, calls, root, late, first));
     assert!(is_empty(&slots));
 }
 
-// Regression: a connection that had waited for 10 s left the queue before its 503 was sent. A
-// client that did not read its responses could hold as many connections again for 2 s.
+// Regression: a connection that had waited for 10 s left the queue before its 503 was sent. So a
+// client that did not read its responses could hold twice as many connections for 2 s.
 #[tokio::test(start_paused = true)]
 async fn timed_out_connection_counts_as_waiting_until_its_response_is_sent() {
     let slots = Arc::new(Slots::default());
@@ -162,7 +162,7 @@ async fn timed_out_connection_counts_as_waiting_until_its_response_is_sent() {
     for waits in waiting.collect::<Vec<_>>() {
         refused.push(waits.await.expect("no panic").err().expect("no slot became free"));
     }
-    // The share of the peer, and the total of the queue.
+    // The limit of the peer is reached, and then the limit of the whole queue.
     assert!(matches!(slots.knock(peer(1)), Entrance::Full), "{} are answered", refused.len());
     let mut others: Vec<_> =
         (PEER_WAITING_MAX..WAITING_MAX).map(|_| waits(&slots, peer(2))).collect();

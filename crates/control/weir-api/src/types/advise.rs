@@ -1,10 +1,10 @@
-//! Forecasts: the effect of other settings on a volume, and the savings of dedupe.
+//! Forecasts: the effect that other settings would have on a volume, and the savings of dedupe.
 //!
-//! weir-dataset does the measurements.
+//! weir-dataset performs the measurements.
 //!
-//! A forecast takes longer than a call may. The first call starts a job and returns within one or
-//! two seconds, with partial results and the number of the job. Later calls pass that number. The
-//! server cancels a job that no client polls.
+//! A forecast takes longer than a call may. So the first call starts a job and returns within one
+//! or two seconds, with partial results and the number of the job. Later calls contain that number.
+//! The server cancels a job that no client polls.
 //!
 //! Invariant: a response without a job number is the final one.
 
@@ -90,7 +90,7 @@ pub struct SampledTime {
 /// Forecast for one value of `compression`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SettingForecast {
-    /// The value of `compression`.
+    /// The value of `compression` that this forecast assumes.
     pub compression: Compression,
     /// Stored size, as a fraction of the written data.
     pub stored: SampledShare,
@@ -105,7 +105,7 @@ pub struct SettingForecast {
 /// Forecast for one record size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RecordForecast {
-    /// The value of `compression`.
+    /// The value of `compression` that this forecast assumes.
     pub compression: Compression,
     /// The record size.
     pub record_bytes: u64,

@@ -1,6 +1,7 @@
-//! Bookmarks: points in time of volumes as sources of incremental streams, without the snapshot.
+//! Bookmarks: the points in time of snapshots, from which incremental streams start even after the
+//! snapshot was destroyed.
 //!
-//! Sending from a bookmark is in `transfer`.
+//! Requests that send from a bookmark are in `transfer`.
 //!
 //! Invariant: a bookmark belongs to the volume of its snapshot.
 
@@ -122,7 +123,7 @@ pub struct BookmarkChange {
 
 outcome_and_no_other_name!(BookmarkChange);
 
-/// Checks a filter of the list of bookmarks: the name of a pool or volume.
+/// Checks the filter of a list of bookmarks: it must be the name of a pool or volume.
 pub fn check_marked(of: &str) -> Result<(), Error> {
     if of.contains('/') {
         names::volume(of)?;

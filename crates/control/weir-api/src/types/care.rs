@@ -1,4 +1,4 @@
-//! Disk maintenance: scrub and resilver, offline and online, detach, and clearing errors.
+//! Disk maintenance: scrub and resilver, offline and online, detach, and the clearing of errors.
 //!
 //! Creation, import and state of a pool are in `pool`.
 //!
@@ -186,7 +186,7 @@ impl Request for PoolOnline {
     }
 
     fn reach(&self, operations: Resources) -> Resources {
-        // `at` can name any disk of the machine.
+        // The path in `at` can name any disk of the machine.
         if self.at.is_some() { Resources::Machine } else { operations }
     }
 }

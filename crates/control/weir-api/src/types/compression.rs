@@ -1,9 +1,9 @@
 //! Compression settings of volumes, with their names.
 //!
-//! The values are in weir-base; weir-pool chooses the blocks to compress.
+//! The settings themselves are in weir-base; weir-pool decides which blocks it compresses.
 //!
-//! Invariant: each value has one name in JSON, in tables and on the command line, and the name
-//! parses back to the value.
+//! Invariant: each setting has one name, in JSON, in tables and on the command line; parsing the
+//! name returns the setting.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ impl Compression {
         self.0.name()
     }
 
-    /// Returns all values.
+    /// Returns all settings.
     pub fn all() -> impl Iterator<Item = Self> {
         weir_base::Compression::all().map(Self)
     }
@@ -42,10 +42,10 @@ impl Default for Compression {
 impl FromStr for Compression {
     type Err = Error;
 
-    /// Parses the name of a value; `zstd` alone means `zstd-3`.
+    /// Parses the name of a setting; `zstd` alone means `zstd-3`.
     ///
     /// # Errors
-    /// [`Error::PropertyValue`] with the known values.
+    /// [`Error::PropertyValue`] with the names of all settings.
     fn from_str(text: &str) -> Result<Self, Error> {
         weir_base::Compression::find(text).map(Self).ok_or_else(|| Error::PropertyValue {
             name: COMPRESSION.row.name,

@@ -1,8 +1,8 @@
 //! Permanent errors: data of a pool without an intact copy on any disk.
 //!
-//! Bad copies of data that another disk has intact are in the error counts of disks.
+//! If another disk has an intact copy, a bad copy only appears in the error counts of its disk.
 //!
-//! Invariant: names are those at the time of the response; the stored list contains numbers.
+//! Invariant: a response has the current names of objects; the pool's list has only their numbers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,12 +19,12 @@ pub struct Damage {
     pub volumes: u64,
     /// Damaged metadata of the pool.
     pub parts: Vec<DamagedPart>,
-    /// Minimum amount of damage that was found but did not fit in the list.
+    /// Lower bound of the number of damaged ranges and parts that are not in these lists.
     pub more: u64,
 }
 
 impl Damage {
-    /// Whether no permanent errors are known.
+    /// Whether the pool has no known permanent errors.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.parts.is_empty() && self.more == 0
     }
@@ -51,7 +51,8 @@ pub struct DamagedRange {
 }
 
 impl DamagedRange {
-    /// Returns the full name from which the range can be read: the volume, or one of its snapshots.
+    /// Returns the full name of an object that contains the range: the volume, or one of its
+    /// snapshots.
     pub fn place(&self) -> String {
         match (self.in_volume, self.snapshots.first()) {
             (false, Some(first)) => format!("{}@{first}", self.volume),
@@ -59,7 +60,7 @@ impl DamagedRange {
         }
     }
 
-    /// Whether this range contains the range `other`.
+    /// Whether this range contains all bytes of the range `other`.
     pub fn covers(&self, other: &Self) -> bool {
         self.volume == other.volume
             && self.offset_bytes <= other.offset_bytes
@@ -77,7 +78,7 @@ impl DamagedRange {
         self.offset_bytes.saturating_add(self.len_bytes)
     }
 
-    /// Describes the range as part of a sentence.
+    /// Describes the range in words, as a part of a sentence.
     pub fn describe(&self) -> String {
         let (len, at) = (self.len_bytes, self.offset_bytes);
         let what = format!("{len} bytes at {at} of {}", self.place());
@@ -89,8 +90,8 @@ impl DamagedRange {
         }
     }
 
-    /// Returns the listed snapshots that share the range in addition to [`Self::place`], and the
-    /// number of snapshots that are not listed.
+    /// Returns the listed snapshots that also contain the range, except the object in
+    /// [`Self::place`], and the number of such snapshots that are not listed.
     pub fn shared_by(&self) -> (&[String], u64) {
         let named = if self.in_volume {
             &self.snapshots[..]

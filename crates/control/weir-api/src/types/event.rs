@@ -1,10 +1,11 @@
 //! Events of the server, and the history of a pool.
 //!
-//! The server stores both.
+//! The server stores events and history.
 //!
 //! Invariants:
-//! - the events of one run of the server have consecutive numbers, and dropped events are counted;
-//! - the server writes a history entry at the end of its call.
+//! - the events of one run of the server have consecutive numbers; the server counts dropped
+//!   events;
+//! - the server writes the history entry of a call when the call ends.
 
 use std::io::{self, Write};
 
@@ -24,7 +25,7 @@ use crate::wire::ApiError;
 pub enum EventLevel {
     /// A change was made, or a problem ended.
     Info,
-    /// An administrator should check it.
+    /// An administrator should check the cause.
     Warning,
     /// An administrator must act now.
     Error,
@@ -67,7 +68,7 @@ pub struct ListEvents {
     /// Return only events with a higher sequence number.
     #[serde(default)]
     pub after: u64,
-    /// Maximum time to wait for the next event if there are no such events; at most 4000.
+    /// Maximum time to wait for the next event if there is no event after `after`; at most 4000.
     #[serde(default)]
     pub wait_ms: u64,
 }
@@ -129,7 +130,7 @@ pub struct HistoryEntry {
     pub times: u64,
 }
 
-/// Returns the value of `times` for an entry of an older server.
+/// Returns the value of `times` for an entry that an older server wrote without this field.
 const fn once() -> u64 {
     1
 }
@@ -169,7 +170,8 @@ impl HistoryEntry {
         scope.covers_text(&self.pool, &text)
     }
 
-    /// Returns the key of the entry. Entries have no names, so the key is a checksum of all fields.
+    /// Returns the key of the entry for paging. Entries have no names, so the key is a checksum of
+    /// all fields.
     fn key(&self) -> String {
         let mut sum = Sum(0xcbf2_9ce4_8422_2325);
         // Writing to `Sum` never fails.
@@ -183,7 +185,7 @@ impl HistoryEntry {
     }
 }
 
-/// Implements paging and scopes for a list of history entries.
+/// Implements paging and the filter by scope for a list of history entries.
 macro_rules! history_list {
     ($list:ident) => {
         impl Answer for $list {
@@ -221,7 +223,7 @@ macro_rules! history_list {
 history_list!(HistoryList);
 history_list!(AllHistory);
 
-/// FNV-1a hash, strong enough to distinguish entries of the same millisecond.
+/// FNV-1a hash, which is sufficient to distinguish the entries of one millisecond.
 struct Sum(u64);
 
 impl Write for Sum {

@@ -1,6 +1,6 @@
 //! Exports: volumes and snapshots that clients of a block protocol may connect to.
 //!
-//! The protocols are in their own crates.
+//! Each protocol has its own crate.
 //!
 //! Invariant: protocol and name together identify an export.
 
@@ -85,8 +85,8 @@ impl Request for ExportCreate {
     }
 
     fn names(&self) -> Vec<&str> {
-        // A name in the form of a volume's name must also be in the scope, because clients open the
-        // export by its name.
+        // The name of the export may look like the name of a volume. Clients open the export by
+        // that name, so the scope must cover it too.
         std::iter::once(&self.volume).chain(&self.name).map(String::as_str).collect()
     }
 
@@ -200,7 +200,7 @@ pub struct ListExports {}
 
 no_rules!(ListExports);
 
-/// Maximum number of addresses of an export. Every handshake searches them.
+/// Maximum number of addresses of an export. The server searches them at every NBD handshake.
 const ALLOW_MAX: usize = 256;
 
 fn check_allow(allow: &[String]) -> Result<(), Error> {

@@ -1,8 +1,8 @@
 //! Flush latencies of disks, measured at the creation of a pool.
 //!
-//! weir-device measures and classifies them.
+//! weir-device measures the latencies and classifies them.
 //!
-//! Invariant: times are medians of several measurements, in microseconds.
+//! Invariant: each latency is the median of several measurements, in microseconds.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -67,7 +67,7 @@ pub struct PoolCreated {
 }
 
 impl Answer for PoolCreated {
-    // A caller with a scope may not make this call.
+    // A caller with a scope may not create pools, so there is nothing to remove.
     fn keep(&mut self, _scope: &Scope) {}
 
     fn outcome(&self) -> Option<Outcome> {

@@ -1,6 +1,6 @@
 //! I/O counters and latencies of disks, and I/O counters of clients.
 //!
-//! `weir pool iostat` computes rates from two polls.
+//! `weir pool iostat` computes rates from the counters of two calls.
 //!
 //! Invariant: counters never decrease until the next import of the pool.
 
@@ -68,10 +68,10 @@ pub struct ClientIo {
     /// sample of the requests, within 6 %; absent without a request.
     #[serde(default)]
     pub read_p99_us: Option<u64>,
-    /// The same for writes.
+    /// Same as `read_p99_us`, for writes.
     #[serde(default)]
     pub write_p99_us: Option<u64>,
-    /// The same for flushes.
+    /// Same as `read_p99_us`, for flushes.
     #[serde(default)]
     pub flush_p99_us: Option<u64>,
 }

@@ -1,10 +1,10 @@
 //! Pagination of lists.
 //!
-//! The calls produce the entries; `answers` limits the memory of responses.
+//! The handlers of calls return the complete lists; `answers` limits the memory of responses.
 //!
-//! A page ends after [`PAGE_ENTRIES_MAX`] entries or [`PAGE_BYTES`] of JSON. Its `next` names the
-//! last entry, and a call with this value as `after` starts behind that entry. The server keeps no
-//! state between two pages.
+//! A page ends after [`PAGE_ENTRIES_MAX`] entries or [`PAGE_BYTES`] of JSON. Its field `next` has
+//! the key of the last entry. A call with this key in `after` returns the entries behind that
+//! entry. The server keeps no state between the calls for two pages.
 //!
 //! Invariant: each page except the last has at least one entry, so that a client reaches the end.
 
@@ -22,19 +22,20 @@ pub(crate) trait Paged {
     /// Type of the entries.
     type Entry: Serialize;
 
-    /// Returns the entries, and the field `next`.
+    /// Returns the list's entries and its field `next`.
     fn parts(&mut self) -> (&mut Vec<Self::Entry>, &mut Option<String>);
 
-    /// Returns the key of an entry, unique within the list.
+    /// Returns the key of an entry; it is unique within the list.
     fn key(entry: &Self::Entry) -> String;
 
-    /// Whether an entry has this key.
+    /// Whether `key` is the key of this entry.
     fn is(entry: &Self::Entry, key: &str) -> bool {
         Self::key(entry) == key
     }
 
     /// True if the list grows only at its end and loses entries only at its beginning. If the entry
-    /// that `after` names is gone, all remaining entries are then newer.
+    /// with the key in `after` is gone, all remaining entries are newer and belong to the next
+    /// page.
     const GROWS: bool = false;
 }
 
@@ -58,7 +59,7 @@ macro_rules! paged {
 
 pub(super) use paged;
 
-/// Counts bytes of JSON without storing them.
+/// Counts the bytes of JSON text without storing them.
 struct Length(usize);
 
 impl Write for Length {
@@ -72,10 +73,10 @@ impl Write for Length {
     }
 }
 
-/// Cuts the requested page out of a list.
+/// Reduces a list to the requested page.
 ///
 /// # Errors
-/// `NotFound` if the entry of `after` is no longer in the list.
+/// `NotFound` if no entry of the list has the key in `after`.
 pub(crate) fn cut<L: Paged>(mut list: L, page: &Page) -> Result<L, ApiError> {
     let (entries, next) = list.parts();
     if let Some(after) = &page.after {
@@ -102,7 +103,7 @@ pub(crate) fn cut<L: Paged>(mut list: L, page: &Page) -> Result<L, ApiError> {
     Ok(list)
 }
 
-/// Returns the error for a page that starts after a removed entry.
+/// Returns the error for a page whose preceding entry was removed from the list.
 pub fn gone(after: &str) -> ApiError {
     let message = format!("{after} is no longer in the list");
     ApiError::new(ErrorKind::NotFound, message).with_action("begin the list again, without `after`")

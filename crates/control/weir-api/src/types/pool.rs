@@ -1,6 +1,6 @@
 //! Pools: their layout, their state and the requests that change them.
 //!
-//! The command line parses the layout grammar into [`VdevSpec`]s.
+//! The command line parses its layout grammar into [`VdevSpec`]s.
 //!
 //! Invariant: a [`PoolCreate`] that passes its check names each path once and mixes vdevs of
 //! different redundancy only with `force`.
@@ -49,7 +49,7 @@ impl VdevKind {
         }
     }
 
-    /// Returns the number of disks of a raidz vdev that may fail.
+    /// Returns how many disks of a raidz vdev of this kind may fail.
     const fn parity(self) -> usize {
         match self {
             Self::Disk | Self::Mirror => 0,
@@ -139,7 +139,8 @@ impl Request for PoolCreate {
     }
 }
 
-/// Checks the width of each vdev, that each path is absolute, and that no disk is named twice.
+/// Checks that each vdev has a valid number of disks, that each path is absolute, and that no disk
+/// is named twice.
 pub(super) fn check_vdevs(vdevs: &[VdevSpec]) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for vdev in vdevs {
@@ -172,8 +173,8 @@ fn check_width(vdev: &VdevSpec) -> Result<(), Error> {
     Err(Error::VdevWidth { kind: vdev.kind.name(), disks, why })
 }
 
-/// Refuses a mix of redundancies: a pool is as redundant as its weakest vdev, so a mix is most
-/// likely a mistake.
+/// Refuses vdevs of different redundancy: a pool is only as redundant as its weakest vdev, so such
+/// a layout is most likely a mistake.
 fn check_uniform(vdevs: &[&VdevSpec]) -> Result<(), Error> {
     let sort = |vdev: &&VdevSpec| match vdev.kind {
         VdevKind::Disk => "single disks".to_owned(),
@@ -311,12 +312,12 @@ pub struct ShowPool {
 
 one_name!(names::pool, name: ShowPool);
 
-/// Returns the `force` flag as the audit record shows it.
+/// Returns the `force` flag in the form that history and events show.
 fn force_flag(force: bool) -> &'static str {
     if force { "--force" } else { "" }
 }
 
-/// Returns the vdevs as the audit record shows them.
+/// Returns the vdevs in the form that history and events show.
 pub(super) fn told_vdevs(force: bool, vdevs: &[VdevSpec]) -> String {
     let mut words = vec![force_flag(force).to_owned()];
     for vdev in vdevs {
@@ -491,8 +492,8 @@ pub struct PoolStatus {
 
 impl Answer for PoolStatus {
     fn keep(&mut self, scope: &Scope) {
-        // Only a scope that covers the pool permits its status, and such a scope covers all objects
-        // of the pool.
+        // Only a caller whose scope covers the pool gets its status, and such a scope covers all
+        // objects of the pool.
         assert!(scope.covers(&self.name), "the status of a pool passed the gate");
     }
 }
@@ -582,7 +583,7 @@ pub struct ImportableList {
     pub pools: Vec<ImportablePool>,
 }
 
-// A caller with a scope may not make this call.
+// A caller with a scope may not search for pools.
 names_nothing_else!(ImportableList);
 
 #[cfg(test)]

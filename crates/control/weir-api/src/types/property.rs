@@ -2,8 +2,8 @@
 //!
 //! The table of properties is in weir-base, their effects are in weir-dataset.
 //!
-//! Invariant: a value that passes [`Setting::parse`] is valid; the pool checks whether it has the
-//! space for it.
+//! Invariant: a value that passes [`Setting::parse`] is valid; only the pool can check whether it
+//! has enough space for the value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,10 +45,11 @@ pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
     })
 }
 
-/// Start of the name of a property that a newer Weir has set; its number follows.
+/// Prefix of the name that is shown for a property of a newer Weir version; the property's number
+/// follows.
 pub const UNKNOWN_MODULE: &str = "unknown:";
 
-/// Whether this is the name of a user property: such names contain a colon.
+/// Whether this is the name of a user property. The names of user properties contain a colon.
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
 }
@@ -56,7 +57,7 @@ pub fn is_user_property(name: &str) -> bool {
 /// A property with its parsed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// A property of the dataset's record on disk, with the encoded value.
+    /// A property that is stored in the dataset's directory entry, with its encoded value.
     Stored(&'static PropertySpec, Vec<u8>),
     /// `size`, in bytes.
     Size(u64),
@@ -64,12 +65,12 @@ pub enum Setting {
     User(String, String),
 }
 
-/// Maximum length of the name and the value of a user property, as records on disk allow.
+/// Maximum lengths of the name and of the value of a user property in a directory entry.
 const USER_NAME_BYTES_MAX: usize = 128;
 const USER_VALUE_BYTES_MAX: usize = 1024;
 
 impl Setting {
-    /// Parses a value.
+    /// Parses the value of the property `name`.
     ///
     /// # Errors
     /// An error with the cause and the valid names or values.
@@ -94,13 +95,14 @@ impl Setting {
         if spec.id > 0 {
             return spec.parse(value).map(|bytes| Self::Stored(spec, bytes)).ok_or_else(bad);
         }
-        // The size is a field of the volume, not one of its stored properties.
+        // The size is a field of the volume, so it is not stored as a property.
         let mut bytes = size::parse(value).map_err(|_| bad())?;
         if size::is_rounded(value) {
-            // A size as Weir prints it is rounded and may not be a whole number of blocks.
+            // Weir prints rounded sizes. A size that a user copied from there may not be a whole
+            // number of blocks.
             bytes = bytes.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(bytes);
         }
-        // The volume itself checks the size against its own record size.
+        // The engine checks later whether the size fits the volume's record size.
         check_volume_size(bytes, RecordSize::BLOCK)?;
         Ok(Self::Size(bytes))
     }
@@ -134,7 +136,7 @@ fn check_property(name: &str) -> Result<(), Error> {
 pub struct PropertyValues(pub BTreeMap<String, String>);
 
 impl fmt::Display for PropertyValues {
-    /// Writes the form of the audit record: `quota=10GiB compression=lz4`.
+    /// Writes the properties as history and events show them: `quota=10GiB compression=lz4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |(name, value): (&String, &String)| format!("{name}={value}");
         f.write_str(&self.0.iter().map(one).collect::<Vec<_>>().join(" "))
@@ -142,10 +144,11 @@ impl fmt::Display for PropertyValues {
 }
 
 impl PropertyValues {
-    /// Parses all values for an object of this type.
+    /// Parses all values for an object of the type `of`.
     ///
     /// # Errors
-    /// The first value that is invalid, or whose property the type does not have.
+    /// The error for the first value that is invalid, or whose property objects of this type do not
+    /// have.
     pub fn settings(&self, of: PropertyOf) -> Result<Vec<Setting>, Error> {
         let read = |(name, value): (&String, &String)| {
             let setting = Setting::parse(name, value)?;
@@ -296,13 +299,13 @@ pub struct Property {
     pub value: String,
     /// Source of the value.
     pub source: PropertySource,
-    /// Full name of the object that it is inherited from.
+    /// Full name of the object from which the value is inherited.
     #[serde(default)]
     pub inherited_from: Option<String>,
 }
 
 impl Property {
-    /// Removes from the value the names outside the scope.
+    /// Removes names outside the scope from the value.
     fn keep(&mut self, scope: &Scope) {
         if matches!(self.property.as_str(), "origin" | "clones") {
             let inside: Vec<&str> =
@@ -455,7 +458,7 @@ mod tests {
         }
     }
 
-    /// An error with its action, as one text that a caller sees.
+    /// An error and its action as the text that a caller sees.
     struct ApiText(String);
 
     impl ApiText {

@@ -1,6 +1,6 @@
 //! Replication: the server sends a volume to another server at regular intervals.
 //!
-//! The server schedules the runs; `transfer` has the streams.
+//! The server schedules replication runs; the types of streams are in `transfer`.
 //!
 //! Invariant: requests may contain secrets, responses never do.
 
@@ -20,16 +20,16 @@ use crate::wire::ApiError;
 /// Prefix of the names of snapshots that replication takes.
 pub const REPLICATION_PREFIX: &str = "repl-";
 
-/// Tag of the hold on the newest snapshot that exists on both servers.
+/// Tag of the hold on the newest snapshot that exists on both servers, on the server that sends.
 pub const REPLICATION_TAG: &str = "replication";
 
-/// Tag of the holds that another server has on snapshots that it sent to this server. It differs
-/// from [`REPLICATION_TAG`], so that neither server releases the holds of the other.
+/// Tag of the hold on the same snapshot on the server that receives. The tags differ, so that
+/// neither of two servers that replicate to each other releases the holds of the other server.
 pub const REPLICA_TAG: &str = "replica";
 
-/// User property of volumes and snapshots received from other servers: the addresses of these
-/// servers, separated by commas. Such a server may send more streams to the volume, abort its own
-/// unfinished stream, and hold and destroy the snapshot.
+/// User property of volumes and snapshots that other servers sent: the addresses of these servers,
+/// separated by commas. A server with one of these addresses may send more streams to the volume,
+/// abort its own unfinished stream, and hold and destroy the snapshots.
 pub const RECEIVED_FROM: &str = "weir:received-from";
 
 /// Minimum interval between the starts of two replication runs.
@@ -88,7 +88,7 @@ impl Request for ReplicationCreate {
     }
 }
 
-/// Checks that a request contains either a value or the name of a file with the value.
+/// Checks that a request contains either a value or the path of a file with the value.
 pub(super) fn one_of(field: &'static str, sent: bool, named: bool) -> Result<(), Error> {
     if sent != named {
         return Ok(());
@@ -234,7 +234,7 @@ pub struct Replication {
     pub state: ReplicationState,
     /// Name, without the volume, of the newest snapshot that exists on both servers.
     pub snapshot: Option<String>,
-    /// Age of that snapshot: the period of writes that a loss of this server would lose now (RPO).
+    /// Age of `snapshot`: the period of writes that a loss of this server would lose now (RPO).
     /// Absent while the clock of this server is behind the creation time of the snapshot.
     pub lag_ms: Option<u64>,
     /// Bytes of the current stream that were sent.
@@ -247,7 +247,7 @@ pub struct Replication {
     pub waits_for: Option<ReplicationWait>,
     /// Error of the last replication run, if it failed.
     pub error: Option<String>,
-    /// Remedy for that error: the next command to type.
+    /// Remedy for `error`: the next command to type.
     #[serde(default)]
     pub action: Option<String>,
     /// Result of the last completed comparison of the data on both servers.
@@ -258,7 +258,7 @@ pub struct Replication {
 }
 
 impl Replication {
-    /// Removes from the texts the names outside the scope.
+    /// Removes names outside the scope from the error and its action.
     fn keep(&mut self, scope: &Scope) {
         for text in [&mut self.error, &mut self.action].into_iter().flatten() {
             *text = scope.cut_text(text);

@@ -1,13 +1,14 @@
-//! The traits of requests and responses.
+//! The traits that all requests and responses implement.
 //!
-//! The requests and responses are in the other files of `types`, their transport is in `calls`.
+//! The requests and responses are in the other files of `types`; `calls` transports them over HTTP.
 //!
 //! Invariants:
-//! - [`Request::check`] depends on the request alone, not on any state;
-//! - a response to a caller with a scope passes [`Answer::keep`], which has no default: a new
-//!   response type does not compile without it;
-//! - a kept response contains no name of a pool, volume, snapshot, bookmark or export outside the
-//!   scope, nor the state, size or property of such an object; messages lose only those names.
+//! - [`Request::check`] depends only on the request, never on the state of the server;
+//! - a response to a caller with a scope passes [`Answer::keep`]. This function has no default, so
+//!   a new response type does not compile without it;
+//! - after [`Answer::keep`], a response contains no name of a pool, volume, snapshot, bookmark or
+//!   export outside the scope, nor the state, size or property of such an object; messages lose
+//!   only the names.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,46 +26,47 @@ pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'stat
     /// The first rule that the request breaks.
     fn check(&self) -> Result<(), Error>;
 
-    /// Returns the full names of the objects of the request. The scope of the caller must cover all
+    /// Returns the full names of the objects in the request. The scope of the caller must cover all
     /// these objects.
     fn names(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// Returns the subject for the audit record. Its first component is the pool that the entry
-    /// belongs to.
+    /// Returns the object that history and events show for the call. The first part of its name is
+    /// the pool to which the history entry belongs.
     fn about(&self) -> String {
         self.names().first().copied().unwrap_or_default().to_owned()
     }
 
-    /// Returns further details for the audit record, such as the tag of a hold.
+    /// Returns further details for history and events, such as the tag of a hold.
     fn details(&self) -> String {
         String::new()
     }
 
-    /// Returns the kind of the event that records the call, if it is not the name of the operation.
+    /// Returns the kind of the event for the call, if it differs from the name of the operation.
     fn kind(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether this request changes nothing although its operation may. The server does not record
-    /// such a request.
+    /// Whether this request changes nothing although other requests of the same call do. The server
+    /// does not record such a request.
     fn is_dry_run(&self) -> bool {
         false
     }
 
-    /// Returns the role that this request needs. `operations` is the role of the operation.
+    /// Returns the role that this request needs; `operations` is the role that the table has for
+    /// the call.
     fn role(&self, operations: Role) -> Role {
         operations
     }
 
-    /// Returns the resources that this request accesses. `operations` are the resources of the
-    /// operation.
+    /// Returns the resources that this request accesses; `operations` is the value that the table
+    /// has for the call.
     fn reach(&self, operations: Resources) -> Resources {
         operations
     }
 
-    /// Returns the request with the limits that apply to one response.
+    /// Returns the request with limits such that its response fits in one page.
     #[must_use]
     fn limited(self) -> Self {
         self
@@ -76,7 +78,7 @@ pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
     /// Name of the field with the entries of a paginated list.
     const ENTRIES: Option<&'static str> = None;
 
-    /// Removes the names outside the scope, with their state and properties.
+    /// Removes names outside the scope, together with the state and properties of these objects.
     fn keep(&mut self, scope: &Scope);
 
     /// Returns the outcome of a changing call; `None` for calls that change nothing.
@@ -87,7 +89,7 @@ pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
     /// Returns the requested page of a list.
     ///
     /// # Errors
-    /// `NotFound` if the entry that the page begins behind is no longer in the list.
+    /// `NotFound` if the last entry of the previous page is no longer in the list.
     fn page(self, _page: &Page) -> Result<Self, ApiError> {
         Ok(self)
     }
@@ -102,8 +104,8 @@ pub struct Page {
     pub limit: Option<usize>,
 }
 
-/// Implements [`Answer`] for responses that name only objects of the request, which the authorizer
-/// has checked, or no object of a pool.
+/// Implements [`Answer`] for responses without objects of a pool, and for responses that name only
+/// objects of their request, which the authorizer has already checked.
 macro_rules! names_nothing_else {
     ($($answer:ty),* $(,)?) => {
         $(impl crate::types::request::Answer for $answer {
@@ -112,7 +114,7 @@ macro_rules! names_nothing_else {
     };
 }
 
-/// As `names_nothing_else`, for responses with the field `outcome`.
+/// Implements [`Answer`] like `names_nothing_else`, for responses with the field `outcome`.
 macro_rules! outcome_and_no_other_name {
     ($($answer:ty),* $(,)?) => {
         $(impl crate::types::request::Answer for $answer {
@@ -125,7 +127,7 @@ macro_rules! outcome_and_no_other_name {
     };
 }
 
-/// Implements [`Request`] for a request without rules that names no object of a pool.
+/// Implements [`Request`] for a request that has no rules and names no object of a pool.
 macro_rules! no_rules {
     ($request:ty) => {
         impl crate::types::request::Request for $request {
@@ -136,7 +138,8 @@ macro_rules! no_rules {
     };
 }
 
-/// Implements [`Request`] for a request with one rule: `$check` accepts the name in `$field`.
+/// Implements [`Request`] for a request with one rule: `$check` must accept the name in the field
+/// `$field`.
 macro_rules! one_name {
     ($check:path, $field:ident: $request:ty) => {
         impl crate::types::request::Request for $request {

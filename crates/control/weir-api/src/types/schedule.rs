@@ -3,8 +3,8 @@
 //!
 //! The server decides when a snapshot is due.
 //!
-//! Invariant: a schedule ignores absent sorts; it takes no snapshots of a sort with the count 0 and
-//! destroys the existing ones.
+//! Invariant: a schedule ignores sorts that it does not have. Of a sort with the count 0 it takes
+//! no snapshots, and destroys existing ones.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -84,7 +84,7 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Returns the number of snapshots to keep of this interval.
+    /// Returns the number of snapshots of this interval that the schedule keeps.
     pub const fn of(&self, every: Every) -> Option<u32> {
         match every {
             Every::Frequently => self.frequently,
@@ -107,16 +107,16 @@ impl Keep {
         }
     }
 
-    /// Returns the intervals of the schedule, with the number of snapshots to keep of each.
+    /// Returns the intervals of the schedule, each with the number of snapshots that it keeps.
     pub fn wanted(&self) -> impl Iterator<Item = (Every, u32)> {
         let keep = *self;
         Every::ALL.into_iter().filter_map(move |every| Some((every, keep.of(every)?)))
     }
 
-    /// Parses `hourly=24,daily=7`.
+    /// Parses a text such as `hourly=24,daily=7`.
     ///
     /// # Errors
-    /// [`Error::Schedule`] with the invalid part.
+    /// [`Error::Schedule`] with the part of the text that is invalid.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut keep = Self::default();
         for part in text.split(',') {
@@ -220,7 +220,7 @@ pub struct ListSchedules {}
 
 no_rules!(ListSchedules);
 
-/// Checks the name of a volume or a pool.
+/// Checks that `name` is the name of a volume or a pool.
 pub fn check_scheduled(name: &str) -> Result<(), Error> {
     if name.contains('/') {
         names::volume(name)?;

@@ -2,8 +2,8 @@
 //!
 //! Snapshot schedules are in `schedule`, volumes in `volume`.
 //!
-//! Invariant: the snapshots of one request are in one pool, so that a single change of the pool
-//! creates or destroys all snapshots of a volume.
+//! Invariant: all snapshots of one request are in one pool, so that a single txg creates or
+//! destroys all the request's snapshots of a volume.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,7 +19,7 @@ use crate::{Error, caller};
 /// Value of [`Snapshot::taken_by`] for snapshots of replication runs.
 pub const TAKEN_BY_REPLICATION: &str = "replication";
 
-/// Value of [`Snapshot::taken_by`] for received snapshots that kept their names.
+/// Value of [`Snapshot::taken_by`] for snapshots from received streams that were not renamed since.
 pub const TAKEN_BY_STREAM: &str = "stream";
 
 /// A snapshot.
@@ -35,13 +35,13 @@ pub struct Snapshot {
     pub size_bytes: u64,
     /// Space that destroying this snapshot alone would free.
     pub used_bytes: u64,
-    /// Space of the blocks that it references: data and tree nodes, one copy, as stored.
+    /// Space of the blocks that the snapshot references: data and tree nodes, one copy, as stored.
     pub referenced_bytes: u64,
     /// Part of `referenced_bytes` that was written since the previous snapshot.
     pub written_bytes: u64,
     /// Time of the request that created the snapshot.
     pub created_unix_ms: u64,
-    /// Hold tags, which prevent its destruction.
+    /// Tags of the holds on the snapshot, which prevent its destruction.
     pub holds: Vec<String>,
     /// Full names of the volumes cloned from the snapshot.
     pub clones: Vec<String>,
@@ -54,7 +54,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Removes the names outside the scope.
+    /// Removes names outside the scope.
     fn keep(&mut self, scope: &Scope) {
         self.clones.retain(|clone| scope.covers(clone));
     }
@@ -113,7 +113,8 @@ impl Request for ListSnapshots {
         self.of.as_deref().into_iter().collect()
     }
 
-    /// Limits the request to one page: computing the space of each snapshot reads from disk.
+    /// Limits the request to one page, because the server reads from disk to compute the space of
+    /// each snapshot. A peer that does not support pages gets up to [`PEER_ENTRIES_MAX`] entries.
     fn limited(self) -> Self {
         let all = self.after.is_none() && self.limit.is_none();
         let is_peer = caller::current().peer().is_some();
@@ -123,7 +124,8 @@ impl Request for ListSnapshots {
 }
 
 impl From<Option<String>> for ListSnapshots {
-    /// Lists all snapshots of this pool or volume, or this one snapshot.
+    /// Creates a request for the pool, volume or snapshot `of`, or for all snapshots if `of` is
+    /// `None`.
     fn from(of: Option<String>) -> Self {
         Self { of, ..Self::default() }
     }
@@ -179,7 +181,7 @@ impl Request for SnapshotCreate {
 pub struct SnapshotDestroy {
     /// Full names, at most 4096. A name may contain a list and ranges of snapshots of one volume,
     /// such as `tank/vm1@a,c%e`. A range that lacks one end extends to the oldest or the newest
-    /// snapshot. Each entry of a list counts.
+    /// snapshot. Each entry of a list counts as one name.
     pub names: Vec<String>,
     /// Return the snapshots and the space that the call would free, without destroying any.
     #[serde(default)]
@@ -383,7 +385,7 @@ impl Answer for SnapshotChange {
     }
 }
 
-/// Checks a filter of the list of snapshots: the name of a pool, volume or snapshot.
+/// Checks the filter of a list of snapshots: it must be the name of a pool, volume or snapshot.
 pub fn check_listed(of: &str) -> Result<(), Error> {
     if of.contains(['/', '@']) {
         names::dataset(of)?;
@@ -444,7 +446,7 @@ mod tests {
         let destroy = |names: Vec<String>| SnapshotDestroy { names, dry_run: true }.check();
         take(SNAPSHOT_NAMES_MAX).expect("as many as there may be");
         destroy(many(SNAPSHOT_NAMES_MAX)).expect("as many as there may be");
-        // Each name in a list counts.
+        // Each entry of the list in a name counts as one name.
         let list = format!("tank/a@{}", vec!["m"; SNAPSHOT_NAMES_MAX].join(","));
         destroy(vec![list.clone()]).expect("as many as there may be");
         for refused in [

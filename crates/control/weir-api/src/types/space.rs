@@ -1,6 +1,6 @@
 //! Bytes written to and read from segments, and the state of the cleaner.
 //!
-//! Free space is in `pool`; `weir pool iostat` computes rates from two polls.
+//! The free space of a pool is in `pool`; `weir pool iostat` computes rates from two calls.
 //!
 //! Invariant: counters never decrease until the next import of the pool.
 
@@ -54,7 +54,7 @@ pub struct CleanerStatus {
     pub segments: u64,
     /// Number of free and pending segments below which the cleaner cleans mostly dead segments.
     pub clean_below_segments: u64,
-    /// As `clean_below_segments`, while clients are idle.
+    /// Value of `clean_below_segments` that applies while clients are idle.
     pub clean_idle_below_segments: u64,
     /// Number of free and pending segments below which the cleaner cleans every segment that yields
     /// space. The pool's capacity for live data excludes this many segments; client writes may

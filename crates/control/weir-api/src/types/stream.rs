@@ -1,6 +1,6 @@
-//! Streams that the server currently sends or receives, for administrators.
+//! List of the streams that the server currently sends or receives, for administrators.
 //!
-//! Sending and receiving are in `transfer`.
+//! Requests that send and receive streams are in `transfer`.
 //!
 //! Invariant: responses do not contain the session id, which gives access to the data of a stream.
 

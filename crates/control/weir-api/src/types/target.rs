@@ -3,8 +3,8 @@
 //! The protocol is in weir-iscsi.
 //!
 //! Invariants:
-//! - the iSCSI name identifies a target; a name without `iqn.`, `eui.` or `naa.` is short for a
-//!   name under [`NAME_PREFIX`];
+//! - the iSCSI name identifies a target. A name without `iqn.`, `eui.` or `naa.` is a short form:
+//!   [`NAME_PREFIX`] is put in front of it;
 //! - requests may contain secrets, responses never do.
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use crate::access::Scope;
 use crate::token::SecretText;
 use crate::wire::ApiError;
 
-/// Prefix of a short target name.
+/// Prefix that is added to a short target name.
 pub const NAME_PREFIX: &str = "iqn.2026-01.org.weir:";
 
 /// Initiator name that matches all initiators.
@@ -29,7 +29,7 @@ pub const ANYBODY: &str = "*";
 /// Largest logical unit number that fits in single-level addressing (SAM-5 4.7.7.4).
 pub const LUN_MAX: u16 = 16383;
 
-/// Expands a short target name; returns a full name in lower case, because names are compared in
+/// Expands a short target name. Returns full names in lower case, because names are compared in
 /// lower case.
 pub fn target_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
@@ -134,7 +134,7 @@ pub struct InitiatorAllow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<ChapAccount>,
     /// CHAP account with which the target authenticates; absent: the target does not authenticate.
-    /// The initiator must request it.
+    /// The initiator must request this authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<ChapAccount>,
     /// Removes the CHAP accounts of the initiator, which can then log in without authentication.
@@ -209,9 +209,9 @@ pub struct LunAdd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u32>,
     /// Whether the server may acknowledge writes before they are durable, until the initiator
-    /// synchronizes the cache. Absent: the same as at other targets, or false. If the server is
-    /// killed and an initiator continues its session afterwards, its next synchronization succeeds
-    /// although earlier writes may be lost.
+    /// synchronizes the cache. Absent: the setting that the volume has at other targets, or false.
+    /// If the server is killed and an initiator continues its session afterwards, its next
+    /// synchronization succeeds although earlier writes may be lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
     /// Whether clients of another protocol may use the volume at the same time. The clients must
@@ -364,12 +364,12 @@ pub struct Target {
     pub sessions: Vec<TargetSession>,
 }
 
-// The server authorizes each call that returns a target.
+// The server authorizes each call that returns a target, so the response needs no filter.
 names_nothing_else!(Target);
 
 impl Target {
-    /// Whether a caller with this scope may see the target. The target's initiators have access to
-    /// all its logical units, so all of these must be in the scope.
+    /// Whether a caller with this scope may see the target. The initiators of the target have
+    /// access to all its logical units, so the scope must cover the volumes of all of them.
     pub fn is_in(&self, scope: &Scope) -> bool {
         let mut volumes = self.luns.iter().map(|lun| &lun.volume);
         scope.is_all() || (!self.luns.is_empty() && volumes.all(|name| scope.covers(name)))
@@ -409,7 +409,7 @@ pub struct TargetChange {
     pub target: Target,
 }
 
-// A caller with a scope may not make the calls that return this.
+// A caller with a scope may not change targets.
 outcome_and_no_other_name!(TargetChange);
 
 #[cfg(test)]
@@ -422,7 +422,8 @@ mod tests {
         for whole in ["iqn.1991-05.com.microsoft:host", "eui.02004567a425678d"] {
             assert_eq!(target_name(whole), whole);
         }
-        // Regression: a full name with an invalid date was treated as a short name.
+        // Regression: a full name with an invalid date was treated as a short name and got the
+        // prefix.
         let bad = TargetCreate { name: target_name("iqn.2026-13.org.example:vms") };
         assert_eq!(bad.name, "iqn.2026-13.org.example:vms");
         assert!(bad.check().is_err());

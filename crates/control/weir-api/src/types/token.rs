@@ -1,6 +1,6 @@
 //! Tokens: credentials of callers that are not users of this machine, with a role and a scope.
 //!
-//! The server verifies tokens; `token` has their form in HTTP.
+//! The server verifies tokens; `crate::token` defines their format in HTTP.
 //!
 //! Invariant: only the response of the call that creates a token contains its secret.
 
@@ -103,7 +103,7 @@ pub struct TokenCreated {
     pub secret: SecretText,
 }
 
-// A caller with a scope may not make the call that returns this.
+// A caller with a scope may not create tokens.
 outcome_and_no_other_name!(TokenCreated);
 
 /// Tokens.

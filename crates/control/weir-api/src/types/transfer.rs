@@ -1,10 +1,11 @@
 //! Requests that send snapshots as streams and receive streams in parts.
 //!
-//! This crate treats the stream itself as opaque bytes.
+//! For this crate, a stream is a sequence of opaque bytes.
 //!
 //! Invariants:
-//! - a random number identifies a session, and an idle session ends by itself;
-//! - a received part has at most [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX) bytes.
+//! - a random number identifies a session; an idle session ends by itself;
+//! - a part that the server receives has at most
+//!   [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX) bytes.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,7 +23,7 @@ pub struct SendStart {
     /// Full name, such as `tank/vm1@tuesday`.
     pub snapshot: String,
     /// Full name of an older snapshot that the receiver has, or of its bookmark such as
-    /// `tank/vm1#monday`: the stream contains only the changes since.
+    /// `tank/vm1#monday`: the stream then contains only the changes since that snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Resume token of an interrupted stream, from the receiver. It already contains the source of
@@ -100,10 +101,10 @@ pub struct SendProgress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveStart {
-    /// Full name of the volume, such as `tank/copy`. A full stream creates it.
+    /// Full name of the volume, such as `tank/copy`. A full stream creates the volume.
     pub volume: String,
-    /// Roll the volume back to the source snapshot of an incremental stream if it has changed
-    /// since. This destroys newer snapshots.
+    /// Roll the volume back to the source snapshot of an incremental stream if the volume has
+    /// changed since that snapshot. This destroys newer snapshots.
     #[serde(default)]
     pub roll_back: bool,
     /// Read and check the stream without any change. The response to `finish` describes the changes
@@ -131,7 +132,7 @@ impl Request for ReceiveStart {
     }
 
     fn role(&self, operations: Role) -> Role {
-        // A rollback destroys data of the volume.
+        // A rollback destroys data of the volume, which only admins may do.
         if self.roll_back { Role::Admin } else { operations }
     }
 }

@@ -1,6 +1,6 @@
-//! Requests that add, attach, replace and remove disks and vdevs, and that expand a pool.
+//! Requests that add, attach, replace and remove disks and vdevs, or expand a pool.
 //!
-//! Requests for offline and online are in `care`, the layout of a new pool is in `pool`.
+//! The requests offline and online are in `care`, the layout of a new pool is in `pool`.
 //!
 //! Invariants:
 //! - a request names a disk of the pool by its path, the last part of its path or its guid, and a

@@ -1,6 +1,6 @@
 //! Volumes: thin block datasets of a pool.
 //!
-//! Clients read and write their data through exports.
+//! Clients read and write the data of a volume through exports.
 //!
 //! Invariant: a request to create or resize a volume passes [`check_volume_size`].
 
@@ -99,7 +99,7 @@ pub struct VolumeResize {
 impl Request for VolumeResize {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.name)?;
-        // The volume itself checks the size against its own record size.
+        // The engine checks later whether the size fits the volume's record size.
         check_volume_size(self.size_bytes, RecordSize::BLOCK)
     }
 
@@ -276,7 +276,7 @@ pub struct Volume {
     pub compression: Compression,
     /// Size of the written blocks with data, before compression.
     pub used_bytes: u64,
-    /// Size of these blocks in the pool after compression, one copy.
+    /// Size of the written blocks in the pool after compression, one copy.
     pub stored_bytes: u64,
     /// `used_bytes` divided by `stored_bytes`; 1 for an empty volume.
     pub compression_ratio: f64,

@@ -3,7 +3,8 @@
 //! The pool checks whether its segments are large enough for a record.
 //!
 //! Invariants:
-//! - a size that passes [`check_volume_size`] is a whole number of records and can be addressed;
+//! - a size that passes [`check_volume_size`] is a whole number of records, and all its blocks can
+//!   be addressed;
 //! - [`record_size`] returns only valid record sizes.
 
 use weir_base::limits::VOLUME_BYTES_MAX;
@@ -12,11 +13,11 @@ use weir_base::{BLOCK_BYTES, RecordSize};
 
 use crate::Error;
 
-/// Checks the size of a volume with records of size `record`.
+/// Checks the size of a volume whose records have the size `record`.
 ///
 /// # Errors
-/// [`Error::VolumeSize`] with the broken rule. If the size is not a multiple of the record size,
-/// the error also names the next larger multiple.
+/// [`Error::VolumeSize`] with the rule that the size breaks. If the size is not a multiple of the
+/// record size, the error also names the next larger multiple.
 pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
     let record_bytes = record.bytes() as u64;
     let why = if bytes == 0 {
@@ -32,7 +33,7 @@ pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
     Err(Error::VolumeSize { bytes, why })
 }
 
-/// The record size of `bytes` bytes.
+/// Returns the record size of `bytes` bytes.
 ///
 /// # Errors
 /// [`Error::RecordSize`] if `bytes` is not a valid record size.

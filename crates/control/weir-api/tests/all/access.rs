@@ -1,12 +1,13 @@
-//! Tests of access rights: every operation of the document, by every kind of caller, over real
-//! sockets.
+//! Tests of access rights: calls every operation of the OpenAPI document as every kind of caller,
+//! over real sockets.
 //!
-//! A fake server behind the gate answers the calls.
+//! The server under test checks the rights; a fake server answers authorized calls.
 //!
 //! Invariants:
 //! - each operation of the OpenAPI document is in the table of [`Operation`], or the test panics;
-//! - each authorized request is valid and reaches its handler: no response is `400`. An operation
-//!   without an entry in [`body`] is sent with `{}`, so required fields cause a `400`.
+//! - each authorized request is valid and reaches its handler: no response is `400`. For an
+//!   operation without an entry in [`body`], the test sends `{}`, so that a missing required field
+//!   causes a `400`.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -31,7 +32,7 @@ use crate::fake::Fake;
 const GROUP: u32 = 54_321;
 const OTHER: u32 = 65_534;
 
-/// Tokens whose text states their rights: `ROLE` or `ROLE,SCOPE`.
+/// Tokens whose text states the rights of their holder: `ROLE` or `ROLE,SCOPE`.
 #[derive(Default)]
 struct Tokens {
     refused: AtomicU64,
@@ -64,12 +65,12 @@ struct Server {
     _dir: tempfile::TempDir,
 }
 
-/// Starts a server on its own thread, so that the test may block.
+/// Starts a server on a thread of its own, so that the test may block.
 fn start() -> Server {
     let dir = tempfile::tempdir().unwrap();
     let unix = dir.path().join("api.sock");
-    // The user that runs the test is not the owner of this server, so that owner and caller are
-    // distinct.
+    // The user that runs the test must not be the owner of this server, so that owner and caller
+    // are different users.
     let unix_access = UnixAccess::new(OTHER - 1, Some(GROUP));
     let by_socket = Listener::bind_behind(&unix, unix_access).unwrap();
     let by_port = Listener::bind(&Address::loopback(0)).unwrap();
@@ -84,20 +85,20 @@ fn start() -> Server {
             .block_on(weir_api::serve(all, Arc::new(Fake::default()), authority, never))
             .unwrap();
     });
-    // Users without rights on the directory could not connect at all.
+    // All users may enter this directory; otherwise users without rights could not even connect.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(dir.path(), open).unwrap();
     Server { unix, tcp, tokens, _dir: dir }
 }
 
-/// A caller in the test.
+/// A kind of caller in the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// Over TCP without a token.
+    /// A caller over TCP without a token.
     Nobody,
-    /// Over TCP with this token.
+    /// A caller over TCP with this token.
     Token(&'static str),
-    /// Over the unix socket as this user and group.
+    /// A caller over the unix socket with this user and group.
     User(u32, u32),
 }
 
@@ -119,14 +120,15 @@ fn request(operation: &Call, who: Who, names: &Names) -> String {
 fn exchange(mut stream: impl Read + Write, request: &str) -> (u16, String) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // A stream of a snapshot may break off, but the status arrived before that.
+    // The stream of a snapshot may break, but then the status has already arrived.
     drop(stream.read_to_end(&mut answer));
     let text = String::from_utf8_lossy(&answer).into_owned();
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.unwrap_or_else(|| panic!("no answer to {request}")), text)
 }
 
-/// Connects as another user, on a thread that becomes that user; `None` without the privilege.
+/// Makes a request as another user, on a thread that becomes that user; `None` if this process may
+/// not do that.
 fn as_user(socket: &Path, uid: u32, gid: u32, request: &str) -> Option<(u16, String)> {
     let (socket, request) = (socket.to_owned(), request.to_owned());
     let become_user = move || {
@@ -147,11 +149,11 @@ fn ask(server: &Server, who: Who, request: &str) -> Option<(u16, String)> {
     }
 }
 
-/// The names in a request.
+/// The names of objects in a request.
 struct Names {
     pool: &'static str,
     volume: &'static str,
-    /// The second name, for calls with two names.
+    /// Name of the second object, for calls that name two objects.
     second: &'static str,
 }
 
@@ -197,14 +199,14 @@ impl Call {
         (path.replace("{name}", &named) + &query, body(id, pool, &full, second).to_string())
     }
 
-    /// Whether the operation has two names.
+    /// Whether the request of this operation has two names.
     fn names_two(&self) -> bool {
         let [one, other] = [&INSIDE, &HALF].map(|names| self.fill(names));
         one != other
     }
 }
 
-/// Returns a valid body for each call that has one.
+/// Returns a valid body for each operation that has one.
 fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
     let (vdevs, target) = (json!([{"kind": "disk", "disks": ["/d"]}]), "iqn.2026-01.org.weir:vms");
     let snapshot = format!("{full}@s");
@@ -255,7 +257,7 @@ fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
     }
 }
 
-/// Returns every operation of the OpenAPI document, with its role in that document.
+/// Returns every operation of the OpenAPI document, with the role that the document requires.
 fn calls() -> Vec<(Call, Role)> {
     let document = serde_json::to_value(weir_api::openapi()).unwrap();
     let mut calls = Vec::new();
@@ -283,7 +285,7 @@ fn document_has_every_operation_with_its_role() {
         let id = call.operation.name;
         assert_eq!(role, call.operation.role, "{id}");
         let looks = call.method == "GET";
-        // The list of tokens is read-only, but not for viewers.
+        // The call that lists tokens changes nothing, but viewers may not make it.
         if id != "token_list" {
             assert_eq!(looks, role == Role::Viewer, "{id} is {} for a {role:?}", call.method);
         }
@@ -294,7 +296,7 @@ fn document_has_every_operation_with_its_role() {
     }
 }
 
-/// Returns the meaning of a status for the caller's rights.
+/// Returns in a word what a status means for the rights of the caller.
 fn verdict(status: u16) -> &'static str {
     match status {
         401 => "unknown",
@@ -314,7 +316,7 @@ fn operations_are_open_only_to_callers_with_their_role() {
         (Who::Token("admin"), Some(Role::Admin)),
         (Who::User(0, 0), is_root.then_some(Role::Admin)),
         (Who::User(OTHER, GROUP), Some(Role::Admin)),
-        // A socket with an open mode still authenticates the user.
+        // If the mode of the socket lets every user connect, the server still checks the user.
         (Who::User(OTHER, OTHER), None),
     ];
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
@@ -361,9 +363,9 @@ fn scope_must_cover_every_name_of_a_call() {
             Resources::Any | Resources::Session | Resources::Filtered => {
                 assert_eq!(inside, "passed", "{id}");
             }
-            // The stream in the path does not exist.
+            // The stream in the request does not exist.
             Resources::LookedUp if id == "stream_cancel" => assert_eq!(inside, "passed", "{id}"),
-            // A scope with a prefix of volumes does not cover the pool.
+            // A scope with a prefix of volume names does not cover the pool.
             Resources::Named if of_pool => assert_eq!(inside, "refused", "{id}"),
             Resources::LookedUp if id == "target_show" => assert_eq!(inside, "refused", "{id}"),
             Resources::Named | Resources::LookedUp => {
@@ -377,8 +379,8 @@ fn scope_must_cover_every_name_of_a_call() {
     }
 }
 
-/// Creates volumes inside and outside `tank/k8s-*`, each with all kinds of objects of a volume, and
-/// clones from inside to outside and back.
+/// Creates volumes inside and outside the scope `tank/k8s-*`, each with all kinds of objects that a
+/// volume can have, and clones across the border of the scope in both directions.
 fn populate(server: &Server) {
     let names = |volume, second| Names { pool: "tank", volume, second };
     let both = [("k8s-a", "tank/k8s-b"), ("other", "tank/other2")].map(|(v, s)| names(v, s));
@@ -397,7 +399,7 @@ fn populate(server: &Server) {
     }
     made.push(("snapshot_clone", names("k8s-a", "tank/other3")));
     made.push(("snapshot_clone", names("other", "tank/k8s-c")));
-    // An export may have the name of a volume other than the exported one.
+    // An export may have a name that is also the name of another volume.
     made.push(("export_create", names("other", "tank/k8s-x")));
     made.push(("target_create", OUTSIDE));
     made.push(("lun_add", OUTSIDE));
@@ -419,13 +421,13 @@ fn get(server: &Server, who: Who, path: &str) -> String {
     ask(server, who, &request).unwrap().1
 }
 
-// Regression: a viewer of one prefix read the properties of every volume. A status code does not
-// show the content of a response.
+// Regression: a viewer whose scope was one prefix could read the properties of every volume. Tests
+// of status codes do not show this.
 #[test]
 fn responses_name_no_object_outside_the_scope() {
     let scoped = Who::Token("admin,tank/k8s-*");
     for (call, _) in calls() {
-        // A new server for each call, because calls change its state.
+        // Each call gets a new server, because calls change the state of the server.
         let server = start();
         populate(&server);
         for names in [INSIDE, Names { volume: "k8s-c", ..INSIDE }] {
@@ -460,13 +462,15 @@ fn responses_name_no_object_outside_the_scope() {
         assert!(whole.contains("tank/other"), "nothing to hide in {path}: {whole}");
         let answer = get(&server, scoped, path);
         assert!(!answer.contains("tank/other"), "{path}\n{answer}");
-        // A target with a foreign logical unit, and an export of a foreign volume, are hidden.
+        // A target with a logical unit outside the scope, and an export of a volume outside it, are
+        // hidden.
         let is_hidden = ["/v1/targets", "/v1/exports/"].iter().any(|part| path.contains(part));
         assert!(is_hidden || answer.contains("k8s-"), "{path}\n{answer}");
     }
 }
 
-// Regression: an unauthenticated peer kept a connection by repeating its request after each 401.
+// Regression: an unauthenticated caller kept its connection by repeating its request after each
+// 401.
 #[test]
 fn caller_without_rights_loses_its_connection() {
     let server = start();
@@ -480,7 +484,7 @@ fn caller_without_rights_loses_its_connection() {
     }
 }
 
-// Large bodies need permits. An admin must not wait for callers with fewer rights.
+// A large body needs a permit. An admin must not wait for permits of callers with fewer rights.
 #[test]
 fn incomplete_bodies_of_viewers_delay_no_admin() {
     let server = start();
@@ -501,7 +505,7 @@ fn incomplete_bodies_of_viewers_delay_no_admin() {
     let before = Instant::now();
     let whole = begun("admin") + &" ".repeat(100_000);
     let (status, answer) = exchange(TcpStream::connect(&server.tcp).unwrap(), &whole);
-    // The server reads the body, which is not valid.
+    // The server has read the body, which is not valid for this call.
     assert_eq!(status, 400, "{answer}");
     let waited = before.elapsed();
     assert!(waited < Duration::from_secs(5), "{waited:?}: half the time that a body may take");
@@ -548,7 +552,7 @@ fn refusal_names_the_remedy_and_wrong_tokens_are_counted() {
     let (status, answer) = tcp(&list("?token=admin HTTP/1.1"));
     assert_eq!(status, 400);
     assert!(answer.contains("URL") && answer.contains("revoke"), "{answer}");
-    // A request of another site's page is refused, even with a valid token.
+    // The server refuses a request that a page of another site makes, even with a valid token.
     for header in ["origin: https://evil.example", "origin: null", "sec-fetch-site: cross-site"] {
         let head = format!(" HTTP/1.1\r\nauthorization: Bearer admin\r\n{header}");
         assert_eq!(tcp(&list(&head)).0, 403, "{header}");

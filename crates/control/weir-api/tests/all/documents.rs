@@ -1,9 +1,9 @@
 //! Tests that the generated documents are up to date: `docs/openapi.json`, `docs/errors.md`,
 //! `docs/reference/api.md` and `docs/reference/properties.md`.
 //!
-//! Their contents come from weir-api itself.
+//! The contents of these documents come from weir-api itself.
 //!
-//! Invariant: only `UPDATE=1 cargo test -p weir-api` writes them.
+//! Invariant: only `UPDATE=1 cargo test -p weir-api` writes these documents.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -34,8 +34,8 @@ fn openapi_is_checked_in() {
     check("openapi.json", &format!("{text}\n"));
 }
 
-// Regression: the linter Redocly found 222 errors: no server, no security, responses without a
-// description, and no response to an invalid request.
+// Regression: the linter Redocly found 222 errors in the document: no server, no security,
+// responses without a description, and no response to an invalid request.
 #[test]
 fn document_passes_the_recommended_rules_of_its_linter() {
     let json = serde_json::to_value(openapi()).unwrap();

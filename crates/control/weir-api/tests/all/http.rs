@@ -1,8 +1,9 @@
-//! Tests of server and client together, over real sockets.
+//! Tests of the server together with the client, over real sockets.
 //!
 //! The command line is tested in bin/weir.
 //!
-//! Invariant: raw requests are written by hand, so that the client cannot hide a fault.
+//! Invariant: raw requests are written as text, so that the client cannot hide a fault of the
+//! server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ pub(crate) fn start() -> Server {
     Server { unix: unix_at, tcp: tcp_at, fake, stop, served, dir }
 }
 
-/// An authority with one admin token.
+/// An authority that knows one token, of an admin.
 struct OneToken;
 
 pub(crate) const TOKEN: &str = "weir_of_this_test";
@@ -186,7 +187,7 @@ async fn both_sockets_serve_pools_volumes_and_exports() {
     let set = ExportSet { protocol, name: name.clone(), allow: vec!["10.0.0.0/24".into()] };
     let changed = tcp.call(set).await.unwrap().export;
     assert_eq!(changed.allow, ["10.0.0.0/24"]);
-    // The slash of the name is escaped in one part of the path.
+    // The name contains a slash, which is escaped, because the name is one part of the path.
     assert!(tcp.call(ShowExport { protocol, name: name.clone() }).await.unwrap().read_only);
     let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
     assert_eq!(tcp.call(destroy.clone()).await.unwrap_err().kind, ErrorKind::Busy);
@@ -313,8 +314,9 @@ async fn long_request_header_is_refused() {
     assert_eq!(status, 200);
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let mut stream = UnixStream::connect(path).await.unwrap();
-    // The server checks the header limit after each read, and one read may return as much again.
-    // The server may close before it has read the whole request; then the response is lost.
+    // The server checks the limit for headers after each read, which may return as many bytes
+    // again. It may close the connection before it has read the whole request; then the response is
+    // lost.
     drop(stream.write_all(get(200 << 10).as_bytes()).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
@@ -327,11 +329,11 @@ async fn response_above_the_limit_is_an_error() {
     const ANSWER: &[u8] = br#"{"pools":[]}"#;
     let other = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let at = Address::loopback(other.local_addr().unwrap().port());
-    // The spaces after the JSON are part of the response body.
+    // The spaces after the JSON text count as part of the response body.
     tokio::spawn(async move {
         for length in [1 << 20, (64 << 20) + 1] {
             let (mut stream, _) = other.accept().await.unwrap();
-            // A close with an unread request would reset the connection.
+            // Read the request first: a close with unread bytes would reset the connection.
             let read = stream.read(&mut [0; 4096]).await.unwrap();
             assert!(read > 0, "a request");
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
@@ -396,8 +398,8 @@ async fn idle_connections_and_incomplete_requests_time_out() {
         let mut stream = UnixStream::connect(path).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // The paused clock jumps to the server's time limit, which is far below the limit of this
-        // wait.
+        // The paused clock jumps to the server's time limit, which is much shorter than this
+        // timeout.
         let closed = stream.read_to_end(&mut answer);
         tokio::time::timeout(Duration::from_mins(1), closed)
             .await
@@ -449,19 +451,20 @@ async fn idle_connections_and_incomplete_requests_delay_no_call() {
         let mut held = Vec::new();
         for _ in 0..100 {
             let mut stream = TcpStream::connect((host.as_str(), *port)).await.unwrap();
-            // The server may close this connection meanwhile, because the next one needs its slot.
+            // The server may close this connection before the write, because the next connection
+            // needs its slot.
             drop(stream.write_all(sent.as_bytes()).await);
             held.push(stream);
         }
         let before = Instant::now();
         by_tcp(&server).call(ListPools {}).await.unwrap();
         let waited = before.elapsed();
-        // The limit is far below the time after which the server closes idle connections.
+        // This limit is much shorter than the time after which the server closes idle connections.
         assert!(waited < Duration::from_secs(5), "{waited:?} behind those that sent {sent:?}");
     }
 }
 
-/// Starts to send a snapshot with this name; returns the session.
+/// Starts to send a snapshot with this name; returns the session id.
 async fn sending(client: &Client, own: &str) -> String {
     client.call(tank()).await.unwrap();
     let volume = VolumeCreate {
@@ -521,7 +524,7 @@ async fn broken_stream_returns_the_error_and_never_looks_complete() {
         (bytes, told.kind, told.message.as_str()),
         (6, ErrorKind::Data, "block 7 is damaged")
     );
-    // The stream as any other HTTP client sees it.
+    // Reads the stream like an HTTP client other than Weir's.
     let request = SendStart { snapshot: "tank/v@damaged".into(), from: None, token: None };
     let session = client.call(request).await.unwrap().session;
     let request = format!(
@@ -550,12 +553,12 @@ async fn abandoned_download_ends_its_send_session() {
 #[tokio::test(start_paused = true)]
 async fn client_waits_for_a_slow_stream_while_the_server_lives() {
     let server = start();
-    // A part arrives every 100 seconds.
+    // In this stream a part arrives only every 100 seconds.
     let client = Client::new(server.unix.clone()).with_timeout(Duration::from_secs(30));
     let session = sending(&client, "slow").await;
     let mut stream = client.send_stream(session).await.unwrap();
     assert_eq!(all_of(&mut stream).await, (STREAM_BYTES, Ok(())));
-    // The client stops waiting for data that the server has sent and that does not arrive.
+    // In this stream the server reports more sent data than arrives, so the client gives up.
     let session = sending(&client, "stuck").await;
     let mut stream = client.send_stream(session).await.unwrap();
     let before = tokio::time::Instant::now();
@@ -583,7 +586,7 @@ async fn client_reuses_its_connection_and_reconnects() {
     };
     let (connection, first) = tokio::join!(accept(), client.call(ListPools {}));
     first.unwrap();
-    // The proxy accepts no second connection, so the client must reuse the first.
+    // The proxy accepts only one connection, so the client must reuse it for the second call.
     let calls = async {
         client.call(tank()).await.unwrap();
         assert_eq!(

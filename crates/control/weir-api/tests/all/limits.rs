@@ -1,6 +1,6 @@
 //! Tests of many concurrent calls, unread responses, and lists of many pages.
 //!
-//! The tables of the limits have unit tests.
+//! `slots`, `call_queue` and `answers` have unit tests of their own.
 //!
 //! Invariant: the server answers every request that it has read, whatever other clients do.
 
@@ -34,13 +34,13 @@ async fn connect(server: &Server) -> TcpStream {
     TcpStream::connect((host.as_str(), *port)).await.unwrap()
 }
 
-/// Returns a request without a body, with the token.
+/// Returns the text of a request without a body, with the admin's token.
 fn request(what: &str) -> String {
     format!("{what} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\r\n")
 }
 
-// Regression: of 200 concurrent calls, 104 connections broke after the request was sent, although
-// the server had made six of these calls.
+// Regression: of 200 concurrent calls, 104 lost their connection after they had sent the request,
+// although the server had carried out six of these calls.
 #[tokio::test]
 async fn two_hundred_concurrent_calls_run_once_each() {
     let server = start();
@@ -48,7 +48,7 @@ async fn two_hundred_concurrent_calls_run_once_each() {
         let begun = server.fake.slow_begun.load(Ordering::SeqCst);
         let mut calls = JoinSet::new();
         for _ in 0..200 {
-            // Each call uses its own connection.
+            // Each call uses a connection of its own.
             let address = client.address().clone();
             let fresh = if matches!(address, Address::Unix(_)) {
                 Client::new(address)
@@ -61,7 +61,8 @@ async fn two_hundred_concurrent_calls_run_once_each() {
         while let Some(call) = calls.join_next().await {
             match call.unwrap() {
                 Ok(_) => made += 1,
-                // On a slow machine the wait for a permit may end before the call runs.
+                // On a slow machine, a call may wait too long for its permit; then it has done
+                // nothing.
                 Err(error) if error.message.contains("nothing was done") => refused += 1,
                 Err(error) => panic!("{error:?}"),
             }
@@ -72,7 +73,7 @@ async fn two_hundred_concurrent_calls_run_once_each() {
     }
 }
 
-/// Takes all slots of one user, and the user's part of the queue, with calls that never end.
+/// Takes all slots of one user and all its positions in the queue, with calls that never end.
 async fn fill_queue(path: &Path) -> Vec<UnixStream> {
     let stuck = "GET /v1/pools/stuck HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut held = Vec::new();
@@ -91,7 +92,7 @@ async fn connection_beyond_the_queue_gets_503_with_retry_after() {
     let _held = fill_queue(path).await;
     for _ in 0..10 {
         let mut stream = UnixStream::connect(path).await.unwrap();
-        // The server responds before it reads anything of the request.
+        // The server responds before it reads any byte of this request.
         drop(stream.write_all(b"GET /v1/pools HTTP/1.1\r\nhost: x\r\n\r\n").await);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -99,7 +100,7 @@ async fn connection_beyond_the_queue_gets_503_with_retry_after() {
         assert!(answer.contains(&format!("retry-after: {RETRY_AFTER_SECONDS}")), "{answer}");
         assert!(answer.contains("nothing was done"), "{answer}");
     }
-    // The TCP listener has its own slots.
+    // The listener for TCP has slots of its own, so a call over TCP succeeds.
     by_tcp(&server).call(ListPools {}).await.unwrap();
 }
 
@@ -109,8 +110,8 @@ async fn excess_refused_connections_are_closed_without_response() {
     let clock = StoppedClock::new();
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let _held = fill_queue(path).await;
-    // Each refused connection stays open on the client's end, so the server waits for the client to
-    // close it.
+    // The client keeps each refused connection open, so the server waits for the client to close
+    // it.
     let mut refused = Vec::new();
     for _ in 0..80 {
         refused.push(UnixStream::connect(path).await.unwrap());
@@ -123,8 +124,8 @@ async fn excess_refused_connections_are_closed_without_response() {
         answered += usize::from(!answer.is_empty());
     }
     assert_eq!(answered, 64);
-    // The first 64 refusals (503 responses) reach their time limit and end, so later connections
-    // get a 503 again.
+    // The first 64 responses with 503 end at their time limit, so later connections get a 503
+    // again.
     tokio::time::advance(Duration::from_secs(2)).await;
     let mut answer = String::new();
     for _ in 0..100 {
@@ -164,8 +165,8 @@ async fn event_polls_end_early_beyond_the_limit_of_a_caller() {
     assert_eq!(took, [5, 40, 40, 40, 40, 40, 40, 40, 40], "tenths of a second");
 }
 
-// Regression: one token that kept 64 connections in long polls for events left an admin without a
-// response.
+// Regression: one token that kept 64 connections in long polls for events prevented an admin's
+// call.
 #[tokio::test]
 async fn long_polls_delay_no_call() {
     let server = start();
@@ -181,7 +182,7 @@ async fn long_polls_delay_no_call() {
         by_tcp(&server).with_timeout(Duration::from_secs(20)).call(ListPools {}).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
-    // Long polls that the server ended early got a response.
+    // The long polls that the server ended early must have got a response.
     let mut answered = 0;
     for mut stream in polls {
         let mut answer = [0; 12];
@@ -233,7 +234,7 @@ async fn client_joins_the_pages_of_a_long_list() {
     assert_eq!(error.kind, ErrorKind::NotFound);
 }
 
-// Regression: 60 connections that requested 12 MB each and read nothing held 819 MiB, and their
+// Regression: 60 connections that each requested 12 MB and read nothing held 819 MiB, and their
 // slots.
 #[tokio::test]
 async fn unread_responses_delay_no_call() {
@@ -241,7 +242,8 @@ async fn unread_responses_delay_no_call() {
     let mut held = Vec::new();
     for _ in 0..PEER_CONNECTIONS_MAX {
         let mut stream = connect(&server).await;
-        // The responses are larger than the kernel's buffers, so the server waits for the client.
+        // The responses do not fit in the kernel's buffers, so the server waits for the client to
+        // read.
         for _ in 0..20 {
             stream.write_all(request("GET /v1/snapshots").as_bytes()).await.unwrap();
         }
@@ -249,8 +251,8 @@ async fn unread_responses_delay_no_call() {
     }
     let begun = Instant::now();
     by_tcp(&server).with_timeout(Duration::from_secs(30)).call(ListPools {}).await.unwrap();
-    // These connections can be evicted after 5 s, far below the 30 s after which the server closes
-    // them.
+    // The server can evict these connections after 5 s; without eviction it would close them after
+    // 30 s.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     drop(held);
 }

@@ -2,8 +2,8 @@
 //!
 //! The command line has its tests in bin/weir/tests.
 //!
-//! Invariant: there is one binary, because each test binary would compile generic code again and
-//! link all crates.
+//! Invariant: all tests are in one binary, because each further test binary would compile generic
+//! code again and link all crates.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 

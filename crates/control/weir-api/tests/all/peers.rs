@@ -1,8 +1,8 @@
-//! Tests of the port for peers: unauthenticated peers, over real sockets and TLS.
+//! Tests of the port for peers: unauthenticated peers connect over real sockets and TLS.
 //!
 //! The rights of peers are tested in bin/weir.
 //!
-//! Invariant: no test depends on the speed of the machine: a peer gets its response while the
+//! Invariant: no test depends on the speed of the machine. A peer gets its response while the
 //! connections of unauthenticated peers are still open, or after the paused clock has jumped.
 
 use std::fs;
@@ -73,8 +73,8 @@ impl Server {
         Client::peer(&to, &support("peer.pem"), secret).unwrap().call(ShowServer {}).await.map(drop)
     }
 
-    /// Returns a connection from 127.0.0.`last` that made a call with the secret and has read the
-    /// start of the response.
+    /// Returns a connection from 127.0.0.`last` that has made a call with the secret and has read
+    /// the start of the response.
     async fn proven(&self, last: u8) -> Box<dyn Both> {
         let mut stream = self.tls(last).await.unwrap();
         let call =
@@ -107,8 +107,8 @@ impl Server {
     }
 }
 
-/// Bytes that an unauthenticated peer sends after the TLS handshake; `None`: it opens TCP and sends
-/// nothing.
+/// Bytes that an unauthenticated peer sends after the TLS handshake; `None`: it opens a TCP
+/// connection and sends nothing.
 const STRANGE: [Option<&str>; 4] = [
     None,
     Some(""),
@@ -129,16 +129,16 @@ async fn stranger(server: &Server, last: u8, sent: Option<&str>) -> Option<Box<d
     Some(Box::new(stream))
 }
 
-/// Returns the number of the connections `held` that the server keeps open. Waits until it is at
-/// most `most`, or until the server had time to close the excess connections.
+/// Returns the number of connections in `held` that the server keeps open. Waits until this number
+/// is at most `most`, or until the server had enough time to close the excess connections.
 async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
     let mut count = 0;
     for _ in 0..1000 {
         count = 0;
         for stream in &mut *held {
             let mut answer = Vec::new();
-            // The task is unconstrained, because many connections would use up the runtime's budget
-            // for one task.
+            // Unconstrained, because reads of so many connections would use up tokio's budget of
+            // one task.
             let end = tokio::task::unconstrained(stream.read_to_end(&mut answer));
             let is_closed = end.now_or_never().is_some();
             count += usize::from(!is_closed);
@@ -152,7 +152,7 @@ async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
     count
 }
 
-/// Prevents tokio from advancing its paused clock, so that no time limit of the server ends a
+/// Stops tokio from advancing its paused clock, so that no time limit of the server closes a
 /// connection.
 pub(crate) struct StoppedClock {
     end: std::sync::mpsc::Sender<()>,
@@ -162,7 +162,7 @@ pub(crate) struct StoppedClock {
 impl StoppedClock {
     pub(crate) fn new() -> Self {
         let (end, ended) = std::sync::mpsc::channel();
-        // The clock does not jump while a blocking task runs.
+        // tokio does not advance its paused clock while a blocking task runs.
         let wait = move || ended.recv_timeout(Duration::from_mins(5)).unwrap_or_default();
         Self { end, held: tokio::task::spawn_blocking(wait) }
     }
@@ -174,8 +174,8 @@ impl StoppedClock {
     }
 }
 
-// Regression: 32 unauthenticated peers blocked replication, because they held all slots before TLS
-// and after each 401.
+// Regression: 32 unauthenticated peers blocked replication, because they held all slots before the
+// TLS handshake and after each 401.
 #[tokio::test(start_paused = true)]
 async fn unauthenticated_peers_delay_no_peer() {
     let server = Server::start();
@@ -183,7 +183,8 @@ async fn unauthenticated_peers_delay_no_peer() {
     for sent in STRANGE {
         let mut held = Vec::new();
         for n in 0..STRANGERS {
-            // Some unauthenticated connections come from the address of the authenticated peer.
+            // Some of the unauthenticated connections come from the address of the authenticated
+            // peer.
             held.extend(stranger(&server, 1 + (n % 8) as u8, sent).await);
         }
         server.call("secret").await.unwrap();
@@ -218,8 +219,8 @@ async fn unauthenticated_connections_time_out() {
     let server = Server::start();
     for sent in STRANGE {
         let mut stream = stranger(&server, 2, sent).await.unwrap();
-        // The paused clock jumps to the server's time limits, which are far below the limit of this
-        // wait.
+        // The paused clock jumps to the server's time limits, which are much shorter than this
+        // timeout.
         let mut answer = Vec::new();
         let closed = tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut answer));
         assert!(closed.await.is_ok(), "still open after {sent:?}");
@@ -257,8 +258,8 @@ async fn snapshots_for_a_server_of_an_earlier_version_are_limited() {
             properties: PropertyValues::default(),
         };
         state.create_volume(volume).unwrap();
-        // Sets the mark of the caller: the fake server returns the origin as the value of every
-        // requested property.
+        // Gives the volume the caller's mark: the fake server returns the origin of a volume as the
+        // value of every requested property.
         state.volumes.get_mut("tank/vm1").unwrap().origin = Some("127.0.0.2".into());
         for n in 0..=16_384 {
             state.take(&format!("tank/vm1@s{n:05}")).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The engine monitors the disks of open pools.
 //!
-//! Invariant: it holds no disk open.
+//! Invariant: an activity keeps no disk open.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +26,7 @@ pub struct Activity {
     /// Directories in which the caller may name disks; `None` if it may name disks in any
     /// directory.
     named: Option<Arc<NamedDirs>>,
-    /// Pools by the path of a disk; empty for callers that may not learn them.
+    /// Pool names by disk path; empty for callers that may not learn in which pool a disk is.
     pools: BTreeMap<PathBuf, String>,
     steps: AtomicU64,
     disks: Mutex<Vec<Weak<dyn Device>>>,
@@ -44,7 +44,7 @@ impl Activity {
         Self { named: Some(Arc::clone(named)), ..Self::default() }
     }
 
-    /// Returns the pool with a disk at this path, if the caller may learn it.
+    /// Returns the name of the pool that has a disk at this path, if the caller may learn the name.
     pub(crate) fn pool_of(&self, disk: &str) -> Option<&str> {
         self.pools.get(Path::new(disk)).map(String::as_str)
     }
@@ -79,7 +79,7 @@ impl Activity {
         let mut disks = self.disks.lock();
         let before = disks.len();
         disks.retain(|disk| disk.strong_count() > 0);
-        // Closing a disk removes its counters; that counts as progress too.
+        // When a disk is closed, its counters disappear; that counts as progress too.
         self.steps.fetch_add((before - disks.len()) as u64 * (1 << 40), Ordering::Relaxed);
         let issued = disks.iter().filter_map(Weak::upgrade).map(|disk| {
             let stats = disk.stats();

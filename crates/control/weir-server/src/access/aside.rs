@@ -2,7 +2,8 @@
 //!
 //! The rules for paths are in `caller_files`, those for file types in weir-base `named_file`.
 //!
-//! A read from a network file system without its server never ends, whatever the type of the file.
+//! A read from a network file system whose server is down never ends, whatever the type of the
+//! file.
 //! So a read of a file that a caller or the configuration names runs on the blocking pool, and the
 //! call waits at most [`READ_LIMIT`].
 //!
@@ -18,18 +19,18 @@ use weir_base::ErrorKind;
 
 use crate::answer::errors::internal;
 
-/// Time limit of a read; after it, the file system counts as unresponsive. It is less than the 5 s
-/// within which the server responds to a call.
+/// Time limit of a read. A file system that needs longer counts as unresponsive. The limit is less
+/// than the 5 s within which the server responds to a call.
 const READ_LIMIT: Duration = Duration::from_secs(3);
 
-/// Maximum concurrent reads. A read that does not end keeps its thread.
+/// Maximum concurrent reads. A read that does not end occupies its thread for ever.
 const READS_MAX: usize = 16;
 
-/// Runs `work`, which reads or writes a few small files; errors call these files `what`.
+/// Runs `work`, which reads or writes a few small files; error texts call these files `what`.
 ///
 /// # Errors
-/// Errors of `work`; `Unavailable` if it exceeds the time limit, after which it may still complete;
-/// `Busy` while too many others do not end.
+/// Errors of `work`; `Unavailable` if `work` exceeds the time limit, although it may still complete
+/// later; `Busy` while [`READS_MAX`] earlier reads have not ended.
 pub(crate) async fn aside<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
@@ -87,7 +88,7 @@ mod tests {
 
     #[tokio::test]
     async fn reads_of_unresponsive_files_are_limited() {
-        // Other tests use the global semaphore.
+        // This test has a semaphore of its own, because other tests use the global one.
         static OWN: Semaphore = Semaphore::const_new(READS_MAX);
         let mut stuck = Vec::new();
         for _ in 0..16 {

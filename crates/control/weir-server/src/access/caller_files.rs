@@ -2,9 +2,9 @@
 //!
 //! Disks are opened in `disks`, secrets are read in weir-base, callers are identified in weir-api.
 //!
-//! A server that runs as root can access every file. Root and the user of the server could do so
-//! themselves. For every other caller the server opens only block devices below `/dev`, and files
-//! below `/etc/weir` and the directories of `weir serve --disk-dir`.
+//! A server that runs as root can access every file. Root and the user of the server could open any
+//! such file themselves. For every other caller the server opens only block devices below `/dev`,
+//! and files below `/etc/weir` and the directories of `weir serve --disk-dir`.
 //!
 //! Invariants:
 //! - the kernel resolves the path below the directory (`RESOLVE_BENEATH`): neither `..` nor a link
@@ -75,15 +75,16 @@ pub(crate) struct CallerFiles {
 }
 
 impl CallerFiles {
-    /// Returns the file with the certificates that a caller sent or named; `before` is the file
-    /// that it replaces.
+    /// Returns the path of a file with the certificates that a caller sent or named. `before` in
+    /// the request is the file that the new file replaces.
     ///
-    /// For root and the user of the server this is the named file, which is read again at each use.
-    /// For another caller the server reads the named file now, through the checked descriptor, and
-    /// saves a copy.
+    /// If root or the user of the server named the file, returns its path; the server reads the
+    /// file again at each use. For another caller the server reads the named file now, through the
+    /// checked descriptor, and saves a copy.
     ///
     /// # Errors
-    /// `Invalid` for neither or both, `Permission` for a file that the caller may not name.
+    /// `Invalid` if the request has neither content nor path, or has both; `Permission` for a file
+    /// that the caller may not name.
     pub(crate) async fn public(&self, given: Given) -> Result<String, ApiError> {
         let files = self.clone();
         let Given { sent, named, before } = given;
@@ -114,14 +115,16 @@ impl CallerFiles {
         aside(&named, keep).await
     }
 
-    /// Returns the file with the secret that a caller sent or named.
+    /// Returns the path of a file with the secret that a caller sent or named.
     ///
-    /// For root and the user of the server this is the named file, which is read again at each use.
-    /// Every other caller must send the secret. Otherwise a caller could make the server send a
-    /// secret that the caller does not know to a machine of the caller's choice.
+    /// If root or the user of the server named the file, returns its path; the server reads the
+    /// file again at each use. Every other caller must send the secret. Otherwise a caller could
+    /// make the server send the content of a file that the caller cannot read to a machine of the
+    /// caller's choice.
     ///
     /// # Errors
-    /// `Invalid` for neither or both, `Permission` for a file that the caller may not name.
+    /// `Invalid` if the request has neither content nor path, or has both; `Permission` for a file
+    /// that the caller may not name.
     pub(crate) async fn secret(&self, given: Given) -> Result<String, ApiError> {
         let Given { sent, named, before } = given;
         match (sent, named) {
@@ -155,7 +158,7 @@ impl Place {
 }
 
 impl NamedDirs {
-    /// The directories of the command line, in addition to those that every server has.
+    /// Returns the directories of the command line and the directories that every server has.
     ///
     /// # Errors
     /// `NotFound` for a directory that does not exist.
@@ -180,7 +183,7 @@ impl NamedDirs {
     /// error for a path inside.
     pub(crate) fn place(&self, path: &Path) -> io::Result<Place> {
         if let Ok(rest) = path.strip_prefix(DEVICES) {
-            // Other file systems below it, such as /dev/shm, contain files of users.
+            // File systems that are mounted below /dev, such as /dev/shm, contain files of users.
             let fd = beneath(Path::new(DEVICES), rest, ResolveFlags::NO_XDEV)?;
             let kind = FileType::from_raw_mode(fstat(&fd)?.st_mode);
             return match kind {
@@ -222,7 +225,7 @@ pub(crate) fn is_refusal(error: &io::Error) -> bool {
     error.get_ref().and_then(|inner| inner.downcast_ref::<FileRefused>()).is_some()
 }
 
-/// Whether the caller of the current call may name any file.
+/// Whether the caller of the current call may name any file on this machine.
 pub(crate) fn caller_names_any() -> bool {
     caller::current().names_any_file()
 }
@@ -293,7 +296,8 @@ mod tests {
         for bad in ["/dev/null", "/dev/zero"] {
             assert!(is_refused(&dirs, Path::new(bad)), "{bad}");
         }
-        // Links to descriptors of the server, and file systems that users can write to.
+        // The server refuses links to its own descriptors, and file systems that users can write
+        // to.
         for bad in ["/dev/fd/0", "/dev/stdin", "/dev/shm/x", "/dev/../etc/shadow"] {
             assert!(dirs.place(Path::new(bad)).is_err(), "{bad}");
         }

@@ -1,11 +1,11 @@
 //! Secrets that callers sent: one file for each in the state directory.
 //!
-//! Replication and targets use the secrets.
+//! The secrets belong to replications and targets.
 //!
 //! Invariants:
 //! - a file is inaccessible to other users from its creation on;
 //! - the name of a file is random and reveals nothing;
-//! - a secret without a reference is removed, at the latest when the server starts.
+//! - a secret that no replication or target uses is removed, at the latest when the server starts.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -29,11 +29,11 @@ impl Secrets {
         Self { dir: state_dir.join("secrets") }
     }
 
-    /// Saves a secret; returns the path of its file, which is `before` if that contains the same
-    /// secret.
+    /// Saves a secret in a new file and returns its path. If the file `before` in this directory
+    /// already contains the same secret, returns `before` instead.
     ///
     /// # Durability
-    /// The file is on stable media when this returns.
+    /// The file is on stable media when this function returns.
     pub(crate) fn keep(&self, content: &[u8], before: Option<&str>) -> Result<String, ApiError> {
         let is_ours = |path: &&str| Path::new(path).parent() == Some(&self.dir);
         if let Some(before) = before.filter(is_ours)
@@ -60,7 +60,7 @@ impl Secrets {
         })
     }
 
-    /// Removes a saved secret. Files outside the directory are kept.
+    /// Removes a saved secret. Does nothing for a file outside the directory of the secrets.
     pub(crate) fn forget(&self, path: &str) {
         if Path::new(path).parent() != Some(&self.dir) {
             return;

@@ -1,13 +1,13 @@
 //! The list of tokens in the state directory.
 //!
-//! The form of tokens and the delay for wrong ones are in weir-api, as is the check of roles
-//! (`gate`).
+//! The format of tokens, the delay after wrong tokens, and the check of roles (`authorization`) are
+//! in weir-api.
 //!
 //! Invariants:
 //! - the file contains the SHA-256 of each token, never the token: 256 random bits cannot be
 //!   recovered from it;
-//! - a lookup compares with every token of the list, each in constant time: its duration reveals
-//!   nothing about how close a guess was;
+//! - a lookup compares with every token of the list, each in constant time, so its duration does
+//!   not show how many bytes of a guess were right;
 //! - a revoked or expired token is refused from the next call on;
 //! - a call with a token writes nothing: the last uses are kept in memory and saved by one task,
 //!   for all tokens at once, at most every [`USES_SAVED_EVERY`].
@@ -39,7 +39,7 @@ use crate::record::events::{Events, NewEvent};
 /// with all tokens.
 const TOKENS_MAX: usize = 1000;
 
-/// Interval at which the server saves the times of the last uses of tokens. A crash loses the uses
+/// Interval at which the server saves the times of the last uses of tokens. A crash loses the times
 /// since the last save.
 const USES_SAVED_EVERY: Duration = Duration::from_mins(1);
 
@@ -128,7 +128,7 @@ impl Tokens {
         }
         let known = self.known.lock().clone();
         if let Err(error) = self.save(&known) {
-            // Calls with tokens work even if their last uses are not saved.
+            // Calls with tokens succeed even if the server cannot save the times of last use.
             tracing::warn!(%error, "cannot save the last uses of tokens");
         }
     }
@@ -179,7 +179,8 @@ impl Tokens {
         let mut next = known;
         next.push(token.clone());
         self.save(&next)?;
-        // Calls may have changed the uses of tokens meanwhile.
+        // Calls may have changed the last uses in `self.known` meanwhile, so add the token to that
+        // list.
         let mut known = self.known.lock();
         known.push(token);
         known.sort_by(|a, b| a.name.cmp(&b.name));
@@ -349,8 +350,8 @@ mod tests {
         assert!(kept.iter().all(|event| event.kind == "calls_refused"));
     }
 
-    // Each call from another address than the last one saved and synced the table: 32 callers with
-    // one token slowed every call of the server to 259 ms.
+    // Regression: each call from a new address saved and synced the token file. With 32 callers of
+    // one token, every call of the server took up to 259 ms.
     #[test]
     fn calls_write_no_token_file_and_uses_are_saved_together() {
         let dir = tempfile::tempdir().unwrap();

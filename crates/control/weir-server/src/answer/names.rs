@@ -2,7 +2,7 @@
 //!
 //! The engine knows which names exist.
 //!
-//! Invariant: no function reads a pool.
+//! Invariant: no function of this module reads a pool.
 
 use std::fmt::Write as _;
 

@@ -40,7 +40,7 @@ pub(crate) fn pool(engine: &Engine) -> PoolStatus {
     let losses = metadata_loss::words(engine);
     let (text, action) = with_losses(engine.pool().name(), &losses, text, action);
     let space = status.space;
-    // The reserve is neither used space nor free space for users.
+    // The engine's reserve counts neither as used space nor as space that is free for users.
     let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
     // The cleaner reclaims dead space in segments, so it counts as free.
     let free = usable.saturating_sub(space.live_bytes);
@@ -301,8 +301,8 @@ fn explain(
     (Some(status), Some(action.to_owned()))
 }
 
-/// Describes copies that failed their checksum. If no other copy was intact, the list of permanent
-/// errors has an entry, or had one until it was cleared.
+/// Describes copies that failed their checksum. With `lost_data`, no other copy was intact for some
+/// of them, so the list of permanent errors has an entry, or had one until it was cleared.
 fn explain_copies(lost_data: bool) -> (String, &'static str) {
     let text = if lost_data {
         "Copies failed their checksum, and not all of them could be repaired: see the list of \
@@ -492,7 +492,7 @@ pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
     let origin = engine
         .origin_of(volume)
         .map(|SnapshotId { volume, name }| format!("{pool}/{volume}@{name}"));
-    // A volume that was destroyed a moment ago has no snapshots.
+    // The volume may have been destroyed meanwhile; then it has no snapshots.
     let snapshots = engine.snapshot_names(&info.name).map_or(0, |names| names.len() as u64);
     let space = info.space;
     let VolumeInfo { name, size_bytes, used_bytes, stored_bytes, created_unix_ms, .. } = info;
@@ -557,7 +557,7 @@ fn dedupe_ratio(engine: &Engine) -> f64 {
     ratio(space.live_bytes + space.saved_bytes, space.live_bytes)
 }
 
-/// As [`ratio`], for all volumes of a pool together.
+/// Returns the compression ratio of all volumes of a pool together; see [`ratio`].
 pub(crate) fn pool_ratio(engine: &Engine) -> f64 {
     let infos = engine.volumes().into_iter().map(|volume| volume.info());
     let (used, stored) =
@@ -637,8 +637,8 @@ pub(crate) fn scan(scan: &weir_pool::ScanStatus) -> ScanStatus {
 mod tests {
     use super::*;
 
-    // Regression: for damage that was only counted, the status text named the pool's own
-    // structures.
+    // Regression: if the list of permanent errors was full and further errors were only counted,
+    // the status text blamed the metadata of the pool.
     #[test]
     fn counted_damage_recommends_a_scrub() {
         let counted = Damage { more: 3, ..Damage::default() };

@@ -2,7 +2,7 @@
 //!
 //! Virtual time is in weir-sim.
 //!
-//! Invariant: a sleep is awaited on a thread with an I/O runtime, as is every disk operation.
+//! Invariant: code that sleeps runs on a thread with an I/O runtime, as does every disk operation.
 
 use std::time::Duration;
 

@@ -4,8 +4,8 @@
 //! weir-device measures and classifies a single disk.
 //!
 //! Invariants:
-//! - nothing is written before the pool passes all checks for its creation;
-//! - the measurement overwrites the start of the log region, which the creation then zeroes.
+//! - the server writes to no disk before the new pool passes all checks;
+//! - the measurement overwrites the start of the log region, which the pool's creation then zeroes.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub(crate) struct Measured {
 /// Measures all disks of a new pool.
 ///
 /// # Errors
-/// The pool cannot be created on these disks (the server then wrote nothing), or a write or flush
-/// failed.
+/// The pool cannot be created on these disks (in this case the server wrote nothing), or a write or
+/// flush failed.
 pub(crate) async fn measure(
     pool: &str,
     vdevs: &[VdevSpec],
@@ -43,8 +43,8 @@ pub(crate) async fn measure(
     measure_disks(&disks, clock).await
 }
 
-/// Measures the flush latency of disks that will join a pool. The caller has run the checks of the
-/// pool on them.
+/// Measures the flush latency of disks that will join a pool. The caller has already run the pool's
+/// checks of these disks.
 ///
 /// # Errors
 /// A write or flush failed.
@@ -80,7 +80,7 @@ fn judge(path: &str, figures: &FlushFigures) -> Measured {
     Measured { check, warning: verdict.warning(path, figures, &medium) }
 }
 
-/// Adds the warnings to the response of the call, and an event for each warning.
+/// Adds the warnings about slow flushes to the response of the call, and an event for each warning.
 pub(crate) fn report(
     measured: Vec<Measured>,
     pool: &str,

@@ -1,10 +1,10 @@
-//! Identity of this process for the owner slots on disks, and the check whether another process
-//! runs.
+//! Identity of this process for the owner slots on disks, and the check whether the process that
+//! another identity names still runs.
 //!
-//! weir-pool acts on both.
+//! weir-pool writes the identity to the disks and decides who owns a pool.
 //!
-//! Invariant: an unknown value is empty or zero, and weir-pool never takes it as proof that another
-//! owner has ended.
+//! Invariant: a part of the identity that is unknown is empty or zero, and weir-pool never takes
+//! such a part as proof that another owner has ended.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -34,11 +34,12 @@ pub(crate) static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
     }
 });
 
-/// Returns the start time of a process in ticks since boot; `None` after it has ended, even as a
-/// zombie.
+/// Returns the start time of a process in ticks since boot; `None` for a process that has ended,
+/// including a zombie.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The process name may contain any character, including parentheses.
+    // The process name in parentheses may contain any character, also parentheses, so split at the
+    // last one.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
     if matches!(fields.next()?, "Z" | "X") {

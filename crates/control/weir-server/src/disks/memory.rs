@@ -1,6 +1,6 @@
 //! The split of `--memory` between connections, pools and the process, derived from one number.
 //!
-//! The budgets below enforce it; bin/weir parses the command line.
+//! The budgets of connections and pools enforce the split; bin/weir parses the command line.
 //!
 //! ```text
 //! --memory M        connections  M / 8, 4 MiB to 512 MiB: replies and payloads of NBD and iSCSI
@@ -16,7 +16,7 @@
 
 use weir_api::types::{MemoryPart, MemoryUse};
 
-/// Divisor of the memory for the connections' share.
+/// The connections get this fraction of `--memory`: one eighth.
 const CONNECTIONS_SHARE: u64 = 8;
 /// Minimum memory for connections: four concurrent parts of a long write.
 const CONNECTIONS_BYTES_MIN: u64 = 4 << 20;
@@ -33,15 +33,15 @@ const DEDUPE_PERCENT_MAX: u64 = 25;
 /// for management calls and streams, 32 MiB for the program and its threads.
 pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 
-/// Additional memory of the process with iSCSI: 64 MiB for the sessions' own memory, and 1024
-/// receive buffers with a PDU of 16 KiB each and the tables of a session.
+/// Additional memory of the process with iSCSI: 64 MiB of the sessions' own memory, and 64 MiB for
+/// 1024 sessions with a receive buffer of 16 KiB for one PDU, and tables, each.
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of
 /// 1024 connections, and 8 MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
 pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
 
-/// Overhead of allocators and their bookkeeping on `--memory`, in percent.
+/// Overhead of the memory allocator on `--memory`, in percent.
 const SLACK_PERCENT: u64 = 10;
 
 /// The split of the server's memory; see the header of this file.
@@ -78,7 +78,7 @@ impl MemoryPlan {
         resident_max_bytes(self.total_bytes, self.process_bytes())
     }
 
-    /// Returns the split with the current use of each part, for the management interface.
+    /// Returns the split and the current use of each part, for the management interface.
     pub(crate) fn describe(&self, connections: &ConnectionsUse, pools: &PoolsUse) -> MemoryUse {
         let part = |name: &str, limit_bytes, used_bytes| MemoryPart {
             name: name.to_owned(),
@@ -101,15 +101,15 @@ impl MemoryPlan {
 /// Current memory use of NBD and iSCSI connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionsUse {
-    /// Use of the shared budgets; counts for the part `connections`.
+    /// Memory that the connections use from the shared budgets; shown in the row `connections`.
     pub(crate) shared_bytes: u64,
-    /// Use above the budgets: a request larger than its budget runs alone, and each connection has
-    /// some memory of its own. Counts for the part `process`.
+    /// Memory that connections use above the budgets: a request larger than its budget runs alone,
+    /// and each connection has some memory of its own. Shown in the row `process`.
     pub(crate) excess_bytes: u64,
 }
 
 impl ConnectionsUse {
-    /// Returns the sum of the use of two budgets.
+    /// Returns the use of two groups of connections together.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             shared_bytes: self.shared_bytes + other.shared_bytes,
@@ -127,14 +127,14 @@ pub(crate) struct PoolsUse {
     pub(crate) dedupe_bytes: u64,
 }
 
-/// Returns the memory of the process in addition to `--memory`, if it serves these protocols.
+/// Returns the memory that the process needs in addition to `--memory` for the given protocols.
 pub const fn process_bytes(iscsi: bool, nbd_tls: bool) -> u64 {
     let iscsi = if iscsi { ISCSI_BYTES_MAX } else { 0 };
     PROCESS_BYTES_MAX + iscsi + if nbd_tls { TLS_BYTES_MAX } else { 0 }
 }
 
-/// Returns the maximum resident memory for this `--memory` and this additional memory of the
-/// process.
+/// Returns the maximum resident memory of a server with this `--memory` and these additional
+/// `process_bytes`.
 pub const fn resident_max_bytes(memory_bytes: u64, process_bytes: u64) -> u64 {
     memory_bytes + memory_bytes / 100 * SLACK_PERCENT + process_bytes
 }

@@ -2,7 +2,8 @@
 //!
 //! The checks of one disk are in weir-device, the checks of layouts in the API's requests.
 //!
-//! Invariants: nothing is written; a disk with known contents is refused unless forced.
+//! Invariants: opening and checking write nothing; a disk with known contents is refused unless
+//! forced.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub(crate) fn device_error(error: &DeviceError) -> ApiError {
     })
 }
 
-/// As [`device_error`]; names the pool that has the disk, if the caller may learn it.
+/// Converts the error of a new disk; names the pool that has the disk, if the caller may learn it.
 fn new_disk_error(error: &DeviceError, activity: &Activity) -> ApiError {
     match error.opened_as().and_then(|known| activity.pool_of(known)) {
         Some(pool) => {
@@ -200,9 +201,9 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
     }
 }
 
-/// Opens the disks of an existing pool. Returns the disks, and the errors of disks that cannot be
-/// opened. The paths come from the server's own state, so no caller's rights apply, and a disk
-/// without a label of the pool is not changed.
+/// Opens the disks of an existing pool. Returns the opened disks, and the errors of the other
+/// disks. The paths come from the server's own state, so the limits for callers do not apply, and
+/// the engine changes no disk without a label of the pool.
 pub(crate) fn open_known(
     paths: &[PathBuf],
     activity: &Activity,
@@ -277,7 +278,8 @@ pub struct Scan {
     pub in_use: bool,
 }
 
-/// Searches the given files, devices and directories for pools; without any, all block devices.
+/// Searches the given files, devices and directories for pools; an empty list means all block
+/// devices.
 pub async fn scan(search: &[String], activity: &Activity) -> Scan {
     let mut scan = Scan::default();
     let mut disks = Vec::new();
@@ -294,7 +296,8 @@ pub async fn scan(search: &[String], activity: &Activity) -> Scan {
         };
         disks.push((path, disk));
     }
-    // Read concurrently: an unresponsive disk must not hide the pools on other disks.
+    // The labels are read concurrently: an unresponsive disk must not hide the pools on other
+    // disks.
     let looks = disks.into_iter().map(|(path, disk)| async move {
         let found = compio::time::timeout(LABELS_WAIT, discover(&*disk)).await;
         (path, disk, found)

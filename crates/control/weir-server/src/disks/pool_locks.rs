@@ -1,4 +1,4 @@
-//! Locks that serialize changing calls, one for each pool.
+//! Locks that serialize the calls that change a pool, one lock for each pool.
 //!
 //! The calls are in their own modules.
 //!
@@ -12,17 +12,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
-/// Lock of one pool, with its urgent calls.
+/// Lock of one pool, with the urgent calls that wait for it.
 #[derive(Default)]
 struct PoolLock {
     right: Arc<Mutex<()>>,
-    /// Number of urgent calls that wait; they take the lock before queued calls.
+    /// Number of urgent calls that wait for the lock; they get it before queued calls.
     urgent: AtomicUsize,
-    /// Signalled when no urgent call waits any more.
+    /// Signalled when no urgent call waits for the lock any more.
     calm: Notify,
 }
 
-/// An urgent call that waits; counted until it is dropped.
+/// An urgent call that waits for the lock; [`PoolLock::urgent`] counts the call until the value is
+/// dropped.
 struct Urgent(Arc<PoolLock>);
 
 impl Urgent {
@@ -58,7 +59,8 @@ impl PoolLocks {
         let turn = self.turn(pool);
         loop {
             let right = Arc::clone(&turn.right).lock_owned().await;
-            // The future is created before the check of the count, so that no signal is missed.
+            // Create the future before the check of `urgent`, so that a signal between the two is
+            // not missed.
             let calm = turn.calm.notified();
             if turn.urgent.load(Ordering::Acquire) == 0 {
                 return right;
@@ -75,8 +77,8 @@ impl PoolLocks {
         (turn.urgent.load(Ordering::Acquire) == 0).then_some(right)
     }
 
-    /// As [`Self::lock`], but before all queued calls: it waits only for the current holder of the
-    /// lock.
+    /// Waits for the lock of `pool` like [`Self::lock`], but gets it before all queued calls, as
+    /// soon as the current holder releases it.
     pub(crate) async fn lock_first(&self, pool: &str) -> OwnedMutexGuard<()> {
         let urgent = Urgent::new(self.turn(pool));
         Arc::clone(&urgent.0.right).lock_owned().await

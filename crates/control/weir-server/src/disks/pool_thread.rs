@@ -5,7 +5,7 @@
 //! Invariants:
 //! - code that waits for a disk runs on a thread with an I/O runtime, never on the thread of the
 //!   management interface;
-//! - the thread ends after a last commit, or when the pool is suspended and told to stop.
+//! - the thread ends after a last commit, or when the pool is suspended while it is being closed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,11 +24,12 @@ use crate::answer::errors::api_error;
 /// Poll interval for a pool that is being closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time in which a call ends by itself after its pool was abandoned.
+/// Time that a call gets to end by itself after its pool was abandoned.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A closing pool is suspended after a disk was unresponsive for this long. The close commits
-/// writes that no client flushed, and a disk that is busy with other work may need several seconds.
+/// A closing pool is suspended after a disk was unresponsive for this long. The close also writes
+/// data that no client has flushed, and a disk that is busy with other work may need several
+/// seconds.
 pub(crate) const CLOSE_SILENT: Duration = Duration::from_secs(5);
 
 /// Error message for calls to an abandoned pool.
@@ -36,7 +37,7 @@ const LET_GO: &str = "the pool's disks were unresponsive and the pool was closed
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 type Job = Box<dyn FnOnce(Arc<Engine>) -> LocalFuture + Send>;
-/// A job that returns its status; its result is in a [`Slot`].
+/// A job on the pool's thread that returns its status; its result is in a [`Slot`].
 type Work = Box<dyn FnOnce(Arc<Engine>) -> LocalBoxFuture<'static, Result<(), ApiError>> + Send>;
 
 /// A pool that is open, with the thread that runs its engine.
@@ -104,7 +105,7 @@ impl OpenPool {
         .await
     }
 
-    /// As [`Self::call`], for calls that return errors of the API.
+    /// Runs a call like [`Self::call`], for calls that return errors of the API.
     pub(crate) async fn call_api<T: Send + 'static, F>(
         &self,
         job: impl FnOnce(Arc<Engine>) -> F + Send + 'static,
@@ -134,8 +135,8 @@ impl OpenPool {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |engine| {
             Box::pin(async move {
-                // The receiver is gone if the caller stopped waiting; the call runs to completion
-                // anyway.
+                // Sending the response fails if the caller stopped waiting; the call runs to
+                // completion anyway.
                 drop(answer.send(work(engine).await));
             })
         });
@@ -150,8 +151,8 @@ impl OpenPool {
             if self.engine.is_abandoned()
                 && left.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
             {
-                // The call holds the pool's lock while it waits for a disk that does not belong to
-                // the pool yet. It ends with the pool's thread.
+                // The call holds the pool's lock while it waits for a disk that is not yet a part
+                // of the pool. The call ends with the pool's thread.
                 return Err(ApiError::new(ErrorKind::Unavailable, LET_GO));
             }
         }
@@ -174,7 +175,7 @@ impl OpenPool {
     /// Commits a last time and ends the thread. Suspends the pool if its disks are unresponsive.
     ///
     /// # Durability
-    /// All acknowledged writes are on disk when this returns `Ok`.
+    /// All acknowledged writes are on disk when this function returns `Ok`.
     pub(crate) async fn close(self) -> Result<(), ApiError> {
         self.engine.stop();
         drop(self.jobs);
@@ -195,8 +196,8 @@ impl OpenPool {
     }
 }
 
-/// Suspends a pool with a disk that was unresponsive for `limit`, and fails all waits for its
-/// disks. Returns whether it did.
+/// Suspends a pool if one of its disks was unresponsive for `limit`, and fails all waits for its
+/// disks. Returns whether the pool was suspended.
 pub(crate) fn fail_io_if_unresponsive(engine: &Engine, limit: Duration) -> bool {
     let silent = !engine.pool().silent_disks(limit).is_empty();
     if silent {
@@ -205,8 +206,8 @@ pub(crate) fn fail_io_if_unresponsive(engine: &Engine, limit: Duration) -> bool 
     silent
 }
 
-/// Returns the future of [`work`] in a box, so that it is compiled once for all callers of
-/// [`OpenPool::start`].
+/// Returns the future of [`work`] in a box, so that the compiler makes its code once for all
+/// callers of [`OpenPool::start`].
 fn work_boxed(engine: Arc<Engine>, jobs: mpsc::UnboundedReceiver<Job>) -> LocalFuture {
     Box::pin(work(engine, jobs))
 }
@@ -235,7 +236,8 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
         }
     });
     let host = Arc::clone(&engine);
-    // Detached, so that the task ends with the runtime: a disk may never respond.
+    // The task is detached, so it ends with the runtime: it may wait for a disk that never
+    // responds.
     compio::runtime::spawn(async move { host.add_late_disks().await }).detach();
     while let Some(job) = jobs.recv().await {
         compio::runtime::spawn(job(Arc::clone(&engine))).detach();

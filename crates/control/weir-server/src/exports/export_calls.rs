@@ -1,10 +1,10 @@
 //! Calls that export volumes and snapshots to clients.
 //!
-//! The protocol is in weir-nbd, the bridge from a connection to a volume in weir-export.
+//! The protocol is in weir-nbd; weir-export connects a client to a volume.
 //!
 //! Invariants:
-//! - the server saves an export before it responds to the call, with the number of the exported
-//!   dataset: the export follows that dataset through renames and promotions;
+//! - the server saves an export before it responds to the call. The saved export has the number of
+//!   its dataset, so it follows that dataset through renames and promotions;
 //! - an export of a snapshot is read-only.
 
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::state::saved_state::KnownExport;
 use crate::state::server::{Manager, refuse_above};
 
 /// Maximum number of exports of one server. Each export takes some KiB of memory and a line of the
-/// state file, which is rewritten at every change. A server of 1,000 virtual machines has a tenth
-/// of this number.
+/// state file, which the server rewrites at every change. A server for 1,000 virtual machines needs
+/// a tenth of this number.
 const EXPORTS_MAX: usize = 10_000;
 
-/// Filter for exports by dataset.
+/// Filter that selects exports by their dataset.
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
     /// Exports of any dataset of this pool.
@@ -74,7 +74,7 @@ pub(crate) fn open_dataset(
 }
 
 impl Manager {
-    /// Activates an export; returns the number of its dataset.
+    /// Makes an export available to clients; returns the number of its dataset.
     pub(crate) fn offer(&self, export: &KnownExport) -> Result<DatasetId, ApiError> {
         let pool = export.volume.split('/').next().unwrap_or_default();
         let engine = Arc::clone(&self.pool(pool)?.engine);
@@ -134,7 +134,8 @@ impl Manager {
         if state.state == before { Ok(()) } else { state.save() }
     }
 
-    /// Saves the dataset number of an export that an older server saved without one.
+    /// Saves the dataset number of an export that an older version of the server saved without a
+    /// number.
     pub(crate) fn note_dataset(&self, export: &KnownExport, dataset: DatasetId) {
         if export.dataset == Some(dataset.0) {
             return;
@@ -284,8 +285,8 @@ impl Handle<ExportSet> for Manager {
         self.save(|state| {
             for known in state.exports.iter_mut().filter(|known| known.name == name) {
                 known.allow.clone_from(&new.allow);
-                // The saved state and the live export change under the same lock, so that the later
-                // of two calls determines the two.
+                // The saved state and the active export change under the same lock, so that the
+                // later of two concurrent calls decides both the saved list and the active list.
                 self.exports.allow(&name, allowed.clone());
             }
         })?;
@@ -300,7 +301,7 @@ impl Handle<ExportSet> for Manager {
     }
 
     fn about(&self, call: &ExportSet) -> String {
-        // The volume is known only while the export exists.
+        // Only an existing export names its volume, so `about` runs before the call.
         self.volume_of(&call.key()).unwrap_or_default()
     }
 }
@@ -326,7 +327,7 @@ impl Handle<ExportDelete> for Manager {
     }
 
     fn about(&self, call: &ExportDelete) -> String {
-        // The volume is known only while the export exists.
+        // Only an existing export names its volume, so `about` runs before the call.
         self.volume_of(&call.key()).unwrap_or_default()
     }
 }

@@ -1,6 +1,6 @@
-//! Timeout of management calls whose disks complete no I/O.
+//! Timeout for the callers of management calls whose disks complete no I/O.
 //!
-//! The calls and their record are in `recorder`.
+//! `recorder` runs and records the calls.
 //!
 //! Invariant: a caller waits longer than [`CALL_TIMEOUT`] only while disks complete I/O for the
 //! call.
@@ -14,11 +14,11 @@ use weir_base::limits::DISK_UNRESPONSIVE;
 use crate::access::activity::Activity;
 use crate::state::server::Manager;
 
-/// Time after which a caller gets an error if disks are unresponsive. It leaves 1 s to return the
-/// error within 5 s.
+/// Time after which a caller gets an error if disks are unresponsive. Guaranteed are 5 s, so 1 s is
+/// left to return the error.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Time that a caller has waited, and the time since the disks of its call made progress.
+/// Time that a caller has waited, and the time since the disks of its call last completed I/O.
 pub(crate) struct CallTimeout {
     start: Instant,
     progress: u64,
@@ -31,7 +31,7 @@ impl CallTimeout {
         Self { start: now, progress: 0, progress_at: now }
     }
 
-    /// Returns the error for the caller if its timeout has expired.
+    /// Returns the error for the caller if the timeout has expired and disks are unresponsive.
     pub(crate) fn lost(
         &mut self,
         manager: &Manager,

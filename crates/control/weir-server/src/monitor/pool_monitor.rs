@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - fault states and error counters persist until the next import or until an administrator clears
-//!   them, so a poll misses none;
+//!   them, so every fault is seen by the next poll;
 //! - the monitor never waits for a disk.
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ use crate::state::server::Manager;
 
 /// Poll interval of the pool monitor.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Time after which the monitor stops I/O to an unresponsive leg that its vdev can spare: the time
-/// that Linux gives a disk before it resets it.
+/// Time after which the monitor stops I/O to an unresponsive leg that its vdev does not need: the
+/// time after which Linux resets an unresponsive disk.
 const LET_GO: Duration = Duration::from_secs(30);
-/// Number of consecutive polls without slowness after which a disk counts as fast again.
+/// Number of consecutive polls in which a slow disk must be fast before it is reported as fast.
 const WELL_LOOKS: u32 = 30;
 
 /// Maximum number of events about damaged ranges at one poll; further ranges are only counted.
@@ -34,8 +34,8 @@ const DAMAGE_EVENTS_MAX: usize = 16;
 #[derive(Default)]
 struct Seen {
     pools: BTreeMap<String, PoolStatus>,
-    /// Disks that were reported as slow, by guid, with the number of polls since they were last
-    /// slow.
+    /// Slow disks that an event has reported, by guid, with the number of polls since the disk was
+    /// last slow.
     slow: BTreeMap<String, u32>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
         events.add_counts();
         if events.has_unsaved() {
             let saving = Arc::clone(&events);
-            // The task ends by itself.
+            // The blocking task saves the events and ends by itself.
             drop(tokio::task::spawn_blocking(move || saving.save()));
         }
         for (pool, disk) in manager.fail_unresponsive_legs(LET_GO) {
@@ -75,7 +75,7 @@ impl Seen {
         let mut changes = Vec::new();
         for pool in &now {
             let before = self.pools.get(&pool.name).filter(|old| {
-                // A counter that went back belongs to another import epoch.
+                // If the time of the counters went backwards, they belong to another import epoch.
                 old.guid == pool.guid && old.counted_ms <= pool.counted_ms
             });
             changes.extend(pool_change(before, pool));

@@ -1,12 +1,12 @@
 //! Unresponsive disks: opens and closes pools in bounded time, and suspends pools that wait for
 //! such disks.
 //!
-//! `recorder` returns errors to callers; `pool_monitor` stops I/O to single legs.
+//! `recorder` returns errors to waiting callers; `pool_monitor` stops I/O to single legs.
 //!
 //! Invariants:
 //! - the server is ready, and exits, within a bounded time whatever its disks do;
-//! - a pool is suspended for an unresponsive disk only while it is closed, by a forced export, or
-//!   when the server stops; all flushed data is then safe.
+//! - the server suspends a pool for an unresponsive disk only while the pool is being closed,
+//!   during a forced export, or when the server stops; all flushed data is then on disk.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,8 +28,8 @@ use crate::state::server::{Entry, Manager};
 const OPEN_PATIENCE: Duration = Duration::from_secs(4);
 /// Minimum time from the stop signal to the first suspension of a pool.
 const END_PATIENCE: Duration = Duration::from_secs(4);
-/// Time from the stop signal after which a pool is suspended after [`DISK_UNRESPONSIVE`] instead of
-/// [`CLOSE_SILENT`].
+/// Time from the stop signal after which the shorter limit [`DISK_UNRESPONSIVE`] for suspending a
+/// pool replaces [`CLOSE_SILENT`].
 const END_HURRY: Duration = Duration::from_secs(8);
 /// Time from the stop signal at which a server that has suspended a pool exits, even if calls still
 /// run.
@@ -68,7 +68,8 @@ impl Manager {
         }
     }
 
-    /// Completes the saved entry of a pool that an older server wrote without a guid.
+    /// Saves the guid of a pool in its entry, if an older version of the server saved the entry
+    /// without a guid.
     fn save_guid(&self, name: &str, guid: u64) {
         let of_pool = |known: &SavedPool| known.name == name && known.guid != guid;
         if !self.state.lock().state.pools.iter().any(of_pool) {
@@ -155,7 +156,7 @@ impl Manager {
         let opened = self.open((&name, guid), disks, (false, degraded)).await;
         let _changes = self.changes.lock(&name).await;
         if !self.pools.read().contains_key(&name) {
-            // A forced export removed the pool meanwhile, so close it again.
+            // A forced export removed the pool from the table meanwhile, so close the pool again.
             if let Ok(pool) = opened
                 && let Err(error) = pool.close().await
             {
@@ -249,8 +250,8 @@ impl Manager {
     }
 }
 
-/// Returns the time after which an unresponsive disk suspends its pool, for a server that began to
-/// stop `elapsed` ago.
+/// Returns how long a disk must be unresponsive before its pool is suspended, for a server that got
+/// the stop signal `elapsed` ago; `None` for too early to suspend a pool.
 fn silence_limit(elapsed: Duration) -> Option<Duration> {
     match elapsed {
         elapsed if elapsed < END_PATIENCE => None,
@@ -259,8 +260,8 @@ fn silence_limit(elapsed: Duration) -> Option<Duration> {
     }
 }
 
-/// Whether a server that began to stop `elapsed` ago exits although pools are open. `suspended` is
-/// the time from the stop signal to the first suspended pool.
+/// Whether a server that got the stop signal `elapsed` ago exits although pools are open.
+/// `suspended` is the time from the stop signal to the first suspended pool.
 fn must_exit(elapsed: Duration, suspended: Option<Duration>) -> bool {
     suspended.is_some_and(|at| elapsed >= END_LIMIT.max(at + END_GRACE))
 }

@@ -2,7 +2,7 @@
 //!
 //! The scans are in weir-pool, the file is in `scan_file`.
 //!
-//! Invariant: a pool has one entry.
+//! Invariant: the file has one entry for each pool.
 
 use weir_api::types::{EventLevel, ScanKind, ScanState};
 use weir_base::size::Human;
@@ -27,7 +27,7 @@ impl Manager {
         }
     }
 
-    /// Records the scan of a pool that is being closed, even if the last record is recent.
+    /// Records the scan of a pool that is being closed, even if the scan was recorded a moment ago.
     pub(crate) fn record_last_scan(&self, engine: &Engine) {
         self.scans.lock().0.hurry(engine.pool().guid().0);
         self.record_scan(engine);

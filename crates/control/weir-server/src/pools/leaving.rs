@@ -2,8 +2,8 @@
 //!
 //! The removal itself is in `exports` and `targets`.
 //!
-//! Invariant: the check waits a moment for a client that has just disconnected; the error names
-//! clients that remain.
+//! Invariant: the check waits up to [`MOMENT`] for clients that have just disconnected; the error
+//! names clients that remain.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use weir_base::ErrorKind;
 use crate::answer::errors::not_found;
 use crate::state::server::Manager;
 
-/// Time for which a disconnected client may still be counted, because another thread closes its
-/// socket.
+/// Time for which a disconnected client may still be counted, because another thread closes the
+/// client's socket.
 const MOMENT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// Maximum number of clients that an error message names.

@@ -1,6 +1,6 @@
 //! Calls that change the disks of vdevs: attach, replace, detach.
 //!
-//! The steps of a change are in the engine, offline and online are in `maintenance_calls`.
+//! The engine performs the steps of a change; offline and online are in `maintenance_calls`.
 //!
 //! Invariants:
 //! - a new disk with known contents is refused unless forced;
@@ -58,11 +58,12 @@ impl Handle<PoolAttach> for Manager {
 }
 
 impl Handle<PoolReplace> for Manager {
-    /// Replaces a disk by another. The old disk stays in the vdev until the resilver ends, except
-    /// where the vdev has no place for both and the request has `at_once`.
+    /// Replaces a disk by another. The old disk stays in the vdev until the resilver ends. If the
+    /// vdev has no place for a second disk and the request has `at_once`, the old disk leaves it
+    /// now.
     ///
     /// # Errors
-    /// As `pool_attach`; `Busy` for a disk that the vdev cannot lose.
+    /// The errors of `pool_attach`; `Busy` for a disk that the vdev cannot lose.
     async fn handle(&self, request: PoolReplace) -> Result<PoolChange, ApiError> {
         let PoolReplace { name, disk, new, force, at_once } = request;
         let _changes = self.changes.lock(&name).await;
@@ -78,7 +79,7 @@ impl Handle<PoolReplace> for Manager {
         let activity = Activity::current();
         let replaced = pool.call_api(move |engine| async move {
             if new == path {
-                // Another disk may have this path now, so the old disk must be closed first.
+                // A different disk may have this path now, so the pool's disk must be closed first.
                 engine.pool().fail_leg(old).map_err(pool_error)?;
             }
             let itself = open_disks::leg_at(Path::new(&new), engine.pool(), &activity).await;
@@ -147,7 +148,7 @@ impl Manager {
     }
 }
 
-/// Returns the error for a disk that was named as its own replacement.
+/// Returns the error for a request that names a disk as its own replacement.
 fn is_same(path: &str, pool: &str) -> ApiError {
     let message = format!("{path} is the same disk: by its label, it belongs to pool {pool}");
     ApiError::new(ErrorKind::Exists, message).with_action(format!(

@@ -3,8 +3,8 @@
 //! Creating and importing pools is in `pool_calls`; resilvers are in the engine.
 //!
 //! Invariants:
-//! - the server opens a disk again before it brings the disk online, because another disk may have
-//!   that path now. The label identifies a disk, whatever its path;
+//! - the server opens a disk again before it brings the disk online, because a different disk may
+//!   have the path now. The label identifies the disk, whatever its path;
 //! - opening a disk never delays another pool.
 
 use std::path::Path;
@@ -25,15 +25,14 @@ use crate::answer::pool_status;
 use crate::disks::open_disks;
 use crate::state::server::Manager;
 
-/// Maximum time for the last operations of a disk to end before it is opened again.
+/// Maximum time to wait for the last operations of a disk before the disk is opened again.
 const LET_GO: Duration = Duration::from_secs(3);
 
 impl Handle<PoolScrub> for Manager {
     /// Starts, pauses or stops a scrub. The scrub continues after the answer; the state of the pool
     /// shows its progress. Answers `unchanged` for a scrub that is in the requested state.
     ///
-    /// # Errors
-    /// `Busy` for a start during a resilver, and for a pause or stop without a running scrub.
+    /// `Busy` for a start while a resilver runs, and for a pause or stop while no scrub runs.
     async fn handle(&self, call: PoolScrub) -> Result<PoolChange, ApiError> {
         let request = &call;
         let pool = self.pool(&request.name)?;
@@ -74,8 +73,8 @@ impl Handle<PoolOnline> for Manager {
     /// Brings a disk online. A resilver copies the missed writes to it.
     ///
     /// # Errors
-    /// `Invalid` if the path names another disk now, `Unavailable` if the disk was written without
-    /// the others; the pool stays unchanged.
+    /// `Invalid` if the path belongs to a different disk now; `Unavailable` if the disk was written
+    /// without the other disks of its vdev. In both cases the pool stays unchanged.
     async fn handle(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
         let PoolOnline { name, disk, at, force } = request;
         let _changes = self.changes.lock(&name).await;
@@ -98,7 +97,7 @@ impl Handle<PoolOnline> for Manager {
             }
         };
         if matches!(state, LegState::Online | LegState::Stale) {
-            // A repeated request retries a resilver that had failed.
+            // A request for an online disk retries a resilver that has failed.
             pool.engine.leg_came_back();
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
             return Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) });
@@ -184,7 +183,7 @@ async fn bring_back(
     let disk = loop {
         match open_disks::open_again(Path::new(&path), is_named, &activity) {
             Ok(disk) => break disk,
-            // The last operations of the disk still hold it open.
+            // The last operations of the disk have not ended and keep the disk open.
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
                 compio::time::sleep(Duration::from_millis(50)).await;
             }

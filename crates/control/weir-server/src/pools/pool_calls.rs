@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - the server writes to no disk before it has checked all of them;
-//! - before it closes a pool, the server withdraws its exports.
+//! - before it closes a pool, the server withdraws the exports of the pool.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,17 +35,17 @@ use crate::state::saved_state::SavedPool;
 use crate::state::server::{Entry, Manager};
 use crate::volumes::property_calls;
 
-/// Maximum time for which a stopping server waits for initiators to log out on request; they
-/// usually do so at once.
+/// Maximum time for which a stopping server waits until initiators have logged out. Most initiators
+/// log out as soon as the server asks them.
 const LOGOUT_GRACE: Duration = Duration::from_secs(3);
 /// Poll interval while the server waits for logouts.
 const LOGOUT_LOOK: Duration = Duration::from_millis(20);
 
-/// Maximum time for which closing a pool waits for connections and calls to release it.
+/// Maximum time for which the close of a pool waits for connections and calls that use the pool.
 const LET_GO: Duration = Duration::from_secs(2);
 
-/// Returns the error for an import that found no readable disk of the pool. Unreadable disks may
-/// belong to it.
+/// Returns the error for an import that found no readable disk of the pool. It names unreadable
+/// disks, because they may belong to the pool.
 fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
     /// Maximum number of unreadable disks that the error names.
     const SHOWN_MAX: usize = 4;
@@ -163,7 +163,7 @@ impl Handle<PoolImport> for Manager {
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
         let pool = self.open((&name, guid.0), disks.clone(), (request.force, false)).await?;
-        // Another server may have renamed the dataset of a schedule while it had the pool.
+        // Another server that had the pool imported may have renamed the dataset of a schedule.
         self.follow_names(&pool.engine)?;
         self.save(|state| {
             let name = name.clone();
@@ -176,7 +176,8 @@ impl Handle<PoolImport> for Manager {
 
 impl Manager {
     pub(crate) async fn scan(search: Vec<String>) -> Result<open_disks::Scan, ApiError> {
-        // Searching disks may be slow or hang, so it does not run on the interface's thread.
+        // The search may be slow or hang, so it does not run on the thread of the management
+        // interface.
         let activity = Activity::current();
         let looked = tokio::task::spawn_blocking(move || {
             let runtime = weir_device::new_runtime()?;
@@ -213,7 +214,7 @@ impl Manager {
         }
     }
 
-    /// Closes a pool that is no longer in the table, after the last call that uses it has ended.
+    /// Closes a pool that is no longer in the table, after all calls that use the pool have ended.
     pub(crate) async fn close(&self, mut pool: Arc<OpenPool>) -> Result<(), ApiError> {
         {
             let mut closing = self.closing.lock();
@@ -243,7 +244,7 @@ impl Handle<PoolDestroy> for Manager {
     /// Destroys a pool with all volumes and snapshots.
     ///
     /// # Errors
-    /// `Busy` while one of its volumes is exported.
+    /// `Busy` while a volume of the pool is exported.
     async fn handle(&self, request: PoolDestroy) -> Result<Removed, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         self.refuse_exported(Of::Pool(&request.name))?;
@@ -255,7 +256,7 @@ impl Handle<PoolDestroy> for Manager {
             state.schedules.retain(|schedule| schedule.pool_guid != guid);
             state.replications.retain(|replication| replication.pool_guid != guid);
         })?;
-        // An erased pool takes no more commits, so closing it returns an error; that is expected.
+        // An erased pool accepts no more commits, so the close returns an error; that is expected.
         drop(self.take_out(&request.name).await);
         Ok(Removed { outcome: Outcome::Removed, name: request.name })
     }
@@ -283,7 +284,7 @@ impl Handle<PoolExport> for Manager {
 }
 
 impl Manager {
-    /// Asks initiators to log out, and waits up to [`LOGOUT_GRACE`] for them.
+    /// Asks initiators to log out, and waits up to [`LOGOUT_GRACE`] for their logouts.
     async fn let_initiators_log_out(&self) {
         let sessions = self.targets.sessions();
         let asked = sessions.ask_to_log_out(LOGOUT_GRACE);
@@ -314,8 +315,8 @@ impl Manager {
 
     /// Sends the outstanding responses to clients, then commits and closes every pool.
     pub(crate) async fn shut_down(&self) -> Result<(), ApiError> {
-        // The two servers stop concurrently, because each waits up to 5 s for clients that read no
-        // responses.
+        // The NBD and iSCSI servers stop concurrently, because each waits up to 5 s for clients
+        // that do not read their responses.
         tokio::join!(self.stop_nbd(), self.stop_iscsi());
         let pools = std::mem::take(&mut *self.pools.write());
         let mut result = Ok(());

@@ -1,12 +1,12 @@
 //! Calls that change the vdevs of a pool: add, remove, expand; and the task that activates spares.
 //!
-//! The steps of a change are in the engine, changes of single disks are in `leg_calls`.
+//! The engine performs the steps of a change; changes of single disks are in `leg_calls`.
 //!
 //! Invariants:
 //! - new disks with known contents, and vdevs of another redundancy, are refused unless forced;
-//! - the server saves the path of a new disk before the pool relies on the disk, and drops the
-//!   paths of a vdev after its removal, because its disks may then belong to another pool;
-//! - a spare replaces a disk that failed, never one that an administrator took offline.
+//! - the server saves the path of a new disk before the pool relies on the disk. After the removal
+//!   of a vdev it drops the paths of its disks, which may then belong to another pool;
+//! - a spare replaces only a disk that failed, never a disk that an administrator took offline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -40,8 +40,8 @@ impl Handle<PoolAdd> for Manager {
     /// Adds vdevs to a pool.
     ///
     /// # Errors
-    /// Without `force`, `Exists` for a disk with data on it and `Invalid` for another redundancy
-    /// than the pool's. `Invalid` for vdevs that cannot be part of this pool.
+    /// Without `force`, `Exists` for a disk with data on it, and `Invalid` for vdevs with another
+    /// redundancy than the pool's. Always `Invalid` for vdevs that cannot be a part of this pool.
     async fn handle(&self, request: PoolAdd) -> Result<PoolChange, ApiError> {
         let PoolAdd { name, vdevs, force } = request;
         let _changes = self.changes.lock(&name).await;
@@ -73,12 +73,12 @@ impl Handle<PoolAdd> for Manager {
 }
 
 impl Handle<PoolRemove> for Manager {
-    /// Starts or stops the removal of a vdev. The pool moves its data to the other vdevs after the
-    /// answer; the state of the pool shows the progress. Answers `unchanged` for a removal in the
-    /// requested state.
+    /// Starts or stops the removal of a vdev. After the answer, the pool moves the data of the vdev
+    /// to the other vdevs; the state of the pool shows the progress. Answers `unchanged` if the
+    /// removal is already in the requested state.
     ///
     /// # Errors
-    /// `NoSpace` if the other vdevs have no room for the data, `Invalid` for the last data vdev.
+    /// `NoSpace` if the other vdevs have no space for the data, `Invalid` for the last data vdev.
     async fn handle(&self, request: PoolRemove) -> Result<PoolChange, ApiError> {
         let PoolRemove { name, vdev, stop } = request;
         let _changes = self.changes.lock(&name).await;
@@ -110,8 +110,8 @@ impl Handle<PoolExpand> for Manager {
 }
 
 impl Manager {
-    /// Drops the saved disks of removed vdevs. Skipped while a call runs on the pool, because the
-    /// call saves new disks before they belong to the pool.
+    /// Drops the saved disk paths of removed vdevs. Does nothing while a call changes the pool,
+    /// because calls save the paths of new disks before these belong to the pool.
     fn delete_removed_disks(&self, pool: &OpenPool, status: &PoolStatus) {
         let name = &status.name;
         let disks = status.vdevs.iter().flat_map(|vdev| &vdev.disks);
@@ -128,7 +128,7 @@ impl Manager {
         }
     }
 
-    /// Replaces a disk by a spare of the pool, if a spare fits.
+    /// Replaces the disk `old` by a spare of the pool, if a spare fits.
     async fn use_spare(&self, name: &str, pool: &OpenPool, old: Guid) -> Result<bool, ApiError> {
         let _changes = self.changes.lock(name).await;
         pool.call(move |engine| async move { engine.use_spare(old, guid()).await }).await
@@ -161,7 +161,7 @@ fn check_same_redundancy(pool: &PoolStatus, new: &[VdevSpec]) -> Result<(), ApiE
 struct Wanting {
     /// Missing disks, each with the time since which it is missing.
     missing: BTreeMap<String, Instant>,
-    /// Disks for which no spare was found. A disk is retried after it was online again.
+    /// Disks for which no spare was found. A disk leaves this set when it is online again.
     tried: BTreeSet<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Records of calls: the entry in the history and the event.
+//! Records a call: adds an entry to the history, and an event.
 //!
-//! The calls run in `recorder`, the history is in `history`.
+//! `recorder` runs the calls, `history` stores the entries.
 //!
-//! Invariant: a call that changed an object has one entry.
+//! Invariant: a call that changed an object has exactly one history entry.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -79,7 +79,8 @@ impl Record {
         };
         match outcome {
             Ok(_) => self.events.add(event),
-            // All calls of a caller on a pool have the same scope, so they share one count.
+            // All failed calls of one caller on one pool are visible to the same readers, so one
+            // count is enough for them.
             Err(_) => self.events.count_calls(&caller, &pool, event),
         }
     }

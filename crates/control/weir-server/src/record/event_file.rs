@@ -1,12 +1,12 @@
 //! The file of events in the state directory: a line of JSON for each event.
 //!
-//! `events` decides which events stay in memory, and the file follows it.
+//! `events` decides which events are kept in memory, and saves them here.
 //!
 //! Invariants:
-//! - the file may lack the events of the last second before a crash: an event reports a change or a
-//!   fault, and is none itself;
-//! - the file has at most twice as many lines as there are events in memory, and is replaced as a
-//!   whole.
+//! - after a crash, the file may lack the events of the last second: an event only reports a change
+//!   or a fault, and the change itself is durable elsewhere;
+//! - the file has at most twice as many lines as there are events in memory, or 2,000 lines. The
+//!   server shortens the file by replacing the whole file.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -25,22 +25,23 @@ pub(super) struct EventFile {
 }
 
 impl EventFile {
-    /// Reads the events of earlier runs, oldest first; a missing file has none.
+    /// Reads the events of earlier runs of the server, oldest first; a missing file has no events.
     pub(super) fn load(dir: &Path) -> (Self, Vec<Event>) {
         let path = dir.join("events.jsonl");
         let events = json_lines::read(&path, "events");
         let mut file = Self { path, lines: 0 };
-        // The file may end with an incomplete line.
+        // The file may end with an incomplete line, so replace it before appending to it.
         file.must_be_replaced();
         (file, events)
     }
 
-    /// Makes [`Self::is_long`] true until the file was replaced.
+    /// Makes [`Self::is_long`] return true until [`Self::replace`] has replaced the file.
     pub(super) fn must_be_replaced(&mut self) {
         self.lines = usize::MAX;
     }
 
-    /// True if the file has too many lines for this number of events.
+    /// True if the file has so many lines for `events` events in memory that it must be replaced.
+    /// memory.
     pub(super) fn is_long(&self, events: usize) -> bool {
         self.lines / 2 > events.max(1000)
     }

@@ -1,17 +1,18 @@
 //! Events of the server: ring buffers in memory, and the callers that wait for the next event.
 //!
-//! The sources are `pool_monitor` and `recorder`; `event_file` has the events of earlier runs, and
-//! `history` the changing calls.
+//! `pool_monitor` and `recorder` create most events; `event_file` stores the events of earlier
+//! runs, and `history` stores the changing calls.
 //!
 //! Each class of events has its own ring, so that unauthenticated peers and callers evict no events
 //! about disks and data. Events that they can cause at will are counted: one event and one log line
-//! per minute, with a number.
+//! per minute have the number of repetitions.
 //!
 //! Invariants:
-//! - numbers increase by one; each class keeps its newest events, and evicted ones are counted as
-//!   lost;
+//! - event numbers increase by one; each class keeps its newest events, and evicted events are
+//!   counted as lost;
 //! - adding an event never waits;
-//! - there are at most [`COUNTS_MAX`] separate counts, of one caller [`CALLER_COUNTS_MAX`].
+//! - there are at most [`COUNTS_MAX`] separate counts, and at most [`CALLER_COUNTS_MAX`] of one
+//!   caller.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ use super::event_file::EventFile;
 
 /// Maximum number of events in one response, well below the client's limit.
 const ANSWERED_MAX: usize = 1000;
-/// Interval at which a count of repeated events becomes an event.
+/// Interval at which a count of repeated events is added as one event.
 const COUNTED_EVERY: Duration = Duration::from_mins(1);
 /// Maximum number of separate counts of repeated events. Further repeated events share one count.
 const COUNTS_MAX: usize = 256;
@@ -36,12 +37,12 @@ const COUNTS_MAX: usize = 256;
 /// leaves counts for other callers.
 const CALLER_COUNTS_MAX: usize = COUNTS_MAX / 8;
 
-/// Subject of an event.
+/// Class of an event by its subject; each class has its own ring buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// Faults of disks and data, and failures of the server's own work.
     Data,
-    /// Refusals of secrets, tokens and calls.
+    /// Refused secrets, refused tokens and refused calls.
     Security,
     /// Events of level info: successful calls, and routine work that callers requested.
     Access,
@@ -83,21 +84,21 @@ pub(crate) struct NewEvent {
     pub(crate) message: String,
 }
 
-/// Number of events of one kind since the last counted event was added.
+/// Count of repeated events of one kind since the last event with such a number.
 struct Count {
-    /// Caller that owns this count, if counts are separate for each pool.
+    /// Caller that owns this count, if the caller has separate counts for each pool.
     caller: Option<String>,
     since: Instant,
     held: u64,
     last: NewEvent,
 }
 
-/// Owner of counts: it has up to [`CALLER_COUNTS_MAX`] separate counts, and one for all further
-/// events.
+/// Owner of counts: it has up to [`CALLER_COUNTS_MAX`] separate counts, and one common count for
+/// all further events.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     owner: &'a str,
-    /// Noun for the counted events, and the event kind for events beyond the separate counts.
+    /// Noun for the counted events, and the event kind of the common count.
     what: &'a str,
     kind: &'a str,
 }
@@ -105,9 +106,10 @@ struct Share<'a> {
 /// Events of this run of the server; events of earlier runs precede them.
 pub(crate) struct Events {
     run: String,
-    /// The file of events, and the number of the last event in it; `None` in tests.
+    /// The file of events, and the number of the last event that was written to it; `None` in
+    /// tests.
     saved: Mutex<Option<(EventFile, u64)>>,
-    /// Events by class, in the order of [`Class::ALL`].
+    /// Events in ring buffers, one for each class, in the order of [`Class::ALL`].
     kept: Mutex<[VecDeque<Event>; Class::ALL.len()]>,
     counts: Mutex<BTreeMap<String, Count>>,
     newest: watch::Sender<u64>,
@@ -128,7 +130,8 @@ impl Events {
     pub(crate) fn load(dir: &Path) -> Self {
         let events = Self::new();
         let (file, mut earlier) = EventFile::load(dir);
-        // The file has more events than the ring buffers.
+        // The file may have more events than the ring buffers can hold, so keep the newest of each
+        // class.
         let mut left = Class::ALL.map(Class::kept_max);
         let mut is_kept: Vec<bool> = Vec::with_capacity(earlier.len());
         for event in earlier.iter().rev() {
@@ -149,8 +152,8 @@ impl Events {
         saved.is_some_and(|saved| saved.as_ref().is_some_and(|(_, last)| *last != newest))
     }
 
-    /// Writes new events to the state directory; blocks for the write. While another thread
-    /// writes, it returns at once.
+    /// Writes new events to the state directory and blocks for the write. Returns at once while
+    /// another thread writes them.
     pub(crate) fn save(&self) {
         let Some(mut saved) = self.saved.try_lock() else { return };
         let Some((file, last)) = saved.as_mut() else { return };
@@ -171,7 +174,8 @@ impl Events {
         let written = if file.is_long(count) { file.replace(&new) } else { file.append(&new) };
         *last = newest;
         if let Err(error) = written {
-            // Retry with the next event: the state directory may be full for hours.
+            // Retry when the next event is added, not now: the state directory may be full for
+            // hours.
             tracing::warn!(%error, "events not saved");
             file.must_be_replaced();
         }
@@ -198,21 +202,21 @@ impl Events {
         self.newest.send_replace(seq);
     }
 
-    /// Counts an event that unauthenticated peers or callers can cause at will. The first one is
-    /// added and logged; afterwards one event a minute gives the number of repetitions. Events with
-    /// the same `of` share a count, and must be visible to the same callers.
+    /// Counts an event that unauthenticated peers or callers can cause at will. The first such
+    /// event is added and logged; afterwards one event a minute gives the number of repetitions.
+    /// Events with the same `of` share a count, and must be visible to the same callers.
     pub(crate) fn count(&self, of: &str, new: NewEvent) {
         self.count_at(of, None, new, Instant::now());
     }
 
-    /// As [`Self::count`], for calls of one caller on one pool.
+    /// Counts an event like [`Self::count`], for the calls of one caller on one pool.
     pub(crate) fn count_calls(&self, caller: &str, pool: &str, new: NewEvent) {
         let share = Share { owner: caller, what: "calls", kind: "calls_refused" };
         self.count_at(&format!("{caller} {pool}"), Some(share), new, Instant::now());
     }
 
-    /// As [`Self::count`], for one part of a replication. All replications together have the counts
-    /// of one caller.
+    /// Counts an event like [`Self::count`], for one step of a replication. All replications
+    /// together have as many counts as one caller.
     pub(crate) fn count_replications(&self, of: &str, new: NewEvent) {
         let share = Share { owner: "this server", what: "replications", kind: "replication" };
         self.count_at(&format!("replication {of}"), Some(share), new, Instant::now());
@@ -275,21 +279,21 @@ impl Events {
         self.add(new);
     }
 
-    /// Returns the events after a number. If there are none, waits for the next event as long as
-    /// the query allows.
+    /// Returns the events with numbers after the given one. If there are no such events, waits for
+    /// the next event as long as the query allows.
     pub(crate) async fn after(&self, query: ListEvents) -> EventList {
         let ListEvents { after, wait_ms } = query;
         let mut newest = self.newest.subscribe();
         if wait_ms > 0 {
-            // A number from an earlier start of the server may be larger than all current numbers,
-            // so any difference returns at once.
+            // The given number may come from an earlier start of the server and be larger than all
+            // current numbers, so any difference to the newest number ends the wait.
             let next = newest.wait_for(|newest| *newest != after);
             drop(tokio::time::timeout(Duration::from_millis(wait_ms), next).await);
         }
         self.kept_after(after)
     }
 
-    /// Returns the events after a number, without waiting.
+    /// Returns the events with numbers after the given one, without waiting.
     pub(crate) fn kept_after(&self, after: u64) -> EventList {
         let kept = self.kept.lock();
         let newest = *self.newest.borrow();
@@ -300,7 +304,8 @@ impl Events {
         let mut events: Vec<Event> = later.cloned().collect();
         events.sort_by_key(|event| event.seq);
         events.truncate(ANSWERED_MAX);
-        // `lost` counts the evicted events with numbers up to the last event of the response.
+        // `lost` counts the evicted events whose numbers are not above the last event of the
+        // response.
         let is_whole = events.len() < ANSWERED_MAX;
         let last = events.last().map(|event| event.seq).filter(|_| !is_whole).unwrap_or(newest);
         let lost = last.saturating_sub(after).saturating_sub(events.len() as u64);
@@ -373,7 +378,7 @@ mod tests {
         assert_eq!(numbers(&first)[..2], [1, 2]);
         assert_eq!(numbers(&first)[2], events.kept_after(0).newest - refused + 1);
         assert_eq!(first.lost, 2 * DATA_MAX as u64 + 1 - refused);
-        // After the first response, no further event is lost.
+        // The client has read the first response, so no further event is lost.
         let last = first.events.last().unwrap().seq;
         assert_eq!(events.kept_after(last).lost, 0);
         for _ in 0..2 * DATA_MAX {
@@ -402,7 +407,7 @@ mod tests {
         assert_eq!(told().len(), 2);
         events.add_counts_at(start + COUNTED_EVERY);
         assert_eq!(told()[2..], ["11907 more like the last one: from 11907"]);
-        // A quiet minute ends the count, so the next refusal is an event at once.
+        // After a minute without refusals the count ends, so the next refusal is an event at once.
         events.add_counts_at(start + 2 * COUNTED_EVERY);
         events.count_at("chap", None, refused("again"), start + 2 * COUNTED_EVERY);
         assert_eq!(told()[3..], ["again"]);
@@ -412,8 +417,8 @@ mod tests {
         assert!(events.counts.lock().len() <= COUNTS_MAX + 1);
     }
 
-    // Regression: one token that failed on 300 pools had all counts, and all other callers shared
-    // one count.
+    // Regression: one token that failed on 300 pools took all counts, so the failures of all other
+    // callers shared one count.
     #[test]
     fn failing_caller_leaves_counts_for_others() {
         let events = Events::new();
@@ -439,7 +444,7 @@ mod tests {
         let last = kept.last().expect("an event");
         assert_eq!((last.message.as_str(), last.pool.as_deref()), ("token b: tank", Some("tank")));
         assert_eq!(kept.len(), CALLER_COUNTS_MAX + 2);
-        // A quiet minute releases the counts of the caller.
+        // After a minute without failures the caller's counts are free again.
         events.add_counts_at(start + COUNTED_EVERY);
         events.add_counts_at(start + 2 * COUNTED_EVERY);
         fail("token a", "p999", start + 2 * COUNTED_EVERY);
@@ -484,7 +489,8 @@ mod tests {
         assert_eq!(Events::load(dir.path()).kept_after(0).events.len(), 4);
     }
 
-    // Regression: the server tried again and logged a warning every second.
+    // Regression: after a failed save the server retried every second, and logged a warning each
+    // time.
     #[test]
     fn failed_save_is_retried_with_the_next_event() {
         let dir = tempfile::tempdir().unwrap();

@@ -2,18 +2,18 @@
 //!
 //! `call_record` adds the entries.
 //!
-//! Successful calls have one entry each. Failed calls are counted: one entry per caller, pool, call
-//! and error, with the time and the error of the last call. So a caller adds few entries with
-//! failed calls, however often it calls.
+//! Each successful call has an entry of its own. Failed calls are counted: one entry per caller,
+//! pool, call and error, with the time and the error of the last such call. So a caller adds few
+//! entries with failed calls, however often it calls.
 //!
 //! Invariants:
 //! - an entry is on stable media when `add` returns, or the log has an error: a call is not undone
-//!   because its history cannot be written. Of failed calls, the first one is written, and their
-//!   count once a minute;
-//! - at most [`KEPT_MAX`] calls are listed and [`COUNTED_MAX`] are counted. Above that, the caller
-//!   and pool with the most entries lose their oldest ones, so that a flood of calls evicts its own
-//!   entries;
-//! - the file has at most twice as many lines, and is replaced as a whole;
+//!   because its history cannot be written. Of repeated failures, the first is written at once, and
+//!   their count once a minute;
+//! - at most [`KEPT_MAX`] successful calls are listed, and at most [`COUNTED_MAX`] entries count
+//!   failed calls. Above that, the caller and pool with the most entries lose the oldest of them,
+//!   so that a flood of calls evicts its own entries;
+//! - the file has at most twice as many lines as entries, and is replaced as a whole;
 //! - an unreadable line, for example after a crash, loses only that line.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -41,7 +41,7 @@ pub(crate) struct History {
     kept: Mutex<Kept>,
 }
 
-/// Key of a count: caller, pool, call and error.
+/// Key of a count of failed calls: caller, pool, call and error.
 type Key = (String, String, String, String);
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ struct Counted {
     written_unix_ms: u64,
 }
 
-/// Returns the caller without its address, which the caller may change at will.
+/// Returns the caller without its address, because a caller can change its address at will.
 fn caller_of(entry: &HistoryEntry) -> &str {
     entry.who.split(" from ").next().unwrap_or_default()
 }
@@ -76,8 +76,9 @@ impl Kept {
             return;
         }
         let times = match self.counted.get(&key_of(&entry)) {
-            // This is a later line of the same count, or a line of an older server, which wrote one
-            // line for each call.
+            // The file has an earlier line of this count. A line of this server has the new total.
+            // An older server wrote one line for each call, so the numbers of its lines are added
+            // up.
             Some(before) if entry.times <= before.entry.times => before.entry.times + entry.times,
             _ => entry.times,
         };
@@ -86,7 +87,7 @@ impl Kept {
         self.counted.insert(key_of(&counted.entry), counted);
     }
 
-    /// Counts a failed call; returns the entry if it is due to be written.
+    /// Counts a failed call; returns its entry if the entry must be written to the file now.
     fn count(&mut self, entry: HistoryEntry) -> Option<HistoryEntry> {
         let key = key_of(&entry);
         let Some(known) = self.counted.get_mut(&key) else {
@@ -97,7 +98,7 @@ impl Kept {
         };
         known.entry = HistoryEntry { times: known.entry.times + 1, ..entry };
         let due = known.written_unix_ms.saturating_add(COUNT_WRITTEN_EVERY_MS);
-        // A clock that was set back also makes a write due.
+        // If the clock was set back, the count is also written now.
         let is_due = known.entry.unix_ms >= due || known.entry.unix_ms < known.written_unix_ms;
         is_due.then(|| {
             known.written_unix_ms = known.entry.unix_ms;
@@ -105,7 +106,7 @@ impl Kept {
         })
     }
 
-    /// Evicts the oldest count of the caller with the most counts.
+    /// Evicts the oldest failed-call count of the caller with the most counts.
     fn make_room_for_count(&mut self) {
         while self.counted.len() >= COUNTED_MAX {
             let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
@@ -120,8 +121,8 @@ impl Kept {
         }
     }
 
-    /// Shortens the list to below its limit. The groups with the most entries lose their oldest
-    /// entries.
+    /// Shortens the list to below its limit. The caller and pool with the most entries lose their
+    /// oldest entries first.
     fn trim(&mut self) {
         if self.listed.len() <= KEPT_MAX {
             return;
@@ -132,8 +133,8 @@ impl Kept {
         for entry in &self.listed {
             *sizes.entry(group(entry)).or_default() += 1;
         }
-        // Computes the size of each group after the trim, which reduces the largest groups to one
-        // size.
+        // `keeps` has the number of entries that each group of one caller and pool keeps. Reduce
+        // the largest groups to a common size until the excess is gone.
         let mut keeps: Vec<usize> = sizes.values().copied().collect();
         keeps.sort_unstable();
         while excess > 0 {
@@ -169,7 +170,8 @@ impl History {
         let mut kept = Kept::default();
         json_lines::read(&path, "history").into_iter().for_each(|entry| kept.read(entry));
         let history = Self { path, kept: Mutex::new(kept) };
-        // The rewrite also ends an incomplete line, so that the next entry starts a new line.
+        // The rewrite also removes an incomplete last line, so that the next entry starts a new
+        // line.
         let cut = history.rewrite(&mut history.kept.lock());
         if let Err(error) = cut {
             tracing::warn!(%error, path = %history.path.display(), "history not written");
@@ -309,8 +311,8 @@ mod tests {
         assert_eq!(again.of("other").len(), 1);
     }
 
-    // Regression: 20,200 refused calls of a token with a scope of one prefix evicted the histories
-    // of all pools.
+    // Regression: 20,200 refused calls of one token, whose scope was one volume prefix, evicted the
+    // histories of all pools.
     #[test]
     fn failed_calls_are_counted_and_evict_no_entries() {
         let dir = tempfile::tempdir().unwrap();
@@ -330,7 +332,7 @@ mod tests {
         assert!(check(&History::load(dir.path())) >= 1, "the count of the last write");
         let lines = std::fs::read_to_string(dir.path().join("history.jsonl")).unwrap();
         assert!(lines.lines().count() <= 4, "{lines}");
-        // The count is written once a minute.
+        // A minute after the last write, the next failed call writes the new count.
         history.add(refused("token ci from ::1", 100 + COUNT_WRITTEN_EVERY_MS + 20_200));
         let again = History::load(dir.path());
         assert!(again.of("tank")[2].times >= 1);

@@ -1,6 +1,6 @@
 //! Files with a line of JSON for each entry.
 //!
-//! `history` and `event_file` decide which entries they have and when they are written.
+//! `history` and `event_file` decide which entries are in a file and when it is written.
 //!
 //! Invariant: an unreadable line, for example after a crash, loses only that line.
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads the entries of a file; a missing file has none. `what` is the noun for them in the log.
+/// Reads the entries of a file; a missing file has none. Log messages call the entries `what`.
 pub(super) fn read<T: DeserializeOwned>(path: &Path, what: &str) -> Vec<T> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -31,7 +31,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path, what: &str) -> Vec<T> {
     entries
 }
 
-/// Returns the lines of entries.
+/// Returns the entries as text, one line of JSON for each entry.
 pub(super) fn text<'a, T: Serialize + 'a>(
     entries: impl IntoIterator<Item = &'a T>,
 ) -> io::Result<Vec<u8>> {

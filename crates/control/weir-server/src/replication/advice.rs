@@ -1,10 +1,11 @@
-//! Remedies: the next command to type for an error of a replication.
+//! Advice for errors of a replication: the next command that the user should type.
 //!
-//! The errors come from `run` and `verify`; `weir replicate` prints them.
+//! The errors occur in `run` and `verify`; `weir replicate` prints them with the command.
 //!
 //! Invariants:
 //! - every error gets an action with an existing `weir` command;
-//! - texts of the other server are cut to [`TEXT_BYTES_MAX`], because this server stores them.
+//! - error texts of the other server are cut to [`TEXT_BYTES_MAX`], because this server stores
+//!   them.
 
 use weir_api::ApiError;
 use weir_base::ErrorKind;
@@ -16,7 +17,7 @@ use crate::verbs::VERBS;
 /// Maximum length of a stored error or action from the other server: ten times a usual text.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// An error of a replication run or a comparison, by the server where it happened.
+/// An error of a replication run or a comparison; the variant says on which server it occurred.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The address, the certificate or the secret of the replication cannot be used.
@@ -43,8 +44,8 @@ impl From<ApiError> for Failed {
 }
 
 impl Failed {
-    /// Returns the error with the next command; `again` is the command that repeats the failed
-    /// action.
+    /// Returns the error with the next command for the user. `again` is the command that repeats
+    /// the run or the comparison that failed.
     pub(super) fn advised(self, known: &KnownReplication, again: &str) -> ApiError {
         let pool = pool_of(&known.volume);
         match self {
@@ -162,8 +163,8 @@ fn there(error: &ApiError, known: &KnownReplication) -> String {
     }
 }
 
-/// Returns the host and port of the server that a replication sends to, and the name of the volume
-/// there.
+/// Returns the host and port of the server to which a replication sends, and the name of the volume
+/// on that server.
 pub(crate) fn place_of(known: &KnownReplication) -> (&str, &str) {
     let place = known.to.strip_prefix("https://").unwrap_or(&known.to);
     place.split_once('/').unwrap_or((place, "POOL/VOLUME"))

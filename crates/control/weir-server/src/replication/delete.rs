@@ -1,10 +1,11 @@
 //! Deletes a replication: aborts its run, and releases its holds on both servers.
 //!
-//! The snapshots stay on both servers; users may use or destroy them.
+//! The snapshots stay on both servers; users can use and destroy them afterwards.
 //!
 //! Invariants:
 //! - the replication is deleted when the call returns `Ok`, even if the other server is
-//!   unresponsive: warnings then name the remaining holds, and the commands that release them;
+//!   unresponsive. In that case warnings name the holds that remain, and the commands that release
+//!   them;
 //! - only holds with the tags of replications are released.
 
 use std::time::Duration;
@@ -19,10 +20,10 @@ use weir_base::ErrorKind;
 use crate::state::saved_state::KnownReplication;
 use crate::state::server::Manager;
 
-/// Maximum time for the other server to release its holds, because a user waits for the call.
+/// Maximum time for the other server to release its holds. A user waits for the call meanwhile.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Returns the snapshots with a hold of this tag.
+/// Returns the snapshots of the list that have a hold with this tag.
 fn held(list: SnapshotList, tag: &str) -> impl Iterator<Item = Snapshot> {
     list.snapshots.into_iter().filter(move |snapshot| snapshot.holds.iter().any(|own| own == tag))
 }
@@ -31,7 +32,7 @@ fn is_gone(error: &ApiError) -> bool {
     error.kind == ErrorKind::NotFound
 }
 
-/// Returns a warning about holds that remain on a server.
+/// Returns the warning that holds of a volume were not released on a server.
 fn left(
     known: &KnownReplication,
     (tag, volume): (&str, &str),
@@ -51,13 +52,13 @@ impl Handle<ReplicationDelete> for Manager {
         let volume = call.volume;
         let known = self.known_replication(&volume)?;
         let key = known.key();
-        // The client has the secret in memory; the files are removed with the replication.
+        // Create the client first, because it reads the secret from files that this call removes.
         let client = known.client().await;
         self.save(|state| state.replications.retain(|known| known.key() != key))?;
         let activity = self.activities.lock().remove(&key);
         if let Some(task) = activity.and_then(|activity| activity.task) {
             task.abort();
-            // A replication run that has not ended could hold one more snapshot.
+            // Wait for the end of the run: until then it could hold one more snapshot.
             drop(task.await);
         }
         self.activities.lock().remove(&key);
@@ -79,7 +80,7 @@ impl Handle<ReplicationDelete> for Manager {
             }
             Err(error) => Err(("the replica".to_owned(), error)),
         };
-        // If no snapshot was sent, the other server has no holds.
+        // If the replication never sent a snapshot, the other server has no holds of it.
         if let (Err((replica, error)), Some(_)) = (released, &known.last) {
             warnings.push(left(&known, (REPLICA_TAG, &replica), &known.to, &error));
         }

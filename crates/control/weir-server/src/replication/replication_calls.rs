@@ -1,14 +1,14 @@
 //! Replications: the calls that change them, and the task that runs them.
 //!
-//! A run is in `run`, a comparison in `verify`, deletion in `delete`, remedies for errors in
-//! `advice`.
+//! `run` performs a run, `verify` a comparison, `delete` a deletion; `advice` adds the next command
+//! to errors.
 //!
 //! Invariants:
 //! - a replication has one run at a time; a failed run is retried with increasing delay;
-//! - only a few runs go to one other server at a time, because it limits the streams of one server;
+//! - only a few runs send to one other server at a time, because each server limits its streams;
 //! - a replication identifies its pool and volume by number: it follows renames and pauses while
 //!   the pool is closed;
-//! - the saved state contains the names of files with secrets, never a secret.
+//! - the saved state contains the paths of the files with secrets, never a secret.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -109,7 +109,7 @@ impl Manager {
         act(self.activities.lock().entry(key).or_default())
     }
 
-    /// Returns the number of active replication runs to each other server.
+    /// Returns the number of running replication runs for each other server.
     fn runs_by_server(&self, all: &[KnownReplication]) -> BTreeMap<String, usize> {
         let activities = self.activities.lock();
         let mut running = BTreeMap::new();
@@ -138,7 +138,7 @@ impl Manager {
                 bandwidth_bytes: known.bandwidth_bytes,
                 state,
                 snapshot: known.last.as_ref().map(|last| last.snapshot.clone()),
-                // While the clock is behind the snapshot's time, its age is unknown.
+                // If the clock is behind the creation time of the snapshot, the lag is unknown.
                 lag_ms: known.last.as_ref().and_then(|last| now_ms().checked_sub(last.unix_ms)),
                 sent_bytes: activity.sent_bytes,
                 estimate_bytes: activity.estimate_bytes,
@@ -157,11 +157,11 @@ impl Manager {
 }
 
 impl Handle<ReplicationCreate> for Manager {
-    /// Creates a replication of a volume to another server. Answers `changed` for the same volume
-    /// and target with other settings.
+    /// Creates a replication of a volume to another server. Answers `changed` if the volume already
+    /// has a replication to the same target with other settings.
     ///
     /// # Errors
-    /// `Exists` for a volume with a replication to another target.
+    /// `Exists` for a volume that already has a replication to another target.
     async fn handle(&self, request: ReplicationCreate) -> Result<ReplicationChange, ApiError> {
         let (pool, own) = split(&request.volume)?;
         let _changes = self.changes.lock(pool).await;
@@ -192,8 +192,8 @@ impl Handle<ReplicationCreate> for Manager {
             verify_failed: None,
             clearing: Vec::new(),
         };
-        // Check the files now, so that this call returns an error for them, not the first
-        // replication run.
+        // Read the files now, so that this call returns their errors. Otherwise only the first
+        // replication run would report the errors.
         if let Err(error) = new.client().await {
             self.delete_files_of(&new, before.as_ref());
             return Err(error);
@@ -233,7 +233,8 @@ impl Handle<ReplicationCreate> for Manager {
 }
 
 impl Manager {
-    /// Returns the files with the certificates and the secret that a caller sent or named.
+    /// Returns the paths of the files with the certificates and the secret that a caller sent or
+    /// named.
     async fn replication_files(
         &self,
         request: &ReplicationCreate,
@@ -251,7 +252,8 @@ impl Manager {
         Ok((ca, secret))
     }
 
-    /// Removes the saved files of a replication that `other` does not use.
+    /// Removes the saved files of a replication, except files that the replication `other` also
+    /// uses.
     pub(super) fn delete_files_of(
         &self,
         known: &KnownReplication,
@@ -313,8 +315,8 @@ impl Handle<ReplicationAct> for Manager {
                 self.save_replication(key, |known| known.paused = paused)?;
                 self.with_activity(key, |activity| {
                     if paused && let Some(task) = activity.task.take() {
-                        // The other server keeps its partial stream, and the next replication run
-                        // resumes it.
+                        // The other server keeps the received part of the stream, and the next
+                        // replication run resumes the stream.
                         task.abort();
                     }
                     (activity.retry_at, activity.failures) = (None, 0);
@@ -338,7 +340,7 @@ impl Manager {
     }
 }
 
-/// Work of a replication that is due.
+/// The next action of a replication that is due: a run or a comparison.
 enum Due {
     Run,
     Verify,
@@ -361,7 +363,7 @@ fn due(known: &KnownReplication, activity: &Activity) -> Option<Due> {
         return Some(Due::Run);
     }
     let next = known.last_run_unix_ms.saturating_add(known.every_seconds.saturating_mul(1000));
-    // A clock that was set back delays the next run by at most one interval.
+    // If the clock was set back behind the last run, the next run starts at once.
     let is_due = now_ms() >= next || known.last_run_unix_ms > now_ms();
     is_due.then_some(Due::Run)
 }
@@ -373,8 +375,8 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     loop {
         timer.tick().await;
         let mut all = manager.known_replications();
-        // The replication that has waited longest starts first, because runs to each server are
-        // limited.
+        // The replication whose last run is the oldest starts first, because only a few runs to one
+        // server are allowed at a time.
         all.sort_by_key(|known| known.last_run_unix_ms);
         let mut running = manager.runs_by_server(&all);
         for known in all {
@@ -425,8 +427,8 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Adds an event about one part of the replication. Warnings are counted, because callers can
-    /// request runs at will and the other server chooses some of the words.
+    /// Adds an event about one step of the replication (`about`). Warnings are counted, because
+    /// callers can request runs at will and the other server chooses a part of the error texts.
     pub(super) fn report(&self, level: EventLevel, about: &str, message: String) {
         let KnownReplication { volume, .. } = &self.known;
         let pool = volume.split('/').next().map(str::to_owned);
@@ -445,8 +447,8 @@ impl Runner {
         }
     }
 
-    /// Waits for a response of the other server. Meanwhile the status shows the request and the
-    /// time at which it was sent.
+    /// Waits for a response of the other server. While it waits, the status shows the request and
+    /// the time at which the request was sent.
     pub(super) async fn ask<T>(
         &self,
         call: &'static str,
@@ -462,7 +464,7 @@ impl Runner {
     async fn run_and_note(&self) {
         let key = self.known.key();
         let started = now_ms();
-        // If this server restarts before the end of the run, the run is repeated.
+        // If this server restarts before the end of the run, it runs the replication again.
         self.save(|known| known.unfinished = true);
         let done = self.replicate().await;
         self.save(|known| {
@@ -511,7 +513,7 @@ mod tests {
         let secret_file = folder.path().join("secret");
         std::fs::write(&secret_file, "known-to-both-servers-and-to-no-other").unwrap();
         std::fs::set_permissions(&secret_file, Permissions::from_mode(0o600)).unwrap();
-        // The listener accepts no connection, but the kernel completes the TCP handshake.
+        // The listener never accepts the connection, but the kernel completes the TCP handshake.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let known: KnownReplication = serde_json::from_value(serde_json::json!({
             "volume": "tank/v",

@@ -1,15 +1,15 @@
-//! One run of a replication: sends all snapshots that the other side lacks, up to a new one.
+//! One run of a replication: takes a snapshot and sends all snapshots that the other server lacks.
 //!
-//! Scheduling is in `replication_calls`, comparisons are in `verify`, remedies for errors in
-//! `advice`.
+//! `replication_calls` starts the runs, `verify` compares snapshots, `advice` adds the next command
+//! to errors.
 //!
 //! Invariants:
-//! - a run sends snapshots in chronological order, so that clones find their origins; it omits a
-//!   snapshot whose name another snapshot of the receiver has, and an event names both;
-//! - the newest snapshot that exists on both sides is held on both: the next incremental stream
-//!   needs it;
-//! - the next run resumes an interrupted stream; but if a run cannot read its own snapshot, the
-//!   next run takes another.
+//! - a run sends snapshots in chronological order, so that clones find their origins. It skips a
+//!   snapshot if a different snapshot of the receiver has the same name, and an event names both;
+//! - the newest snapshot that exists on both servers is held on both, because the next incremental
+//!   stream needs it;
+//! - a run resumes an interrupted stream of the previous run. If a run cannot read the snapshot
+//!   that it took, the next run takes a new snapshot.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -35,20 +35,21 @@ use crate::state::server::Manager;
 /// Maximum bytes of a stream in one request to the other server.
 const PART_BYTES: u64 = 1 << 20;
 
-/// Number of parts per second for which the part size is chosen under a bandwidth limit.
+/// Under a bandwidth limit, the part size is chosen so that about this many parts are sent a
+/// second.
 const PARTS_PER_SECOND: u64 = 8;
 
 /// Maximum time between two parts of a stream. If no data is ready for longer, this server sends
-/// empty parts.
+/// empty parts, so that the other server does not time out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// The request for a part of a stream, as shown in the status.
+/// Name of the request that sends a part of a stream, as shown in the status.
 const TAKE: &str = "receive data";
 
 /// Limits the rate at which bytes are sent.
 struct Throttle {
     bytes_per_second: Option<u64>,
-    /// Time at which the rate limit allows the next byte.
+    /// Time at which the rate limit allows the next byte to be sent.
     free_at: Instant,
 }
 
@@ -58,7 +59,7 @@ impl Throttle {
         most.clamp(4096, PART_BYTES) as usize
     }
 
-    /// Returns the wait before this many bytes may be sent.
+    /// Returns how long the sender must wait before it may send this many bytes.
     fn wait_for(&mut self, bytes: usize) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let now = Instant::now();
@@ -68,7 +69,7 @@ impl Throttle {
     }
 }
 
-/// A sending session of this replication run. The session ends when this is dropped.
+/// The sending session of this replication run. Dropping the value ends the session.
 struct Outgoing<'m> {
     manager: &'m Manager,
     session: String,
@@ -76,7 +77,7 @@ struct Outgoing<'m> {
 
 impl Drop for Outgoing<'_> {
     fn drop(&mut self) {
-        // A completed session has already been removed.
+        // If the session completed, it is no longer in the table and `stop_send` fails.
         drop(self.manager.stop_send(self.session.clone()));
     }
 }
@@ -85,14 +86,15 @@ pub(super) fn own_name(snapshot: &Snapshot) -> &str {
     snapshot.name.split_once('@').map_or("", |(_, own)| own)
 }
 
-/// Whether a run of this server took the snapshot, according to its record: any operator can rename
-/// a user's snapshot to [`REPLICATION_PREFIX`].
+/// Whether a replication run of this server took the snapshot, by the creator that the engine
+/// stored for it. The name is no proof: any operator can rename a user's snapshot to
+/// [`REPLICATION_PREFIX`].
 fn is_ours(snapshot: &Snapshot) -> bool {
     snapshot.taken_by.as_deref() == Some(TAKEN_BY_REPLICATION)
 }
 
-/// Whether a snapshot of the other server has the name of a run's snapshot. Only the other server
-/// knows its creator.
+/// Whether a snapshot of the other server has a name that replication runs give to their snapshots.
+/// Its stored creator is known only on the other server.
 fn is_named_so(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
@@ -106,18 +108,19 @@ fn is_held(snapshot: &Snapshot, tag: &str) -> bool {
     snapshot.holds.iter().any(|own| own == tag)
 }
 
-/// Returns another snapshot of the receiver that has the name of this one, if any.
+/// Returns a snapshot of the receiver that has the name of `snapshot` but is a different snapshot.
 fn clash<'s>(snapshot: &Snapshot, there: &'s [Snapshot]) -> Option<&'s Snapshot> {
     let same_name = |other: &&Snapshot| own_name(other) == own_name(snapshot);
     there.iter().find(same_name).filter(|other| other.guid != snapshot.guid)
 }
 
-/// Whether a snapshot that was taken for a run cannot be destroyed now.
+/// Whether a snapshot with the name of a run's snapshot has a clone or an export, so that it cannot
+/// be destroyed now.
 fn is_in_use(snapshot: &Snapshot) -> bool {
     is_named_so(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
 }
 
-/// Returns the name for a snapshot that a run takes now.
+/// Returns the name of a snapshot that a run takes now.
 fn name_now() -> String {
     let at = std::time::UNIX_EPOCH + Duration::from_millis(now_ms());
     // For example 2026-11-22T10:15:30Z.
@@ -133,7 +136,7 @@ fn free_name(base: &str, [here, there]: [&[Snapshot]; 2]) -> String {
     std::iter::once(base.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
 }
 
-/// Converts `NotFound` of the other server to `None`.
+/// Converts a `NotFound` error of the other server to `None`.
 fn unless_absent<T>(answer: Result<T, Failed>) -> Result<Option<T>, Failed> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -172,7 +175,7 @@ impl Runner {
         }
         for snapshot in here.iter().skip(next) {
             let is_newest = snapshot.name == newest;
-            // The snapshot is of an earlier, failed run; the newest snapshot supersedes it.
+            // An earlier, failed run took this snapshot; the newest snapshot is sent instead.
             if is_of_run(snapshot) && !is_newest {
                 continue;
             }
@@ -192,7 +195,8 @@ impl Runner {
         self.clear(&client, &to.volume).await
     }
 
-    /// Reports once that the receiver has another snapshot with the name of this one.
+    /// Reports, once for each snapshot, that a different snapshot of the receiver has the same name
+    /// as this snapshot.
     fn leave_out(&self, snapshot: &Snapshot, other: &Snapshot) {
         let is_new = self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.insert(snapshot.guid.clone())
@@ -207,15 +211,15 @@ impl Runner {
         }
     }
 
-    /// Deletes the records of reported snapshots that no longer exist here.
+    /// Removes snapshots that no longer exist here from the list of reported snapshots.
     fn delete_left_out(&self, here: &[Snapshot]) {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.retain(|guid| here.iter().any(|snapshot| snapshot.guid == *guid));
         });
     }
 
-    /// Returns the bookmark of the newest snapshot on the other server that has a bookmark here,
-    /// unless both servers have a common snapshot that is newer.
+    /// Finds the newest snapshot of the other server that has a bookmark on this server, and
+    /// returns the bookmark. Returns `None` if both servers have a common snapshot that is newer.
     async fn bookmark_in(
         &self,
         there: &[Snapshot],
@@ -229,7 +233,8 @@ impl Runner {
         Ok(only_there.find_map(of).cloned())
     }
 
-    /// Returns the snapshots of the replica; `None` if there is no replica.
+    /// Returns the snapshots of the replica on the other server; `None` if the replica does not
+    /// exist.
     pub(super) async fn snapshots_there(
         &self,
         client: &Client,
@@ -249,8 +254,8 @@ impl Runner {
             .snapshots)
     }
 
-    /// Resumes a partial stream of the receiver. Aborts the stream if its snapshot no longer exists
-    /// here or cannot be read, or if another snapshot of the receiver has its name.
+    /// Resumes a partial stream on the receiver. Aborts the stream if its snapshot no longer exists
+    /// here or cannot be read, or if a different snapshot of the receiver has the same name.
     async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let shown =
             self.ask("show the replica", client.call(ShowVolume { name: to.to_owned() })).await;
@@ -281,7 +286,7 @@ impl Runner {
         self.note(client, to, snapshot).await
     }
 
-    /// Takes a snapshot, unless the snapshot of an earlier run can still be sent.
+    /// Takes a snapshot, unless this run can send the snapshot that an earlier run took.
     async fn take_if_needed(&self, there: &[Snapshot]) -> Result<String, ApiError> {
         let here = self.snapshots().await?;
         let can_go = |last: &&Snapshot| {
@@ -289,7 +294,7 @@ impl Runner {
             is_ours(last) && !is_there && clash(last, there).is_none() && !self.is_unreadable(last)
         };
         if let Some(last) = here.last().filter(can_go) {
-            // The server may have crashed before it held this snapshot.
+            // The server may have crashed after it took this snapshot and before it held it.
             self.hold_here(&last.name).await?;
             return Ok(last.name.clone());
         }
@@ -301,16 +306,17 @@ impl Runner {
         Ok(name)
     }
 
-    /// Whether the last run failed to read this snapshot.
+    /// Whether the last run could not read this snapshot.
     fn is_unreadable(&self, snapshot: &Snapshot) -> bool {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.unreadable.as_ref() == Some(&snapshot.guid)
         })
     }
 
-    /// Records that a run's snapshot contains lost data, so that the next run takes another
-    /// snapshot, and destroys the snapshot of the previous failed run. A failed snapshot is kept
-    /// until then, because the list of permanent errors names ranges of existing snapshots only.
+    /// Records that the snapshot of a run contains unreadable data, so that the next run takes
+    /// another one, and destroys the snapshot of the previous failed run. The unreadable snapshot
+    /// itself is kept until the next failure, because the list of permanent errors names ranges of
+    /// existing snapshots only.
     async fn give_up(&self, unreadable: &Snapshot) -> Result<(), ApiError> {
         let guid = unreadable.guid.clone();
         self.manager.with_activity(self.known.key(), |activity| activity.unreadable = Some(guid));
@@ -355,7 +361,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Returns the origin of the volume, if the other server has it too.
+    /// Returns the snapshot from which the volume was cloned, if the other server has it too.
     async fn origin(&self, client: &Client, to: &str) -> Result<Option<String>, Failed> {
         let Some(origin) = self.manager.show_volume(&self.known.volume)?.origin else {
             return Ok(None);
@@ -438,7 +444,7 @@ impl Runner {
     }
 
     /// Holds a snapshot on both servers after its transfer, and saves it as the last replicated
-    /// one.
+    /// snapshot.
     async fn note(&self, client: &Client, to: &str, snapshot: &Snapshot) -> Result<(), Failed> {
         let own = own_name(snapshot).to_owned();
         self.hold_here(&snapshot.name).await?;
@@ -459,8 +465,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Releases all common snapshots except the newest, and destroys those that runs took. An
-    /// exported or cloned snapshot stays held; the hold marks it for destruction by a later run.
+    /// Releases all snapshots that both servers have except the newest, and destroys those of them
+    /// that runs took. An exported or cloned snapshot stays held, so a later run finds the hold and
+    /// destroys the snapshot.
     async fn clear(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let KnownReplication { last: newest, clearing, .. } =
             self.manager.known_replication(&self.known.volume)?;
@@ -473,8 +480,8 @@ impl Runner {
         let here = self.snapshots().await?;
         let past_there = || there.iter().filter(|one| is_past(one, REPLICA_TAG));
         let past_here = || here.iter().filter(|one| is_past(one, REPLICATION_TAG));
-        // The list is saved before the first release, because a released snapshot has no other
-        // mark.
+        // Save the list before the first release, because after the release nothing else shows that
+        // the snapshot must be destroyed.
         let past: BTreeSet<&String> =
             past_there().chain(past_here()).map(|one| &one.guid).collect();
         let past = past.into_iter().filter(|guid| !guid.is_empty());
@@ -493,7 +500,8 @@ impl Runner {
                 let names = vec![snapshot.name.clone()];
                 let destroy = client.call(SnapshotDestroy { names, dry_run: false });
                 match self.ask("destroy an older snapshot", destroy).await {
-                    // A user of the other server renamed the snapshot, and must destroy it.
+                    // A user of the other server gave this name to a snapshot, so only a user may
+                    // destroy it.
                     Err(Failed::There(error)) if error.kind == ErrorKind::Permission => {
                         tracing::info!(name = snapshot.name, %error, "a snapshot is kept");
                     }

@@ -1,10 +1,11 @@
-//! Compares the newest replicated snapshot on both sides by digests.
+//! Compares the newest replicated snapshot on both servers by digests of its contents.
 //!
 //! Digests are in weir-dataset, sending is in `run`.
 //!
 //! Invariants:
-//! - each side reads its own data; neither trusts a stored result of the other;
-//! - the state file keeps the last result with its time, and an error until a comparison completes.
+//! - each server reads its own data; neither server trusts a result that the other has stored;
+//! - the state file keeps the last result with its time; an error is kept until a comparison
+//!   completes.
 
 use weir_api::types::{
     DigestList, DigestRequest, EventLevel, Snapshot, Verification, VerifyFailure,
@@ -21,11 +22,11 @@ use crate::replication::replication_calls::{Runner, now_ms};
 use crate::replication::run::own_name;
 use crate::state::server::Manager;
 
-/// Number of ranges in one request: 64 MiB, which take about a second to read.
+/// Number of ranges whose digests one request asks for: 64 MiB, which take about a second to read.
 const RANGES_AT_ONCE: u64 = 64;
 
 impl Handle<DigestRequest> for Manager {
-    /// Returns digests of ranges of a snapshot. Equal content has equal digests on any server.
+    /// Returns digests of ranges of a snapshot. Equal contents have equal digests on every server.
     async fn handle(&self, request: DigestRequest) -> Result<DigestList, ApiError> {
         let parts = weir_base::names::snapshot(&request.snapshot);
         let (volume, name) =
@@ -130,7 +131,7 @@ impl Runner {
         Ok(found)
     }
 
-    /// Requests the digests of both servers concurrently.
+    /// Requests the same digests from this server and the other server concurrently.
     async fn digests(
         &self,
         client: &Client,

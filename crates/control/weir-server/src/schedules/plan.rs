@@ -3,16 +3,17 @@
 //! `schedule_calls` executes the plan; this file reads neither a clock nor a pool.
 //!
 //! The name of a scheduled snapshot contains its sort and the minute of its creation, in UTC:
-//! `auto-hourly-2026-11-22-1000`. Time is divided into slots: the quarter of an hour, the hour, the
-//! day, the week from Monday on, the month, the year. A sort is due if no snapshot of it was taken
-//! in the current slot or a later one. A sort with the count 0 is never due; a schedule that only
-//! prunes takes none.
+//! `auto-hourly-2026-11-22-1000`. Each sort divides time into slots: a quarter of an hour, an hour,
+//! a day, a week from Monday on, a month or a year. A sort is due if the schedule has no snapshot
+//! of this sort in the current slot or a later one. A sort with the count 0 is never due; a
+//! schedule that only prunes takes no snapshots.
 //!
 //! Invariants:
-//! - after missed slots, one snapshot of a sort is taken, however many were missed;
-//! - after the clock was set back, none is taken until it reaches its former time;
-//! - the plan destroys only snapshots of the schedule with names of this form, beyond the count of
-//!   their sort, the oldest first.
+//! - after missed slots, the schedule takes one snapshot of a sort, however many slots were missed;
+//! - after the clock was set back, the schedule takes no snapshot until the clock reaches its
+//!   former time;
+//! - the plan destroys only the schedule's own snapshots with names of this form that exceed the
+//!   count of their sort, the oldest first.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -31,7 +32,8 @@ pub(crate) struct Plan {
     pub(crate) take: Vec<Every>,
     /// Names of the excess snapshots, oldest first.
     pub(crate) destroy: Vec<String>,
-    /// A snapshot with a time in the future. Its sort takes no snapshot until that time.
+    /// A snapshot of the schedule with a time in the future. No snapshot of its sort is taken until
+    /// then.
     pub(crate) ahead: Option<String>,
 }
 
@@ -56,8 +58,8 @@ pub(crate) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String])
     plan
 }
 
-/// Returns the sorts with more snapshots than their count, each with the snapshots that other
-/// creators took, oldest first.
+/// Returns the sorts of which a volume has more snapshots than their count, because other creators
+/// took snapshots with such names. Each sort comes with these snapshots, the oldest first.
 pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Every, Vec<String>)> {
     let beyond = |(every, count): (Every, u32)| {
         let of_sort = |name: &&String| taken_at(every, name).is_some();
@@ -69,16 +71,17 @@ pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Ev
     keep.wanted().filter_map(beyond).collect()
 }
 
-/// Returns the name for a snapshot of this sort taken now.
+/// Returns the name of a snapshot of this sort that is taken now.
 pub(crate) fn name(every: Every, now_ms: u64) -> String {
     let text = text(now_ms);
     let (date, time) = (&text[..10], &text[11..]);
     format!("auto-{}-{date}-{}{}", every.name(), &time[..2], &time[3..5])
 }
 
-/// Returns the start of the next slot of this sort, which is later than `now_ms`.
+/// Returns the time at which the next slot of this sort begins; it is later than `now_ms`.
 pub(crate) fn next(every: Every, now_ms: u64) -> u64 {
-    // The step is longer than any slot of the sort, and shorter than two slots.
+    // This much time after the start of a slot, the next slot has begun: `step` is at least as long
+    // as every slot of this sort and shorter than two slots.
     let step = match every {
         Every::Frequently => 15 * MINUTE_MS,
         Every::Hourly => HOUR_MS,
@@ -88,13 +91,14 @@ pub(crate) fn next(every: Every, now_ms: u64) -> u64 {
         Every::Yearly => 366 * DAY_MS,
     };
     if now_ms + step > LATEST_MS {
-        // The calendar ends here. The result is still later than `now_ms`, so no caller spins.
+        // The calendar ends with the year 9999. The result is still later than `now_ms`, so no
+        // caller loops for ever.
         return now_ms + step;
     }
     slot(every, slot(every, now_ms) + step)
 }
 
-/// Returns the start of the slot that contains a point in time.
+/// Returns the start of the slot of this sort that contains the time `at_ms`.
 fn slot(every: Every, at_ms: u64) -> u64 {
     match every {
         Every::Frequently => at_ms - at_ms % (15 * MINUTE_MS),
@@ -110,7 +114,7 @@ fn slot(every: Every, at_ms: u64) -> u64 {
 }
 
 fn begins(text: &str, at_ms: u64) -> u64 {
-    // The text was formatted from a time, so it parses.
+    // The text contains a formatted time, so it can be parsed.
     read(text).unwrap_or(at_ms)
 }
 
@@ -128,14 +132,14 @@ fn read(text: &str) -> Option<u64> {
     Some(at.duration_since(UNIX_EPOCH).ok()?.as_millis() as u64)
 }
 
-/// Returns the time at which a snapshot of this name was taken, if a schedule could have chosen the
-/// name.
+/// Returns the time at which a snapshot of this name was taken; `None` if a schedule cannot have
+/// chosen the name.
 fn taken_at(every: Every, name: &str) -> Option<u64> {
     let stamp = name.strip_prefix("auto-")?.strip_prefix(every.name())?.strip_prefix('-')?;
     let (date, time) = stamp.split_at_checked(10)?;
     let (hour, minute) = time.strip_prefix('-')?.split_at_checked(2)?;
     let at = read(&format!("{date}T{hour}:{minute}:00Z"))?;
-    // A user chose the name if it has the same time in another notation.
+    // A name with the same time in another notation was chosen by a user.
     (self::name(every, at) == name).then_some(at)
 }
 
@@ -156,7 +160,7 @@ mod tests {
 
     #[test]
     fn slots_begin_at_calendar_boundaries() {
-        // The date is a Sunday.
+        // The time `now` is on a Sunday.
         let now = at("2026-11-22T10:59:59Z");
         for (every, begin, next_begins, called) in [
             (Every::Frequently, "2026-11-22T10:45:00Z", "2026-11-22T11:00:00Z", "frequently"),
@@ -229,7 +233,8 @@ mod tests {
         assert_eq!((pruning.take, pruning.destroy), (Vec::new(), vec![names[0].clone()]));
         let none = plan_of(&Keep::parse("hourly=0").unwrap(), false);
         assert_eq!((none.take, none.destroy), (Vec::new(), names.to_vec()));
-        // A snapshot from the future does not block a schedule that takes none.
+        // A snapshot with a time in the future does not matter to a schedule that takes no
+        // snapshots.
         let ahead = ["auto-hourly-2027-01-01-0000".to_owned()];
         assert_eq!(plan(now, &keep, true, &ahead), Plan::default());
     }
@@ -246,7 +251,7 @@ mod tests {
         assert_eq!(later.take, [Every::Hourly]);
     }
 
-    /// Executes a plan at once, as a server would.
+    /// Carries out a plan at once, as the server does.
     fn follow(now: u64, keep: &Keep, names: &mut Vec<String>) -> Plan {
         let first = plan(now, keep, false, names);
         names.extend(first.take.iter().map(|every| name(*every, now)));
@@ -294,8 +299,8 @@ mod tests {
                     };
                     let (old, new) = (of(&before), of(&names));
                     prop_assert!(new.len() <= count as usize);
-                    // Each slot has one snapshot, and a pass adds at most one however long the gap
-                    // was.
+                    // Each slot has one snapshot. A pass adds at most one snapshot of a sort, even
+                    // if the clock skipped many slots.
                     let mut slots: Vec<u64> = new.iter().map(|at| slot(every, *at)).collect();
                     slots.dedup();
                     prop_assert_eq!(slots.len(), new.len());

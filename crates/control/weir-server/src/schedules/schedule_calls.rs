@@ -1,4 +1,4 @@
-//! Schedules: the calls that change them, and the task that takes and destroys their snapshots.
+//! Schedules: the calls that change them, and the task that takes and destroys snapshots for them.
 //!
 //! `plan` decides which snapshots are due.
 //!
@@ -6,14 +6,14 @@
 //! - the schedule of a pool takes the snapshots of all volumes at one point in time, except volumes
 //!   with a schedule of their own;
 //! - a schedule identifies its pool and volume by number: it follows renames, pauses while the pool
-//!   is closed, and never acts on another pool of that name;
-//! - a pool that waits for its disks delays no other;
+//!   is closed, and never acts on a different pool of the same name;
+//! - a pool that waits for its disks delays the schedules of no other pool;
 //! - the schedule of a replica takes no snapshots: their names would clash with the source's
 //!   snapshots;
-//! - a schedule destroys only snapshots whose records name it; if an admin has set it, also
-//!   snapshots that the volume received in streams;
-//! - no call of an operator shortens the life of an existing snapshot: if an operator reduces the
-//!   counts of a schedule, it becomes a new schedule with a new number.
+//! - a schedule destroys only snapshots whose stored creator is this schedule; if an admin has set
+//!   the schedule, also snapshots that the volume received in streams;
+//! - no call of an operator shortens the life of an existing snapshot: a schedule whose counts an
+//!   operator reduces gets a new number, so it does not own the snapshots of the former schedule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,8 +38,8 @@ use crate::schedules::plan::Plan;
 use crate::state::saved_state::KnownSchedule;
 use crate::state::server::{Manager, refuse_above};
 
-/// Interval of the scheduler. Slots begin at full minutes, so this is the maximum delay of a
-/// snapshot.
+/// Interval of the scheduler. Slots begin at full minutes, so a snapshot is taken at most this long
+/// after its slot began.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of schedules of all pools. The server writes the complete list at each change.
@@ -63,14 +63,14 @@ impl KnownSchedule {
     }
 }
 
-/// Returns true if a schedule with another number than `id` took a snapshot.
+/// Returns true if the snapshot's creator is a schedule with another number than `id`.
 fn is_of_another(taken_by: Option<TakenBy>, id: u64) -> bool {
     matches!(taken_by, Some(TakenBy::Schedule(other)) if other != id)
 }
 
-/// Whether the counts `after` destroy no snapshot that the counts `before` keep. A sort that is new
-/// in `after` counts as a reduction: the schedule may have had it earlier, and its snapshots
-/// remain.
+/// Whether a schedule with the counts `after` destroys no snapshot that the counts `before` keep. A
+/// sort that is only in `after` counts as a reduction: an earlier schedule may have had this sort,
+/// and snapshots of that time remain.
 fn keeps_as_much(before: &Keep, after: &Keep) -> bool {
     Every::ALL.into_iter().all(|every| match (before.of(every), after.of(every)) {
         (Some(before), Some(after)) => after >= before,
@@ -140,9 +140,9 @@ impl Handle<ScheduleSet> for Manager {
 }
 
 impl Manager {
-    /// Gives a new schedule the number of the schedule that it replaces, and so the snapshots of
-    /// that schedule, if the caller may destroy snapshots or if the new schedule keeps at least as
-    /// many.
+    /// Gives a new schedule the number of the schedule that it replaces, so that it owns the
+    /// snapshots of that schedule. Requires that the caller is an admin, or that the new schedule
+    /// keeps at least as many snapshots.
     fn inherit_rights(&self, new: &mut KnownSchedule) {
         let is_admin = caller::current().has(Role::Admin);
         new.prunes_received = is_admin;
@@ -158,8 +158,9 @@ impl Manager {
         }
     }
 
-    /// Gives the schedule with this number the snapshots of other schedules in the volumes that now
-    /// follow it. Only an admin may do this, because the counts of this schedule may be smaller.
+    /// Makes the schedule with this number the owner of snapshots that other schedules took in the
+    /// volumes that now follow it. Only for admins, because the counts of this schedule may be
+    /// smaller.
     async fn adopt(&self, open: &OpenPool, id: u64) -> Result<(), ApiError> {
         let known = self.state.lock().state.schedules.clone();
         let of_pool: Vec<_> = known.into_iter().filter(|known| known.is_of(&open.engine)).collect();
@@ -211,8 +212,8 @@ impl Handle<ScheduleClear> for Manager {
 }
 
 impl Manager {
-    /// Refuses to clear a volume's own schedule if the schedule of its pool would then destroy
-    /// received snapshots that are kept now.
+    /// Refuses to clear a volume's own schedule if the volume would then follow its pool's
+    /// schedule, and that schedule would destroy received snapshots that the volume keeps now.
     fn refuse_shorter_life(&self, name: &str) -> Result<(), ApiError> {
         let Ok(open) = self.pool(pool_of(name)) else { return Ok(()) };
         let known = self.state.lock().state.schedules.clone();
@@ -250,19 +251,19 @@ impl Manager {
 }
 
 /// Returns true for a volume that another server sends to and that has not changed since its newest
-/// snapshot. A volume that a client has written to is no longer a replica and needs its own
-/// snapshots.
+/// snapshot. After a client has written to the volume, it is no longer a replica and needs
+/// scheduled snapshots of its own.
 fn is_replica(volume: &Volume) -> bool {
     volume.has_user_property(RECEIVED_FROM) && volume.is_at_newest_snapshot()
 }
 
-/// Returns the schedule that each scheduled volume of a pool follows.
+/// Returns the volumes of a pool that have a schedule, each with its own schedule or the pool's.
 fn followed<'s>(
     engine: &Engine,
     schedules: &'s [KnownSchedule],
 ) -> Vec<(Arc<Volume>, &'s KnownSchedule)> {
     let of_pool = schedules.iter().find(|schedule| schedule.dataset.is_none());
-    // The contents of a volume during a receive are incomplete, so a snapshot of it is useless.
+    // While a volume receives a stream, its contents are incomplete, so no snapshot is taken of it.
     let settled = engine.volumes().into_iter().filter(|volume| volume.receiving().is_none());
     let with_schedule = |volume: Arc<Volume>| {
         let own = schedules.iter().find(|s| s.dataset == Some(volume.dataset().0));
@@ -271,14 +272,14 @@ fn followed<'s>(
     settled.filter_map(with_schedule).collect()
 }
 
-/// Work of a schedule for one volume that is due.
+/// The work that is due for one volume.
 struct Due {
     volume: String,
-    /// Number of the schedule.
+    /// Number of the schedule that the volume follows.
     by: u64,
     plan: Plan,
-    /// Sorts with more snapshots than their count, each with the snapshots that the schedule may
-    /// not destroy.
+    /// Sorts of which the volume has more snapshots than their count, each with the snapshots that
+    /// the schedule may not destroy.
     not_ours: Vec<(Every, Vec<String>)>,
 }
 
@@ -301,11 +302,11 @@ fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<Due> 
 
 /// Returns a number that no other schedule has.
 fn new_id() -> u64 {
-    // Schedules of older servers have 0.
+    // Number 0 is reserved for schedules that older servers saved without a number.
     guid().0.max(1)
 }
 
-/// Reports that the scheduler does not repeat while their cause persists.
+/// Problems that were already reported; the scheduler reports none twice while its cause persists.
 type Told = Arc<Mutex<BTreeSet<String>>>;
 
 /// Runs the schedules until the task is dropped.
@@ -351,7 +352,7 @@ pub(crate) async fn follow_now(manager: &Arc<Manager>, events: &Arc<Events>) {
     }
 }
 
-/// Describes, for an admin, which snapshots of a volume exceed the count of its schedule.
+/// Describes, for an admin, which snapshots of a volume exceed the count of their sort.
 fn beyond_count(of: &str, every: Every, names: &[String]) -> String {
     let some: Vec<&str> = names.iter().take(NAMES_TOLD).map(String::as_str).collect();
     let more = if names.len() > some.len() { " and more" } else { "" };
@@ -398,7 +399,8 @@ impl Scheduler {
                 self.report_once(EventLevel::Warning, message);
             }
             for (every, names) in not_ours {
-                // Callers choose the names, so only the first event of a kind is added.
+                // Callers choose these names and can change them at will, so report each volume and
+                // sort once.
                 if self.told.lock().insert(format!("{of} {}", every.name())) {
                     self.report(EventLevel::Warning, beyond_count(&of, every, &names));
                 }
@@ -413,8 +415,9 @@ impl Scheduler {
         }
     }
 
-    /// Takes a snapshot of each of these volumes, at one point in time. If a volume has a user's
-    /// snapshot with the same name, its snapshot is taken in the next minute under another name.
+    /// Takes a snapshot of each of these volumes, at one point in time. Skips a volume in which a
+    /// user's snapshot already has this name; the schedule retries in the next minute, with another
+    /// name.
     async fn take(
         &self,
         pool: &OpenPool,
@@ -440,7 +443,7 @@ impl Scheduler {
             pool.call(move |engine| async move { engine.create_snapshots_by(&ids, by).await });
         match taken.await {
             Ok(_) => {
-                // If the failure recurs later, it is reported again.
+                // The problems of this pool are over, so report them again if they recur.
                 self.told.lock().retain(|text| !text.starts_with(&self.prefix()));
                 self.report(EventLevel::Info, format!("taken by schedule: {full}"));
             }
@@ -466,7 +469,8 @@ impl Scheduler {
             .await;
         match gone {
             Ok(_) => self.report(EventLevel::Info, format!("destroyed by schedule: {full}")),
-            // The other server releases the snapshot at the end of its run.
+            // The snapshot is held for a replication; the other server releases it at the end of
+            // its run.
             Err(error) if error.kind == ErrorKind::Busy && self.is_replicas(pool, id).await => {}
             Err(error) if error.kind == ErrorKind::Busy => self.report_once(
                 EventLevel::Warning,

@@ -2,8 +2,8 @@
 //!
 //! Sending from a bookmark is in `transfers`.
 //!
-//! Invariant: a bookmark holds no data, so its creation and destruction need no check for space or
-//! users.
+//! Invariant: a bookmark holds no data, so neither its creation nor its destruction checks the free
+//! space or the objects that use the snapshot.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl Handle<BookmarkCreate> for Manager {
     /// snapshot is destroyed.
     ///
     /// # Errors
-    /// `Exists` for a name that a bookmark of another snapshot has.
+    /// `Exists` if the name belongs to a bookmark of another snapshot.
     async fn handle(&self, request: BookmarkCreate) -> Result<BookmarkChange, ApiError> {
         let (pool, BookmarkId { volume, name }) = bookmark_id(&request.name)?;
         let (_, snapshot) = names::snapshot(&request.snapshot).map_err(|error| bad_name(&error))?;

@@ -3,8 +3,8 @@
 //! Scheduled snapshots are in `schedules`, exports of snapshots in `exports`.
 //!
 //! Invariants:
-//! - lists and ranges are resolved once, before any snapshot is destroyed;
-//! - no exported object is destroyed or rolled back, and the error names the export.
+//! - lists and ranges of names are resolved to snapshots once, before any snapshot is destroyed;
+//! - the server neither destroys nor rolls back an exported object; the error names the export.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
 }
 
-/// Selects the picked snapshots from `all`, which is in chronological order.
+/// Returns the names in `all` that `picked` selects; `all` is in chronological order.
 fn resolve(of: &str, all: &[String], picked: &[Picked<'_>]) -> Result<Vec<String>, ApiError> {
     let place = |name: &str| {
         let at = all.iter().position(|known| known == name);
@@ -154,7 +154,7 @@ impl Manager {
         Ok(infos.into_iter().map(show).collect())
     }
 
-    /// Takes snapshots. Their records name the creator `by`, or a user if it is absent.
+    /// Takes snapshots and stores their creator `by`; without `by` the creator is a user.
     pub(crate) async fn create_snapshots(
         &self,
         request: SnapshotCreate,
@@ -230,12 +230,12 @@ impl Handle<ListSnapshots> for Manager {
 }
 
 impl Handle<SnapshotDestroy> for Manager {
-    /// Destroys snapshots: of each volume, all or none. A dry run lists the snapshots and the space
-    /// that they would free.
+    /// Destroys snapshots: of each volume, all or none of the named ones. A dry run lists the
+    /// snapshots and the space that their destruction would free.
     ///
     /// # Errors
-    /// `Busy` for an exported or held snapshot and for the origin of a clone; `NotFound` for a name
-    /// or range without a snapshot.
+    /// `Busy` for an exported snapshot, a held snapshot and the origin of a clone; `NotFound` for a
+    /// name or range that selects no snapshot.
     async fn handle(&self, request: SnapshotDestroy) -> Result<SnapshotsDestroyed, ApiError> {
         let pool = pool_of(request.names.first().map_or("", String::as_str));
         let _changes = self.changes.lock(pool).await;
@@ -305,8 +305,9 @@ impl Manager {
 }
 
 impl Handle<SnapshotRelease> for Manager {
-    /// Releases a tag. If an operator releases it, the schedule that took the snapshot does not
-    /// destroy it afterwards: operators may not destroy snapshots, not even through a schedule.
+    /// Removes a tag from a snapshot. If an operator removes it, the schedule that took the
+    /// snapshot no longer destroys the snapshot: operators may not destroy snapshots, not even
+    /// through a schedule.
     async fn handle(&self, request: SnapshotRelease) -> Result<SnapshotChange, ApiError> {
         let SnapshotRelease { name, tag } = request;
         let may_destroy = caller::current().has(Role::Admin);
@@ -362,10 +363,10 @@ impl Handle<SnapshotClone> for Manager {
     }
 }
 
-/// Selects the names of one page from a list, within the scope of the caller.
+/// Selects one page of names from a list, limited to the scope of the caller.
 struct Window {
     scope: Option<Scope>,
-    /// The last name of the previous page, until the list has passed it.
+    /// The last name of the previous page; `None` once the list has passed that name.
     after: Option<String>,
     left: usize,
     last: Option<String>,
@@ -379,10 +380,10 @@ impl Window {
         Self { scope, after, left, last: None, has_more: false }
     }
 
-    /// Whether the page contains the next name of the list.
+    /// Whether this page contains `name`, which is the next name of the list.
     fn takes(&mut self, name: String) -> bool {
-        // The authorizer filters every response by the scope. This check also keeps `next` inside
-        // the scope.
+        // The authorizer also filters every response by the scope. This check keeps names outside
+        // the scope out of `next`.
         if !self.scope.as_ref().is_some_and(|scope| scope.covers(&name)) {
             return false;
         }
@@ -401,10 +402,10 @@ impl Window {
         true
     }
 
-    /// The name behind which the next page begins.
+    /// Returns the last name of this page if another page follows.
     ///
     /// # Errors
-    /// `NotFound` if the list does not contain the name before this page.
+    /// `NotFound` if the list does not contain the last name of the previous page.
     fn end(self) -> Result<Option<String>, ApiError> {
         match self.after {
             Some(after) => Err(gone(&after)),
@@ -436,7 +437,7 @@ impl Handle<SnapshotCreate> for Manager {
     /// Takes snapshots at one moment: all or none.
     ///
     /// # Errors
-    /// `Exists` for a taken name: the snapshot of that name has other content.
+    /// `Exists` if a snapshot of that name exists with other contents.
     async fn handle(&self, call: SnapshotCreate) -> Result<SnapshotChange, ApiError> {
         self.create_snapshots(call, None).await
     }

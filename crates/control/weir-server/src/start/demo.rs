@@ -2,7 +2,7 @@
 //!
 //! All steps are ordinary management calls.
 //!
-//! Invariant: existing objects are reused, never created again.
+//! Invariant: objects that exist are reused and never created again.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::state::server::Manager;
 const POOL: &str = "demo";
 const VOLUME: &str = "demo/vol1";
 const VOLUME_BYTES: u64 = 1 << 30;
-/// Size of each disk: the volume can be overwritten many times before segments are reclaimed.
+/// Size of each disk: the volume can be overwritten many times before the disks are full.
 const DISK_BYTES: u64 = 8 << 30;
 
 /// Creates the missing objects of the demo and prints commands to try.
@@ -65,7 +65,7 @@ pub(crate) async fn set_up(
 fn text(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOptions) -> String {
     let [first, second] = disks;
     let verb = if new { "Made" } else { "Found again:" };
-    // Clients find the default socket by themselves.
+    // Clients find the default socket without `--api`.
     let api = match (&options.default_api_socket, options.api.first()) {
         (None, Some(api)) => format!(" --api {api}"),
         _ => String::new(),

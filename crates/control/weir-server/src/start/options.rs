@@ -19,8 +19,8 @@ pub struct ServeOptions {
     pub state_dir: PathBuf,
     /// Addresses of the management interface; never empty, without duplicates.
     pub api: Vec<Address>,
-    /// The address in `api` that is the default, if any. The server creates its directory if it is
-    /// missing.
+    /// The socket in `api` that is at the default path, if there is one. The server creates its
+    /// directory if the directory is missing.
     pub default_api_socket: Option<PathBuf>,
     /// Addresses of the NBD server; never empty, without duplicates.
     pub nbd: Vec<Address>,
@@ -28,11 +28,11 @@ pub struct ServeOptions {
     pub nbd_clients: NbdClients,
     /// Addresses of the iSCSI portals; without duplicates.
     pub iscsi: Vec<Address>,
-    /// The port for servers that replicate to this one; `None` if no server may.
+    /// The port for servers that replicate to this one; `None` if no server may do so.
     pub peers: Option<PeerOptions>,
-    /// Files with the certificate and its key (PEM).
+    /// Paths of the certificate and of its key (PEM).
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Allow unencrypted TCP beyond this machine for the management interface.
+    /// Allow unencrypted TCP from other machines to the management interface.
     pub api_open: bool,
     /// Directories in which callers may name files.
     pub disk_dirs: Vec<PathBuf>,
@@ -51,13 +51,13 @@ pub struct ServeOptions {
 pub struct NbdClients {
     /// Addresses from which clients may connect over TCP.
     pub allowed: AllowList,
-    /// Require TLS over TCP.
+    /// Require TLS for connections over TCP.
     pub tls_only: bool,
     /// File with the CA certificates for client certificates; `None` if clients need no
     /// certificate.
     pub client_ca: Option<PathBuf>,
-    /// Group of the unix sockets, in addition to the user of the server, if the command line names
-    /// one.
+    /// Name of the group that may use the unix sockets in addition to the user of the server, if
+    /// the command line has one.
     pub group: Option<String>,
 }
 

@@ -7,8 +7,8 @@
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Disables core dumps, which would contain secrets of CHAP and of other servers. The hard limit is
-/// unchanged, so `prlimit --core=unlimited --pid PID` enables them again.
+/// Disables core dumps, which would contain CHAP secrets and the secrets of other servers. The hard
+/// limit is unchanged, so `prlimit --core=unlimited --pid PID` enables core dumps again.
 pub fn keep_secrets_out_of_cores() {
     set_soft_limit(Resource::Core, |_| Some(0));
 }
@@ -19,8 +19,8 @@ pub(crate) fn keep_files_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Raises the limit of open descriptors to the hard limit: a server needs one or two for each
-/// connection, and the usual soft limit of 1024 is too low.
+/// Raises the limit of open descriptors to the hard limit: a server needs one or two descriptors
+/// for each connection, and the usual soft limit of 1024 is too low.
 pub(crate) fn allow_many_descriptors() {
     set_soft_limit(Resource::Nofile, |hard| hard);
 }

@@ -1,11 +1,11 @@
 //! Runs management calls: records each change, and returns an error to the caller if disks are
 //! unresponsive.
 //!
-//! The handlers are in the modules of their objects, the stored record is in `record`.
+//! The handlers of the calls are in the modules of their objects; `record` stores the records.
 //!
 //! Invariants:
-//! - a changing call runs to completion and is recorded with its outcome, even if its caller
-//!   already received that error;
+//! - a changing call runs to completion and is recorded with its outcome, even if its caller has
+//!   already received an error about unresponsive disks;
 //! - a caller has its response within [`crate::monitor::call_timeout::CALL_TIMEOUT`], unless disks
 //!   still complete I/O for the call.
 
@@ -42,7 +42,7 @@ impl Run for Manager {
     }
 }
 
-/// Runs a call that changes nothing to completion. Returns an error earlier if the disks of the
+/// Runs a call that changes nothing to completion, but returns an error earlier if the disks of the
 /// pool in `name` are unresponsive.
 pub(crate) async fn patiently<T: Send + 'static>(
     manager: &Manager,

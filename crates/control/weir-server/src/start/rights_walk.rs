@@ -1,15 +1,13 @@
-//! Test: no pair of calls of an operator destroys a snapshot, with the schedules running after each
-//! call.
+//! Test: no pair of calls of an operator destroys a snapshot; the schedules run after each call.
 //!
-//! weir-api tests the role of each call; the tests of the program cover replication between two
-//! servers.
+//! weir-api tests the role of each call; bin/weir tests replication between two servers.
 //!
-//! The consequences of a call decide its role. An operator may not destroy, so no two calls of an
-//! operator may result in a destroyed snapshot: of a user, of an admin's schedule within its
-//! counts, or with an admin's hold.
+//! The consequences of a call decide which role it needs. An operator may not destroy, so no two
+//! calls of an operator may cause the destruction of a snapshot: of a user, of an admin's schedule
+//! within its counts, or with an admin's hold.
 //!
 //! Invariants:
-//! - a call that operators may make is walked, or is in [`NOT_WALKED`] with the reason;
+//! - each pair of calls starts with the same volume.
 //! - each pair starts with the same volume.
 
 use std::collections::BTreeSet;
@@ -57,7 +55,7 @@ const NOT_WALKED: &[(&str, &str)] = &[
     ("lun_remove", "as before"),
 ];
 
-/// Names in the form of the server's own snapshots.
+/// Names that look like the names of snapshots that schedules and replication runs take.
 const LIKE_A_SCHEDULE: &str = "auto-yearly-2018-01-01-0000";
 const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 
@@ -65,23 +63,23 @@ const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 const HELD: &str = "auto-yearly-2019-01-01-0000";
 const OLD: &str = "auto-yearly-2020-01-01-0000";
 
-/// Received snapshots. The schedule of the volume keeps both snapshots, the schedule of the pool
-/// keeps one.
+/// Snapshots that the volume received in a stream. The volume's schedule keeps both snapshots, the
+/// pool's schedule keeps one.
 const RECEIVED: [&str; 2] = ["auto-monthly-2020-01-01-0000", "auto-monthly-2020-02-01-0000"];
 const OF_VOLUME: &str = "yearly=2,monthly=3";
 const OF_POOL: &str = "yearly=1,monthly=1";
 
-/// One call of the test sequence. It finds its snapshot by the current name.
+/// One call of the test sequence. A step on the user's snapshot finds it by its current name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Renames the user's snapshot.
     Rename(&'static str),
-    /// Renames a snapshot of the schedule, and renames it back.
+    /// Renames a snapshot that the schedule took, and renames it back.
     RenameAutomatic,
     Hold(&'static str),
-    /// Releases a tag of every snapshot.
+    /// Releases this tag of every snapshot.
     Release(&'static str),
-    /// Sets a schedule of the volume, or of the pool.
+    /// Sets a schedule, with these counts, of the volume or pool with this name.
     Schedule(&'static str, &'static str),
     PruneOnly,
     Unschedule(&'static str),
@@ -165,7 +163,7 @@ struct Walk {
 
 impl Walk {
     async fn new() -> Self {
-        // In memory if possible, so that thousands of commits wait for no disk.
+        // The disks are in memory if possible, so that thousands of commits wait for no real disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let server = start_in(dir.unwrap());
         server.pool_of("tank", VdevKind::Disk, ["a"]).await;
@@ -176,8 +174,9 @@ impl Walk {
         &self.server.manager
     }
 
-    /// Creates the volume of a pair. It has a user's snapshot, received snapshots, and three
-    /// snapshots of an admin's schedule that keeps two. An admin holds the oldest snapshot.
+    /// Creates the volume on which a pair of calls acts. It has a user's snapshot, received
+    /// snapshots, and three snapshots of an admin's schedule that keeps two. An admin holds the
+    /// oldest of the three.
     async fn set_up(&self) -> BTreeSet<String> {
         let manager = self.manager();
         drop(self.server.volume("tank/v").await);
@@ -211,7 +210,7 @@ impl Walk {
         all.snapshots.into_iter().map(|snapshot| snapshot.guid).collect()
     }
 
-    /// Removes all objects of a pair.
+    /// Destroys the volumes, exports and schedules that a pair of calls left.
     async fn clear(&self) {
         let manager = self.manager();
         for name in ["tank", "tank/v", "tank/w", "tank/c"] {
@@ -227,7 +226,8 @@ impl Walk {
                 manager.handle(tag).await.unwrap();
             }
         }
-        // A clone must be destroyed before its origin; a promotion may have swapped the two.
+        // A clone must be destroyed before its origin. A promotion may have swapped the two, so try
+        // all volumes twice.
         for _ in 0..2 {
             for volume in manager.handle(ListVolumes { pool: None }).await.unwrap().volumes {
                 let request = VolumeDestroy { name: volume.name, recursive: true };
@@ -237,7 +237,7 @@ impl Walk {
         assert_eq!(manager.handle(ListVolumes { pool: None }).await.unwrap().volumes, []);
     }
 
-    /// Returns the full name of the first snapshot in the pool for which `is_it` holds.
+    /// Returns the full name of the first snapshot in the pool whose name fulfils `is_it`.
     async fn find(&self, is_it: impl Fn(&str) -> bool) -> String {
         let all =
             self.manager().handle(ListSnapshots::from(Some("tank".to_owned()))).await.unwrap();
@@ -313,7 +313,7 @@ impl Walk {
         }
     }
 
-    /// Makes the calls that export, bookmark and receive.
+    /// Makes the calls that export, bookmark or receive.
     async fn offer(&self, step: Step) {
         let manager = self.manager();
         let name = self.of_user().await;
@@ -363,8 +363,8 @@ fn operator() -> Caller {
     Caller::new("token operator", rights)
 }
 
-// Regression: an operator renamed a user's snapshot to a name of the schedule's form, and set a
-// count of 0.
+// Regression: an operator renamed a user's snapshot to a name like that of a schedule's snapshot
+// and set the schedule's count to 0, so the schedule destroyed the snapshot.
 #[tokio::test]
 async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
     let walk = Walk::new().await;
@@ -383,7 +383,7 @@ async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
     }
 }
 
-// A schedule that never destroys a snapshot would pass the walk; this test fails for it.
+// A server that never destroys a snapshot would pass the test above, but fails this test.
 #[tokio::test]
 async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     let walk = Walk::new().await;
@@ -394,7 +394,8 @@ async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     schedule_calls::follow_now(walk.manager(), &walk.events).await;
     let count = || async { walk.guids().await.len() };
     assert_eq!(count().await, 6, "the oldest went");
-    // An operator's schedule gets a new number; an admin's schedule adopts its snapshots.
+    // A schedule that an operator sets gets a new number; a schedule that an admin sets adopts the
+    // old snapshots.
     on_behalf_of(operator(), walk.schedule("tank/v", "yearly=1", false)).await;
     schedule_calls::follow_now(walk.manager(), &walk.events).await;
     assert!(count().await >= 6, "an operator destroys nothing");

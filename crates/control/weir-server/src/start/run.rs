@@ -1,14 +1,15 @@
 //! Starts the server, waits for a signal, and stops it.
 //!
-//! The options are in `options`, the calls in the modules of their objects; storage and protocols
-//! have their own crates.
+//! The options are in `options`, the calls are in the modules of their objects; storage and
+//! protocols have their own crates.
 //!
 //! Invariants:
-//! - the server binds all listeners before it opens a disk, so that a port in use changes nothing;
-//! - file locks, which the kernel releases with the process, allow one server for each state
-//!   directory and each disk;
+//! - the server binds all listeners before it opens a disk, so it changes nothing if a port is in
+//!   use;
+//! - the server locks its state directory and its disks with file locks, so a second server cannot
+//!   use them; the kernel releases the locks when the process ends;
 //! - a stopping server first sends outstanding responses to clients, then commits the pools;
-//!   unresponsive disks do not block it.
+//!   unresponsive disks delay this only for a bounded time.
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -46,15 +47,15 @@ use crate::state::target_registry::TargetRegistry;
 use crate::state::{saved_state, scan_file, seen};
 use crate::transfers::receive_calls;
 
-/// Maximum time for which a stopping server waits until the last uses of tokens are saved: an
-/// unresponsive state directory must not block the stop.
+/// Maximum time for which a stopping server waits until events and the last uses of tokens are
+/// saved: an unresponsive state directory must not block the stop.
 const SAVE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Runs the server until SIGINT or SIGTERM. `say` prints a text for users.
+/// Runs the server until SIGINT or SIGTERM. `say` prints text for the user on standard output.
 ///
 /// # Errors
-/// A listener, the state directory or the certificate cannot be used, or a pool was not closed
-/// cleanly.
+/// An error if a listener, the state directory or the certificate cannot be used, or if a pool was
+/// not closed cleanly.
 pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(options.log))
@@ -79,7 +80,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     };
     let nbd_clients = nbd_clients(&options.nbd_clients)?;
     let nbd = bind(&options.nbd, weir_nbd::DEFAULT_PORT, &nbd_clients)?;
-    // The allow lists of targets restrict initiators.
+    // Any address may connect by iSCSI; each target has its own allow list of initiators.
     let anyone = weir_net::Clients::default();
     let iscsi = bind(&options.iscsi, weir_iscsi_wire::DEFAULT_PORT, &anyone)?;
     let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
@@ -90,7 +91,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
         tracing::info!(how, "NBD over TCP accepts only clients whose address an export names");
     }
     let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi };
-    // The command line requires a certificate for the port for peers.
+    // The command line refuses a port for peers without a certificate, so `tls` is set here.
     let peers =
         options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
             weir_api::peer::PeerListener::bind(&peers.listen, tls, &peers.secret)
@@ -137,18 +138,18 @@ async fn serve(
     let caretakers = look_after(&manager, &record.events, &authority);
     if let Some(tls) = tls {
         let hangup = signal(SignalKind::hangup()).map_err(|e| internal("signals", &e))?;
-        // The task ends with the process.
+        // The reload task is not awaited; it ends with the process.
         drop(tokio::spawn(reload(tls, hangup, Arc::clone(&record.events))));
     }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving_peers = peers.map(|peers| {
-        // The task ends with the process, because peers can resume their streams.
+        // The task that serves peers is not awaited, because peers can resume their streams later.
         let control = Arc::clone(&manager);
         tokio::spawn(weir_api::peer::serve_peers(peers, control, std::future::pending()))
     });
     let tokens = Arc::clone(&authority);
     let served = tokio::spawn(weir_api::serve(api, Arc::clone(&manager), authority, async {
-        // The sender is dropped at the latest when this function returns.
+        // If the function returns early, `stop` is dropped, which also ends this wait.
         drop(stopped.await);
     }));
     if options.demo {
@@ -195,7 +196,7 @@ async fn serve(
     }
 }
 
-/// Saves the uses of tokens and the last events, if the state directory allows it in time.
+/// Saves the last uses of tokens and the last events; gives up after [`SAVE_LIMIT`].
 async fn save_last(tokens: Arc<Tokens>, events: Arc<events::Events>) {
     let saved = tokio::task::spawn_blocking(move || {
         tokens.save_uses();
@@ -261,9 +262,9 @@ fn look_after(
 /// Sockets of the data protocols.
 struct Listeners {
     nbd: Vec<weir_net::Listener>,
-    /// TLS settings of NBD; without them NBD is unencrypted.
+    /// TLS settings of NBD; without them the server offers NBD unencrypted.
     nbd_tls: Option<Arc<rustls::ServerConfig>>,
-    /// The addresses that exports allow, if only these addresses may connect.
+    /// The addresses in the lists of all exports, if only these addresses may connect by NBD.
     named: Option<weir_net::LiveAllowList>,
     iscsi: Vec<weir_net::Listener>,
 }
@@ -281,7 +282,7 @@ fn serve_data(
     // NBD and iSCSI have separate budgets, so that clients of one protocol cannot use the memory of
     // the other protocol.
     let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
-    // The rest of the memory is for large receive buffers, which no budget covers.
+    // A quarter of the memory is not in the shared budget: large receive buffers use it.
     let shared_bytes = part_bytes / 4 * 3;
     let budgets = [
         weir_net::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
@@ -312,8 +313,8 @@ fn serve_data(
 /// sockets.
 fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
     let group = match &clients.group {
-        // If the server cannot assign sockets to the default group, only the user of the server can
-        // use the sockets.
+        // If the server cannot give the sockets to the default group, only the user of the server
+        // can use them.
         None => socket_group(GROUP),
         Some(name) => Some(socket_group(name).ok_or_else(|| {
             let message = format!("--nbd-group {name}: this server cannot assign sockets to it");
@@ -322,8 +323,8 @@ fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
             ))
         })?),
     };
-    // Without an allow list of the server, certificates authenticate the clients, or exports name
-    // their addresses.
+    // Without an allow list of the server, clients need either a certificate or an address in the
+    // list of an export.
     let by_certificate = clients.allowed.is_empty() && clients.client_ca.is_some();
     let addresses = (!by_certificate).then(|| clients.allowed.clone().into());
     Ok(weir_net::Clients { addresses, group })
@@ -349,8 +350,8 @@ fn bind(
         })
 }
 
-/// Refuses a state directory that other users can read, or that belongs to another user, who could
-/// replace its files with links.
+/// Refuses a state directory that other users can read, or that belongs to another user. Such a
+/// user could replace its files with links.
 fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
     check_dir(dir).map_err(|error| {
         ApiError::new(error.kind(), error.to_string()).with_action(error.action())
@@ -366,7 +367,7 @@ fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
         .with_action(format!("chown -R {own} {dir}, or give another directory with --state")))
 }
 
-/// Creates the directory and takes its lock, which is released when the process ends.
+/// Creates the state directory and locks it; the kernel releases the lock when the process ends.
 fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
     let failed = |what: &str, error: &std::io::Error| {
         let kind = match error.kind() {

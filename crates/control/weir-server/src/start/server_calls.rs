@@ -1,8 +1,9 @@
-//! Calls about the server itself: its state, events, history and tokens, and parts of streams.
+//! Calls about the server itself: its state, events, history and tokens; also stream contents.
 //!
 //! Other calls are in the modules of their objects.
 //!
-//! Invariant: none of these calls waits for a disk, except for a part of a stream.
+//! Invariant: none of these calls waits for a disk, except the calls that transfer a part of a
+//! stream.
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ impl Handle<ShowServer> for Manager {
 }
 
 impl Handle<ListEvents> for Manager {
-    /// Lists the events after a given event, oldest first. Without such events it waits up to
-    /// `wait_ms` and then answers an empty list.
+    /// Lists the events after a given event, oldest first. If there are none, waits up to `wait_ms`
+    /// for the next event; the list may then be empty.
     async fn handle(&self, call: ListEvents) -> Result<EventList, ApiError> {
         Ok(self.record.events.after(call).await)
     }
@@ -50,7 +51,8 @@ impl Handle<ListHistory> for Manager {
     async fn handle(&self, ListHistory { name }: ListHistory) -> Result<HistoryList, ApiError> {
         let entries = self.record.history.of(&name);
         if entries.is_empty() {
-            // This call distinguishes a pool without changes from a misspelled name.
+            // Without entries, `ShowPool` returns an error if the pool does not exist, for example
+            // for a misspelled name.
             self.handle(ShowPool { name: name.clone() }).await?;
         }
         Ok(HistoryList { pool: name, entries, next: None })
@@ -69,7 +71,7 @@ impl Handle<TokenCreate> for Manager {
     /// Creates a token. Only this answer contains its secret.
     ///
     /// # Errors
-    /// `Exists` for a taken name.
+    /// `Exists` if a token of this name exists.
     async fn handle(&self, call: TokenCreate) -> Result<TokenCreated, ApiError> {
         self.tokens.create(call)
     }

@@ -1,7 +1,7 @@
-//! Background jobs for work that takes longer than a management call may: one thread for each job;
+//! Background jobs for work that takes longer than a management call may. Each job has a thread;
 //! the client polls for progress.
 //!
-//! The work itself is in `volumes::advice_calls`.
+//! `volumes::advice_calls` has the work that the jobs do.
 //!
 //! Invariants:
 //! - a job that no client polls is cancelled and dropped;
@@ -19,15 +19,15 @@ use weir_base::ErrorKind;
 use crate::answer::errors::internal;
 use crate::answer::names::guid;
 
-/// Maximum time after which a poll returns.
+/// Maximum time after which a poll returns the result that the job has so far.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Interval of the checks for a result during a poll.
+/// Interval at which a poll checks whether the job has a result.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which a job that no client polls is cancelled.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
-/// Maximum number of concurrent jobs. Each job uses a CPU for a while.
+/// Maximum number of concurrent jobs. Each job keeps one CPU busy.
 const JOBS_MAX: usize = 4;
-/// Nice value of job threads, relative to the server.
+/// Nice value of job threads, relative to the nice value of the server.
 const NICE: i32 = 10;
 
 /// State of a job.
@@ -37,7 +37,7 @@ struct State<T> {
     asked: Instant,
 }
 
-/// A job as the code that does its work sees it.
+/// Handle through which a job's thread reports results.
 pub(crate) struct Job<T>(Arc<Mutex<State<T>>>);
 
 impl<T> Clone for Job<T> {
@@ -62,7 +62,8 @@ impl<T> Job<T> {
     }
 }
 
-/// Ends a job with an error when dropped, if the job's thread ends without a result.
+/// Guard in the thread of a job: when dropped, it ends the job with an error unless the job has
+/// ended.
 struct Ending<T>(Job<T>);
 
 impl<T> Drop for Ending<T> {
@@ -71,7 +72,7 @@ impl<T> Drop for Ending<T> {
     }
 }
 
-/// Running jobs of one kind, by number, each with its subject.
+/// Running jobs of one kind, by job number, each with the name of the object that it measures.
 pub(crate) struct Jobs<T>(Mutex<BTreeMap<String, (String, Job<T>)>>);
 
 impl<T> Default for Jobs<T> {
@@ -80,11 +81,11 @@ impl<T> Default for Jobs<T> {
     }
 }
 
-/// Result of a poll: the current result of the job, and the job number unless the job has ended.
+/// Result of a poll: the job's current result, and the job number if the job still runs.
 pub(crate) type Known<T> = (T, Option<String>);
 
 impl<T: Clone + Send + 'static> Jobs<T> {
-    /// Starts a job about a subject; returns its number.
+    /// Starts a job about an object; returns the job number.
     pub(crate) fn start<F>(
         &self,
         about: &str,
@@ -121,7 +122,7 @@ impl<T: Clone + Send + 'static> Jobs<T> {
         Ok(number)
     }
 
-    /// Polls a job about a subject.
+    /// Polls a job by its number; `about` must be the object for which the job was started.
     pub(crate) async fn ask(&self, number: &str, about: &str) -> Result<Known<T>, ApiError> {
         let job = {
             let jobs = self.0.lock();
@@ -209,7 +210,7 @@ mod tests {
             })
         };
         let numbers = [(); JOBS_MAX].map(|()| start().unwrap());
-        // Sets the time of the last poll back by `ago`.
+        // Sets the time of the job's last poll back by `ago` seconds.
         let set_asked = |ago: u64| {
             let asked = Instant::now().checked_sub(Duration::from_secs(ago)).unwrap();
             let jobs = jobs.0.lock();

@@ -1,10 +1,11 @@
 //! A file of the state directory with one entry for each pool.
 //!
-//! The entries are in `seen` and `scan_file`.
+//! `seen` and `scan_file` define the entries.
 //!
 //! Invariants:
-//! - the file has at most [`POOLS_MAX`] pools; a new pool evicts the one with the oldest entry;
-//! - after a crash the file is as before or after a record, never in between.
+//! - the file has at most [`POOLS_MAX`] pools; a further pool evicts the pool with the oldest
+//!   entry;
+//! - after a crash the file has either the contents before a change or those after it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use weir_base::replace_file;
 
 /// Maximum number of pools in a file.
 pub(crate) const POOLS_MAX: usize = 1024;
-/// Minimum time between two records of the same pool, except urgent ones.
+/// Minimum time between two writes of the entry of one pool, except urgent ones.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// An entry of a [`PoolFile`].
@@ -26,7 +27,7 @@ pub(crate) trait Entry: Serialize + DeserializeOwned {
     fn unix_ms(&self) -> u64;
 }
 
-/// A file with one entry for each pool, and the time of each pool's last record.
+/// A file with one entry for each pool, and the time at which each entry was last written.
 #[derive(Debug)]
 pub(crate) struct PoolFile<T> {
     pub(crate) path: PathBuf,
@@ -54,20 +55,20 @@ impl<T: Entry> PoolFile<T> {
         Ok(Self::new(path, pools))
     }
 
-    /// Whether the last record of this pool is less than [`INTERVAL`] old.
+    /// Whether the entry of this pool was written less than [`INTERVAL`] ago.
     pub(crate) fn rests(&self, pool: u64) -> bool {
         self.recorded.get(&pool).is_some_and(|at| at.elapsed() < INTERVAL)
     }
 
-    /// Makes the next record of this pool due at once.
+    /// Makes the next write of this pool's entry due at once.
     pub(crate) fn hurry(&mut self, pool: u64) {
         self.recorded.remove(&pool);
     }
 
-    /// Records the entry of a pool.
+    /// Writes the entry of a pool to the file.
     ///
     /// # Durability
-    /// The record survives any crash once this returns.
+    /// The entry survives any crash once this function returns.
     pub(crate) fn record(&mut self, pool: u64, entry: T) -> io::Result<()> {
         self.pools.insert(pool, entry);
         self.recorded.insert(pool, Instant::now());

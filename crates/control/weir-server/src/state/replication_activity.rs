@@ -1,8 +1,8 @@
 //! Progress and last error of each replication.
 //!
-//! The runs are in `replication`, the state that survives a restart is in `saved_state`.
+//! `replication` performs the runs; `saved_state` has the state that survives a restart.
 //!
-//! Invariant: a replication has at most one activity.
+//! Invariant: a replication has at most one entry in [`Activities`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use weir_api::ApiError;
 use weir_api::types::ReplicationState;
 
-/// Activity of a replication. A restart of the server resets it.
+/// Current state of a replication in memory. A restart of the server resets it.
 #[derive(Default)]
 pub(crate) struct Activity {
     pub(crate) task: Option<JoinHandle<()>>,
@@ -25,8 +25,8 @@ pub(crate) struct Activity {
     pub(crate) error: Option<ApiError>,
     /// Guid of the snapshot that the last replication run could not read.
     pub(crate) unreadable: Option<String>,
-    /// Guids of snapshots that were not sent because another snapshot of the other server has the
-    /// same name. Each snapshot is reported once.
+    /// Guids of snapshots that were not sent because a different snapshot of the other server has
+    /// their name. Each such snapshot is reported once.
     pub(crate) left_out: BTreeSet<String>,
     pub(crate) failures: u32,
     pub(crate) retry_at: Option<Instant>,
@@ -41,5 +41,5 @@ impl Activity {
     }
 }
 
-/// The activity of every replication, by pool and dataset number.
+/// The activities of all replications, by the numbers of their pool and dataset.
 pub(crate) type Activities = Mutex<BTreeMap<(u64, u64), Activity>>;

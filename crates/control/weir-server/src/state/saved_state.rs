@@ -1,10 +1,10 @@
 //! State that the server saves across restarts: open pools, exports, targets, schedules and
 //! replications.
 //!
-//! The state of the pools themselves is on their disks.
+//! The pools store their own state on their disks.
 //!
-//! Invariant: the file is replaced atomically and durably, so after a crash it is the old or the
-//! new one.
+//! Invariant: the file is replaced atomically and durably, so after a crash it has either the old
+//! or the new contents.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,8 +24,8 @@ pub(crate) struct SavedPool {
     #[serde(default)]
     pub(crate) guid: u64,
     pub(crate) disks: Vec<PathBuf>,
-    /// Whether a disk was missing or incomplete at the last poll. If so, the disks that respond
-    /// first after a restart may lack the last writes.
+    /// Whether a disk was missing or incomplete at the last poll. If so, a disk that lacks the last
+    /// writes may be the first to respond after a restart.
     #[serde(default)]
     pub(crate) degraded: bool,
 }
@@ -37,29 +37,31 @@ pub(crate) struct KnownExport {
     /// Full name of the volume or snapshot.
     pub(crate) volume: String,
     pub(crate) read_only: bool,
-    /// Number of the exported dataset, which identifies it after renames and promotions.
+    /// Number of the exported dataset, by which the server finds the dataset after renames and
+    /// promotions.
     #[serde(default)]
     pub(crate) dataset: Option<u64>,
-    /// Addresses of clients over TCP. Empty: all addresses that the server accepts.
+    /// Addresses from which clients may connect over TCP. Empty: all addresses that the server
+    /// accepts.
     #[serde(default)]
     pub(crate) allow: Vec<String>,
 }
 
 impl KnownExport {
-    /// Normalizes the addresses to the form in which they are shown; returns the list.
+    /// Rewrites the addresses in the form in which they are shown; returns them as an allow list.
     ///
     /// # Errors
-    /// As [`Self::allowed`].
+    /// The errors of [`Self::allowed`].
     pub(crate) fn spell_addresses(&mut self) -> Result<Option<AllowList>, ApiError> {
         let allowed = self.allowed()?;
         self.allow = allowed.as_ref().map(AllowList::entries).unwrap_or_default();
         Ok(allowed)
     }
 
-    /// The addresses as a list; `None` for all addresses that the server accepts.
+    /// Returns the addresses as an allow list; `None` if the export accepts all addresses.
     ///
     /// # Errors
-    /// `Invalid` for an entry that is not a network.
+    /// `Invalid` for an address that cannot be parsed as a network.
     pub(crate) fn allowed(&self) -> Result<Option<AllowList>, ApiError> {
         let entries = self.allow.iter().map(String::as_str);
         let list = AllowList::parse(entries).map_err(|error| {
@@ -79,21 +81,21 @@ pub(crate) struct KnownSchedule {
     /// Number of the volume; `None` for the schedule of a pool.
     pub(crate) dataset: Option<u64>,
     pub(crate) keep: Keep,
-    /// Whether the schedule takes no snapshots.
+    /// Whether the schedule only destroys snapshots and takes none.
     #[serde(default)]
     pub(crate) prune_only: bool,
-    /// Number of the schedule, which the records of its snapshots name; 0 in files of older
+    /// Number of the schedule, which its snapshots store as their creator; 0 in files of older
     /// servers.
     #[serde(default)]
     pub(crate) id: u64,
-    /// Whether the schedule also destroys received snapshots, because an admin has set it.
+    /// Whether the schedule also destroys received snapshots; true if an admin has set it.
     #[serde(default)]
     pub(crate) prunes_received: bool,
 }
 
 impl KnownSchedule {
-    /// Gives a schedule of an older server a number. A schedule always gets the same number,
-    /// because the server may stop before the file is saved.
+    /// Gives a schedule without a number, from an older server, a number. The number is computed,
+    /// so a server that stopped before it saved the file gives the same number again.
     fn number(&mut self) {
         if self.id == 0 {
             self.id = self.pool_guid.wrapping_add(self.dataset.map_or(1, |dataset| dataset + 2));
@@ -115,10 +117,10 @@ pub(crate) struct KnownReplication {
     pub(crate) ca_file: String,
     pub(crate) secret_file: String,
     pub(crate) paused: bool,
-    /// Whether a replication run started and has not completed.
+    /// Whether a replication run has started and has not completed, even before a restart.
     #[serde(default)]
     pub(crate) unfinished: bool,
-    /// Start of the last replication run.
+    /// Start time of the last replication run.
     pub(crate) last_run_unix_ms: u64,
     /// The newest snapshot that exists on both servers.
     pub(crate) last: Option<ReplicatedSnapshot>,
@@ -126,8 +128,9 @@ pub(crate) struct KnownReplication {
     /// Error of the last comparison; `None` if it completed.
     #[serde(default)]
     pub(crate) verify_failed: Option<VerifyFailure>,
-    /// Guids of the snapshots that a replication run releases and destroys at its end. A run that
-    /// is interrupted between the two steps leaves a snapshot without a tag.
+    /// Guids of the snapshots that a replication run releases and then destroys at its end. If the
+    /// run is interrupted between the two steps, the released snapshot has no tag, and only this
+    /// list names it.
     #[serde(default)]
     pub(crate) clearing: Vec<String>,
 }
@@ -145,7 +148,7 @@ pub(crate) struct ReplicatedSnapshot {
 }
 
 impl ReplicatedSnapshot {
-    /// Whether this is the given snapshot on either server, even after a rename.
+    /// Whether `snapshot`, on either server, is the replicated snapshot, even after a rename.
     pub(crate) fn is(&self, snapshot: &Snapshot) -> bool {
         let own = snapshot.name.split_once('@').map_or("", |(_, own)| own);
         if self.guid.is_empty() { own == self.snapshot } else { snapshot.guid == self.guid }
@@ -175,7 +178,7 @@ pub(crate) struct KnownLun {
     pub(crate) number: u16,
     /// Full name of a volume or snapshot.
     pub(crate) volume: String,
-    /// Number of the dataset, which identifies it after renames and promotions.
+    /// Number of the dataset, by which the server finds the dataset after renames and promotions.
     pub(crate) dataset: u64,
     pub(crate) block_bytes: u32,
     /// Whether writes may be acknowledged before they are durable.
@@ -197,7 +200,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Returns the files of secrets that the state references.
+    /// Returns the paths of the secret files that the saved state uses.
     pub(crate) fn secret_files(&self) -> BTreeSet<&str> {
         let sent = self.replications.iter().flat_map(|known| [&known.ca_file, &known.secret_file]);
         let proven = self.targets.iter().flat_map(|target| &target.initiators);
@@ -234,7 +237,7 @@ impl StateFile {
     /// Replaces the file.
     ///
     /// # Durability
-    /// The new state survives any crash once this returns.
+    /// The new state survives any crash once this function returns.
     pub(crate) fn save(&self) -> Result<(), ApiError> {
         let text = serde_json::to_vec_pretty(&self.state).map_err(std::io::Error::from);
         text.and_then(|text| replace_file(&self.path, &text)).map_err(|error| {

@@ -1,11 +1,11 @@
-//! The last scan of each pool, stored in `scans.json`: the server shows it after a restart, and an
-//! interrupted scrub resumes at its position.
+//! The last scan of each pool, stored in `scans.json`: after a restart the server shows the scan,
+//! and resumes an interrupted scrub at its stored position.
 //!
-//! The scans are in the engine.
+//! The engine performs the scans.
 //!
 //! Invariants:
-//! - the scrub has read everything before the stored position, so a resumed scrub omits nothing;
-//! - the server starts with an unreadable file, and logs a warning.
+//! - the scrub has read everything before its stored position, so a resumed scrub skips nothing;
+//! - if the file is unreadable, the server logs a warning and starts without it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -87,7 +87,7 @@ impl Stored {
         ScanPlace { segment: self.place_segment, vdev: self.place_vdev }
     }
 
-    /// Whether this is another scan than `before`, or the same scan in another state.
+    /// Whether this is a different scan than `before`, or the same scan in a different state.
     fn is_news(&self, before: Option<&Self>) -> bool {
         let same = |before: &Self| {
             let key = |scan: &Self| (scan.kind, scan.state, scan.started_unix_ms);
@@ -111,8 +111,8 @@ impl ScanFile {
         }))
     }
 
-    /// Records the scan of a pool if it is new, in another state, or has progressed and a record is
-    /// due.
+    /// Writes the scan of a pool to the file if it is new or in a new state. If it has only
+    /// progressed, writes it at most every 10 s.
     pub(crate) fn record(&mut self, pool: u64, scan: Stored) {
         let before = self.0.pools.get(&pool);
         if before == Some(&scan) || (self.0.rests(pool) && !scan.is_news(before)) {
@@ -156,7 +156,7 @@ mod tests {
         let read = ScanFile::load(dir.path()).0.pools[&9];
         assert_eq!((read, read.place()), (scan(1), ScanPlace { segment: 7, vdev: 1 }));
         assert_eq!(Stored::of(&read.status(), read.place()), read);
-        // Progress is not written each second, but a new state is.
+        // Progress of a scan is not written at once; a new state is.
         file.record(9, Stored { examined_bytes: 20, ..scan(1) });
         assert_eq!(ScanFile::load(dir.path()).0.pools[&9], scan(1));
         let paused = Stored { state: ScanState::Paused, examined_bytes: 30, ..scan(1) };

@@ -1,13 +1,13 @@
-//! The newest txg of each pool that this server has seen, stored in `seen.json`.
+//! The newest txg of each pool that this server knows, stored in `seen.json`.
 //!
-//! A disk cannot tell that the other disks continued without it: an old leg alone looks like a
-//! complete pool. So the server records the newest txg of each pool and passes it to every import,
-//! which refuses older disks (weir-pool).
+//! A disk does not know whether the other disks were written without it: an old leg alone looks
+//! like a complete pool. So the server stores the newest txg of each pool and passes it to every
+//! import, and weir-pool refuses disks with an older txg.
 //!
 //! Invariants:
-//! - the server records a txg only after it is durable on the pool's disks, so that after a crash
-//!   it never expects a newer one than the disks have;
-//! - the server records an import epoch before clients use the pool.
+//! - the server stores a txg only after it is durable on the pool's disks, so that after a crash
+//!   the server never expects a newer txg than the disks have;
+//! - the server stores the import epoch of a pool before clients use the pool.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ impl Entry for Stored {
     }
 }
 
-/// The file with the newest recorded moment of each pool.
+/// The file with the newest import epoch and txg that the server has stored for each pool.
 #[derive(Debug)]
 pub(crate) struct SeenFile(PoolFile<Stored>);
 
@@ -51,24 +51,24 @@ impl SeenFile {
         })
     }
 
-    /// Returns the newest recorded moment of a pool.
+    /// Returns the newest import epoch and txg that are stored for a pool.
     pub(crate) fn of(&self, pool: u64) -> Option<PoolMoment> {
         let Stored { opening, txg, unix_ms } = *self.0.pools.get(&pool)?;
         Some(PoolMoment { import_epoch: Guid(opening), txg: Txg(txg), unix_ms })
     }
 
-    /// Whether a record of a pool's newest txg is due. The interval is ten seconds; while the pool
-    /// is degraded every record is due at once, because only then can disks fall behind.
+    /// Whether the newest txg of a pool must be stored now. The interval is ten seconds. While the
+    /// pool is degraded, every txg is stored, because only then can a disk miss writes.
     pub(crate) fn is_due(&self, pool: &Pool, is_degraded: bool) -> bool {
         let guid = pool.guid().0;
         let is_new = self.0.pools.get(&guid).is_none_or(|seen| seen.txg != pool.committed_txg().0);
         is_new && (is_degraded || !self.0.rests(guid))
     }
 
-    /// Records the newest txg of a pool.
+    /// Stores the newest import epoch and txg of a pool.
     ///
     /// # Durability
-    /// The record survives any crash once this returns.
+    /// The entry survives any crash once this function returns.
     pub(crate) fn record(&mut self, pool: &Pool) -> Result<(), ApiError> {
         let PoolMoment { import_epoch: opening, txg, unix_ms } = pool.moment();
         let seen = Stored { opening: opening.0, txg: txg.0, unix_ms };

@@ -1,8 +1,8 @@
-//! Sessions of sent streams: frames wait in memory between the engine and the caller.
+//! Sessions that send streams: frames of a stream wait in memory between the engine and the caller.
 //!
 //! The calls are in `send_calls`, the streams are in weir-dataset.
 //!
-//! Invariant: a session holds at most a few frames, whatever its caller does.
+//! Invariant: a session holds at most a few frames, whatever the caller of the session does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use weir_dataset::{DatasetError, Engine, SendSpec, SnapshotId};
 use crate::answer::names::split;
 use crate::state::stream_session::{About, over};
 
-/// Maximum number of frames that wait to be sent. Each has a quarter of a MiB, plus up to one
-/// record.
+/// Maximum number of frames of one session that wait to be sent. A frame has up to 256 KiB and one
+/// more record.
 pub(crate) const FRAMES_WAITING: usize = 4;
 
-/// Maximum number of errors of broken streams in memory. A caller polls for the error of its stream
-/// at once.
+/// Maximum number of errors of broken streams in memory. A caller asks for the error of its stream
+/// as soon as the stream breaks.
 const BROKEN_KEPT: usize = 16;
 
 /// A stream that is being sent.
 pub(crate) struct Outgoing {
     pub(crate) about: About,
-    /// Notified when the session ends before its stream.
+    /// Notified when the session is removed from the table; a stream that still runs then ends.
     pub(crate) ended_early: Notify,
     pub(crate) is_taken: AtomicBool,
     pub(crate) sent_bytes: AtomicU64,
@@ -38,12 +38,12 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Frames {
     pub(crate) come: mpsc::Receiver<Vec<u8>>,
-    /// Data that did not fit in the previous part of the stream.
+    /// Frame data that did not fit in the previous part of the stream.
     pub(crate) next: Option<Vec<u8>>,
     pub(crate) ended: JoinHandle<Result<(), ApiError>>,
 }
 
-/// A session in the table; removing it notifies the task that waits for its frames.
+/// A session in the table; when it is removed, the task that waits for its frames is notified.
 pub(crate) struct Listed(pub(crate) Arc<Outgoing>);
 
 impl Drop for Listed {
@@ -95,7 +95,7 @@ impl Sends {
         Err(why.map_or_else(|| over(session), |(_, why)| why.clone()))
     }
 
-    /// Removes a session whose stream ended, and keeps the error if the stream broke.
+    /// Removes a session whose stream has ended, and keeps the error of a broken stream.
     pub(crate) fn end(&mut self, session: &str, done: &Result<(), ApiError>) {
         self.sessions.remove(session);
         if let Err(error) = done {

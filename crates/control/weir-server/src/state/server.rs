@@ -1,8 +1,8 @@
 //! The server: open pools, exports, targets, and its saved state.
 //!
-//! The calls are in the modules named after their objects, start-up is in `start`.
+//! The calls are in the modules of their objects, the start of the server is in `start`.
 //!
-//! Invariant: a pool is in the table from its opening to its closing.
+//! Invariant: a pool is in the table from the time it is opened until it is closed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,8 +45,8 @@ use crate::state::transfers::Transfers;
 /// A pool that the server knows.
 pub(crate) enum Entry {
     Open(Arc<OpenPool>),
-    /// The pool could not be opened when the server started. The entry preserves the pool in the
-    /// saved state.
+    /// The pool could not be opened when the server started, for this reason. The entry keeps the
+    /// pool in the saved state.
     Unavailable(String),
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Clients {
     pub(crate) budgets: [Arc<Budget>; 2],
 }
 
-/// State of the whole server, on which the management calls act.
+/// State of the whole server, which the management calls read and change.
 pub(crate) struct Manager {
     pub(crate) memory: MemoryPlan,
     budgets: [Arc<Budget>; 2],
@@ -78,18 +78,18 @@ pub(crate) struct Manager {
     pub(crate) nbd_scheme: &'static str,
     pub(crate) targets: Arc<TargetRegistry>,
     pub(crate) iscsi: Mutex<Option<weir_net::ServerHandle<Iscsi>>>,
-    /// Locks that state-changing calls take, by pool.
+    /// Locks for the calls that change a pool, one lock for each pool.
     pub(crate) changes: PoolLocks,
-    /// Engines of pools that are being closed.
+    /// Engines of pools that the server is closing.
     pub(crate) closing: Mutex<Vec<Weak<Engine>>>,
     pub(crate) record: Record,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) files: CallerFiles,
     pub(crate) advising: Jobs<VolumeAdvice>,
     pub(crate) estimating: Jobs<DedupeForecast>,
-    /// Sessions of running streams.
+    /// Sessions of streams that are being sent or received.
     pub(crate) transfers: Arc<Transfers>,
-    /// Activities of all replications.
+    /// Current state of all replications.
     pub(crate) activities: Activities,
 }
 
@@ -154,7 +154,7 @@ impl Manager {
         }
     }
 
-    /// Returns the split and the current use of the memory.
+    /// Returns how `--memory` is split, and the current use of each part.
     pub(crate) fn memory_use(&self) -> MemoryUse {
         let pools = self.pools.read();
         let dedupe = |entry: &Entry| match entry {
@@ -204,7 +204,7 @@ impl Manager {
         status
     }
 
-    /// Opens the pool with this guid on the disks at `paths`. A guid of 0 means that it is unknown.
+    /// Opens the pool with this guid on the disks at `paths`. The guid is 0 if it is unknown.
     pub(crate) async fn open(
         &self,
         (name, pool): (&str, u64),
@@ -216,8 +216,8 @@ impl Manager {
         let activity = Activity::current();
         let open = move || async move {
             let (disks, errors) = open_disks::open_known(&paths, &activity);
-            // The process that uses a busy disk may have the pool open. Importing the pool without
-            // that disk would split it.
+            // If another process has a disk of the pool open, that process may have imported the
+            // pool. An import without that disk would make the disks diverge.
             if let Some(busy) = errors.iter().find(|error| error.kind() == ErrorKind::Busy) {
                 return Err(open_disks::device_error(busy));
             }

@@ -1,6 +1,6 @@
-//! Common fields of all stream sessions: caller, name, moved bytes, time of the last use.
+//! Fields that all stream sessions have: caller, object, transferred bytes, time of the last use.
 //!
-//! The sessions are in `sends` and `transfers`.
+//! `sends` and `transfers` have the sessions.
 //!
 //! Invariant: a session that is in use is not idle.
 
@@ -16,10 +16,10 @@ use crate::answer::errors::not_found;
 
 /// Fields that sending and receiving sessions have in common.
 pub(crate) struct About {
-    /// Public number of the stream; the session id is a secret of its caller.
+    /// Number of the stream, which lists show; the session id is a secret of the caller.
     pub(crate) id: u64,
     pub(crate) pool: String,
-    /// Full name of the sent snapshot or of the receiving volume.
+    /// Full name of the snapshot that is sent, or of the volume that receives.
     pub(crate) name: String,
     /// The token or user that started the session.
     pub(crate) account: String,
@@ -54,13 +54,13 @@ impl About {
     }
 }
 
-/// Time of the last use of a session, and whether it is in use now.
+/// Time at which a session was last used, and whether a call uses it now.
 pub(crate) struct Used {
     pub(crate) at: Mutex<Instant>,
     now: AtomicBool,
 }
 
-/// A current use; dropping it ends the use.
+/// A call that uses a session now; dropping the value ends the use.
 pub(crate) struct Using<'s>(&'s Used);
 
 impl Used {

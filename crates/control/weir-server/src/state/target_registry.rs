@@ -1,17 +1,16 @@
 //! Open iSCSI targets, and the bridge from a logical unit to a volume.
 //!
-//! The protocol is in weir-iscsi, commands are in weir-scsi, changes and saved state of targets in
-//! `target_calls`.
+//! The protocol is in weir-iscsi, SCSI commands are in weir-scsi; `target_calls` changes and saves
+//! targets.
 //!
 //! Invariants:
-//! - a volume has one logical unit, in however many targets;
-//! - its designator depends only on the numbers of pool and volume: it stays the same after a
-//!   restart, an import elsewhere or a rename;
+//! - a volume has one logical unit, however many targets show it;
+//! - the designator of a unit depends only on the numbers of its pool and volume: it stays the same
+//!   after a restart, a rename, or an import by another server;
 //! - a target accepts only initiators on its allow list;
-//! - ROD tokens of a logical unit end before its volume can be changed other than by its
-//!   initiators: when a target removes the unit or is closed (rollback and receive require that for
-//!   all targets), and permanently when the unit is added as shared, which a writable NBD export
-//!   requires.
+//! - ROD tokens of a logical unit end before anyone but its initiators can change its volume: when
+//!   a target removes the unit or is closed. Rollback and receive require that no target has the
+//!   unit. While the unit is shared, which a writable NBD export requires, it has no valid tokens.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,20 +38,20 @@ use crate::answer::names::hexadecimal;
 use crate::record::events::{Events, NewEvent};
 use crate::state::saved_state::KnownLun;
 
-/// One target port group for all ports, because all paths are equal.
+/// Number of the one target port group of all ports, because all paths are equal.
 const PORT_GROUP: u16 = 1;
 /// Product identification of logical units.
 const PRODUCT: &str = "VOLUME";
-/// Upper part of a designator: NAA 6h, then an identifier with the bit for identifiers not bought
-/// from IEEE, which belongs to no vendor (SPC-4 7.8.6.6.4).
+/// Upper part of a designator: NAA 6h, then an identifier that is marked as not assigned by the
+/// IEEE, so that it belongs to no vendor (SPC-4 7.8.6.6.4).
 const NAA: u128 = 0x6_025765;
-/// Number of designator bits that distinguish volumes.
+/// Number of designator bits that distinguish volumes from each other.
 const NAA_BITS: u32 = 100;
 
-/// Pool guid and number of a volume or snapshot.
+/// Guid of the pool, and number of the volume or snapshot in it.
 pub(crate) type DatasetKey = (u64, u64);
 
-/// CHAP credentials that an initiator must prove, and the CHAP credentials of the target.
+/// CHAP credentials that the initiator must prove, and those with which the target proves itself.
 #[derive(Clone)]
 pub(crate) struct Terms {
     pub(crate) initiator: Option<Credentials>,
@@ -64,7 +63,7 @@ const UNITS_MIN: usize = 64;
 
 struct Entry {
     scsi: Arc<Target>,
-    /// Credentials by initiator name, or `*` for any initiator.
+    /// Credentials by initiator name; the name `*` means any initiator.
     terms: BTreeMap<String, Terms>,
 }
 
@@ -78,13 +77,14 @@ impl Entry {
 struct Table {
     targets: BTreeMap<String, Entry>,
     units: BTreeMap<DatasetKey, Weak<Unit>>,
-    /// Number of entries in `units` at which dropped units are removed from it: twice as many as
-    /// were left by the previous removal, so that adding a unit takes constant time on average.
+    /// Size of `units` at which entries of dropped units are removed from it. It is twice the size
+    /// after the previous removal, so that adding a unit takes constant time on average.
     units_max: usize,
 }
 
 impl Table {
-    /// Adds a unit, and from time to time removes the entries of units that no target has.
+    /// Adds a logical unit; from time to time removes the entries of units that no target has any
+    /// more.
     fn keep(&mut self, key: DatasetKey, unit: &Arc<Unit>) {
         if self.units.len() >= self.units_max {
             self.units.retain(|_, unit| unit.strong_count() > 0);
@@ -115,7 +115,7 @@ pub(crate) fn naa(key: DatasetKey) -> [u8; 16] {
     (NAA << NAA_BITS | own).to_be_bytes()
 }
 
-/// Files of one logical unit: its reservations and its write cache setting.
+/// Files of one logical unit: its persistent reservations and its write cache setting.
 struct UnitFiles {
     reservations: PathBuf,
     write_cache: PathBuf,
@@ -134,7 +134,7 @@ impl UnitFiles {
         [&self.reservations, &self.write_cache]
     }
 
-    /// Reads a file; a missing file is the default.
+    /// Reads a file; returns the default value if the file is missing.
     fn load<T: Default + DeserializeOwned>(file: &Path) -> Result<T, String> {
         let failed = |why: String| format!("{}: {why}", file.display());
         match std::fs::read(file) {
@@ -144,7 +144,7 @@ impl UnitFiles {
         }
     }
 
-    /// Writes a file. The thread waits for the write, which is rare and small.
+    /// Writes a file. The calling thread waits for the write, which is rare and small.
     fn save<T: Serialize>(file: &Path, state: &T) -> Result<(), ExportError> {
         let replace = || -> std::io::Result<()> {
             if let Some(dir) = file.parent() {
@@ -217,8 +217,8 @@ impl TargetRegistry {
     pub(crate) fn close(&self, name: &str) {
         let entry = self.table.write().targets.remove(name);
         self.sessions.end_target(name);
-        // Sessions end asynchronously. Removing the units at once ends the sessions' access, so
-        // that the volumes can be changed by other means.
+        // Sessions end asynchronously. The units are removed now, so that the sessions lose access
+        // before the volumes are changed by other means.
         for scsi in entry.iter().map(|entry| &entry.scsi) {
             for (number, _) in scsi.luns() {
                 scsi.remove_lun(number);
@@ -261,7 +261,7 @@ impl TargetRegistry {
             None => self.unit(key, engine, volume, lun)?,
         };
         table.keep(key, &unit);
-        // A session that is about to end may have kept the unit alive since its removal.
+        // A session that is about to end may have kept the removed unit alive, with its ROD tokens.
         unit.revoke_tokens();
         let Some(entry) = table.targets.get(name) else { return Ok(false) };
         let added = entry.scsi.add_lun(number, Arc::clone(&unit));
@@ -298,7 +298,8 @@ impl TargetRegistry {
         Ok(Unit::new(medium, identity, options, reservations, Some(Arc::new(store))))
     }
 
-    /// Announces a logical unit whose pool is being opened.
+    /// Announces a logical unit whose pool is being opened; initiators retry commands to it until
+    /// then.
     pub(crate) fn announce(&self, name: &str, number: u16) {
         if let Some(entry) = self.table.read().targets.get(name) {
             entry.scsi.await_lun(number);
@@ -312,7 +313,7 @@ impl TargetRegistry {
         }
     }
 
-    /// Deletes the saved reservations and write cache setting of a volume that has no target any
+    /// Deletes the saved reservations and write cache setting of a volume that is in no target any
     /// more.
     pub(crate) fn forget_unit(&self, key: DatasetKey) {
         for file in UnitFiles::of(&self.state_dir, naa(key)).all() {
@@ -324,19 +325,19 @@ impl TargetRegistry {
         }
     }
 
-    /// Returns the logical unit of a target under a number.
+    /// Returns the logical unit with this number of a target.
     pub(crate) fn shown(&self, name: &str, number: u16) -> Option<Arc<Unit>> {
         self.table.read().targets.get(name)?.scsi.lun(number)
     }
 
-    /// Notifies initiators that a volume has another size.
+    /// Notifies initiators that the size of a volume has changed.
     pub(crate) fn resized(&self, key: DatasetKey) {
         if let Some(unit) = self.table.read().units.get(&key).and_then(Weak::upgrade) {
             unit.resized();
         }
     }
 
-    /// Returns the portals as a client that reached `local` can reach them.
+    /// Returns the portals with addresses that a client that reached `local` can reach.
     fn portals_for(&self, local: Option<SocketAddr>) -> Vec<Portal> {
         let reachable = |listening: &SocketAddr| match local {
             Some(local) if listening.ip().is_unspecified() => {
@@ -349,7 +350,7 @@ impl TargetRegistry {
         (1..).zip(&self.portals).map(portal).collect()
     }
 
-    /// Returns the group tag of the portal that an applicant reached.
+    /// Returns the group tag of the portal to which an initiator has connected.
     fn group_of(&self, applicant: &Applicant) -> Option<u16> {
         let Address::Tcp(local) = applicant.local else { return None };
         let is_it = |at: &SocketAddr| {
@@ -374,8 +375,8 @@ impl weir_iscsi::Targets for TargetRegistry {
         let candidates: Vec<_> = table.targets.values().filter_map(secrets).collect();
         let asks = |entry: &Entry| entry.terms.values().any(|terms| terms.initiator.is_some());
         if table.targets.values().any(asks) {
-            // Also offer CHAP to an initiator without a secret here: otherwise the response would
-            // reveal which names have a secret.
+            // Offer CHAP also to an initiator that has no secret here. Otherwise the response would
+            // reveal which initiator names have a secret.
             return Ok(Authentication::Offered(candidates));
         }
         Ok(Authentication::None)

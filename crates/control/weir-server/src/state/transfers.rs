@@ -2,8 +2,8 @@
 //!
 //! The calls are in `transfers`, the streams are in weir-dataset.
 //!
-//! Invariant: a session holds at most a few parts; a session that is idle or makes no progress ends
-//! by itself; the received part of a stream is kept.
+//! Invariant: a session holds at most a few parts of a stream. A session that is idle or makes no
+//! progress ends by itself; the received part of its stream is kept.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,36 +31,38 @@ const SESSIONS_MAX: usize = 8;
 /// Maximum number of sessions of one token or one user.
 const SESSIONS_OF_ONE_MAX: usize = 4;
 
-/// Maximum number of sessions that receive from all other servers. The rest is for users and for
-/// this server's own replications.
+/// Maximum number of sessions in which all other servers together send to this server. The
+/// remaining sessions are for users and for the replications of this server.
 const PEERS_SESSIONS_MAX: usize = 6;
 
-/// Maximum number of sessions that receive from one other server.
+/// Maximum number of sessions in which one other server sends to this server.
 const PEER_SESSIONS_MAX: usize = 3;
 
-/// Time without a request for a part after which a sent stream ends: long enough for a full pipe at
-/// the caller. A caller that reads a few bytes at a time loses its connection after the same time.
+/// Time after which a sent stream ends if its caller requests no part: long enough for a program in
+/// the caller's pipe that pauses. A caller that reads a few bytes at a time loses its connection
+/// after the same time.
 const SEND_IDLE: Duration = STREAM_STALL_LIMIT;
 
-/// Time without a part after which a received stream ends. Callers without data send empty parts.
+/// Time without a part after which a received stream ends. A caller without data sends empty parts.
 const RECEIVE_IDLE: Duration = Duration::from_mins(1);
 
-/// Time after which a received stream ends, even with empty parts, if less than [`STALL_BYTES`]
-/// arrived: longer than a source pauses, for example for a tape change. The stream can be resumed.
+/// Time in which a received stream must get at least [`STALL_BYTES`], or it ends, even if empty
+/// parts arrive. A source pauses for a shorter time, for example to change a tape. The stream can
+/// be resumed.
 pub(crate) const RECEIVE_STALL: Duration = Duration::from_mins(10);
 
-/// Time without a part after which another caller may take over the volume of a received stream and
+/// Time without a part after which another caller may end the session of a received stream and
 /// resume the stream.
 pub(crate) const RECEIVE_STALE: Duration = Duration::from_secs(3);
 
 /// Interval of the checks for idle sessions.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum time for an ended session to release its volume.
+/// Maximum time to wait until an ended session releases its volume.
 const LET_GO: Duration = Duration::from_secs(5);
 
-/// Number of received bytes, with the time and count at which the number had last advanced by
-/// [`STALL_BYTES`].
+/// Number of received bytes. `mark` has the time at which [`STALL_BYTES`] more had last arrived,
+/// and the number of bytes at that time.
 pub(crate) struct Progress {
     pub(crate) came_bytes: u64,
     pub(crate) mark: (Instant, u64),
@@ -86,13 +88,15 @@ impl Progress {
 /// A stream that is being received.
 pub(crate) struct Incoming {
     pub(crate) about: About,
-    /// Whether the stream is only checked, so that it does not block other sessions.
+    /// Whether the server only checks the stream and stores nothing; such a session blocks no
+    /// other.
     pub(crate) dry_run: bool,
     /// Address of the peer that sends the stream.
     pub(crate) peer: Option<IpAddr>,
     pub(crate) progress: Mutex<Progress>,
     pub(crate) steps: mpsc::Sender<Step>,
-    /// Result of the previous part, which the engine processes while the next part arrives.
+    /// Receives the result of the previous part, which the engine processes while the next part
+    /// arrives.
     pub(crate) in_work: tokio::sync::Mutex<Option<oneshot::Receiver<Result<u64, ApiError>>>>,
     pub(crate) ended: tokio::sync::Mutex<JoinHandle<Result<(), ApiError>>>,
 }
@@ -115,7 +119,8 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
-    /// Returns an error if a user, or `peer`, may start no further session.
+    /// Returns an error if a user, or the server at the address `peer`, may start no further
+    /// session.
     pub(crate) fn refuse_more(&self, peer: Option<IpAddr>) -> Result<(), ApiError> {
         self.end_idle();
         let receives = self.receives.lock();
@@ -228,8 +233,8 @@ impl Transfers {
         self.receives.lock().clear();
     }
 
-    /// Passes the next part of a stream to the engine, after the engine took the previous one.
-    /// Returns the bytes that the engine received before this part.
+    /// Passes the next part of a stream to the engine and waits for the result of the previous
+    /// part. Returns the number of bytes that the engine received before this part.
     pub(crate) async fn take_part(&self, session: &str, part: Bytes) -> Result<u64, ApiError> {
         let receive = self.receive(session)?;
         let _using = receive.about.used.begin();
@@ -242,7 +247,8 @@ impl Transfers {
         if done.is_err() {
             self.receives.lock().remove(session);
         }
-        // After a part that failed, the engine takes no further part.
+        // After a failed part the engine accepts no further part, so report the error of that part
+        // first.
         let received_bytes = done?;
         given.map_err(|_| over(session))?;
         Ok(received_bytes)
@@ -252,7 +258,7 @@ impl Transfers {
         self.receives.lock().get(session).cloned().ok_or_else(|| over(session))
     }
 
-    /// Whether a session only checks its stream.
+    /// Whether a session only checks its stream and stores nothing.
     pub(crate) fn is_dry_run(&self, session: &str) -> bool {
         self.receive(session).is_ok_and(|found| found.dry_run)
     }
@@ -289,7 +295,7 @@ pub(crate) async fn receive(mut receiver: Receiver, mut steps: mpsc::Receiver<St
     }
 }
 
-/// Waits for the previous part; returns the number of bytes that the engine has received.
+/// Waits for the result of the previous part: the number of bytes that the engine has received.
 pub(crate) async fn before_done(
     before: Option<oneshot::Receiver<Result<u64, ApiError>>>,
     session: &str,
@@ -300,7 +306,7 @@ pub(crate) async fn before_done(
     }
 }
 
-/// Ends a session that was removed from the table, and waits until it has ended.
+/// Ends a session that is no longer in the table, and waits until its task has ended.
 pub(crate) async fn end(session: Arc<Incoming>) {
     let Some(session) = Arc::into_inner(session) else { return };
     let Incoming { steps, ended, .. } = session;
@@ -386,7 +392,8 @@ mod tests {
         let pause = Duration::from_millis(50);
         assert!(tokio::time::timeout(pause, &mut second).await.is_err(), "the engine took no part");
         let Some(Step::Part(_, answer)) = engine.recv().await else { panic!("a part") };
-        // The second part is in the channel; its caller waits for the first one.
+        // The second part is in the channel; its caller still waits for the result of the first
+        // part.
         assert!(tokio::time::timeout(pause, &mut second).await.is_err(), "the first is in work");
         answer.send(Ok(4096)).unwrap();
         assert_eq!(second.await.unwrap(), 4096);

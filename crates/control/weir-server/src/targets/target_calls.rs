@@ -5,8 +5,8 @@
 //! Invariants:
 //! - the server saves a target before it responds to the call that changes it;
 //! - a logical unit identifies its volume by number: it follows the volume through renames;
-//! - one protocol uses a volume, unless a request declares it as shared between clients that
-//!   coordinate.
+//! - a volume is used by one protocol, unless a request declares that it is shared between clients
+//!   that coordinate their writes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -36,12 +36,13 @@ use crate::state::saved_state::{KnownInitiator, KnownLun, KnownTarget};
 use crate::state::server::{Manager, refuse_above};
 use crate::state::target_registry::{DatasetKey, Terms, naa};
 
-/// Minimum length of a CHAP secret; shorter ones can be guessed (RFC 7143 9.2.1 requires 96 bits).
+/// Minimum length of a CHAP secret; shorter secrets can be guessed (RFC 7143 9.2.1 requires 96
+/// bits).
 const SECRET_BYTES_MIN: usize = 12;
-/// Maximum length of a CHAP secret: more than any initiator accepts.
+/// Maximum length of a CHAP secret: more than initiators accept.
 const SECRET_BYTES_MAX: usize = 255;
-/// Maximum number of targets, and maximum number of initiators of a target: far more than any user
-/// needs.
+/// Maximum number of targets of a server, and of initiators that a target allows: far more than
+/// users need.
 const ENTRIES_MAX: usize = 4096;
 
 /// Reads the file with the CHAP secret of an account.
@@ -137,7 +138,7 @@ impl Manager {
         }
     }
 
-    /// Adds the logical units of an opened pool to their targets.
+    /// Adds the logical units of a pool that was opened to their targets.
     pub(crate) fn show_luns(&self, pool: &str) {
         for (target, lun) in self.luns_of(Of::Pool(pool)) {
             if let Err(error) = self.show_lun(&target, &lun) {
@@ -282,7 +283,8 @@ impl Handle<TargetDelete> for Manager {
     }
 }
 
-/// The error for a call that would let an initiator in without the CHAP that it has.
+/// Returns the error for a request that would remove the CHAP requirement of an initiator by
+/// omission.
 fn needs_chap(target: &str, initiator: &str, user: &str) -> ApiError {
     let message = format!(
         "initiator {initiator} authenticates with CHAP as {user} at {target}; this would let it in \
@@ -298,12 +300,12 @@ impl Handle<InitiatorAllow> for Manager {
     /// Allows an initiator to log in. A repeated call reads the secret files again.
     ///
     /// # Errors
-    /// `Invalid` for a file without a CHAP secret. `Exists` for an initiator with CHAP, if the call
-    /// has neither a CHAP account nor `no_chap`.
+    /// `Invalid` for a file without a CHAP secret. `Exists` for an initiator that has CHAP, if the
+    /// request has neither a CHAP account nor `no_chap`.
     async fn handle(&self, request: InitiatorAllow) -> Result<TargetChange, ApiError> {
         let InitiatorAllow { target, initiator, chap, mutual, no_chap } = request;
-        // The calls are serialized, because each of two calls for one initiator must see the files
-        // of the other call.
+        // Concurrent calls for one target wait here, because a call must know the secret files that
+        // the previous call saved.
         let _changes = self.changes.lock(&target).await;
         let known = self.known_target(&target)?;
         let before = known.initiators.iter().find(|entry| entry.name == initiator).cloned();
@@ -341,7 +343,8 @@ impl Handle<InitiatorAllow> for Manager {
 }
 
 impl Manager {
-    /// Returns the account to save, in which a file replaces a secret that was sent.
+    /// Returns the account to save: the path of a file with the secret replaces a secret that was
+    /// sent.
     async fn kept(
         &self,
         account: Option<ChapAccount>,
@@ -354,7 +357,7 @@ impl Manager {
         Ok(Some(ChapAccount { user, secret: None, secret_file: Some(file) }))
     }
 
-    /// Removes the saved secrets of an entry that `other` does not use.
+    /// Removes the saved secret files of `entry`, except files that the entry `other` also uses.
     fn delete_secrets(&self, entry: &KnownInitiator, other: Option<&KnownInitiator>) {
         let files = |entry: &KnownInitiator| {
             let accounts = entry.chap.iter().chain(&entry.mutual);
@@ -388,8 +391,8 @@ impl Handle<LunAdd> for Manager {
     /// unit that exists.
     ///
     /// # Errors
-    /// `Exists` for a taken number; `Busy` for a volume that is exported by another protocol,
-    /// without `shared`.
+    /// `Exists` for a number that another logical unit has; `Busy` for a volume that another
+    /// protocol exports, without `shared`.
     async fn handle(&self, request: LunAdd) -> Result<TargetChange, ApiError> {
         let LunAdd { target, volume, number, block_bytes, write_cache, shared } = request;
         let pool = volume.split('/').next().unwrap_or_default().to_owned();
@@ -466,13 +469,13 @@ impl Handle<LunRemove> for Manager {
     }
 
     fn about(&self, call: &LunRemove) -> String {
-        // The volume is known only while the logical unit exists.
+        // Only an existing logical unit names its volume, so `about` runs before the call.
         self.volume_of_lun(call).unwrap_or_default()
     }
 }
 
 impl Manager {
-    /// Deletes the saved state of a logical unit if no target has its volume any more.
+    /// Deletes the saved state of a logical unit if no target shows its volume any more.
     fn forget_unshown(&self, lun: &KnownLun) {
         if !self.luns_of(Of::Dataset(&lun.volume)).is_empty() {
             return;

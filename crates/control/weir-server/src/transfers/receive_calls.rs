@@ -1,11 +1,11 @@
-//! Calls that receive streams in parts, in sessions between the calls and the engine.
+//! Calls that receive streams in parts. A session passes the parts from the calls to the engine.
 //!
 //! Sessions that send are in `state::sends`, the streams are in weir-dataset.
 //!
 //! Invariants:
 //! - a session holds at most a few parts in memory, whatever its caller does;
-//! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions; root and the user of the server have
-//!   only the total limit;
+//! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions; for root and the user of the server
+//!   only the limit for all sessions applies;
 //! - a session that is idle or makes no progress ends by itself; the received part of a stream is
 //!   kept;
 //! - a session ends when the token that started it is revoked or expires;
@@ -60,8 +60,8 @@ impl Handle<ReceiveStart> for Manager {
         self.transfers.refuse_more(peer)?;
         let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
         let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
-        // A schedule counts the snapshots that it may destroy, so snapshots received from an
-        // operator could displace snapshots that others created.
+        // A snapshot that an operator receives belongs to no schedule. Otherwise the schedule would
+        // count it and, in its place, destroy older snapshots of other users.
         let may_destroy = caller::current().has(Role::Admin);
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {
@@ -88,8 +88,8 @@ impl Handle<ReceiveStart> for Manager {
 }
 
 impl Manager {
-    /// Ends a stale session that receives into this volume. Returns an error if the session is
-    /// active. A peer can end only its own sessions.
+    /// Ends a session that receives into this volume and is stale. Returns an error if the session
+    /// is active. A peer can end only its own sessions.
     async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
         let stale = {
             let mut receives = self.transfers.receives.lock();
@@ -123,10 +123,11 @@ impl Manager {
 }
 
 impl Handle<ReceiveFinish> for Manager {
-    /// Finishes a received stream. The answer confirms its snapshot, except after a dry run.
+    /// Finishes a received stream. Except after a dry run, the answer confirms that the snapshot
+    /// exists.
     ///
     /// # Errors
-    /// `Unavailable` for an incomplete stream, with the token to resume it.
+    /// `Unavailable` for an incomplete stream; the error has the token to resume the stream.
     async fn handle(&self, call: ReceiveFinish) -> Result<ReceiveDone, ApiError> {
         let session = call.session;
         let receive = self.transfers.receive(&session)?;
@@ -178,7 +179,7 @@ impl Handle<ReceiveStop> for Manager {
 }
 
 impl Handle<ShowReceive> for Manager {
-    /// Returns the token with which a stream into a volume can be resumed.
+    /// Returns the token with which the interrupted stream into a volume can be resumed.
     async fn handle(&self, call: ShowReceive) -> Result<ReceiveToken, ApiError> {
         let volume = call.volume;
         let (pool, own) = split(&volume)?;
@@ -195,8 +196,8 @@ impl Handle<ShowReceive> for Manager {
 }
 
 impl Handle<ReceiveAbort> for Manager {
-    /// Aborts the stream into a volume. The volume keeps its previous content; a volume that the
-    /// stream created is destroyed.
+    /// Aborts the interrupted stream into a volume. The volume returns to its previous content; a
+    /// volume that the stream created is destroyed.
     async fn handle(&self, call: ReceiveAbort) -> Result<Removed, ApiError> {
         let volume = call.volume;
         let (pool, own) = split(&volume)?;

@@ -1,13 +1,13 @@
-//! Calls that send streams, in sessions between the engine and the receiver of the bytes.
+//! Calls that send streams. A session passes frames from the engine to the receiver of the stream.
 //!
-//! The streams are in weir-dataset, their network transport is in weir-api.
+//! weir-dataset creates the streams, weir-api transports them over the network.
 //!
 //! Invariants:
 //! - at most a few frames wait in memory: a slow receiver blocks the engine;
-//! - a frame is moved from the engine to the socket without a copy;
+//! - a frame is passed from the engine to the socket without a copy;
 //! - a session counts against the limits, and is listed, from the start of its call to its end;
-//! - a session ends with its stream, when its receiver goes away, or when no part is taken for
-//!   long.
+//! - a session ends with its stream, when its receiver closes the connection, or when its receiver
+//!   requests no part for [`SEND_IDLE`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ use crate::state::server::Manager;
 use crate::state::stream_session::{About, over};
 use crate::state::transfers::{Transfers, session_name};
 
-/// Time after which a replication run that waits for a part of a stream gets an empty part.
+/// Time that a replication run waits for the next part of its stream before it gets an empty part.
 const PART_WAIT: Duration = Duration::from_secs(5);
 
 fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
@@ -62,7 +62,7 @@ fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
     Ok((pool.to_owned(), SendSpec { snapshot, from, resume }))
 }
 
-/// A session whose stream is being downloaded. The session ends when this is dropped.
+/// A session whose stream a client downloads. Dropping the value ends the session.
 struct Taken {
     transfers: Arc<Transfers>,
     session: String,
@@ -82,12 +82,12 @@ impl SendStream for Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // A completed session has already been removed.
+        // Does nothing for a session that completed, because it is no longer in the table.
         self.transfers.sends.lock().sessions.remove(&self.session);
     }
 }
 
-/// A session whose start has not been answered; dropping it ends the session.
+/// A session whose `SendStart` call has not returned. Dropping the value ends the session.
 struct Starting<'t> {
     transfers: &'t Transfers,
     session: Option<String>,
@@ -102,9 +102,9 @@ impl Drop for Starting<'_> {
 }
 
 impl Transfers {
-    /// Enters a session that sends, and waits until the engine has estimated its stream. The
-    /// session counts against the limits and is listed from the beginning, because the estimate
-    /// reads the disks.
+    /// Adds a session that sends to the table, and waits until the engine has estimated its stream.
+    /// The session is added first, because the estimate reads the disks: meanwhile the session must
+    /// count against the limits and be listed.
     async fn start_send(
         &self,
         about: About,
@@ -130,7 +130,7 @@ impl Transfers {
                 _ => ApiError::new(ErrorKind::Internal, "the stream ended before it started"),
             });
         };
-        // An administrator may have cancelled the stream meanwhile.
+        // If an administrator cancelled the stream during the estimate, `find` returns an error.
         self.sends.lock().find(&session)?;
         starting.session = None;
         Ok((session, begun))
@@ -189,7 +189,7 @@ impl Handle<SendStart> for Manager {
 }
 
 impl Manager {
-    /// Returns the stream of a session, to one caller only.
+    /// Returns the stream of a session. Only the first caller gets it.
     pub(crate) fn take_send(&self, session: String) -> Result<Box<dyn SendStream>, ApiError> {
         let send = self.transfers.sends.lock().find(&session)?;
         if send.is_taken.swap(true, Ordering::AcqRel) {
@@ -200,8 +200,8 @@ impl Manager {
         Ok(Box::new(Taken { transfers: Arc::clone(&self.transfers), session }))
     }
 
-    /// Returns the next bytes of a stream for another server, at most as many as one call accepts:
-    /// empty if none arrived for [`PART_WAIT`], `None` at the end of the stream.
+    /// Returns the next bytes of a stream for another server, at most as many as one request may
+    /// have: no bytes if none were ready within [`PART_WAIT`], `None` at the end of the stream.
     pub(crate) async fn next_part(&self, session: &str) -> Result<Option<Bytes>, ApiError> {
         let send = self.transfers.sends.lock().find(session)?;
         let _using = send.about.used.begin();
@@ -220,7 +220,8 @@ impl Manager {
             }
         };
         if part.len() > REQUEST_BYTES_MAX {
-            // A frame with large records may exceed the size limit of one part.
+            // A frame with large records may exceed the size limit of one part; keep its rest for
+            // the next part.
             frames.next = Some(part.split_off(REQUEST_BYTES_MAX));
             return Ok(Some(part.into()));
         }
@@ -236,10 +237,10 @@ impl Manager {
 }
 
 impl Handle<ShowSend> for Manager {
-    /// Shows the progress of a session.
+    /// Shows the progress of a sending session.
     ///
     /// # Errors
-    /// The error that ended the stream of the session; the server keeps it for a while.
+    /// The error that ended the stream of the session, while the server still has that error.
     async fn handle(&self, call: ShowSend) -> Result<SendProgress, ApiError> {
         let session = &call.session;
         let send = self.transfers.sends.lock().find(session)?;
@@ -271,11 +272,12 @@ impl Handle<ListStreams> for Manager {
 }
 
 impl Handle<StreamCancel> for Manager {
-    /// Cancels a stream. The received part of a stream is kept, so that it can be resumed.
+    /// Cancels a stream. The receiver keeps the part that it has received, so the stream can be
+    /// resumed.
     ///
     /// # Errors
-    /// `NotFound` for a stream that has ended; `Permission` for a stream of another caller, except
-    /// for admins.
+    /// `NotFound` for a stream that has ended; `Permission` for a stream that another caller
+    /// started, except for admins.
     async fn handle(&self, call: StreamCancel) -> Result<Removed, ApiError> {
         self.transfers.cancel(call).await
     }
@@ -326,7 +328,8 @@ mod tests {
         assert!(give.is_closed(), "the engine makes no further frame");
     }
 
-    /// An engine that begins a stream at once and makes frames until the receiver closes.
+    /// Returns an engine that begins its stream at once and creates frames until the receiver
+    /// closes.
     fn endless() -> (oneshot::Receiver<Begun>, Frames) {
         let (begun, begins) = oneshot::channel();
         drop(begun.send(begun_stream()));
@@ -346,7 +349,7 @@ mod tests {
         Caller::new(name, Rights { files: Files::Named, ..Rights::everything() })
     }
 
-    /// Runs a download: a part of the stream is made when the socket has taken the previous one.
+    /// Downloads a stream: requests the next part when the socket has accepted the previous part.
     async fn download(mut stream: Taken, mut socket: DuplexStream) {
         while let Ok(Some(part)) = stream.next().await {
             if socket.write_all(&part).await.is_err() {
@@ -355,8 +358,8 @@ mod tests {
         }
     }
 
-    // Regression: a stream counted against the limits, and was listed, only after its estimate.
-    // Concurrent calls exceeded the limits.
+    // Regression: a stream counted against the limits, and was listed, only after its estimate, so
+    // that concurrent calls could exceed the limits.
     #[tokio::test]
     async fn stream_is_counted_and_listed_while_it_is_estimated() {
         let transfers = Arc::new(Transfers::default());
@@ -388,7 +391,8 @@ mod tests {
             }
         }
         assert_eq!((begun, transfers.list().streams.len()), (8, 8));
-        // A failed estimate, and a caller that goes away, leave no stream.
+        // The server lists no stream after a failed estimate, or after the caller closed the
+        // connection.
         transfers.end_all();
         let (estimate, call) = start("user 0".to_owned());
         drop(estimate);
@@ -399,7 +403,7 @@ mod tests {
         call.abort();
         assert!(call.await.is_err());
         assert_eq!(transfers.list().streams.len(), 0);
-        // A stream that an administrator cancels during its estimate does not begin.
+        // A stream that an administrator cancels during its estimate does not start.
         let (estimate, call) = start("user 0".to_owned());
         tokio::task::yield_now().await;
         transfers.end_sends();
@@ -424,8 +428,8 @@ mod tests {
             clients.push((client, tokio::spawn(download(stream, server))));
         }
         assert_eq!(start().await.err().map(|error| error.kind), Some(ErrorKind::Busy));
-        // Two clients read nothing. The others read two minutes long a byte a second, which does
-        // not empty the buffers of one part.
+        // Two clients read nothing. The other two read one byte a second for two minutes, too
+        // little for the server to send a second part.
         let mut byte = [0; 1];
         for _ in 0..120 {
             for (client, _) in clients.iter_mut().skip(2) {
@@ -447,7 +451,7 @@ mod tests {
         transfers.end_idle_at(last + Duration::from_mins(2));
         assert_eq!(transfers.list().streams.len(), 0);
         start().await.expect("the share is free");
-        // The downloads end when their clients read on or close.
+        // The downloads end when their clients close the connection.
         for (client, download) in clients {
             drop(client);
             download.await.expect("no panic");

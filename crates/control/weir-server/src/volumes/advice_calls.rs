@@ -1,9 +1,9 @@
-//! Forecasts: the effect of other settings on a volume, and the savings of dedupe.
+//! Forecasts: the effect that other settings would have on a volume, and the savings of dedupe.
 //!
 //! The measurements are in weir-dataset, the job threads in `state::jobs`.
 //!
-//! Invariant: a job holds its pool only for one sample or one step, so that the pool can be closed
-//! meanwhile.
+//! Invariant: a job holds a reference to its pool only during one sample or one step, so that the
+//! pool can be closed between them.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -23,36 +23,37 @@ use crate::disks::pool_thread::OpenPool;
 use crate::state::jobs::Job;
 use crate::state::server::Manager;
 
-/// Time limit for sampling a volume, and again for counting its duplicate contents.
+/// Time limit for the samples of a volume, and after it the limit for the count of duplicate
+/// contents.
 const SAMPLING: Duration = Duration::from_secs(8);
 const COUNTING: Duration = Duration::from_secs(4);
 /// Maximum number of samples: enough for a good estimate. The samples read at most 1 GiB.
 const SAMPLES_MAX: u64 = 1024;
 /// Minimum number of samples for a reliable margin of error.
 const SAMPLES_MIN: u64 = 64;
-/// Margin of error at which sampling stops.
+/// Margin of error of all estimates at which sampling stops.
 const MARGIN_WANTED: f64 = 0.005;
 /// Number of samples between two partial results.
 const SAMPLES_TOLD: u64 = 16;
-/// Maximum number of distinct contents in memory at once: about 64 MiB.
+/// Maximum number of distinct contents that the count keeps in memory: about 64 MiB.
 const PLACES_MAX: usize = 1 << 20;
 
-/// Interval of partial results, because computing one takes a second itself.
+/// Interval between two partial results of a dedupe estimate: to compute one takes up to a second.
 const ADDED_UP_EVERY: Duration = Duration::from_secs(10);
 
-/// Maximum time to compress 4 KiB of a record with a recommended setting, in microseconds: one CPU
-/// then compresses 80 MiB/s.
+/// Maximum time in microseconds for which a recommended setting may compress 4 KiB of a record: at
+/// this speed one CPU compresses 80 MiB/s.
 const WRITE_US_MAX: f64 = 50.0;
-/// Minimum additional saving over a faster setting, as a fraction of the written data.
+/// Minimum saving of a slower setting over a faster one, as a fraction of the written data.
 const SAVING_MIN: f64 = 0.03;
 
-/// Returns the engine of a pool, unless the pool was closed.
+/// Returns the engine of a pool; an error if the pool was closed meanwhile.
 fn held(engine: &Weak<Engine>) -> Result<Arc<Engine>, ApiError> {
     let open = engine.upgrade().filter(|engine| !engine.is_stopping());
     open.ok_or_else(|| ApiError::new(ErrorKind::Unavailable, "the pool was closed meanwhile"))
 }
 
-/// Writes all data so far to disk, because forecasts measure stored data.
+/// Writes the data that is still in memory to disk, because forecasts measure stored data.
 async fn settle(open: &OpenPool) -> Result<(), ApiError> {
     open.call(|engine| async move { engine.sync().await }).await
 }
@@ -93,7 +94,7 @@ fn recommend(settings: &[SettingSample]) -> (Compression, String) {
     (best, why)
 }
 
-/// Returns the result of the samples so far.
+/// Returns the forecast from the samples taken so far.
 fn advice(of: &VolumeAdvice, advisor: &Advisor) -> VolumeAdvice {
     let settings = advisor.settings();
     let (recommended, why) = match advisor.samples() {
@@ -153,7 +154,7 @@ fn permille(done: f64) -> u32 {
     (done.clamp(0.0, 1.0) * 1000.0) as u32
 }
 
-/// Whether the margins of error of all settings are small enough.
+/// Whether there are enough samples, and the margins of error of all settings are small enough.
 fn is_sure(advisor: &Advisor) -> bool {
     let narrow = |setting: &SettingSample| setting.stored.margin < MARGIN_WANTED;
     advisor.samples() >= SAMPLES_MIN && advisor.settings().iter().all(narrow)
@@ -232,9 +233,9 @@ async fn estimate(
 }
 
 impl Handle<VolumeAdvise> for Manager {
-    /// Measures a volume under other settings. The first call starts a job. Each call returns the
-    /// results so far within about a second; a response with `job` is partial, and its caller
-    /// repeats the call with this job.
+    /// Estimates how other settings would store a volume. The first call starts a job. Each call
+    /// returns the results so far within about a second. A response with `job` is partial; its
+    /// caller repeats the call with this job.
     ///
     /// # Errors
     /// `Busy` while too many jobs run; `NotFound` for a job that has ended or was cancelled.
@@ -273,8 +274,8 @@ impl Handle<VolumeAdvise> for Manager {
 }
 
 impl Handle<DedupeEstimate> for Manager {
-    /// Estimates the savings of dedupe for volumes. The estimate runs in a job, as `volume_advise`
-    /// does.
+    /// Estimates the savings of dedupe for volumes. The estimate runs in a job, which the caller
+    /// polls as for `volume_advise`.
     async fn handle(&self, request: DedupeEstimate) -> Result<DedupeForecast, ApiError> {
         let DedupeEstimate { names, job } = request;
         let about = names.join(" ");

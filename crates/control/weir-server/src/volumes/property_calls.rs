@@ -3,7 +3,8 @@
 //! The table of properties is in weir-api, their effects are in weir-dataset.
 //!
 //! Invariants:
-//! - a value is returned exactly, in the form of the table; the command line formats it for users;
+//! - the server returns a value exactly as the table of properties defines it; the command line
+//!   formats it for users;
 //! - a change runs on its pool's thread, one at a time.
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ fn bad(error: impl Into<weir_api::Error>) -> ApiError {
     ApiError::from(error.into())
 }
 
-/// Splits a full name into its pool and the object in the pool that has properties.
+/// Splits the full name of an object into its pool and the object's name in the pool.
 fn target(full: &str) -> Result<(&str, PropertyTarget), ApiError> {
     match names::property_of(full).map_err(bad)? {
         PropertyOf::Pool => Ok((full, PropertyTarget::Pool)),
@@ -49,7 +50,7 @@ fn target(full: &str) -> Result<(&str, PropertyTarget), ApiError> {
     }
 }
 
-/// Returns the changes for the engine, and a new size if there is one.
+/// Returns the property changes for the engine, and the new volume size if the values contain one.
 pub(crate) fn changes(
     values: &PropertyValues,
     of: PropertyOf,
@@ -77,7 +78,7 @@ struct PropertyReader<'a> {
 enum From {
     Own,
     Nowhere,
-    /// Inherited from so many levels up; 1 is the nearest ancestor.
+    /// The object inherits the value from so many levels up; 1 is the nearest ancestor.
     Above(usize),
     Fixed,
 }
@@ -99,7 +100,7 @@ impl PropertyReader<'_> {
         }
     }
 
-    /// Returns a property if it is settable.
+    /// Returns the value of a property, or `None` if the property cannot be set.
     fn settable(&self, spec: &PropertySpec) -> Option<Property> {
         if spec.id == 0 {
             return None;
@@ -112,13 +113,13 @@ impl PropertyReader<'_> {
         Some(self.report(spec.name, value, &from))
     }
 
-    /// Returns the source that is `level` levels up. A volume inherits from its pool directly, one
-    /// level up.
+    /// Returns the source that is `level` levels up. For a user property the engine counts the pool
+    /// of a volume as two levels up, although the volume has only one ancestor.
     fn above(&self, level: usize) -> From {
         From::Above(level.min(self.above.len()))
     }
 
-    /// Properties of a newer Weir, whose values are shown as hexadecimal bytes.
+    /// Returns properties that only a newer Weir version knows, with their values in hexadecimal.
     fn unknown(&self) -> impl Iterator<Item = Property> {
         self.set.unknown().map(|(id, bytes)| {
             self.report(&format!("{UNKNOWN_MODULE}{id}"), hexadecimal(bytes), &From::Own)
@@ -134,8 +135,8 @@ impl PropertyReader<'_> {
         }
     }
 
-    /// Returns the wanted properties, or all of them in the order of the table. `fixed` returns the
-    /// values of read-only properties.
+    /// Returns the requested properties, or all of them in the order of the table. `fixed` returns
+    /// the values of read-only properties.
     fn some(
         &self,
         of: PropertyOf,
@@ -257,7 +258,7 @@ impl Manager {
         names
     }
 
-    /// Returns the wanted properties of an object, or all of its properties.
+    /// Returns the requested properties of an object, or all of its properties.
     async fn properties_of(
         &self,
         full: &str,
@@ -284,7 +285,7 @@ impl Manager {
                 teller.above.extend([format!("{pool}/{}", id.volume), pool.to_owned()]);
                 let mut infos = self.snapshot_infos(&open, vec![id]).await?;
                 let (own, info) = infos.pop().ok_or_else(|| not_found("snapshot", full))?;
-                // A volume and its snapshots have the same record size.
+                // A snapshot has the record size of its volume.
                 let volume = engine.volume(&own).map_err(|error| api_error(&error))?;
                 let record = volume.record_size();
                 let fixed = |spec: &PropertySpec| of_snapshot(pool, &info, record, spec);
@@ -364,7 +365,7 @@ impl Handle<VolumeCreate> for Manager {
     }
 }
 
-/// Resizes a volume to a whole number of its records.
+/// Resizes a volume; an error if the size is not a whole number of the volume's records.
 pub(crate) async fn resize(
     open: &OpenPool,
     own: String,

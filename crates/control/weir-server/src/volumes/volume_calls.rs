@@ -1,6 +1,7 @@
 //! Calls that show, change and destroy volumes.
 //!
-//! Calls about their snapshots are in `snapshots`, access to their data is in `exports`.
+//! Calls about the snapshots of volumes are in `snapshots`, access to the data of volumes is in
+//! `exports`.
 //!
 //! Invariant: a change runs on its pool's thread, one at a time.
 
@@ -70,10 +71,11 @@ impl Handle<VolumeRename> for Manager {
 }
 
 impl Handle<VolumeCopy> for Manager {
-    /// Copies a volume or snapshot into a new volume by reference. The copy depends on neither.
+    /// Copies a volume or snapshot into a new volume that references the same blocks. The copy
+    /// depends on no other volume or snapshot.
     ///
     /// # Errors
-    /// `Exists` for a taken name.
+    /// `Exists` if a volume of this name exists.
     async fn handle(&self, request: VolumeCopy) -> Result<VolumeChange, ApiError> {
         let bad = |error| ApiError::from(weir_api::Error::from(error));
         let (of, snapshot) = names::dataset(&request.name).map_err(bad)?;
@@ -87,12 +89,12 @@ impl Handle<VolumeCopy> for Manager {
 }
 
 impl Handle<VolumePromote> for Manager {
-    /// Promotes a clone: it takes over its origin and all older snapshots, and the volume that it
-    /// was cloned from becomes its clone.
+    /// Promotes a clone: the clone becomes the owner of its origin and all older snapshots, and the
+    /// volume from which it was cloned becomes its clone.
     ///
     /// # Errors
-    /// `Invalid` for a volume that is no clone; `Exists` if a snapshot of the clone has the name of
-    /// a snapshot that it takes over.
+    /// `Invalid` for a volume that is not a clone; `Exists` if a snapshot of the clone has the same
+    /// name as a snapshot that the clone would get.
     async fn handle(&self, call: VolumePromote) -> Result<VolumeChange, ApiError> {
         let full = call.name;
         let (pool, own) = split(&full)?;
@@ -101,7 +103,8 @@ impl Handle<VolumePromote> for Manager {
         let own = own.to_owned();
         let promoted = open.call(move |engine| async move { engine.promote(&own).await });
         let outcome = errors::outcome(promoted.await?);
-        // The clone's origin and all older snapshots belong to the clone now.
+        // The promotion gave the origin and all older snapshots a new volume, so their names
+        // changed.
         self.follow_names(&open.engine)?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&full)? })
     }
@@ -115,8 +118,8 @@ impl Handle<VolumeDestroy> for Manager {
     /// Destroys a volume and its data.
     ///
     /// # Errors
-    /// `Busy` while the volume or a snapshot of it is exported, while it has snapshots (without
-    /// `recursive`), and while one of these is held or the origin of a clone.
+    /// `Busy` if the volume or one of its snapshots is exported. Without `recursive`, `Busy` if the
+    /// volume has snapshots. `Busy` if a snapshot is held or is the origin of a clone.
     async fn handle(&self, request: VolumeDestroy) -> Result<Removed, ApiError> {
         let VolumeDestroy { name, recursive } = request;
         let (pool, own) = split(&name)?;
@@ -139,8 +142,8 @@ impl Handle<ListVolumes> for Manager {
         if let Some(pool) = &pool {
             self.pool(pool)?;
         }
-        // The exports are collected once for all volumes, because a server may have thousands of
-        // volumes and exports.
+        // Collect the exports of all volumes once, because a server may have thousands of volumes
+        // and thousands of exports.
         let mut exports: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for export in &self.state.lock().state.exports {
             exports.entry(export.volume.clone()).or_default().push(export.name.clone());
@@ -170,7 +173,8 @@ impl Handle<ShowVolume> for Manager {
 }
 
 impl Handle<VolumeSet> for Manager {
-    /// Changes properties of a volume. Existing blocks keep the properties they were written with.
+    /// Changes properties of a volume. Existing blocks keep the properties with which they were
+    /// written.
     async fn handle(&self, call: VolumeSet) -> Result<VolumeChange, ApiError> {
         let name = call.name.clone();
         let PropertyChange { outcome, .. } = self.handle(PropertySet::from(call)).await?;
@@ -182,7 +186,7 @@ impl Handle<VolumeResize> for Manager {
     /// Changes a volume's size.
     ///
     /// # Errors
-    /// `Busy` for a shrink below written data.
+    /// `Busy` if the new size would cut off written data.
     async fn handle(&self, call: VolumeResize) -> Result<VolumeChange, ApiError> {
         let VolumeResize { name, size_bytes } = call;
         let (pool, own) = split(&name)?;

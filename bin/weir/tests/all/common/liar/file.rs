@@ -1,9 +1,9 @@
-//! A liar as a file, mounted by nbdfuse from its export.
+//! A liar as a file: nbdfuse mounts the liar's NBD export.
 //!
-//! Not here: the export (nbd).
+//! Not here: the NBD export (nbd).
 //!
-//! Invariant: the drop ends nbdfuse and removes the mount, whatever the disk does; if the test is
-//! killed, nbdfuse gets SIGTERM and unmounts by itself.
+//! Invariant: dropping the guard ends nbdfuse and removes the mount, whatever the disk does. If the
+//! test program is killed, nbdfuse gets SIGTERM and removes the mount itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use std::time::Duration;
 use super::BYTES;
 use crate::common::{eventually, path, run};
 
-/// A mounted file.
+/// A mounted file and the nbdfuse process that serves it; dropping the value removes the mount.
 pub(crate) struct Mount {
     nbdfuse: Child,
     at: PathBuf,
 }
 
 impl Mount {
-    /// Mounts the export behind `socket` over the file `at`, which is created.
+    /// Creates the file `at`, and mounts the NBD export on `socket` over it.
     pub(crate) fn new(socket: &Path, at: PathBuf) -> Self {
         fs::write(&at, "").unwrap();
         let mut command = Command::new("setpriv");
@@ -37,7 +37,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // If nbdfuse is killed, the operations in flight fail and the mount remains.
+        // The kill makes operations in flight fail, but the mount remains, so it must be removed
+        // separately.
         drop(self.nbdfuse.kill());
         drop(self.nbdfuse.wait());
         run("umount", &["--lazy", &self.at.display().to_string()]);

@@ -1,11 +1,11 @@
-//! The NBD server of a liar: options, requests, replies.
+//! The NBD server of a liar: handles options and requests, and sends replies.
 //!
-//! Not here: the disk's actions (the parent).
+//! Not here: the actions of the disk (the parent module).
 //!
 //! Spec: NBD proto.md, "Fixed newstyle negotiation", "Simple reply message".
 //!
-//! Invariant: the server refuses each unknown option, as the protocol demands; the client continues
-//! without it.
+//! Invariant: as the protocol demands, the server refuses each option that it does not know; the
+//! client continues without the option.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -26,15 +26,16 @@ const REP_ACK: u32 = 1;
 const REP_SERVER: u32 = 2;
 const REP_INFO: u32 = 3;
 const REP_ERR_UNSUP: u32 = (1 << 31) | 1;
-/// Flags of the export: it supports FLUSH and FUA.
+/// Flags of the export: it has flags, and supports FLUSH and FUA.
 const FLAGS: u16 = 1 | 1 << 2 | 1 << 3;
 const DISCONNECT: u8 = 2;
-/// Error for an unsupported command.
+/// Error number for a command that the server does not support.
 const EINVAL: u32 = 22;
-/// Maximum time for which the sending thread waits before it checks for new replies.
+/// Maximum time for which the sending thread waits for a reply's due time before it polls for new
+/// replies.
 const LONG: Duration = Duration::from_hours(1);
 
-/// Serves one connection until its client leaves.
+/// Serves one connection until the client disconnects.
 pub(super) fn serve(mut stream: UnixStream, disk: &Mutex<Disk>) -> io::Result<()> {
     if !negotiate(&mut stream)? {
         return Ok(());
@@ -85,14 +86,14 @@ pub(super) fn serve(mut stream: UnixStream, disk: &Mutex<Disk>) -> io::Result<()
     }
 }
 
-/// Returns the header of a reply to a request.
+/// Returns the header of a simple reply to a request.
 fn head(request: &[u8; 28], error: u32) -> Vec<u8> {
     [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &request[8..16]].concat()
 }
 
-/// Negotiates; returns false if the client requests no export.
+/// Negotiates with the client; returns false if the client opens no export.
 fn negotiate(stream: &mut UnixStream) -> io::Result<bool> {
-    // Fixed newstyle negotiation with the no-zeroes flag.
+    // The greeting: fixed newstyle negotiation with the no-zeroes flag.
     stream.write_all(b"NBDMAGICIHAVEOPT\x00\x03")?;
     stream.read_exact(&mut [0; 4])?;
     let export = [&(BYTES as u64).to_be_bytes()[..], &FLAGS.to_be_bytes()].concat();
@@ -127,7 +128,7 @@ fn negotiate(stream: &mut UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Sends each reply at its due time, the earliest first.
+/// Sends each reply at its due time, the reply that is due first before the others.
 fn send(mut out: UnixStream, replies: &Receiver<(Instant, Vec<u8>)>) -> io::Result<()> {
     let (mut waiting, mut number) = (BTreeMap::<(Instant, u64), Vec<u8>>::new(), 0);
     loop {

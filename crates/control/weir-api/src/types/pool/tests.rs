@@ -1,8 +1,8 @@
 //! Tests of the checks of pool requests.
 //!
-//! The command line has the tests of the layout grammar.
+//! The layout grammar has its tests in the command line.
 //!
-//! Invariant: each test changes one field of a request that passes and expects the refusal.
+//! Invariant: each test changes one field of a valid request and expects that the check refuses it.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! The responses of the fake server, one function for each call.
+//! The responses of the fake server: one function for each call.
 //!
 //! The dispatch of calls is in `fake`.
 //!
-//! Invariants: the same as in `fake`.
+//! Invariants: the invariants of `fake`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Fake {
     }
 
     pub(crate) fn pool_status(&self, pool: String) -> Pending<'_, PoolStatus> {
-        // Simulates a failed engine as clients see it: a response that never arrives, and a panic.
+        // Pool names select faults of a server: a response that never arrives, and a panic.
         if pool == "stuck" {
             return Box::pin(std::future::pending());
         }
@@ -636,7 +636,7 @@ impl Fake {
             |volume| {
                 Ok(VolumeAdvice {
                     name: request.name.clone(),
-                    // The first response is partial.
+                    // The first response of a job is partial; the second is complete.
                     job: request.job.is_none().then(|| "1".to_owned()),
                     progress_permille: if request.job.is_none() { 500 } else { 1000 },
                     samples: 0,

@@ -1,10 +1,11 @@
-//! A fake server without an engine: it keeps pools, volumes and exports in memory, and behaves as
+//! A fake server without an engine. It keeps pools, volumes and exports in memory, and behaves as
 //! the interface specifies.
 //!
-//! There are no disks; paths are only names.
+//! The fake server has no disks; paths of disks are only names.
 //!
 //! Invariants:
-//! - a repeated changing call is `unchanged`, a removal of an absent object is `not_found`;
+//! - a repeated changing call answers `unchanged`; the removal of an absent object fails with
+//!   `not_found`;
 //! - an object in use cannot be removed.
 
 use std::sync::atomic::AtomicU64;
@@ -108,7 +109,8 @@ impl Streams for Fake {
     }
 }
 
-/// Dispatches a call by name: parses the request, and serializes the response to JSON.
+/// Dispatches a call by its name: parses the request, makes the call and serializes the response to
+/// JSON.
 macro_rules! dispatch {
     ($name:expr, $request:expr; $($known:literal: $call:ident => $make:expr;)*) => {
         match $name {

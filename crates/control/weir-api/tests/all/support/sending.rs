@@ -1,9 +1,9 @@
-//! Streams of the fake server: complete, slow and broken ones.
+//! Streams that the fake server sends: complete, slow and broken streams.
 //!
-//! Its other responses are in `answers`.
+//! The other responses of the fake server are in `answers`.
 //!
-//! Invariant: the name of the snapshot selects the behaviour of its stream: `damaged` breaks after
-//! its first part, `slow` takes long for each part, `stuck` reports more bytes than ever arrive.
+//! Invariant: the name of a snapshot selects the behaviour of its stream: `damaged` breaks after
+//! the first part, `slow` takes long for each part, `stuck` reports more bytes than ever arrive.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use weir_base::ErrorKind;
 
 use super::state::{State, not_found};
 
-/// State of a session.
+/// State of a session that sends a stream.
 pub(crate) struct Session {
     snapshot: String,
     is_taken: bool,
@@ -83,7 +83,7 @@ pub(crate) fn start(state: &mut State, snapshot: String, is_difference: bool) ->
     }
 }
 
-/// Takes the stream of a session.
+/// Returns the stream of a session, and marks it as taken.
 pub(crate) fn take(
     shared: &Arc<Mutex<State>>,
     session: String,

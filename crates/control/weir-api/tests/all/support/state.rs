@@ -1,4 +1,4 @@
-//! State of the fake server, and its changes.
+//! State of the fake server, and changes of that state.
 //!
 //! The responses are in `answers`.
 
@@ -43,9 +43,9 @@ pub(crate) struct State {
     pub(crate) targets: super::targets::Targets,
     /// Sent streams, by session.
     pub(crate) sends: BTreeMap<String, Session>,
-    /// Volume and bytes of received streams, by session.
+    /// Received streams, by session: the volume and the bytes received so far.
     pub(crate) receives: BTreeMap<String, (String, Vec<u8>)>,
-    /// Streams in the list for administrators.
+    /// Streams that the call `stream_list` returns.
     pub(crate) streams: Vec<Stream>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn dedupe_of(properties: &PropertyValues) -> Option<bool> {
     properties.0.get("dedupe").map(|text| text == "on")
 }
 
-/// Gives a pool the status of a pool with a bad disk.
+/// Sets the status of a pool to that of a pool with a faulted disk.
 pub(crate) fn degrade(pool: &mut PoolStatus) {
     pool.state = Health::Degraded;
     pool.status =
@@ -138,12 +138,12 @@ const ALLOCATED: Allocated = Allocated {
 };
 
 impl State {
-    /// Removes a volume from the clones of its origin.
+    /// Removes a volume from the list of clones of its origin.
     pub(super) fn forget_clone(&mut self, volume: &str) {
         self.snapshots.values_mut().for_each(|origin| origin.clones.retain(|name| name != volume));
     }
 
-    /// Returns this entry, and a similar one for each volume.
+    /// Returns the given history entry, and a similar entry for each volume.
     pub(super) fn history(&self, entry: HistoryEntry) -> Vec<HistoryEntry> {
         let call = |name: &String| format!("volume create {name}");
         let volumes =
@@ -152,7 +152,7 @@ impl State {
         std::iter::once(entry).chain(volumes).collect()
     }
 
-    /// Returns an event similar to `like` for each volume.
+    /// Returns an event similar to `like` for each volume of the fake server.
     pub(super) fn creations(&self, like: &Event) -> Vec<Event> {
         let message = |name: &String| format!("volume create {name}: created");
         self.volumes.keys().map(|name| Event { message: message(name), ..like.clone() }).collect()
@@ -226,7 +226,7 @@ impl State {
         Ok(PoolCreated { change, flush_checks })
     }
 
-    /// Returns the response of a call that has no visible effect on the pool.
+    /// Returns the response of a call that does not change the state of the pool.
     pub(crate) fn touched(&self, name: &str) -> Result<PoolChange, ApiError> {
         let (_, pool) = self.pools.get(name).ok_or_else(|| not_found("pool", name))?;
         let (outcome, pool) = (Outcome::Changed, pool.clone());

@@ -1,8 +1,8 @@
-//! Targets of the fake server.
+//! The iSCSI targets of the fake server.
 //!
 //! There are no sessions, because no initiator logs in.
 //!
-//! Invariant: the same as in `fake`.
+//! Invariant: the invariants of `fake`.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Tests of the server with frozen disks: real management interface and client, and fault injection
-//! in front of real files.
+//! Tests of the server with frozen disks. The management interface and its client are real; faults
+//! are injected in front of real files.
 //!
-//! Single functions have their own tests.
+//! Single functions have their own tests next to them.
 //!
 //! Invariant: every guaranteed time limit is measured at the client.
 
@@ -105,7 +105,7 @@ impl Server {
         self.pool_of(name, VdevKind::Mirror, ["a", "b"]).await
     }
 
-    /// As [`Self::pool`], with the given layout.
+    /// Creates a pool like [`Self::pool`], with the given layout.
     pub(crate) async fn pool_of<const N: usize>(
         &self,
         name: &str,
@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-/// Returns the response of a call, which must arrive within [`BOUND`].
+/// Returns the response of `call`, which must arrive within [`BOUND`].
 async fn timely<T>(
     what: &str,
     call: impl Future<Output = Result<T, ApiError>>,
@@ -166,8 +166,8 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     let export = |force| PoolExport { name: "tank".into(), force };
     let (protocol, name) = (Protocol::Nbd, "tank/v".to_owned());
     let delete = ExportDelete { protocol, name: name.clone(), force: true };
-    // Two calls need the unresponsive disks, and one waits for the other. A call to another pool
-    // succeeds meanwhile.
+    // Two calls need the unresponsive disks of one pool, and one of them waits for the other. A
+    // call to another pool succeeds meanwhile.
     let ((), (), other) = tokio::join!(
         told("volume create", server.volume("tank/w")),
         told("volume resize", client.call(resize)),
@@ -208,7 +208,7 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     assert!(forced.who.contains("uid "), "{}", forced.who);
     assert!(history.iter().any(|entry| entry.error.is_some()), "hung calls are recorded too");
 
-    // No change that was acknowledged before the disks froze is lost.
+    // No change that the server acknowledged before the disks froze is lost.
     frozen.iter().for_each(|faults| faults.clear());
     let search = vec![server.dir.path().display().to_string()];
     let import = PoolImport { pool: "tank".into(), search, force: false };
@@ -286,7 +286,8 @@ async fn concurrent_calls_about_frozen_disks_answer_in_time() {
     let export = PoolExport { name: name(), force: true };
     let gone = timely("forced export", client.call(export)).await.unwrap();
     assert_eq!(gone.outcome, Outcome::Removed);
-    // A search for pools may still read a disk of the suspended pool; it ends with the test.
+    // A search for pools may still wait for a disk of the suspended pool; the search ends with the
+    // test.
     frozen.iter().for_each(|faults| faults.clear());
 }
 
@@ -311,7 +312,7 @@ async fn pool_create_answers_while_a_measured_disk_is_frozen() {
     let start_of_disk = || std::fs::read(&path).unwrap()[..2 << 20].to_vec();
     assert!(start_of_disk().iter().all(|byte| *byte == 0), "written to a frozen disk");
 
-    // The pool is created when the disk responds again.
+    // The call continues and creates the pool when the disk responds again.
     faults.clear();
     let made = tokio::time::timeout(BOUND, create()).await.unwrap().unwrap();
     assert_eq!(made.outcome(), Outcome::Unchanged);
