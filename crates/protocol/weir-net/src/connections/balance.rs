@@ -29,7 +29,7 @@ pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,
     /// Kernel thread id of the worker; 0 until the worker runs.
     thread: AtomicI32,
-    /// Number of the current span ([`BALANCE_SPAN`](crate::limits::BALANCE_SPAN)).
+    /// Number of the current span ([`BALANCE_SPAN`]).
     span: AtomicU32,
     /// Number of sessions with a request in the current span.
     active: AtomicUsize,
