@@ -1,6 +1,6 @@
 //! libFuzzer program of the target `iscsi_initiator`.
 //!
-//! Not here: the target itself (`weir_fuzz::iscsi_initiator`).
+//! The target itself is in `weir_fuzz::iscsi_initiator`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! libFuzzer program of the target `iscsi_login`.
 //!
-//! Not here: the target itself (`weir_fuzz::iscsi_login`).
+//! The target itself is in `weir_fuzz::iscsi_login`.
 
 #![no_main]
 

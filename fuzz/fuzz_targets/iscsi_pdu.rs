@@ -1,6 +1,6 @@
 //! libFuzzer program of the target `iscsi_pdu`.
 //!
-//! Not here: the target itself (`weir_fuzz::iscsi_pdu`).
+//! The target itself is in `weir_fuzz::iscsi_pdu`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! libFuzzer program of the target `nbd_negotiate`.
 //!
-//! Not here: the target itself (`weir_fuzz::nbd_negotiate`).
+//! The target itself is in `weir_fuzz::nbd_negotiate`.
 
 #![no_main]
 

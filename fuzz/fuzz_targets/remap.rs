@@ -1,6 +1,6 @@
 //! libFuzzer program of the target `remap`.
 //!
-//! Not here: the target itself (`weir_fuzz::remap`).
+//! The target itself is in `weir_fuzz::remap`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! libFuzzer program of the target `stream`.
 //!
-//! Not here: the target itself (`weir_fuzz::stream`).
+//! The target itself is in `weir_fuzz::stream`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! libFuzzer program of the target `uberblock`.
 //!
-//! Not here: the target itself (`weir_fuzz::uberblock`).
+//! The target itself is in `weir_fuzz::uberblock`.
 
 #![no_main]
 

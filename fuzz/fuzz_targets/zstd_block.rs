@@ -1,6 +1,6 @@
 //! libFuzzer program of the target `zstd_block`.
 //!
-//! Not here: the target itself (`weir_fuzz::zstd_block`).
+//! The target itself is in `weir_fuzz::zstd_block`.
 
 #![no_main]
 
