@@ -32,7 +32,8 @@ const CONNECTIONS_MAX: usize = 16;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// The requested address needs a secret: without one, any host could start loads on this agent.
+    /// The requested address needs a secret: without a secret, any host could start loads on this
+    /// agent.
     #[error("{listen} is reachable from other hosts and no secret is set")]
     SecretNeeded {
         /// Address that the user requested.
