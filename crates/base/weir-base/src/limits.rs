@@ -171,8 +171,8 @@ pub const SCAN_BYTES_IN_FLIGHT: usize = 32 << 20;
 pub const SCAN_RUNS_IN_FLIGHT: usize = 64;
 
 /// Number of segments that a scan processes concurrently. While one segment waits for its last
-/// reads or for its lists of live blocks, the other segments keep disks and CPU busy. All of them
-/// share [`SCAN_BYTES_IN_FLIGHT`].
+/// reads or for its lists of live blocks, the other segments keep disks and CPU busy. All these
+/// segments share [`SCAN_BYTES_IN_FLIGHT`].
 pub const SCAN_SEGMENTS_AT_ONCE: usize = 3;
 
 /// Number of segments in which the cleaner looks up live blocks in advance, while it reads another
@@ -199,7 +199,8 @@ pub const SCAN_ATTEMPTS_MAX: u32 = 3;
 pub const DAMAGED_RANGES_MAX: usize = 1024;
 
 /// Maximum number of bad blocks of one disk that the pool remembers in RAM, so that each bad block
-/// counts as one checksum error, however often it is read. They use at most 64 KiB of RAM.
+/// counts as one checksum error, however often it is read. The remembered block numbers use at most
+/// 64 KiB of RAM.
 pub const BROKEN_BLOCKS_MAX: usize = 4096;
 
 /// Maximum number of pool metadata parts in the list of permanent errors.

@@ -1,7 +1,7 @@
 //! Slot for the typed result of a call, while the call's future has the same output type for all
 //! calls.
 //!
-//! The futures are in weir-api and weir-server.
+//! The futures that fill a slot are in weir-api and weir-server.
 //!
 //! Invariant: the caller takes the result only once, after the future has succeeded.
 

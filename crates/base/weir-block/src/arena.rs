@@ -190,7 +190,7 @@ pub struct Block(Cell);
 
 // SAFETY: shared content is immutable and the count is atomic.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: shared content is immutable and the count is atomic.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -211,7 +211,8 @@ impl Block {
         if self.0.count().load(Ordering::Acquire) != 1 {
             return None;
         }
-        // SAFETY: handles are made only from handles; this one is the only one and is borrowed.
+        // SAFETY: handles are made only from handles; this handle is the only handle to the cell,
+        // and is mutably borrowed.
         Some(unsafe { self.0.0.cast().as_mut() })
     }
 

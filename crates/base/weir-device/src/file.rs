@@ -238,8 +238,8 @@ fn discard_sectors(disk: &OpenDisk, offset: u64, len_bytes: u64) -> io::Result<(
     let range = [offset, len_bytes];
     // SAFETY: BLKDISCARD reads two u64, the start and the length in bytes, and writes no memory.
     let discard = unsafe { rustix::ioctl::Setter::<OPCODE, [u64; 2]>::new(range) };
-    // SAFETY: as above; the descriptor refers to a block device that this process opened for
-    // writing.
+    // SAFETY: BLKDISCARD writes no memory; the descriptor refers to a block device that this
+    // process opened for writing.
     Ok(unsafe { rustix::ioctl::ioctl(disk, discard) }?)
 }
 

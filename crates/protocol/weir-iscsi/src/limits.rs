@@ -141,7 +141,8 @@ pub const UNPROVEN_SESSIONS_MAX: usize = SESSIONS_MAX / 4 * 3;
 /// with targets: an initiator completes a discovery within milliseconds.
 pub const DISCOVERIES_MAX: usize = 64;
 
-/// Maximum number of discovery sessions from one address; a further one ends the oldest of them.
+/// Maximum number of discovery sessions from one address; a further discovery session ends the
+/// oldest one.
 pub const PEER_DISCOVERIES_MAX: usize = 16;
 
 /// Longest duration of a discovery session.

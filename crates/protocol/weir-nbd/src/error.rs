@@ -11,7 +11,7 @@ use weir_base::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
-    /// The client sent flags that the server did not offer; in most cases it is not an NBD client.
+    /// The client sent flags that the server did not offer; such a client is usually no NBD client.
     #[error("unknown client flags {flags:#010x}: not an NBD client?")]
     ClientFlags {
         /// Flags that the client sent.

@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Unread bytes.
+    /// Bytes that were not read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }

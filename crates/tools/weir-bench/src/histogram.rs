@@ -110,7 +110,8 @@ impl<'de> Deserialize<'de> for Latencies {
         let read = HdrDeserializer::new().deserialize(&mut &bytes[..]);
         let read: Histogram<u64> =
             read.map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
-        // A distribution with other bounds could not be merged with this one.
+        // A stored distribution with other bounds could not be merged into a distribution of this
+        // type.
         let mut own = Self::default();
         own.0.add(&read).map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
         Ok(own)

@@ -3,8 +3,8 @@
 //! The CPU time excludes kernel threads that work for the server (the write-back of the page cache
 //! belongs to no process).
 //!
-//! Invariants: the CPU time includes all threads, also ended threads; dropping a [`Process`] ends
-//! it.
+//! Invariants: the CPU time includes all threads, even ended threads; dropping a [`Process`] ends
+//! the process.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Fuzzes the entries of the dataset directory: any block, decoded as the entry of a dataset and as
 //! the entry of the pool, in the layouts of formats 8 and 9.
 //!
-//! The target does not check relations between directory entries.
+//! The fuzz target does not check relations between directory entries.
 //!
 //! Invariants: no panic; an accepted entry is encoded in the layout of format 9 and survives
 //! decoding unchanged; an entry that is already in this layout is encoded to the same bytes.
@@ -22,7 +22,7 @@ const KINDS: [u8; 8] = [1, 2, 3, 17, 18, 19, 20, 21];
 /// Offset of the kind in a directory entry.
 const KIND_AT: usize = 8;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let mut block = [0; BLOCK_BYTES];
     let len = data.len().min(BLOCK_BYTES);

@@ -1,7 +1,7 @@
 //! Fuzzes pools and streams whose checksums are valid and whose fields are invalid: import, reads,
 //! writes, commits, destroys, `check`, `rescue` and receive.
 //!
-//! The target does not check the results of these operations.
+//! The fuzz target does not check the results of these operations.
 //!
 //! Invariants: no panic; every call returns.
 
@@ -25,7 +25,7 @@ static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
     [VdevKind::Disk, VdevKind::Mirror, VdevKind::Raidz1].map(of).into()
 });
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let samples = &*SAMPLES;
     let Some((choice, fields)) = data.split_first() else { return };

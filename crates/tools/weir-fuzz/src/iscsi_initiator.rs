@@ -24,7 +24,7 @@ const SLOT_BYTES: usize = 24 << 10;
 /// Maximum number of commands that one input submits.
 const COMMANDS_MAX: usize = 64;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };
     if choice & 0x80 != 0 { log_in(*choice, input) } else { exchange(*choice, input) }

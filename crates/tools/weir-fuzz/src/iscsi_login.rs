@@ -18,7 +18,7 @@ use weir_net::{Address, Peer, PeerKey};
 
 use crate::valid::{self, NO_DIGESTS};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, mut input)) = data.split_first() else { return };
     let one = One { sessions: Arc::default(), chap: choice & 1 != 0, mutual: choice & 2 != 0 };

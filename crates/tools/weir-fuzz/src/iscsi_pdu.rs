@@ -12,7 +12,7 @@ use crate::valid;
 
 const DATA_BYTES_MAX: usize = 4096;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, mut input)) = data.split_first() else { return };
     let digests = Digests { header: choice & 1 != 0, data: choice & 2 != 0 };

@@ -35,7 +35,7 @@ thread_local! {
     static RUNTIME: RefCell<Runtime> = RefCell::new(weir_device::new_runtime().expect("a runtime"));
 }
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, rest)) = data.split_first() else { return };
     if rest.len() > INPUT_BYTES_MAX {

@@ -15,7 +15,7 @@ use crate::valid::trimmed;
 /// Length of the magic number and the version.
 const HEAD_BYTES: usize = 12;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     // Random bytes never have a valid checksum, so add one; then the decoder also reads the body.

@@ -12,7 +12,7 @@ use weir_format::log::{
     SECTOR_BYTES, SECTOR_CONTENT_BYTES, STAMP_BYTES, decode_batch, decode_header,
 };
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     // Random bytes never have a valid checksum, so add one; then the decoder also reads the log

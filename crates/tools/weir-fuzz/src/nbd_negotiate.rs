@@ -17,7 +17,7 @@ use weir_nbd::wire::{OPTION_MAGIC, option};
 /// Maximum length of a reply to an option. The longest valid reply is a list of two exports.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     negotiate(data, false);
     negotiate(data, true);

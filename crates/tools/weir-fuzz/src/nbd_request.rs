@@ -1,7 +1,7 @@
 //! Fuzzes NBD requests: a byte stream of requests. The first byte of the input selects the
 //! negotiated parameters.
 //!
-//! The target parses requests; it neither executes them nor builds replies.
+//! The fuzz target parses requests; it neither executes them nor builds replies.
 //!
 //! Invariants: no panic; a message uses at least one byte, and a request lies inside the export; if
 //! the parser requests a length, the length exceeds the length of the input.
@@ -9,7 +9,7 @@
 use weir_nbd::request::{Command, Negotiated, Parsed, parse};
 use weir_nbd::wire::{REQUEST_MAGIC, command, command_flag};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, mut input)) = data.split_first() else { return };
     let negotiated = Negotiated {

@@ -1,7 +1,8 @@
 //! Fuzzes tree nodes: decodes every slot of any block.
 //!
-//! The target adds no checksums. The pool decodes a node only if its bytes match the checksum in
-//! the pointer to it, but a faulty or hostile machine can write such a pointer.
+//! The fuzz target adds no checksums. The pool decodes a node only if the bytes of the node match
+//! the checksum in the pointer to the node, but a faulty or hostile machine can write such a
+//! pointer.
 //!
 //! Invariants: no panic; encoding the accepted pointers reproduces the node byte for byte.
 
@@ -10,7 +11,7 @@ use weir_format::{BlockPtr, Codec, NODE_FANOUT, PtrKind, node_pointer, set_node_
 
 use crate::valid::trimmed;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let mut node = [0; BLOCK_BYTES];
     let len = data.len().min(BLOCK_BYTES);

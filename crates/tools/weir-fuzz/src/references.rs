@@ -1,6 +1,6 @@
 //! Fuzzes the reference table: any bytes, and any entries after a valid header.
 //!
-//! The target does not check a table against the contents of its segment.
+//! The fuzz target does not check a table against the contents of its segment.
 //!
 //! Invariants: no panic; the blocks are sorted and each has references; an accepted table survives
 //! encoding and decoding unchanged; its counters add up.
@@ -12,7 +12,7 @@ const VSEG: VsegId = VsegId(7);
 /// Length of the header, after which the number of blocks follows.
 const HEAD_BYTES: usize = 16;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     let mut bytes = ReferenceTable::default().encode(VSEG);

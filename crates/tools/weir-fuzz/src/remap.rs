@@ -1,6 +1,6 @@
 //! Fuzzes the remap table: any bytes, and any hosts and runs after a valid header.
 //!
-//! The target does not check a table against the segments that it refers to.
+//! The fuzz target does not check a table against the segments that the table refers to.
 //!
 //! Invariants: no panic; the runs are sorted, disjoint and inside a segment; an accepted table
 //! translates every address to the same result as a linear search of its runs; the table survives
@@ -15,7 +15,7 @@ const VSEG: VsegId = VsegId(7);
 const HEAD_BYTES: usize = 16;
 const UNITS_MAX: u64 = SEGMENT_BYTES_MAX / PACK_BYTES as u64;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     // The first byte is the number of hosts; hosts and runs follow.

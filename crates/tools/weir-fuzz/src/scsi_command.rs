@@ -220,7 +220,7 @@ fn make_token(nexus: &dyn Nexus, lun: Lun, list: &[u8]) -> Option<[u8; 512]> {
     told.last_chunk().filter(|_| told.len() > 512).copied()
 }
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let port = |relative| Port { relative, name: format!("p{relative}"), group: 1 };
     let target = Target::new("t", vec![port(1), port(2)], None);

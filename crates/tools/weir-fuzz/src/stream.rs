@@ -18,7 +18,7 @@ use weir_format::{Codec, Compression};
 const BLOCKS: u64 = 1000;
 const PREAMBLE_BYTES: usize = 16;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     if let Some(token) = std::str::from_utf8(data).ok().and_then(|text| text.parse().ok()) {

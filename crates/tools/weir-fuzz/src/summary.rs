@@ -1,6 +1,6 @@
 //! Fuzzes the segment summary: any bytes, and any fields and blocks with a valid checksum.
 //!
-//! The target checks neither the chain of summaries nor the lookup of a block's owner.
+//! The fuzz target checks neither the chain of summaries nor the lookup of a block's owner.
 //!
 //! Invariants: no panic; every accepted block lies inside a segment; an accepted summary survives
 //! encoding and decoding unchanged.
@@ -14,7 +14,7 @@ use crate::valid::trimmed;
 
 const VSEG: VsegId = VsegId(7);
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     // Random bytes never have a valid checksum, so add one. The first byte selects which part is

@@ -15,7 +15,7 @@ use crate::valid::trimmed;
 const HEAD_BYTES: usize = 12;
 const CHECKSUM_OFFSET: usize = SLOT_BYTES - 16;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     // Random bytes never have a valid checksum, so add one; then the decoder also reads the fields.

@@ -12,7 +12,7 @@ use weir_codec::compress::{ZstdPacker, ZstdUnpacker};
 const BLOCK_BYTES: usize = 4096;
 const GUARD: [u8; 64] = [0xa5; 64];
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let mut unpacker = ZstdUnpacker::default();
     let mut raw = [0xa5; BLOCK_BYTES + GUARD.len()];

@@ -219,7 +219,8 @@ pub fn advice(status: Status, sense: Option<&Sense>) -> Advice {
         // With the sense key RECOVERED ERROR, the command succeeded.
         (Status::GOOD | Status::CONDITION_MET, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x1, .. })) => Advice::Done,
-        // IN PROCESS OF BECOMING READY and ASYMMETRIC ACCESS STATE TRANSITION end after some time.
+        // The conditions IN PROCESS OF BECOMING READY and ASYMMETRIC ACCESS STATE TRANSITION end
+        // after some time.
         (Status::BUSY | Status::TASK_SET_FULL, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x2, asc: 0x04, ascq: 0x01 | 0x0A, .. })) => {
             Advice::Later

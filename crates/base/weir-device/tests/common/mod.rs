@@ -53,7 +53,7 @@ pub(crate) fn open(path: &Path) -> Result<FileDevice, DeviceError> {
     FileDevice::open(path, OpenMode::ReadWrite, MIB)
 }
 
-/// A loop device on a file; dropping this value detaches it.
+/// A loop device on a file; dropping this value detaches the device.
 pub(crate) struct Loop(pub(crate) PathBuf);
 
 impl Loop {

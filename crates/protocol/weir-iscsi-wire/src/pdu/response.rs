@@ -13,7 +13,7 @@ use super::{Digests, Header, NO_TAG, opcode};
 /// Residual: the data length of a command compared with its Expected Data Transfer Length (11.4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
-    /// Both lengths are equal.
+    /// The data length equals the Expected Data Transfer Length.
     #[default]
     None,
     /// Number of bytes that the command transfers beyond the Expected Data Transfer Length.

@@ -61,7 +61,7 @@ impl Default for Negotiated {
 pub enum Answer {
     /// The key needs no response, because it was a declaration.
     Nothing,
-    /// Response value.
+    /// Value with which the target responds to the key.
     Value(String),
 }
 

@@ -30,8 +30,8 @@ use weir_nbd::limits::{EXTENTS_MAX, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX};
 use weir_net::limits::PEER_TURNS_MAX;
 use weir_net::{Address, Budget, Listener, serve};
 
-/// Holds the volume's requests until this value is dropped, also when a test fails: a server that
-/// stops waits for its requests.
+/// Holds the volume's requests until this value is dropped, even if a test fails: otherwise the
+/// server could not stop, because it waits for its requests.
 struct Held<'a>(&'a Memory);
 
 impl<'a> Held<'a> {

@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! - at most [`CONNECTIONS_MAX`] connections exist, without the connections that are being closed;
-//! - at most [`PEER_CONNECTIONS_MAX`] of them have the same peer, so that other peers can always
-//!   connect;
+//! - at most [`PEER_CONNECTIONS_MAX`] connections have the same peer, so that other peers can
+//!   always connect;
 //! - a connection with a running or recent request is never evicted.
 
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ impl PeerKey {
     }
 }
 
-/// Progress of a connection.
+/// How far a connection has progressed, from its handshake to its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {

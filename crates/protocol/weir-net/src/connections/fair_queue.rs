@@ -4,11 +4,12 @@
 //! The caller limits how long a client keeps its permit; connections are in `connection_table`.
 //!
 //! A free permit goes to a client of the peer with the fewest permits, and among such clients to
-//! the one that came first. So if a peer has many clients that do not finish, they delay the first
-//! client of another peer by at most one permit.
+//! the client that came first. So even if a peer has many clients that do not finish, these clients
+//! delay the first client of another peer by at most one permit.
 //!
 //! Invariants:
-//! - at most [`TURNS_MAX`] clients hold a permit, at most [`PEER_TURNS_MAX`] of them of one peer;
+//! - at most [`TURNS_MAX`] clients hold a permit, and at most [`PEER_TURNS_MAX`] clients of one
+//!   peer;
 //! - a client that disconnects while waiting leaves no entry in the queue.
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use tokio::sync::Notify;
 use crate::connections::connection_table::PeerKey;
 use crate::limits::{PEER_TURNS_MAX, TURNS_MAX};
 
-/// Fair queue of a server; see the module description.
+/// Fair queue of a server; the header of this file describes its order.
 #[derive(Default)]
 pub struct FairQueue {
     line: Mutex<WaitQueue>,

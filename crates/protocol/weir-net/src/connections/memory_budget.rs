@@ -3,13 +3,13 @@
 //! Each protocol limits and uses the memory of its connections.
 //!
 //! Each connection has a little guaranteed memory ([`Own`]), so that small requests never wait; the
-//! more connections, the less each has. All other memory comes from one budget.
+//! more connections exist, the less each connection has. All other memory comes from one budget.
 //!
-//! A connection that holds budget memory gets more only if it then holds no more than is left: a
-//! single connection gets up to a half, each of n connections gets 1 / (n + 1), and as much remains
-//! for the next connection (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on
-//! Networking 6(2), 1998). A connection without budget memory gets its bytes as soon as they are
-//! available, in FIFO order.
+//! A connection that holds budget memory gets more only if it then holds no more than the budget
+//! has left: a single connection gets up to half of the budget, each of n connections gets 1/(n+1),
+//! and the same amount remains for the next connection (dynamic thresholds: Choudhury and Hahne,
+//! IEEE/ACM Transactions on Networking 6(2), 1998). A connection without budget memory gets its
+//! bytes as soon as they are available, in FIFO order.
 //!
 //! A client can also keep memory in use: for replies that it does not read, or for a payload that
 //! it does not complete. While other connections wait for memory, such a client must transfer a

@@ -66,7 +66,8 @@ impl Input {
         self.bytes.capacity().max(self.room)
     }
 
-    /// Whether a larger buffer would need fewer receives, because the last receive filled this one.
+    /// Whether a larger buffer would need fewer receives, because the last receive filled this
+    /// buffer.
     pub const fn is_short(&self) -> bool {
         self.is_filled && self.room < INPUT_BYTES
     }

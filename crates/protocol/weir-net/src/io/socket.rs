@@ -105,7 +105,8 @@ impl Watch {
         }
     }
 
-    /// Records the end of the handshake or login. Before it, a new connection can evict this one.
+    /// Records the end of the handshake or login. Until then, a new connection can evict this
+    /// connection.
     pub fn end_handshake(&self) {
         self.place.end_handshake();
     }

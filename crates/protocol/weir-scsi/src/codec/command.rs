@@ -39,12 +39,12 @@ impl fmt::Debug for Lun {
 /// 8.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attribute {
-    /// Runs in any order.
+    /// SIMPLE: the task runs in any order.
     #[default]
     Simple,
-    /// Runs after all earlier tasks and before all later ones.
+    /// ORDERED: the task runs after all earlier tasks and before all later tasks.
     Ordered,
-    /// Runs before all waiting tasks.
+    /// HEAD OF QUEUE: the task runs before all waiting tasks.
     HeadOfQueue,
     /// Auto contingent allegiance (ACA). Commands with this attribute are refused, because this
     /// target never establishes an ACA condition.

@@ -163,7 +163,7 @@ pub(crate) fn try_write(task: &Task<'_>) -> Option<Outcome> {
     }
 }
 
-/// WRITE.
+/// Executes WRITE.
 pub(crate) async fn write(task: &Task<'_>) -> Outcome {
     let (range, data) = write_request(task)?;
     if range.is_empty() {

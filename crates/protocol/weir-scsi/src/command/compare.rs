@@ -84,7 +84,7 @@ pub(crate) fn try_compare_and_write(task: &Task<'_>) -> Option<Outcome> {
     }
 }
 
-/// COMPARE AND WRITE.
+/// Executes COMPARE AND WRITE.
 pub(crate) async fn compare_and_write(task: &Task<'_>) -> Outcome {
     let request = Request::new(task)?;
     if request.range.is_empty() {

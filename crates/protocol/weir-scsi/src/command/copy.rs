@@ -32,7 +32,7 @@ use crate::unit::range::Range;
 pub(crate) const UNREACHABLE: Sense = Sense::new(key::COPY_ABORTED, 0x0D, 0x02);
 const INEXACT: Sense = Sense::new(key::COPY_ABORTED, 0x26, 0x0A);
 
-/// EXTENDED COPY.
+/// Executes EXTENDED COPY.
 pub(crate) async fn extended_copy(task: &Task<'_>) -> Outcome {
     let len = be32(task.cdb, 10);
     if len == 0 {

@@ -126,7 +126,7 @@ fn operating_parameters() -> Vec<u8> {
     bytes
 }
 
-/// RECEIVE COPY STATUS (LID4).
+/// Executes RECEIVE COPY STATUS (LID4).
 pub(crate) fn status(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let bytes = long_status(task, &find_result(task, be32(task.cdb, 2))?);
     reply(out, &sized(bytes), task.allocation());

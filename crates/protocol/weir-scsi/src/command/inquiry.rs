@@ -19,7 +19,7 @@ use crate::unit::attention::Attention;
 /// Version descriptors (SPC-4 6.6.2, table 180): SAM-5, SPC-4, SBC-3, iSCSI.
 const STANDARDS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
 
-/// INQUIRY.
+/// Executes INQUIRY.
 pub(crate) fn inquiry(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let bytes = match check(task.cdb)? {
         Some(code) => vital::encode(task, code).ok_or(invalid_cdb(2))?,

@@ -23,7 +23,7 @@ const PROVISIONING: u8 = 0x0C;
 const EXCEPTIONS: u8 = 0x2F;
 const CODES: [u8; 3] = [SUPPORTED, PROVISIONING, EXCEPTIONS];
 
-/// LOG SENSE.
+/// Executes LOG SENSE.
 pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let cdb = task.cdb;
     if bit(cdb, 1, 0x01) {

@@ -132,7 +132,7 @@ pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
 /// Mode parameter header (SPC-4 7.5.5). The caller fills in the MODE DATA LENGTH field.
 fn header(unit: &Unit, is_long: bool, long_address: bool, descriptor_len: usize) -> Vec<u8> {
     let protected = unit.medium.read_only() || unit.mode.software_write_protect();
-    // WP and DPOFUA.
+    // Bits of the device-specific parameter: WP (write protected) and DPOFUA.
     let specific = if protected { 0x90 } else { 0x10 };
     if is_long {
         vec![0, 0, 0, specific, u8::from(long_address), 0, 0, descriptor_len as u8]

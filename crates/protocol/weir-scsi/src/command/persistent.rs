@@ -81,7 +81,7 @@ fn compatible(state: &ReservationState, task: &Task<'_>) -> Outcome {
     if is_registered && has_access { Ok(()) } else { Err(CONFLICT) }
 }
 
-/// PERSISTENT RESERVE IN.
+/// Executes PERSISTENT RESERVE IN.
 pub(crate) fn input(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let reservations = &task.unit.reservations;
     let legacy = reservations.legacy.load(Ordering::SeqCst);
@@ -163,7 +163,7 @@ fn parse_transport_id(bytes: &[u8], at: usize) -> Result<(String, usize), Sense>
     Ok((name.to_ascii_lowercase(), len))
 }
 
-/// PERSISTENT RESERVE OUT.
+/// Executes PERSISTENT RESERVE OUT.
 pub(crate) async fn output(task: &Task<'_>) -> Outcome {
     let action = byte(task.cdb, 1) & SERVICE_ACTION;
     let list_len = be32(task.cdb, 5) as usize;

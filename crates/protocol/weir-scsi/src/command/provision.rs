@@ -68,7 +68,7 @@ pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {
     settle(task, false).await
 }
 
-/// UNMAP.
+/// Executes UNMAP.
 pub(crate) async fn unmap(task: &Task<'_>) -> Outcome {
     if bit(task.cdb, 1, 0x01) {
         return Err(invalid_cdb_bit(1, 0).into());
@@ -128,7 +128,7 @@ fn unmap_list(task: &Task<'_>) -> Result<Vec<Range>, Refusal> {
     Ok(ranges)
 }
 
-/// GET LBA STATUS.
+/// Executes GET LBA STATUS.
 pub(crate) async fn lba_status(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let lba = be64(task.cdb, 2);
     let capacity = task.unit.blocks();

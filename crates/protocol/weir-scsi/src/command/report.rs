@@ -66,7 +66,7 @@ pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
 /// Command timeouts descriptor that specifies no timeouts (SPC-4 6.35.4).
 const TIMEOUTS: [u8; 12] = [0, 0x0A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// REPORT SUPPORTED OPERATION CODES.
+/// Executes REPORT SUPPORTED OPERATION CODES.
 pub(crate) fn operations(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let with_timeouts = bit(task.cdb, 2, 0x80);
     let code = byte(task.cdb, 3);

@@ -129,7 +129,7 @@ fn name(task: &Task<'_>, list: &[u8]) -> CopyName {
     CopyName { list: Some(be32(task.cdb, 6)), is_immediate: bit(list, 2, IMMED) }
 }
 
-/// POPULATE TOKEN.
+/// Executes POPULATE TOKEN.
 pub(crate) async fn populate_token(task: &Task<'_>) -> Outcome {
     let len = be32(task.cdb, 10);
     if len == 0 {
@@ -223,7 +223,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// WRITE USING TOKEN.
+/// Executes WRITE USING TOKEN.
 pub(crate) async fn write_using_token(task: &Task<'_>) -> Outcome {
     let len = be32(task.cdb, 10);
     if len == 0 {

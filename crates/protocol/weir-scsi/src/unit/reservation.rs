@@ -119,7 +119,7 @@ pub enum Request {
         new_key: u64,
         /// Whether to skip the check of the path's current key (REGISTER AND IGNORE EXISTING KEY).
         ignores_key: bool,
-        /// Whether the state survives a loss of power from now on (APTPL).
+        /// Whether the reservation state survives a loss of power from now on (APTPL).
         persists: bool,
         /// Additional paths to register with the same key.
         others: Vec<Path>,
@@ -146,7 +146,7 @@ pub enum Request {
         to: Path,
         /// Whether to unregister the path that sends the request.
         leaves: bool,
-        /// Whether the state survives a loss of power from now on (APTPL).
+        /// Whether the reservation state survives a loss of power from now on (APTPL).
         persists: bool,
     },
 }
@@ -169,7 +169,7 @@ pub enum Denied {
 /// Result of a request: the new state, and the paths that receive a unit attention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// New state.
+    /// Reservation state after the request.
     pub state: ReservationState,
     /// Paths that receive RESERVATIONS RELEASED.
     pub released: Vec<Path>,

@@ -9,9 +9,9 @@
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     Never,
-    /// After each write.
+    /// The workload sends a flush after each write.
     Each,
-    /// After every 32 writes.
+    /// The workload sends a flush after every 32 writes.
     Every32,
 }
 
