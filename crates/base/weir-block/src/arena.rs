@@ -137,7 +137,7 @@ impl BlockMut {
     /// Returns a block of zeros.
     pub fn zeroed() -> Self {
         let cell = Cell::take();
-        // SAFETY: a taken cell is BLOCK_BYTES long and ours alone.
+        // SAFETY: a taken cell is BLOCK_BYTES long and has no other handle.
         unsafe { std::ptr::write_bytes(cell.0.as_ptr(), 0, BLOCK_BYTES) };
         Self(cell)
     }
@@ -179,7 +179,7 @@ impl Deref for BlockMut {
 
 impl DerefMut for BlockMut {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        // SAFETY: the cell is initialised and this is its only handle.
+        // SAFETY: the cell is initialised, and this handle is the only handle to the cell.
         unsafe { self.0.0.cast().as_mut() }
     }
 }

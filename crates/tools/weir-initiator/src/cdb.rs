@@ -3,7 +3,7 @@
 //! `facts` parses the data that commands return; `exchange` sends commands.
 //!
 //! The code follows the standards, not the tables of weir-scsi, so that tests find an error in
-//! either of the two.
+//! either crate.
 //!
 //! Invariant: each parameter list has the length that its length fields state.
 //!

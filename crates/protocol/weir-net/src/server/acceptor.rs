@@ -31,7 +31,7 @@ use crate::server::message::{Message, NewConnection, WorkerHandle, send};
 /// error must not fill the log.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Acceptor thread; see the module description.
+/// Acceptor thread; the header of this file describes its work.
 pub(crate) struct Acceptor<T> {
     /// Name of the protocol.
     name: &'static str,

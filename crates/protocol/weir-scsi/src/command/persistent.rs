@@ -7,7 +7,8 @@
 //! Invariants:
 //! - the unit applies one change at a time; a change that must survive a loss of power is saved
 //!   before any command sees it;
-//! - when PREEMPT responds, no write is running that the victims' former access allowed.
+//! - PREEMPT sends its response only after all writes have ended that the victims' former access
+//!   allowed.
 
 use std::sync::atomic::Ordering;
 

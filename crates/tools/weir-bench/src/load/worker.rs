@@ -725,7 +725,7 @@ impl<'a> Worker<'a> {
         let Some(into) = now.checked_duration_since(self.times.counts_from) else { return };
         let current = into.as_secs() as u32;
         let last = self.times.ends.map_or(u32::MAX, |ends| {
-            // If the last second is shorter, it is an interval of its own.
+            // A last second that is shorter than a second is an interval of its own.
             let length = ends.saturating_duration_since(self.times.counts_from);
             (length.as_millis().div_ceil(1000) as u32).max(1) - 1
         });

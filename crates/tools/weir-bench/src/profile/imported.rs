@@ -158,7 +158,8 @@ struct Sizes {
     largest: u64,
     /// Size of a stamped block of the content in bytes. It divides every operation size.
     stamped: u64,
-    /// Common multiple of the operation sizes that must divide each file of the dataset.
+    /// Common multiple of the operation sizes that must divide the size of each file of the
+    /// dataset.
     unit: u64,
 }
 
