@@ -60,7 +60,7 @@ pub const DATASETS_MAX: usize = 131_072;
 /// many holes waits for the commit.
 pub const HOLE_RANGES_MAX: usize = 65_536;
 
-/// As [`HOLE_RANGES_MAX`], but for all volumes of a pool together.
+/// Maximum like [`HOLE_RANGES_MAX`], but for all volumes of a pool together.
 pub const HOLE_RANGES_POOL_MAX: usize = 4 * HOLE_RANGES_MAX;
 
 /// Maximum number of blocks that block clones may reference in one txg: 4 GiB of data. The pointers

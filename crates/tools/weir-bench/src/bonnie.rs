@@ -106,7 +106,7 @@ impl Phase {
         self < Self::Seeks
     }
 
-    /// True if the phase reads file data, which may come from a cache and not from the storage.
+    /// True if the phase reads file data, which may come from a cache instead of the storage.
     pub fn reads_data(self) -> bool {
         matches!(self, Self::Rewrite | Self::InChar | Self::InBlock | Self::Seeks)
     }

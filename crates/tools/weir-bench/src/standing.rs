@@ -1,4 +1,4 @@
-//! Cache standing of a result: what is known about caches between the generator and the medium.
+//! Cache standing of a result: the knowledge about caches between the generator and the medium.
 //!
 //! `target/caches` finds caches; `judge` decides the verdict on a row.
 //!

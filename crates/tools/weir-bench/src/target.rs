@@ -69,7 +69,7 @@ pub struct Done {
     pub at: Instant,
 }
 
-/// How long [`Lane::reap`] waits.
+/// Limit of the wait in [`Lane::reap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Do not wait.

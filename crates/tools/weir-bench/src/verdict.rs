@@ -24,7 +24,7 @@ pub enum Finding {
     Holes,
     /// The offered load exceeded the target's capacity.
     Overload,
-    /// The generator limited the rate, and not the target.
+    /// The generator limited the rate; the target did not.
     GeneratorBound,
     /// The figures contradict each other by Little's law.
     Inconsistent,

@@ -160,8 +160,8 @@ pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
     }
 }
 
-/// Names what the latency includes. In a closed loop, it does not include operations that the
-/// generator could not send during a stall.
+/// Describes the time that the latency covers. In a closed loop, the latency does not cover
+/// operations that the generator could not send during a stall.
 pub(crate) fn latency_counts(load: &LoadSpec) -> &'static str {
     match load {
         LoadSpec::Closed { .. } => "service time only",

@@ -49,7 +49,7 @@ impl PeerKey {
     }
 }
 
-/// How far a connection has progressed, from its handshake to its first request.
+/// Progress of a connection, from its handshake to its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {

@@ -90,7 +90,7 @@ impl Agent {
         Ok(Self { listener, address, secret, open: Arc::new(session::open_existing) })
     }
 
-    /// Replaces the function that opens targets, for example by one that opens synthetic targets.
+    /// Replaces the function that opens targets, for example by a function for synthetic targets.
     #[must_use]
     pub fn with_targets(
         self,

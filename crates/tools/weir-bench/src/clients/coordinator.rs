@@ -194,7 +194,7 @@ fn all_at_once<T: Send>(
     for one in done {
         match one {
             Ok(one) => good.push(one),
-            // Report the first failure, and not the cancellations that result from it.
+            // Report the first failure instead of the cancellations that result from it.
             Err(error) if failed.is_none() || matches!(failed, Some(ClientError::CalledOff)) => {
                 failed = Some(error);
             }

@@ -284,8 +284,8 @@ mod tests {
     #[test]
     fn invalid_row_is_not_compared() {
         let one = row("one", 1000, 1000, |cell| depth(cell, 1));
-        // By Little's law, 4,000 operations per second of 100 us each mean 0.4 operations in
-        // flight, and not 8.
+        // By Little's law, 4,000 operations per second of 100 us each mean 0.4 operations in flight
+        // instead of 8.
         let wrong = row("wrong", 4000, 100, |cell| depth(cell, 8));
         let told = said(vec![one, wrong]);
         assert!(told.contains("The most operations: one,"), "{told}");

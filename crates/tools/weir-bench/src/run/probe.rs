@@ -21,7 +21,7 @@ use crate::words;
 
 /// Maximum time to wait for an operation; after this time the probe ends without a result.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Number of repetitions of each kind of write, of which the median counts.
+/// Number of repetitions of each kind of write. The median of the repetitions counts.
 const WRITES: usize = 9;
 /// Number of addresses that the probe reads twice.
 const PLACES: u64 = 32;

@@ -1,4 +1,4 @@
-//! Checks what a target contains before a run writes to it for the first time.
+//! Checks the contents of a target before a run writes to the target for the first time.
 //!
 //! The caller asks the user for confirmation.
 //!
@@ -76,8 +76,8 @@ fn open_exclusive(path: &Path) -> std::io::Result<File> {
     File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
-/// Checks what the target at an address contains before a run opens it. Creates and extends no
-/// file.
+/// Checks the contents of the target at an address before a run opens the target. Creates and
+/// extends no file.
 ///
 /// # Errors
 /// If the target cannot be reached or read, or if the run would create a file in `/dev`.

@@ -15,7 +15,7 @@ use crate::spec::OpKind;
 /// Function that chooses the fault of each operation; the default function chooses none.
 pub(super) type Twist = dyn Fn(&Op) -> Action + Send + Sync;
 
-/// How the target treats an operation.
+/// Treatment of an operation by the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The target executes the operation correctly.

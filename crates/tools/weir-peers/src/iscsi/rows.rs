@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub(super) depth: u32,
     /// Whether each write is followed by a flush.
     pub(super) sync: bool,
-    /// Minimum ratio of Weir's operations per second to those of tgt.
+    /// Minimum ratio of Weir's operations per second to tgt's operations per second.
     pub(super) ratio_min: f64,
 }
 

@@ -18,7 +18,7 @@ use weir_command::process::{Process, guarded};
 
 use super::rows::Row;
 
-/// Size of the volumes: they fit into every cache, so that reads measure the server and not the
+/// Size of the volumes: they fit into every cache, so that reads measure the server instead of the
 /// disk.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 /// Memory of the Weir server: its default on a machine of 24 GiB.

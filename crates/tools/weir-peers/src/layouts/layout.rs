@@ -84,7 +84,7 @@ pub(crate) const DISK: Layout = Layout {
 pub(crate) enum Load {
     Fill,
     Read,
-    /// Reads with so few in flight that a read waits only for the disk, and not for other reads.
+    /// Few reads in flight, so that a read waits only for the disk.
     FewReads,
     Write,
     Mix,

@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
-/// Size of each server's volume: it fits into every cache, so that reads measure the server and not
-/// the disk.
+/// Size of each server's volume: it fits into every cache, so that reads measure the server instead
+/// of the disk.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 
 /// Memory of the Weir server: its default on a machine of 24 GiB. The other servers use the page

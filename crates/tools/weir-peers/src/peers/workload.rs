@@ -38,7 +38,7 @@ impl Workload {
         self.pattern.contains("write")
     }
 
-    /// True if the report shows bytes per second and not operations per second.
+    /// True if the report shows bytes per second instead of operations per second.
     pub(super) fn streams(&self) -> bool {
         self.block_bytes >= 1 << 20
     }

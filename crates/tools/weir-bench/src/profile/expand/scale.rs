@@ -1,4 +1,4 @@
-//! Scales: shortened runs of a profile, which take minutes and not days.
+//! Scales: shortened runs of a profile, which take minutes instead of days.
 //!
 //! Every scale runs all cells of the profile. `cells` makes the cells.
 //!
@@ -45,7 +45,7 @@ fn name(scale: Scale) -> &'static str {
     }
 }
 
-/// Describes what the scale changes in a profile.
+/// Describes the changes that the scale makes in a profile.
 fn meaning(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => {

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// What the server does on one connection.
+/// Behaviour of the server on one connection.
 type Behaviour = fn(&mut TcpStream) -> io::Result<()>;
 
 /// Starts a server in a thread that ends with the test; returns the address of the server.
