@@ -1,8 +1,7 @@
 //! LZ4 and zstd compression of single blocks, and LZ4 compression of log batches. The compressors
 //! abandon incompressible data early, so that it costs little time.
 //!
-//! weir-pool decides whether to compress a block at all, from the property and history of the
-//! volume.
+//! weir-pool decides whether to compress a block at all, by the volume's property and history.
 //!
 //! Invariants:
 //! - a compressed block is kept only if it saves at least an eighth (`SAVING_SHARE`); otherwise

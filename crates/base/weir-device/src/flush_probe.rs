@@ -1,14 +1,11 @@
-//! Flush probe: measures the write and flush times of a disk before the disk becomes part of a
-//! pool.
+//! Flush probe: measures the write and flush times of a disk before the disk joins a pool.
 //!
 //! `flush_verdict` evaluates the measured times.
 //!
 //! Invariants:
-//! - the probe overwrites [`FLUSH_PROBE_BYTES`] of each disk at the given offset, and no other
-//!   bytes;
+//! - the probe overwrites only [`FLUSH_PROBE_BYTES`] of each disk, at the given offset;
 //! - the probe awaits every operation to its end, because an abandoned write could later overwrite
-//!   data of the pool. An unresponsive disk blocks the caller, so the caller must monitor its
-//!   disks;
+//!   data of the pool. An unresponsive disk blocks the probe, so the caller must monitor its disks;
 //! - the probe starts no sample after its time limit, but takes at least one sample;
 //! - a write or flush that fails ends the measurement and is never retried.
 //!

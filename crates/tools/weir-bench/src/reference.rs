@@ -1,8 +1,7 @@
 //! Published rows of the documents that profiles repeat. The report compares Weir's results with
 //! these rows.
 //!
-//! `report` makes the comparison. The published hardware differs, so a ratio shows a shape, not a
-//! rank.
+//! `report` makes the comparison. Published hardware differs: a ratio shows a shape, not a rank.
 //!
 //! The data is in `profiles/reference`. A document has one CSV file for each kind of table that it
 //! publishes: measurements, bonnie++ runs, sizing. Lines that begin with `#` are notes on all rows
@@ -10,8 +9,7 @@
 //! on one row.
 //!
 //! Invariants:
-//! - a row contains the name of the profile's cell that repeats the row, and the variant of the
-//!   profile;
+//! - a row names the profile's cell that repeats the row, and the variant of the profile;
 //! - a figure that the document did not publish is empty, never 0.
 
 mod bonnie;

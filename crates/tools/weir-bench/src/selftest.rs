@@ -4,12 +4,10 @@
 //! `calibrate` compares Weir with another program; each module has its own unit tests.
 //!
 //! Invariants:
-//! - each check reports the wanted result and the measured result, whether the check passes or
-//!   fails;
+//! - each check reports the wanted and the measured result, whether the check passes or fails;
 //! - the checks run one after the other, so that they do not compete for the processor;
-//! - if load on the machine alone can make a check fail, the short form repeats the check, takes
-//!   its best result, and reports the number of tries; the full form runs the check once, for
-//!   longer;
+//! - the short form repeats a check that load on the machine can make fail, takes the best result
+//!   and reports the number of tries; the full form runs the check once, for longer;
 //! - if such a check fails while other programs keep the processor busy (`OTHERS_PCT_MAX`), it is
 //!   not judged.
 

@@ -9,8 +9,7 @@
 //!
 //! Invariants:
 //! - each target has one module, one entry of [`TARGETS`], one program in fuzz/ and one test;
-//! - a target may keep state from one input to the next, but this state never changes the result of
-//!   an input.
+//! - a target may keep state between inputs, but this state never changes the result of an input.
 
 pub mod dataset_record;
 pub mod forged;

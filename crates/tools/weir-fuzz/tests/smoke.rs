@@ -1,7 +1,5 @@
-//! Fuzz smoke test: one test for each target, which runs the corpus and then mutated inputs for 5
-//! s.
-//!
-//! `make fuzz` runs coverage-guided fuzzing.
+//! Fuzz smoke test: each target runs its corpus, then mutated inputs for 5 s. `make fuzz` runs
+//! coverage-guided fuzzing.
 //!
 //! Environment:
 //! - `WEIR_FUZZ_SECONDS`: time for mutated inputs in place of 5 s; below 1 s, the minimum number of
@@ -10,8 +8,8 @@
 //! - `WEIR_FUZZ_INPUT`: runs only the input in this file;
 //! - `WEIR_FUZZ_SEEDS`: writes the valid inputs of the target to this folder, and runs no input.
 //!
-//! Invariants: if an input panics, runs for more than 10 s or needs more than 1 GiB, the test
-//! writes the input to a file and fails; each target has a test.
+//! Invariants: each target has a test; an input that panics, runs for more than 10 s or needs more
+//! than 1 GiB is written to a file and fails the test.
 
 use std::collections::BTreeSet;
 use std::io::Write;

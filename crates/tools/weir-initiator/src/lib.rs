@@ -1,7 +1,6 @@
 //! iSCSI initiator library, for tools that measure and check targets.
 //!
-//! weir-iscsi is the target; both crates use the codec of weir-iscsi-wire. weir-bench measures
-//! targets with this crate.
+//! weir-iscsi is the target; both crates use the codec of weir-iscsi-wire.
 //!
 //! Place in the flow: [`Url`] -> `handshake` with [`login::Login`] -> [`Connection`], a socket with
 //! an [`Exchange`]. On a connection, [`Session`] runs one command after the other, and weir-bench

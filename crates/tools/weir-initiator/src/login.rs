@@ -1,7 +1,6 @@
 //! Login as a state machine: builds the requests and processes the responses of the target.
 //!
-//! `handshake` has the socket, `negotiated` the rules of the keys, weir-iscsi-wire the CHAP
-//! digests.
+//! `handshake` has the socket, `negotiated` the key rules, weir-iscsi-wire the CHAP digests.
 //!
 //! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12.1 (CHAP).
 //!
@@ -10,8 +9,7 @@
 //! ```
 //!
 //! Invariants:
-//! - with mutual CHAP, the initiator negotiates no session with a target that has not
-//!   authenticated;
+//! - with mutual CHAP, no session is negotiated with a target that has not authenticated;
 //! - the initiator does not respond to a challenge that equals its own challenge;
 //! - the number of requests is bounded, and each request fits into one PDU.
 

@@ -10,9 +10,8 @@
 //!
 //! Invariant: a parsed URL prints as the same text, except that the port is always present.
 //!
-//! The syntax equals the syntax of libiscsi. But unlike libiscsi, the initiator refuses a user name
-//! and a secret before the host, because all users of a machine can read the command lines of its
-//! processes.
+//! The syntax follows libiscsi, but a user name and a secret before the host are refused, because
+//! all users of a machine can read the command lines of its processes.
 
 use std::fmt;
 use std::path::PathBuf;

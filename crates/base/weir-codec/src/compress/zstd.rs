@@ -1,7 +1,6 @@
 //! Zstandard compression of single blocks. The contexts of the zstd library are reused.
 //!
-//! weir-pool decides whether to compress a block at all, from the property and history of the
-//! volume.
+//! weir-pool decides whether to compress a block at all, by the volume's property and history.
 //!
 //! Invariants:
 //! - a compressed block is kept only if it saves at least an eighth; otherwise the block is stored

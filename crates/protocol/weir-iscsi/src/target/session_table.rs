@@ -9,11 +9,9 @@
 //! - an initiator port has only one session with a target: the table admits the next session only
 //!   after the nexus of the previous session was dropped;
 //! - a TSIH is never 0 and belongs to only one active session;
-//! - the sessions of one initiator and of all initiators stay within the session counts in
-//!   `limits`;
+//! - the session counts of each initiator and of all initiators stay within `limits`;
 //! - sessions without CHAP can never use up the sessions of initiators with CHAP;
-//! - discovery sessions do not count as sessions with targets; at the discovery limit, the oldest
-//!   one ends.
+//! - discovery sessions do not count as sessions with targets; at their limit, the oldest one ends.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -10,8 +10,7 @@
 //!
 //! Invariants:
 //! - at most [`CONNECTIONS_MAX`] connections exist, without the connections that are being closed;
-//! - at most [`PEER_CONNECTIONS_MAX`] connections have the same peer, so that other peers can
-//!   always connect;
+//! - a peer has at most [`PEER_CONNECTIONS_MAX`] connections, so that other peers can connect;
 //! - a connection with a running or recent request is never evicted.
 
 use std::collections::HashMap;

@@ -8,8 +8,7 @@
 //! delay the first client of another peer by at most one permit.
 //!
 //! Invariants:
-//! - at most [`TURNS_MAX`] clients hold a permit, and at most [`PEER_TURNS_MAX`] clients of one
-//!   peer;
+//! - at most [`TURNS_MAX`] clients hold a permit, at most [`PEER_TURNS_MAX`] clients of one peer;
 //! - a client that disconnects while waiting leaves no entry in the queue.
 
 use std::collections::HashMap;

@@ -7,8 +7,7 @@
 //! acceptor thread also runs the load balancing (`balance`) periodically.
 //!
 //! Invariants:
-//! - a client that is not on the allow list is disconnected before it gets a slot, and counted in
-//!   the log;
+//! - a client that is not allowed is disconnected before it gets a slot, and counted in the log;
 //! - a new connection gets a free slot, or evicts an inactive connection (`connection_table`), or
 //!   is closed immediately and counted in the log;
 //! - without free file descriptors, the acceptor pauses and does not spin.

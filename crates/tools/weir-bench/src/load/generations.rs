@@ -7,11 +7,9 @@
 //!   write may have reached the target in part or not at all;
 //! - if a write gets no answer, its block remains in the state "write in flight": the generations
 //!   before and after the write are both correct;
-//! - after writes with an unknown outcome, a block may have any generation until it is written
-//!   again;
-//! - a block that was trimmed, or that the target itself wrote (zeros, a copy), is not judged until
-//!   it is written again: a trim may leave any data, and a copy has the stamp of another address.
-//!   This applies from the time before the command is sent.
+//! - after writes with an unknown outcome, any generation is correct until the block's next write;
+//! - between the start of a trim, or of a write by the target itself (zeros, a copy), and the next
+//!   write, a block is not judged: it may contain any data, or the stamp of another address.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -6,8 +6,7 @@
 //! - the worker chooses operations and generates their contents while other operations are in
 //!   flight, so that generating content does not reduce the queue depth;
 //! - in an open loop, the intended times are drawn in advance and do not depend on the target; the
-//!   latency of an operation counts from its intended time, even if the operation waited for a
-//!   slot;
+//!   latency counts from the intended time, even if the operation waited for a slot;
 //! - the rate counts an operation if the operation completes inside the measured window;
 //! - a latency counts if the intended time of its operation (in a closed loop: its completion) is
 //!   inside the measured window.

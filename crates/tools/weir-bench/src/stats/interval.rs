@@ -2,13 +2,12 @@
 //!
 //! The confidence interval of a ratio is in `bootstrap`.
 //!
-//! Theory. Throughputs of runs are positive and vary by factors, so the logarithms of throughputs
-//! are closer to a normal distribution than the throughputs themselves. For 3 to 5 runs the
-//! interval is Student's t on the logarithms: `exp(m +- t(0.975, n - 1) s / sqrt n)`. From 6 runs
-//! the interval uses order statistics, which assume no distribution: the k-th lowest and k-th
-//! highest run enclose the median with probability `1 - 2 P(Bin(n, 1/2) < k)`, with the largest k
-//! that leaves at least 95 %. Five runs are too few: their extremes enclose the median with 93.75
-//! %.
+//! Theory. Throughputs of runs are positive and vary by factors, so their logarithms are closer to
+//! a normal distribution than the throughputs themselves. For 3 to 5 runs the interval is Student's
+//! t on the logarithms: `exp(m +- t(0.975, n - 1) s / sqrt n)`. From 6 runs it uses order
+//! statistics, which assume no distribution: the k-th lowest and k-th highest run enclose the
+//! median with probability `1 - 2 P(Bin(n, 1/2) < k)`, with the largest k that leaves at least 95
+//! %. Five runs are too few: their extremes enclose the median with 93.75 %.
 //!
 //! Invariants: `low <= middle <= high`; fewer than three runs have no confidence interval.
 
