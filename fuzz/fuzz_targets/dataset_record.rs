@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `dataset_record`.
+//! libFuzzer program of the fuzz target `dataset_record`.
 //!
-//! Not here: the target itself (`weir_fuzz::dataset_record`).
+//! The fuzz target itself is in `weir_fuzz::dataset_record`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `forged`.
+//! libFuzzer program of the fuzz target `forged`.
 //!
-//! Not here: the target itself (`weir_fuzz::forged`).
+//! The fuzz target itself is in `weir_fuzz::forged`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `iscsi_initiator`.
+//! libFuzzer program of the fuzz target `iscsi_initiator`.
 //!
-//! Not here: the target itself (`weir_fuzz::iscsi_initiator`).
+//! The fuzz target itself is in `weir_fuzz::iscsi_initiator`.
 
 #![no_main]
 

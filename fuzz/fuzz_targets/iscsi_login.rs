@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `iscsi_login`.
+//! libFuzzer program of the fuzz target `iscsi_login`.
 //!
-//! Not here: the target itself (`weir_fuzz::iscsi_login`).
+//! The fuzz target itself is in `weir_fuzz::iscsi_login`.
 
 #![no_main]
 

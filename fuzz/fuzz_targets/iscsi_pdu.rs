@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `iscsi_pdu`.
+//! libFuzzer program of the fuzz target `iscsi_pdu`.
 //!
-//! Not here: the target itself (`weir_fuzz::iscsi_pdu`).
+//! The fuzz target itself is in `weir_fuzz::iscsi_pdu`.
 
 #![no_main]
 

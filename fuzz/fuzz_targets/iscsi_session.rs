@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `iscsi_session`.
+//! libFuzzer program of the fuzz target `iscsi_session`.
 //!
-//! Not here: the target itself (`weir_fuzz::iscsi_session`).
+//! The fuzz target itself is in `weir_fuzz::iscsi_session`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `label`.
+//! libFuzzer program of the fuzz target `label`.
 //!
-//! Not here: the target itself (`weir_fuzz::label`).
+//! The fuzz target itself is in `weir_fuzz::label`.
 
 #![no_main]
 

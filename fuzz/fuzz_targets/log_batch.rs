@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `log_batch`.
+//! libFuzzer program of the fuzz target `log_batch`.
 //!
-//! Not here: the target itself (`weir_fuzz::log_batch`).
+//! The fuzz target itself is in `weir_fuzz::log_batch`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `nbd_negotiate`.
+//! libFuzzer program of the fuzz target `nbd_negotiate`.
 //!
-//! Not here: the target itself (`weir_fuzz::nbd_negotiate`).
+//! The fuzz target itself is in `weir_fuzz::nbd_negotiate`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `nbd_request`.
+//! libFuzzer program of the fuzz target `nbd_request`.
 //!
-//! Not here: the target itself (`weir_fuzz::nbd_request`).
+//! The fuzz target itself is in `weir_fuzz::nbd_request`.
 
 #![no_main]
 

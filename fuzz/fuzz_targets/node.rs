@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `node`.
+//! libFuzzer program of the fuzz target `node`.
 //!
-//! Not here: the target itself (`weir_fuzz::node`).
+//! The fuzz target itself is in `weir_fuzz::node`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `references`.
+//! libFuzzer program of the fuzz target `references`.
 //!
-//! Not here: the target itself (`weir_fuzz::references`).
+//! The fuzz target itself is in `weir_fuzz::references`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `remap`.
+//! libFuzzer program of the fuzz target `remap`.
 //!
-//! Not here: the target itself (`weir_fuzz::remap`).
+//! The fuzz target itself is in `weir_fuzz::remap`.
 
 #![no_main]
 

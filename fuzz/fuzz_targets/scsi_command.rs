@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `scsi_command`.
+//! libFuzzer program of the fuzz target `scsi_command`.
 //!
-//! Not here: the target itself (`weir_fuzz::scsi_command`).
+//! The fuzz target itself is in `weir_fuzz::scsi_command`.
 
 #![no_main]
 

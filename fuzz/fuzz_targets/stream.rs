@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `stream`.
+//! libFuzzer program of the fuzz target `stream`.
 //!
-//! Not here: the target itself (`weir_fuzz::stream`).
+//! The fuzz target itself is in `weir_fuzz::stream`.
 
 #![no_main]
 

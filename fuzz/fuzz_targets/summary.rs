@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `summary`.
+//! libFuzzer program of the fuzz target `summary`.
 //!
-//! Not here: the target itself (`weir_fuzz::summary`).
+//! The fuzz target itself is in `weir_fuzz::summary`.
 
 #![no_main]
 

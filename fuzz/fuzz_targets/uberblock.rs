@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `uberblock`.
+//! libFuzzer program of the fuzz target `uberblock`.
 //!
-//! Not here: the target itself (`weir_fuzz::uberblock`).
+//! The fuzz target itself is in `weir_fuzz::uberblock`.
 
 #![no_main]
 

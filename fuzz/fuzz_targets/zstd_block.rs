@@ -1,6 +1,6 @@
-//! libFuzzer program of the target `zstd_block`.
+//! libFuzzer program of the fuzz target `zstd_block`.
 //!
-//! Not here: the target itself (`weir_fuzz::zstd_block`).
+//! The fuzz target itself is in `weir_fuzz::zstd_block`.
 
 #![no_main]
 

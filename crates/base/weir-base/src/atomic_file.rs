@@ -1,18 +1,18 @@
 //! Atomic replacement of a file: a crash leaves either the old content or the new.
 //!
-//! The callers define content and permissions.
+//! The callers choose the content and the permissions of the file.
 //!
-//! Invariant: no name of the file ever refers to a part of the new content.
+//! Invariant: the name of the file never refers to an incomplete version of the new content.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Replaces a file atomically. Writes the new content to a file in the same directory with the
-/// extension `json.new`, and renames it.
+/// Replaces a file atomically: writes the new content to a file in the same directory with the
+/// extension `json.new`, and renames this file.
 ///
 /// # Durability
-/// The new content survives any crash after this returns.
+/// After this function returns, the new content survives any crash.
 ///
 /// # Errors
 /// The file cannot be written, synced or renamed.

@@ -1,30 +1,30 @@
-//! Time as a dependency that is passed in, so that the simulator can run the engine in virtual
-//! time.
+//! Clock trait: the engine gets the time as a dependency, so that the simulator can run the engine
+//! in virtual time.
 //!
 //! The driver of the engine (server or simulator) owns the timers and provides them through
 //! [`Clock::sleep`].
 //!
-//! Invariant: no other crate of the engine reads the system clock.
+//! Invariant: no other crate of the engine reads the system clock directly.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A running timer; it belongs to the thread that started it.
+/// A running timer. It can be awaited only on the thread that started it.
 pub type Sleep = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A source of time.
 pub trait Clock: Send + Sync {
-    /// Time since an arbitrary fixed point; never decreases.
+    /// Time since an arbitrary fixed point in time; never decreases.
     fn monotonic(&self) -> Duration;
-    /// Milliseconds since 1970-01-01 UTC; may jump.
+    /// Milliseconds since 1970-01-01 UTC; may jump in both directions.
     fn unix_ms(&self) -> u64;
-    /// Completes after `duration`. With a clock without timers it never completes, so callers may
-    /// use it only to react faster; their correctness must not depend on it.
+    /// Completes after `duration`. A clock without timers never completes it, so callers may use it
+    /// only to react faster; their correctness must not depend on it.
     fn sleep(&self, _duration: Duration) -> Sleep {
         Box::pin(std::future::pending())
     }
-    /// True if [`Self::sleep`] completes.
+    /// True if [`Self::sleep`] completes: the clock has timers.
     fn has_timers(&self) -> bool {
         false
     }
@@ -48,7 +48,7 @@ impl Clock for SystemClock {
     }
 
     fn unix_ms(&self) -> u64 {
-        // A time before 1970 is returned as 1970; the value is only displayed.
+        // A time before 1970 is returned as 1970; Weir only displays this value.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
     }
 }

@@ -1,10 +1,10 @@
 //! Values of the `compression` property.
 //!
-//! The compressors are in weir-codec.
+//! weir-codec has the compressors.
 //!
 //! Invariants:
-//! - zstd supports each level;
-//! - an on-disk code never gets another meaning.
+//! - zstd supports each level that this file defines;
+//! - an on-disk code never gets another meaning in a later version.
 
 /// Compression level of zstd: 1 (fast) to 19 (small).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,17 +13,18 @@ pub struct ZstdLevel(u8);
 impl ZstdLevel {
     /// The fastest level.
     pub const MIN: Self = Self(1);
-    /// Level of the setting `zstd`; also the default of the `zstd` tool.
+    /// Level of the property value `zstd`; also the default of the `zstd` tool.
     pub const DEFAULT: Self = Self(3);
-    /// The level with the best ratio. Higher levels use windows that are larger than any block.
+    /// The level with the best ratio. The levels above it use windows that are larger than any
+    /// block.
     pub const MAX: Self = Self(19);
 
-    /// The level of this number, if it exists.
+    /// Returns the level with this number, if it exists.
     pub const fn new(level: u8) -> Option<Self> {
         if Self::MIN.0 <= level && level <= Self::MAX.0 { Some(Self(level)) } else { None }
     }
 
-    /// Number of the level.
+    /// Number of this level.
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -34,7 +35,8 @@ impl ZstdLevel {
     }
 }
 
-/// Compression of new blocks of a dataset. A block is stored compressed only if that saves enough.
+/// Compression of new blocks of a dataset. Weir stores a block compressed only if that saves
+/// enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// No compression.
@@ -42,13 +44,13 @@ pub enum Compression {
     Off,
     /// LZ4.
     Lz4,
-    /// LZ4, except while clients would have to wait for it.
+    /// LZ4, except while clients would have to wait for the compression.
     Auto,
     /// Zstd at this level.
     Zstd(ZstdLevel),
 }
 
-/// The code of a zstd level is this value plus the level.
+/// The on-disk code of a zstd level is this value plus the level.
 const ZSTD_CODE: u8 = 32;
 
 const ZSTD_NAMES: [&str; ZstdLevel::MAX.0 as usize] = [
@@ -58,7 +60,7 @@ const ZSTD_NAMES: [&str; ZstdLevel::MAX.0 as usize] = [
 ];
 
 impl Compression {
-    /// Text form of the value.
+    /// Text form of the property value.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -68,7 +70,7 @@ impl Compression {
         }
     }
 
-    /// Parses the text form; `zstd` is `zstd-3`.
+    /// Parses the text form of the property value; `zstd` means `zstd-3`.
     pub fn find(text: &str) -> Option<Self> {
         if text == "zstd" {
             return Some(Self::Zstd(ZstdLevel::DEFAULT));
@@ -76,7 +78,7 @@ impl Compression {
         Self::all().find(|known| known.name() == text)
     }
 
-    /// On-disk code. A code never gets another meaning.
+    /// On-disk code of the value. A code never gets another meaning.
     pub const fn code(self) -> u8 {
         match self {
             Self::Off => 0,
@@ -86,7 +88,7 @@ impl Compression {
         }
     }
 
-    /// The value for an on-disk code.
+    /// Returns the value for an on-disk code.
     pub const fn of_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Off),
@@ -100,7 +102,7 @@ impl Compression {
         }
     }
 
-    /// All values.
+    /// All values of the property.
     pub fn all() -> impl Iterator<Item = Self> {
         [Self::Lz4, Self::Auto, Self::Off].into_iter().chain(ZstdLevel::all().map(Self::Zstd))
     }

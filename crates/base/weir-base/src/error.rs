@@ -1,41 +1,43 @@
-//! The error kinds to which the errors of all crates are mapped at an interface.
+//! Error kinds, to which every crate maps its errors at an interface.
 //!
 //! Each crate has one `thiserror` enum for its errors. Each interface has one exhaustive match from
-//! kind to its own code.
+//! an error kind to the interface's own error code.
 //!
-//! Invariant: a kind tells the user what to do. A new kind is added only if it needs different
-//! advice.
+//! Invariant: an error kind tells the user what to do. A new kind is added only if it needs
+//! different advice.
 
 /// Kind of an error, by the action that the caller can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The request is wrong: correct it.
+    /// The request is invalid: correct the request.
     Invalid,
     /// The named object does not exist: check the name.
     NotFound,
-    /// An object to be created exists already: choose another name, or use the existing object.
+    /// An object to be created already exists: choose another name, or use the existing object.
     Exists,
-    /// In use by another user or operation: stop that use first.
+    /// Another user or operation uses the object: stop that use first.
     Busy,
-    /// No space: free space or add disks. Reads and TRIM still work.
+    /// No space is left: free space or add disks. Reads and TRIM still work.
     NoSpace,
-    /// The object is read-only: make it writable, or write to another one.
+    /// The object is read-only: make it writable, or write to another object.
     ReadOnly,
-    /// A disk or the service is unreachable: check its state, then try again.
+    /// A disk or the service is unreachable: check the state of the disk or service, then try
+    /// again.
     Unavailable,
-    /// Stored data is damaged beyond repair by redundancy: restore it from a copy.
+    /// Stored data is damaged beyond the repair that redundancy allows: restore it from a backup.
     Data,
-    /// The pool was suspended after a failure to keep acknowledged data safe: check its disks and
-    /// import it again.
+    /// The pool was suspended, because a failure put acknowledged data at risk: check the pool's
+    /// disks and import the pool again.
     Poisoned,
-    /// The caller lacks permission: use an account with more rights or change the mode of the file.
+    /// The caller lacks permission: use an account with more rights, or change the mode of the
+    /// file.
     Permission,
     /// A bug in Weir: report it.
     Internal,
 }
 
 impl ErrorKind {
-    /// All kinds, in the order of the documentation table.
+    /// All error kinds, in the order of the table in the documentation.
     pub const ALL: [Self; 11] = [
         Self::Invalid,
         Self::NotFound,
@@ -50,7 +52,7 @@ impl ErrorKind {
         Self::Internal,
     ];
 
-    /// Name of the kind in JSON and logs.
+    /// Name of the error kind in JSON and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",

@@ -1,9 +1,9 @@
 //! Hash tables of the engine.
 //!
-//! They are not for names that clients choose; those need a hasher with a random seed.
+//! Names that clients choose need another hasher, with a random seed.
 //!
-//! Invariants: tables that were filled in the same order iterate in the same order in every run, so
-//! that a simulation can be replayed.
+//! Invariant: two tables that were filled in the same order iterate in the same order in every run,
+//! so that a simulation can be replayed.
 
 pub use foldhash::quality::FixedState;
 

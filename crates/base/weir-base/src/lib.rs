@@ -1,11 +1,11 @@
-//! Shared basics of all crates: units, identifiers, error kinds, limits and clocks.
+//! Basics that all crates share: units, identifiers, error kinds, limits and clocks.
 //!
 //! I/O, buffers, protocols and on-disk layouts are in other crates.
 //!
 //! Invariants:
 //! - this crate depends on no other crate of the workspace;
-//! - public functions of other crates take these types instead of bare integers wherever a caller
-//!   could confuse two arguments.
+//! - public functions of other crates take these types, not bare integers, wherever a caller could
+//!   confuse two arguments.
 
 mod atomic_file;
 pub mod clock;

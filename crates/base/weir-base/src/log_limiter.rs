@@ -1,18 +1,18 @@
 //! Rate limiter for log lines whose number depends on clients.
 //!
-//! The callers write the lines.
+//! The callers write the log lines.
 //!
-//! Invariant: each interval, one line of each kind passes, with the number of lines suppressed
-//! before it.
+//! Invariant: in each interval, one line of each kind passes; the limiter returns how many lines of
+//! this kind it suppressed before.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Interval for lines about requests and about connections that open or close.
+/// Interval for log lines about requests, and about connections that open or close.
 pub const LINES_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Log rate limiter, see the module documentation. `K` is the kind of a line; there are few kinds.
+/// Log rate limiter, see the module documentation. `K` is the kind of a line; few kinds exist.
 pub struct LogLimiter<K> {
     interval: Duration,
     kinds: Mutex<Vec<Kind<K>>>,
@@ -25,12 +25,13 @@ struct Kind<K> {
 }
 
 impl<K: Eq> LogLimiter<K> {
-    /// Allows one line of each kind per `interval`.
+    /// Creates a limiter that passes one line of each kind in every `interval`.
     pub const fn new(interval: Duration) -> Self {
         Self { interval, kinds: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the number of suppressed lines of this kind if the line may be logged, else `None`.
+    /// If a line of this kind may be logged, returns the number of suppressed lines; otherwise
+    /// `None`.
     pub fn pass(&self, key: K) -> Option<u64> {
         let mut kinds = self.kinds.lock();
         let Some(kind) = kinds.iter_mut().find(|kind| kind.key == key) else {

@@ -1,14 +1,15 @@
-//! Loop devices: path of the file behind a loop device.
+//! Finds the path of the file behind a loop device.
 //!
-//! Invariant: the kernel reports the path, which may be out of date when it is used.
+//! Invariant: the path comes from the kernel. The file may have been renamed by the time of its
+//! use.
 
 use std::path::PathBuf;
 
-/// Path of the file behind a loop device or behind a partition of one. `number` is the device
-/// number (`st_rdev`). The path may refer to another file now.
+/// Path of the file behind a loop device, or behind a partition of a loop device. `number` is the
+/// device number (`st_rdev`). The path may refer to another file by now.
 pub fn file_behind(number: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    // The directory of a partition is inside the directory of its disk.
+    // In sysfs, the directory of a partition is inside the directory of its disk.
     let places = ["loop/backing_file", "../loop/backing_file"];
     let read = |place| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{place}"));
     let path = places.into_iter().find_map(|place| read(place).ok())?;

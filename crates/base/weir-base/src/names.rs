@@ -1,17 +1,18 @@
 //! Rules for names of pools, volumes, snapshots, bookmarks, exports and iSCSI targets.
 //!
-//! The owner of a list of names checks whether a name is in use.
+//! The code that owns a list of names checks whether a name is already in use.
 //!
 //! Invariants:
-//! - a valid name is safe in a path, a URI and a terminal: letters, digits and `_ . : -`;
-//! - a pool cannot have a keyword of the layout grammar as its name;
-//! - `/` ends a pool's name, and `@` or `#` ends a dataset's, so that a full name can be split in
-//!   one way only;
-//! - the command line and the server both check every rule, with the functions of this file.
+//! - a valid name is safe in a path, a URI and a terminal: it has only letters, digits and `_ . :
+//!   -`;
+//! - a pool's name is never a keyword of the layout grammar;
+//! - `/` ends the name of a pool, and `@` or `#` the name of a dataset, so that a full name can be
+//!   split in only one way;
+//! - the command line and the server both check every rule with the functions of this file.
 
 use crate::limits::NAME_BYTES_MAX;
 
-/// Keywords of the layout grammar, which are no valid pool names.
+/// Keywords of the layout grammar, which are invalid as pool names.
 const RESERVED: [&str; 7] = ["cache", "dedup", "disk", "log", "mirror", "spare", "special"];
 
 /// Prefixes of keywords of the layout grammar; no pool name may begin with them.
@@ -23,11 +24,11 @@ pub const TAG_BYTES_MAX: usize = 64;
 /// Maximum length of an iSCSI name (RFC 7143 4.2.7.1).
 pub const ISCSI_BYTES_MAX: usize = 223;
 
-/// Maximum length of an export name; the full name of a snapshot must fit, because exports are
-/// usually named like that.
+/// Maximum length of an export name. The full name of a snapshot must fit, because exports are
+/// usually named after their volume or snapshot.
 const EXPORT_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 2;
 
-/// A name is invalid.
+/// A name breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad {what} name {name:?}: {why}")]
 pub struct NameError {
@@ -62,13 +63,13 @@ enum Why {
     SeveralPercents,
 }
 
-/// Selected snapshots of one volume, in the notation `@a`, `@a%b`, `@a%`, `@%b` or `@%`.
+/// Selection of snapshots of one volume, in the notation `@a`, `@a%b`, `@a%`, `@%b` or `@%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picked<'a> {
     /// The snapshot with this name.
     One(&'a str),
-    /// From the first to the last snapshot by age, both included. Without a first or last one, the
-    /// range is open at that end.
+    /// All snapshots from the first to the last one in order of age, both included. If the first or
+    /// the last snapshot is `None`, the range is open at that end.
     Range(Option<&'a str>, Option<&'a str>),
 }
 
@@ -89,7 +90,8 @@ pub fn pool(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// Checks the full name of a volume, and splits it into the names of the pool and the volume.
+/// Checks the full name of a volume. Splits it into the name of the pool and the name of the
+/// volume.
 ///
 /// # Errors
 /// The first rule that the name breaks, with the offending character.
@@ -104,8 +106,8 @@ pub fn volume(name: &str) -> Result<(&str, &str), NameError> {
     Ok((in_pool, own))
 }
 
-/// Checks the full name of a snapshot, and splits it into the volume's full name and the snapshot's
-/// own.
+/// Checks the full name of a snapshot. Splits it into the full name of the volume and the own name
+/// of the snapshot.
 ///
 /// # Errors
 /// The first rule that the name breaks, with the offending character.
@@ -116,8 +118,8 @@ pub fn snapshot(name: &str) -> Result<(&str, &str), NameError> {
     Ok((of, own))
 }
 
-/// Checks the full name of a bookmark, and splits it into the volume's full name and the bookmark's
-/// own.
+/// Checks the full name of a bookmark. Splits it into the full name of the volume and the own name
+/// of the bookmark.
 ///
 /// # Errors
 /// The first rule that the name breaks, with the offending character.
@@ -129,7 +131,7 @@ pub fn bookmark(name: &str) -> Result<(&str, &str), NameError> {
     Ok((of, own))
 }
 
-/// Checks `POOL@NAME`, which selects a snapshot of each volume of a pool, and splits it.
+/// Checks and splits `POOL@NAME`, which selects the snapshot `NAME` of each volume of a pool.
 ///
 /// # Errors
 /// The first rule that the name breaks, with the offending character.
@@ -140,8 +142,8 @@ pub fn pool_snapshot(name: &str) -> Result<(&str, &str), NameError> {
     Ok((of, own))
 }
 
-/// Checks a list of snapshots of one volume, such as `tank/vm1@a,c%e`. Splits it into the volume's
-/// full name and the selected snapshots.
+/// Checks a list of snapshots of one volume, such as `tank/vm1@a,c%e`. Splits the list into the
+/// full name of the volume and the selected snapshots.
 ///
 /// # Errors
 /// The first rule that the name breaks, with the offending character.
@@ -162,8 +164,8 @@ pub fn snapshots(name: &str) -> Result<(&str, Vec<Picked<'_>>), NameError> {
     Ok((of, picked?))
 }
 
-/// Checks the full name of a volume or snapshot. Splits it into the volume's full name and the
-/// snapshot's own name.
+/// Checks the full name of a volume or snapshot. Splits it into the full name of the volume and the
+/// own name of the snapshot, if there is one.
 ///
 /// # Errors
 /// The first rule that the name breaks, with the offending character.
@@ -174,7 +176,7 @@ pub fn dataset(name: &str) -> Result<(&str, Option<&str>), NameError> {
     volume(name).map(|_| (name, None))
 }
 
-/// Kind of an object with properties.
+/// Kind of an object that has properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyOf {
     /// A pool.
@@ -186,7 +188,7 @@ pub enum PropertyOf {
 }
 
 impl PropertyOf {
-    /// Name of the kind.
+    /// Name of this kind.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pool => "pool",
@@ -196,7 +198,7 @@ impl PropertyOf {
     }
 }
 
-/// Checks the full name of a pool, volume or snapshot, and returns its kind.
+/// Checks the full name of a pool, volume or snapshot, and returns the kind of the object.
 ///
 /// # Errors
 /// The first rule that the name breaks, with the offending character.
@@ -220,8 +222,8 @@ pub fn tag(tag: &str) -> Result<(), NameError> {
     if tag.len() > TAG_BYTES_MAX { Err(bad(Why::TooLong(TAG_BYTES_MAX))) } else { Ok(()) }
 }
 
-/// Checks the name of an export: valid own names of volumes, joined by `/`, and optionally `@` and
-/// a valid own name of a snapshot.
+/// Checks the name of an export: own names of volumes, joined by `/`, and optionally `@` and the
+/// own name of a snapshot.
 ///
 /// # Errors
 /// The first rule that the name breaks, with the offending character.
@@ -252,7 +254,7 @@ pub fn iscsi(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// Checks an iSCSI name that is already in use: earlier versions accepted any text after `iqn.`.
+/// Checks an iSCSI name that is already in use. Earlier versions accepted any text after `iqn.`.
 ///
 /// # Errors
 /// Like [`iscsi`].
@@ -275,8 +277,8 @@ pub fn known_iscsi(name: &str) -> Result<(), NameError> {
     if fits { Ok(()) } else { Err(bad(Why::NotIscsi)) }
 }
 
-/// True if the rest of an iqn name begins with a month such as `2026-01`, a dot and a domain (RFC
-/// 7143 4.2.7.3).
+/// True if `rest`, the part of an iqn name after its prefix, begins with a month such as `2026-01`,
+/// a dot and a domain (RFC 7143 4.2.7.3).
 fn is_dated(rest: &str) -> bool {
     let Some((month, domain)) = rest.split_once('.') else { return false };
     let digits = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());
@@ -290,12 +292,12 @@ fn bad_snapshot(name: &str, why: Why) -> NameError {
     NameError { what: "snapshot", name: name.to_owned(), why }
 }
 
-/// Splits the name of a snapshot at its `@`, which is required.
+/// Splits the name of a snapshot at its `@`; a name without `@` is an error.
 fn at<'a>(name: &'a str, such_as: &'static str) -> Result<(&'a str, &'a str), NameError> {
     name.split_once('@').ok_or_else(|| bad_snapshot(name, Why::NoAt(such_as)))
 }
 
-/// Checks a snapshot's own name, which is a part of the full name `name`.
+/// Checks the own name of a snapshot, which is a part of the full name `name`.
 fn own_snapshot(name: &str, own: &str) -> Result<(), NameError> {
     part(own, char::is_ascii_alphanumeric, Why::FirstNotAlphanumeric)
         .map_err(|why| bad_snapshot(name, why))
@@ -307,7 +309,7 @@ fn part(name: &str, first_ok: fn(&char) -> bool, first_bad: fn(char) -> Why) -> 
         return Err(Why::TooLong(NAME_BYTES_MAX));
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':' | '-');
-    // Report a character that is invalid in every position as such, even if it is the first one.
+    // A character that is invalid in every position gets this error even if it is the first one.
     if let Some(wrong) = name.chars().find(|c| !allowed(*c)) {
         return Err(Why::Character(wrong));
     }
@@ -346,7 +348,7 @@ mod tests {
         }
         let long = format!("iqn.2026-01.{}", "a".repeat(ISCSI_BYTES_MAX));
         let bad = ["", "vms", "iqn.", "eui.0", "naa.5200", "iqn.A", "iqn.a b", "iqn.a*", &long];
-        // Invalid months or missing domains.
+        // These names have an invalid month or no domain.
         let undated = [
             "iqn.2026-13.org.weir:vms",
             "iqn.2026-00.org.weir:vms",

@@ -1,13 +1,13 @@
 //! Files and directories with secrets: checks that other users cannot read them.
 //!
-//! The callers interpret the secrets.
+//! The callers interpret the content of the secret files.
 //!
 //! Invariants:
 //! - the permissions are checked on the descriptor from which the file is read, so that the file
-//!   cannot be replaced in between;
-//! - a file that others may read or write is refused, and the error gives the command that corrects
-//!   it;
-//! - no error includes any of the content.
+//!   cannot be replaced between the check and the read;
+//! - a file that other users may read or write is refused, and the error contains the command that
+//!   corrects the permissions;
+//! - no error contains any part of the file's content.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -19,10 +19,10 @@ use crate::{ErrorKind, named_file};
 /// Permission bits of users other than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Maximum length of a secret file; keys and certificates fit into it.
+/// Maximum length of a secret file: keys and certificates fit into it.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Reason for which a secret file is refused.
+/// Reason for the refusal of a secret file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrivateError {
@@ -31,10 +31,10 @@ pub enum PrivateError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         source: io::Error,
     },
-    /// The file is not a regular file, or too long for a secret.
+    /// The file is not a regular file, or is too long for a secret.
     #[error(
         "{} is not a secret file: it must be a regular file of at most {BYTES_MAX} bytes",
         path.display()
@@ -48,15 +48,15 @@ pub enum PrivateError {
     Open {
         /// Path of the file or directory.
         path: PathBuf,
-        /// Permission bits.
+        /// Permission bits of the file or directory.
         mode: u32,
-        /// True for a directory.
+        /// True if the path is a directory.
         is_dir: bool,
     },
 }
 
 impl PrivateError {
-    /// Maps the error to its [`ErrorKind`].
+    /// Maps the error to an [`ErrorKind`].
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Read { source, .. } => match source.kind() {
@@ -69,7 +69,7 @@ impl PrivateError {
         }
     }
 
-    /// Corrective action for the user.
+    /// Action with which the user corrects the error.
     pub fn action(&self) -> String {
         match self {
             Self::Read { .. } => "check the path and its mode".to_owned(),
@@ -82,10 +82,10 @@ impl PrivateError {
     }
 }
 
-/// Reads a file that holds a secret.
+/// Reads a file that contains a secret.
 ///
 /// # Errors
-/// [`PrivateError::Open`] for a file that other users may read or write.
+/// [`PrivateError::Open`] if other users may read or write the file.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, PrivateError> {
     let read = |source| PrivateError::Read { path: path.to_owned(), source };
     let (meta, bytes) = match named_file::read(path, BYTES_MAX) {
@@ -107,7 +107,7 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>, PrivateError> {
 /// Checks that other users have no access to a directory.
 ///
 /// # Errors
-/// [`PrivateError::Open`] if others may list, read or change its content.
+/// [`PrivateError::Open`] if other users may list, read or change the directory's content.
 pub fn check_dir(path: &Path) -> Result<(), PrivateError> {
     let read = |source| PrivateError::Read { path: path.to_owned(), source };
     let meta = File::open(path).and_then(|dir| dir.metadata()).map_err(read)?;

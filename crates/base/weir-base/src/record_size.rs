@@ -3,8 +3,8 @@
 //! weir-dataset and weir-pool convert between blocks and records.
 //!
 //! Invariants:
-//! - a record is a power of two of blocks, from one block to 1 MiB;
-//! - a volume's record size never changes, and its size is a multiple of it.
+//! - a record consists of 2^n blocks and is at most 1 MiB long;
+//! - the record size of a volume never changes, and the size of the volume is a multiple of it.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,12 +22,13 @@ impl RecordSize {
     /// Maximum record size, 1 MiB.
     pub const MAX: Self = Self(8);
 
-    /// The record size of `bytes` bytes; `None` unless it is a power of two from 4 KiB to 1 MiB.
+    /// Returns the record size of `bytes` bytes; `None` unless `bytes` is a power of two from 4 KiB
+    /// to 1 MiB.
     pub fn from_bytes(bytes: u64) -> Option<Self> {
         Self::all().find(|size| size.bytes() as u64 == bytes)
     }
 
-    /// The record size for a value of [`Self::shift`].
+    /// Returns the record size with this value of [`Self::shift`].
     pub const fn from_shift(shift: u8) -> Option<Self> {
         if shift <= Self::MAX.0 { Some(Self(shift)) } else { None }
     }
@@ -47,7 +48,7 @@ impl RecordSize {
         1 << self.0
     }
 
-    /// Bytes of a record.
+    /// Length of a record in bytes.
     pub const fn bytes(self) -> usize {
         BLOCK_BYTES << self.0
     }
@@ -57,40 +58,40 @@ impl RecordSize {
         self.0 == 0
     }
 
-    /// The record that contains a block.
+    /// Index of the record that contains a block.
     pub const fn record_of(self, block: u64) -> u64 {
         block >> self.0
     }
 
-    /// Index of a block in its record.
+    /// Index of a block within its record.
     pub const fn part_of(self, block: u64) -> usize {
         (block & (self.blocks() - 1)) as usize
     }
 
-    /// The first block of a record.
+    /// Index of the first block of a record.
     pub const fn first_block(self, record: u64) -> u64 {
         record << self.0
     }
 
-    /// The blocks of a range of records.
+    /// Indexes of the blocks in a range of records.
     pub const fn blocks_of(self, records: &Range<u64>) -> Range<u64> {
         self.first_block(records.start)..self.first_block(records.end)
     }
 
-    /// The records that a range of blocks overlaps.
+    /// Indexes of the records that a range of blocks overlaps.
     pub const fn touched(self, blocks: &Range<u64>) -> Range<u64> {
         self.record_of(blocks.start)..blocks.end.div_ceil(self.blocks())
     }
 
-    /// The records that are completely in a range of blocks. If there is none, the result is empty
-    /// and keeps its start.
+    /// Indexes of the records that lie completely in a range of blocks. If there is none, the
+    /// result is an empty range at the first record boundary of `blocks`.
     pub const fn inside(self, blocks: &Range<u64>) -> Range<u64> {
         let start = blocks.start.div_ceil(self.blocks());
         let end = self.record_of(blocks.end);
         if end > start { start..end } else { start..start }
     }
 
-    /// The records that a range of blocks covers partly: at most two.
+    /// Indexes of the records that a range of blocks covers only partly: at most two.
     pub fn cut(self, blocks: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
         let touched = if blocks.is_empty() { 0..0 } else { self.touched(blocks) };
         let last = touched.end.saturating_sub(1);
@@ -102,7 +103,7 @@ impl RecordSize {
         first.into_iter().chain((last > touched.start).then_some(last)).filter(is_cut)
     }
 
-    /// Number of records in a volume of this size, which is a multiple of the record size.
+    /// Number of records in a volume of `size_bytes`, which is a multiple of the record size.
     pub const fn records_in(self, size_bytes: u64) -> u64 {
         size_bytes / self.bytes() as u64
     }

@@ -1,16 +1,17 @@
 //! Text forms of sizes: `10GiB`, `512M`, `4096`.
 //!
-//! Rounding to blocks is up to the caller, which knows its unit and names it in its own errors.
+//! The callers round sizes to blocks, because a caller knows its unit and names this unit in its
+//! errors.
 //!
 //! Invariants:
-//! - `GiB`, `G` and `g` are 2^30 bytes, `GB` is 10^9; the other units are analogous. A sign, an
-//!   overflow or text after the unit is an error;
-//! - every size that [`Human`] prints can be parsed: a fraction of a unit is rounded up to a whole
-//!   number of bytes.
+//! - `GiB`, `G` and `g` are 2^30 bytes, `GB` is 10^9 bytes, and so on for the other units. A sign,
+//!   an overflow or text after the unit is an error;
+//! - every size that [`Human`] prints can be parsed again: a fraction of a unit is rounded up to a
+//!   whole number of bytes.
 
 use std::fmt;
 
-/// The text is no valid size.
+/// The text is not a valid size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad size {text:?}: {why}")]
 pub struct SizeError {
@@ -20,16 +21,16 @@ pub struct SizeError {
 }
 
 impl SizeError {
-    /// The size that the text probably means.
+    /// Size that the user probably meant.
     pub fn meant(&self) -> Option<&str> {
         self.meant.as_deref()
     }
 }
 
-/// Prefixes of the units, each 1024 or 1000 times the one before.
+/// Prefixes of the units; each unit is 1024 or 1000 times the preceding unit.
 const PREFIXES: &str = "kmgtpe";
 
-/// Returns the error for a text, with the cause and the size that was meant.
+/// Returns the error for an invalid text, with the cause and the size that the user probably meant.
 fn refused(text: &str, why: &str) -> SizeError {
     let example = "write a number and a unit, such as 10GiB, 512M or 4096";
     let error = |why: String, meant: Option<String>| SizeError {
@@ -44,7 +45,7 @@ fn refused(text: &str, why: &str) -> SizeError {
         return error("a size cannot be negative".to_owned(), Some(rest.to_owned()));
     }
     if number.contains(',') {
-        // Several commas separate thousands.
+        // If a number has several commas, they separate thousands.
         let is_decimal = number.matches(',').count() == 1 && !number.contains('.');
         return if is_decimal {
             error("write the decimal point".to_owned(), Some(typed.replace(',', ".")))
@@ -75,7 +76,8 @@ const UNKNOWN_UNIT: &str = "unknown unit";
 /// Parses a size in bytes. A fraction of a unit is rounded up to a whole number of bytes.
 ///
 /// # Errors
-/// Empty text, a sign, an unknown unit, a fraction of a byte, or more than 2^64-1 bytes.
+/// The text is empty, or has a sign, an unknown unit or a fraction of a byte, or means more than
+/// 2^64-1 bytes.
 pub fn parse(text: &str) -> Result<u64, SizeError> {
     let bad = |why| refused(text, why);
     let trimmed = text.trim();
@@ -109,13 +111,13 @@ pub fn parse(text: &str) -> Result<u64, SizeError> {
     u64::try_from(scaled.div_ceil(scale)).map_err(|_| bad("more than 2^64 bytes"))
 }
 
-/// True for a number of bytes that has no unit.
+/// True if the text is a number of bytes without a unit.
 pub fn has_no_unit(text: &str) -> bool {
     text.ends_with(|c: char| c.is_ascii_digit())
 }
 
-/// True for a size in a decimal unit or with a fraction, such as `10GB` or `9.31GiB`. Such a size
-/// may be no multiple of a block, and the user did not intend an exact number of blocks.
+/// True if the text is a size in a decimal unit or with a fraction, such as `10GB` or `9.31GiB`.
+/// The user did not mean an exact number of blocks, and the size may not be a multiple of a block.
 pub fn is_rounded(text: &str) -> bool {
     if text.contains('.') {
         return true;
@@ -125,7 +127,7 @@ pub fn is_rounded(text: &str) -> bool {
     unit.len() == 2 && unit.ends_with('b')
 }
 
-/// The rounded and the exact form of a size: `10GiB (10,737,418,240 bytes)`.
+/// Rounded form of a size, followed by the exact form: `10GiB (10,737,418,240 bytes)`.
 pub fn both_forms(bytes: u64) -> String {
     let digits = bytes.to_string();
     let mut grouped = String::new();

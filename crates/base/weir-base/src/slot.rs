@@ -1,15 +1,16 @@
-//! A slot for the typed result of a future that has the same output type for all calls.
+//! Slot for the typed result of a call, while the call's future has the same output type for all
+//! calls.
 //!
-//! Not here: the futures (weir-api, weir-server).
+//! The futures that fill a slot are in weir-api and weir-server.
 //!
-//! Invariant: the caller takes the result once, after the future succeeded.
+//! Invariant: the caller takes the result only once, after the future has succeeded.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Container for the result of a call. The code around the call (task, timer, record) then needs no
-/// type parameter for the result, so that Rust compiles that code once.
+/// Container for the result of a call. The code around the call (task, timer, history) then has no
+/// type parameter for the result, so that the Rust compiler generates this code only once.
 pub struct Slot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> Clone for Slot<T> {
@@ -25,12 +26,12 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// Stores the result.
+    /// Stores the result in the slot.
     pub fn fill(&self, result: T) {
         *self.0.lock() = Some(result);
     }
 
-    /// Takes the result.
+    /// Takes the result out of the slot.
     ///
     /// # Panics
     /// If the future has not filled the slot.

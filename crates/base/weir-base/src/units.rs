@@ -1,12 +1,13 @@
 //! Units and identifiers as newtypes, so that a txg cannot be passed in place of a block number.
 //!
-//! weir-format encodes them.
+//! weir-format encodes these values on disk.
 //!
-//! Invariants: identifiers are plain numbers in memory; widths in comments are on-disk widths.
+//! Invariant: in memory, identifiers are plain numbers. The widths in the comments are on-disk
+//! widths.
 
 use std::fmt;
 
-/// Bytes of a volume block: the unit of checksums, compression and mapping.
+/// Length of a volume block in bytes. The block is the unit of checksums, compression and mapping.
 pub const BLOCK_BYTES: usize = 4096;
 
 macro_rules! id {
@@ -28,11 +29,11 @@ id!(
     Txg, u64
 );
 id!(
-    /// Block number in a dataset object: byte offset / [`BLOCK_BYTES`].
+    /// Block number in a dataset: byte offset divided by [`BLOCK_BYTES`].
     BlockId, u64
 );
 id!(
-    /// Dataset number in a pool; never reused.
+    /// Number of a dataset in its pool; never reused.
     DatasetId, u64
 );
 id!(
@@ -41,7 +42,7 @@ id!(
 );
 id!(
     /// Log sequence number: the position of a write in the order in which the pool acknowledged
-    /// writes since its import.
+    /// writes since the pool's import.
     Lsn, u64
 );
 id!(
@@ -65,7 +66,7 @@ impl ObjectId {
 }
 
 impl Txg {
-    /// The transaction group after this one.
+    /// Returns the number of the transaction group after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

@@ -1,8 +1,9 @@
-//! Fills a block of the arena, shares it, and shows that a clone is a handle to the same memory.
+//! Fills a block of the arena, shares it, and shows that a clone of the handle refers to the same
+//! memory.
 //!
 //! `cargo run -p weir-block --example share_block`
 //!
-//! Not here: aligned buffers for disks (`IoBuf`; `durable_write` of weir-device).
+//! Aligned buffers for disks are `IoBuf`; the example `durable_write` of weir-device uses one.
 //!
 //! Invariant: a shared block is never written.
 

@@ -1,15 +1,15 @@
 //! Reference-counted 4 KiB cells: the memory of dirty data and caches.
 //!
-//! Each user has its own budget of cells; the arena only counts them.
+//! Each user of cells limits its own number of cells; the arena only counts cells.
 //!
 //! Invariants:
 //! - a cell is aligned to its size, and no cell wastes space for a header (the allocator would
 //!   round a heap `Arc<[u8; 4096]>` up to 5 KiB);
 //! - a shared [`Block`] is never written, so that every holder may read it at any time without a
-//!   lock; a sole holder may change it;
+//!   lock; a holder of the only handle may change the block;
 //! - a [`BlockMut`] is the only handle to its cell;
-//! - the arena allocates chunks of 2 MiB and keeps them: resident memory is the peak number of live
-//!   cells.
+//! - the arena allocates chunks of 2 MiB and never frees them, so resident memory is the largest
+//!   number of cells that were ever in use.
 //!
 //! ```text
 //! chunk (2 MiB, aligned to 2 MiB): | cell 0: 511 reference counts | cell 1 | ... | cell 511 |
@@ -25,22 +25,22 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use parking_lot::Mutex;
 use weir_base::BLOCK_BYTES;
 
-/// Size of a chunk of cells: a huge page. If the system backs the arena with huge pages, it uses
-/// few TLB entries.
+/// Size of a chunk of cells: one huge page. If the kernel backs the arena with huge pages, the
+/// arena uses few TLB entries.
 const CHUNK_BYTES: usize = 2 << 20;
 const CELLS_PER_CHUNK: usize = CHUNK_BYTES / BLOCK_BYTES;
 
-/// Free cells of the process.
+/// Cells of the process that are not in use.
 static FREE: Mutex<Vec<Cell>> = Mutex::new(Vec::new());
-/// Cells in use.
+/// Number of cells in use.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// The process-wide pool of cells.
+/// Pool of cells that the whole process shares.
 #[derive(Debug)]
 pub struct Arena;
 
 impl Arena {
-    /// Bytes in cells that are in use now.
+    /// Number of bytes in the cells that are in use now.
     pub fn live_bytes() -> usize {
         LIVE.load(Ordering::Relaxed) * BLOCK_BYTES
     }
@@ -63,7 +63,7 @@ impl Cell {
         free.pop().expect("a new chunk has cells")
     }
 
-    /// Takes `count` cells and locks the free list once.
+    /// Takes `count` cells, with one lock of the free list.
     fn take_many(count: usize) -> Vec<Self> {
         LIVE.fetch_add(count, Ordering::Relaxed);
         let mut free = FREE.lock();
@@ -80,8 +80,8 @@ impl Cell {
         let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        // Without huge pages, each access to a random cell needs a page walk. A kernel without huge
-        // pages returns an error, which is harmless.
+        // Without huge pages, each access to a random cell needs a page walk. A kernel that has no
+        // huge pages returns an error, which the arena can ignore.
         // SAFETY: the range is exactly the fresh allocation, and the advice changes no content.
         let advised = unsafe {
             rustix::mm::madvise(
@@ -95,8 +95,8 @@ impl Cell {
         }
         // SAFETY: cell 0 lies inside the chunk and is large enough for the counts (511 x 4 bytes).
         unsafe { std::ptr::write_bytes(chunk.as_ptr(), 0, BLOCK_BYTES) };
-        // The lowest address is taken first, so that allocations go through the chunk in ascending
-        // order.
+        // The cell with the lowest address is taken first, so that allocations use the cells of a
+        // chunk in ascending order.
         free.extend((1..CELLS_PER_CHUNK).rev().map(|index| {
             // SAFETY: index < CELLS_PER_CHUNK, so the address is inside the chunk.
             Self(unsafe { chunk.add(index * BLOCK_BYTES) })
@@ -125,7 +125,7 @@ impl Cell {
     }
 }
 
-/// A 4 KiB cell that its only holder may write.
+/// Handle to a 4 KiB cell that its only holder may write.
 pub struct BlockMut(Cell);
 
 // SAFETY: BlockMut owns its cell exclusively.
@@ -134,27 +134,27 @@ unsafe impl Send for BlockMut {}
 unsafe impl Sync for BlockMut {}
 
 impl BlockMut {
-    /// A block of zeros.
+    /// Returns a block of zeros.
     pub fn zeroed() -> Self {
         let cell = Cell::take();
-        // SAFETY: a taken cell is BLOCK_BYTES long and ours alone.
+        // SAFETY: a taken cell is BLOCK_BYTES long and has no other handle.
         unsafe { std::ptr::write_bytes(cell.0.as_ptr(), 0, BLOCK_BYTES) };
         Self(cell)
     }
 
-    /// A block with this content.
+    /// Returns a block with a copy of `bytes`.
     pub fn copy_of(bytes: &[u8; BLOCK_BYTES]) -> Self {
         Self::fill(Cell::take(), bytes)
     }
 
-    /// Fills a taken cell.
+    /// Fills a taken cell with a copy of `bytes`.
     fn fill(cell: Cell, bytes: &[u8; BLOCK_BYTES]) -> Self {
         // SAFETY: as in `zeroed`; the source cannot overlap a cell that no other handle refers to.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cell.0.as_ptr(), BLOCK_BYTES) };
         Self(cell)
     }
 
-    /// Ends the write access; from now on the block can be shared.
+    /// Ends the write access; from now on the block may be shared.
     pub fn freeze(self) -> Block {
         let cell = self.0;
         std::mem::forget(self);
@@ -179,43 +179,44 @@ impl Deref for BlockMut {
 
 impl DerefMut for BlockMut {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        // SAFETY: the cell is initialised and this is its only handle.
+        // SAFETY: the cell is initialised, and this handle is the only handle to the cell.
         unsafe { self.0.0.cast().as_mut() }
     }
 }
 
-/// A 4 KiB cell that its holders may read. A clone shares the cell, and a shared cell is never
-/// written.
+/// Handle to a 4 KiB cell that every holder may read. A clone of the handle shares the cell, and a
+/// shared cell is never written.
 pub struct Block(Cell);
 
 // SAFETY: shared content is immutable and the count is atomic.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: shared content is immutable and the count is atomic.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A block with this content.
+    /// Returns a block with a copy of `bytes`.
     pub fn copy_of(bytes: &[u8; BLOCK_BYTES]) -> Self {
         BlockMut::copy_of(bytes).freeze()
     }
 
-    /// Creates a block for each of these contents.
+    /// Returns one block for each of `contents`, with a copy of the bytes.
     pub fn copies_of(contents: &[[u8; BLOCK_BYTES]]) -> Vec<Self> {
         let cells = Cell::take_many(contents.len()).into_iter();
         cells.zip(contents).map(|(cell, bytes)| BlockMut::fill(cell, bytes).freeze()).collect()
     }
 
-    /// Write access to the content if this is the only handle to the cell.
+    /// Returns write access to the content if this is the only handle to the cell.
     pub fn get_mut(&mut self) -> Option<&mut [u8; BLOCK_BYTES]> {
-        // Acquire: reads of other holders happened before they dropped their handles.
+        // Acquire: all reads of other holders happened before these holders dropped their handles.
         if self.0.count().load(Ordering::Acquire) != 1 {
             return None;
         }
-        // SAFETY: handles are made only from handles; this one is the only one and is borrowed.
+        // SAFETY: handles are made only from handles; this handle is the only handle to the cell,
+        // and is mutably borrowed.
         Some(unsafe { self.0.0.cast().as_mut() })
     }
 
-    /// True if both refer to the same cell; equal content is not enough.
+    /// True if both handles refer to the same cell; blocks with equal content may have two cells.
     pub fn same_cell(&self, other: &Self) -> bool {
         self.0 == other.0
     }
@@ -231,8 +232,8 @@ impl Clone for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // Like std's Arc: release our reads, and acquire those of all other holders before the cell
-        // is reused.
+        // As in std's Arc: release the reads of this holder, and acquire the reads of all other
+        // holders before the cell is reused.
         if self.0.count().fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             self.0.give_back();

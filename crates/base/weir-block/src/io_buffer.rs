@@ -1,12 +1,12 @@
 //! Heap buffers aligned for direct I/O.
 //!
-//! 4 KiB cache cells are in `arena`.
+//! Cache cells of 4 KiB are in `arena`.
 //!
-//! Invariants: the start is aligned to [`IoBuf::ALIGN`]; the length never changes; all bytes are
-//! initialised, to zero except in a buffer for reads.
+//! Invariants: the start of a buffer is aligned to [`IoBuf::ALIGN`]; its length never changes; all
+//! bytes are initialised, to zero except in buffers for reads.
 //!
-//! Each thread keeps its large dropped buffers for reuse: clearing 1 MiB, or getting it from the
-//! kernel again, takes about as long as verifying the data that is read into it.
+//! Each thread keeps large buffers that were dropped, and reuses them: clearing 1 MiB, or getting
+//! it from the kernel again, takes about as long as verifying the data that a read puts into it.
 
 #![expect(unsafe_code, reason = "an aligned allocation has no safe form in std")]
 
@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::ptr::NonNull;
 
-/// Sizes of buffers that a thread keeps for reuse.
+/// Sizes of the buffers that a thread keeps for reuse.
 const SPARE_BYTES: RangeInclusive<usize> = 32 << 10..=2 << 20;
-/// Maximum total size of the buffers that a thread keeps: about the reads in flight of a scan or
-/// the cleaner.
+/// Maximum total size of the buffers that one thread keeps: about the total size of the concurrent
+/// reads of a scan or of the cleaner.
 const SPARES_BYTES_MAX: usize = 8 << 20;
 
 /// Dropped buffers of one thread, oldest first.
@@ -43,7 +43,7 @@ impl Spares {
         }
     }
 
-    /// Takes a buffer of at least `len` bytes that is not much larger.
+    /// Takes a kept buffer that has at least `len` bytes and is not much larger.
     fn take(&mut self, len: usize) -> Option<Allocation> {
         let fits = |spare: &Allocation| spare.bytes >= len && spare.bytes / 2 <= len;
         let index = self.buffers.iter().rposition(fits)?;
@@ -53,7 +53,7 @@ impl Spares {
     }
 }
 
-/// Aligned memory; all of it is initialised.
+/// Aligned memory, all of whose bytes are initialised.
 struct Allocation {
     start: NonNull<u8>,
     bytes: usize,
@@ -81,11 +81,11 @@ impl Drop for Allocation {
     }
 }
 
-/// An owned, aligned byte buffer.
+/// Aligned buffer of bytes with one owner.
 pub struct IoBuf {
     start: NonNull<u8>,
     len: usize,
-    /// Allocated bytes: `len` or more.
+    /// Number of allocated bytes: `len` or more.
     allocated: usize,
 }
 
@@ -95,10 +95,11 @@ unsafe impl Send for IoBuf {}
 unsafe impl Sync for IoBuf {}
 
 impl IoBuf {
-    /// Alignment of the buffer's start; satisfies the strictest rule for direct I/O in Linux.
+    /// Alignment of a buffer's start; it satisfies the strictest alignment rule of Linux for direct
+    /// I/O.
     pub const ALIGN: usize = 4096;
 
-    /// A buffer of `len` zero bytes; `len > 0`.
+    /// Returns a buffer of `len` zero bytes; `len` is not 0.
     pub fn zeroed(len: usize) -> Self {
         match Self::spare(len) {
             Some(mut spare) => {
@@ -109,8 +110,8 @@ impl IoBuf {
         }
     }
 
-    /// A buffer of `len` bytes for a read that fills all of it or fails; `len > 0`. Before the read
-    /// the buffer may contain any bytes of this process's memory.
+    /// Returns a buffer of `len` bytes for a read that either fills all of the buffer or fails;
+    /// `len` is not 0. Before the read, the buffer may contain any bytes of this process's memory.
     pub fn for_read(len: usize) -> Self {
         Self::spare(len).unwrap_or_else(|| Self::owning(Allocation::zeroed(len), len))
     }
@@ -135,7 +136,7 @@ impl Drop for IoBuf {
     fn drop(&mut self) {
         let allocation = Allocation { start: self.start, bytes: self.allocated };
         if SPARE_BYTES.contains(&self.allocated) {
-            // During the exit of the thread no buffer is kept; the memory is freed.
+            // While the thread exits, it keeps no buffers; the memory is freed.
             SPARES.try_with(move |spares| spares.borrow_mut().keep(allocation)).ok();
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Disks are in weir-device, sockets in weir-net.
 //!
-//! Invariant: this crate uses no async runtime, so that the users of a buffer need none.
+//! Invariant: this crate uses no async runtime, so that its users need no runtime either.
 
 mod arena;
 mod export;

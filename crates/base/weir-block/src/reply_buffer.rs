@@ -1,14 +1,14 @@
-//! The buffer in which a session collects its replies.
+//! Buffer in which a session collects its replies.
 //!
-//! `outgoing` sends it; each protocol encodes its own replies.
+//! `outgoing` sends the buffer; each protocol encodes its own replies.
 //!
-//! Invariant: bytes are initialised once, when the buffer grows, so that space for read data costs
-//! nothing per reply.
+//! Invariant: bytes are initialised only once, when the buffer grows, so that a reply does not pay
+//! for clearing the space of its data.
 
-/// Size up to which a growing buffer doubles; one send rarely has more bytes of replies than this.
+/// Size up to which a growing buffer doubles. One send rarely has more bytes of replies than this.
 const DOUBLED_BYTES_MAX: usize = 256 << 10;
 
-/// A buffer that grows and provides space without clearing it.
+/// Growing buffer that provides space for data without clearing it first.
 #[derive(Debug, Default)]
 pub struct OutBuf {
     bytes: Vec<u8>,
@@ -21,32 +21,32 @@ impl OutBuf {
         Self { bytes: vec![0; len], used: 0 }
     }
 
-    /// Length of the content.
+    /// Number of content bytes.
     pub const fn len(&self) -> usize {
         self.used
     }
 
-    /// True if there is no content.
+    /// True if the buffer has no content.
     pub const fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Capacity in bytes.
+    /// Capacity of the buffer in bytes.
     pub const fn room(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The content.
+    /// Content of the buffer.
     pub fn filled(&self) -> &[u8] {
         self.bytes.get(..self.used).unwrap_or_default()
     }
 
-    /// Discards the content from `len` on.
+    /// Discards the content after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.used = self.used.min(len);
     }
 
-    /// Appends `len` bytes of stale content and returns them to be overwritten.
+    /// Appends `len` bytes with stale content, and returns them for the caller to overwrite.
     pub fn space(&mut self, len: usize) -> &mut [u8] {
         let start = self.used;
         let end = start + len;
@@ -57,8 +57,8 @@ impl OutBuf {
         self.bytes.get_mut(start..end).unwrap_or_default()
     }
 
-    /// The system provides large zeroed buffers at no cost; clearing the new part of a reallocation
-    /// would cost time.
+    /// Allocates a new buffer: the kernel provides large zeroed buffers at no cost, but clearing
+    /// the new part of a reallocated buffer would cost time.
     fn grow(&mut self, len: usize) {
         // Doubling a large buffer would waste more memory than the saved copies are worth.
         let now = self.bytes.len();
@@ -70,7 +70,7 @@ impl OutBuf {
         self.bytes = bytes;
     }
 
-    /// Frees capacity if it exceeds `keep` and less than half of it is used.
+    /// Frees unused capacity if the capacity exceeds `keep` and less than half of it is used.
     pub fn give_up_room(&mut self, keep: usize) {
         if self.bytes.len() > keep && self.used < self.bytes.len() / 2 {
             self.bytes.truncate(self.used);

@@ -1,12 +1,12 @@
-//! Benchmark of each compression on the blocks of files: space and speed on one core: `cargo bench
-//! -p weir-codec --bench compress -- FILE...`.
+//! Benchmark of the compressors on the blocks of files: space and speed on one core. Run `cargo
+//! bench -p weir-codec --bench compress -- FILE...`.
 //!
-//! It omits the pool's own work (checksums, packing, history). `weir volume advise` gives advice
-//! for one volume.
+//! The figures exclude the pool's own work (checksums, packing, history). `weir volume advise`
+//! gives advice for one volume.
 //!
-//! Invariants: blocks are 4 KiB. A block counts with its stored size: rounded up to 64 bytes, raw
-//! if the saving is too small. Blocks of zeros are holes and are not counted. At most 256 MiB of
-//! each file are read.
+//! Invariants: blocks are 4 KiB. Each block counts with its stored size: rounded up to 64 bytes, or
+//! raw if compression saves too little. Blocks of zeros are holes and do not count. The benchmark
+//! reads at most 256 MiB of each file.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -40,7 +40,7 @@ fn measure(blocks: &[&[u8; BLOCK_BYTES]]) {
         let mut pack = |raw: &[u8], out: &mut [u8]| packer.pack(level, raw, out);
         let mut unpack = |stored: &[u8], raw: &mut [u8]| unpacker.unpack(stored, raw).is_ok();
         let missed = row(&format!("zstd-{}", level.get()), blocks, &mut pack, &mut unpack);
-        // Loss of savings if blocks that LZ4 does not compress were stored raw without trying zstd.
+        // Savings that would be lost if zstd were not tried on blocks that LZ4 does not compress.
         let both: Vec<bool> = missed.iter().zip(&lz4_missed).map(|(a, b)| *a || *b).collect();
         let (mut lost, mut saved) = (0, 0);
         let mut out = vec![0; 2 * BLOCK_BYTES];
@@ -60,7 +60,7 @@ fn measure(blocks: &[&[u8; BLOCK_BYTES]]) {
 type Pack<'a> = &'a mut dyn FnMut(&[u8], &mut [u8]) -> Option<usize>;
 type Unpack<'a> = &'a mut dyn FnMut(&[u8], &mut [u8]) -> bool;
 
-/// Prints a line and returns which blocks stay raw.
+/// Prints the figures of one compressor, and returns which blocks it leaves raw.
 fn row(name: &str, blocks: &[&[u8; BLOCK_BYTES]], pack: Pack<'_>, unpack: Unpack<'_>) -> Vec<bool> {
     let mut out = vec![0; 2 * BLOCK_BYTES];
     let start = Instant::now();

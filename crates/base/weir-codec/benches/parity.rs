@@ -1,8 +1,8 @@
 //! Benchmark of the parity kernels on one core: `cargo bench -p weir-codec`.
 //!
-//! It omits the pool's own work (copies, device writes).
+//! The figures exclude the pool's own work (copies, device writes).
 //!
-//! Invariant: figures count data bytes without parity. The best of several rounds counts, because
+//! Invariant: figures count only data bytes, not parity. The best of several rounds counts, because
 //! other load can only make a round slower.
 
 use std::hint::black_box;
@@ -15,7 +15,7 @@ const DATA_STRIPS: usize = 4;
 const ROUNDS: usize = 20;
 const ROWS_PER_ROUND: usize = 400;
 
-/// Highest throughput of `work` in bytes per nanosecond; one call processes `bytes`.
+/// Highest throughput of `work` in bytes per nanosecond, if one call processes `bytes` bytes.
 fn best(bytes: usize, mut work: impl FnMut()) -> f64 {
     (0..ROUNDS)
         .map(|_| {

@@ -1,11 +1,11 @@
-//! Computes the two parity strips of a raidz2 row of four data strips, loses a data strip and a
-//! parity strip, and computes both again.
+//! Computes the two parity strips of a raidz2 row with four data strips, then loses a data strip
+//! and a parity strip, and reconstructs both strips.
 //!
 //! `cargo run -p weir-codec --example reconstruct`
 //!
-//! Not here: which disk has which strip (weir-pool).
+//! weir-pool decides which disk has which strip.
 //!
-//! Invariant: the computed strips are equal to the lost ones, byte for byte.
+//! Invariant: each reconstructed strip is equal to the lost strip, byte for byte.
 
 #![expect(clippy::print_stdout, reason = "the outcome is the result")]
 
@@ -22,7 +22,7 @@ fn main() {
     let sources: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
     encode(&sources, &mut [&mut p, &mut q]);
 
-    // Strips are numbered data first: 0 to 3, then P is 4 and Q is 5.
+    // Strip numbers: the data strips are 0 to 3, P is 4 and Q is 5.
     let row: Vec<&[u8]> = sources.into_iter().chain([&p[..], &q[..]]).collect();
     let lost = [1, 4];
     let left: Vec<Option<&[u8]>> =

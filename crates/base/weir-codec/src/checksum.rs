@@ -1,8 +1,8 @@
 //! XXH3 checksums: 128 bits for blocks, labels and uberblocks, 64 bits for intent log batches.
 //!
-//! The users of this module store and verify the checksums.
+//! The callers store and verify the checksums.
 //!
-//! Invariant: the hash is unseeded and never changes, because its values are part of the on-disk
+//! Invariant: the hash has no seed and never changes, because the checksums are part of the on-disk
 //! format.
 
 use std::hash::Hasher;
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn checksums_match_the_published_test_vectors() {
-        // xxHash 0.8 test vectors for the empty input.
+        // Test vectors of xxHash 0.8 for the empty input.
         assert_eq!(xxh3_64(&[]), 0x2d06_8005_38d3_94c2);
         assert_eq!(xxh3_128(b""), 0x99aa_06d3_0147_98d8_6001_c324_468d_497f);
     }

@@ -1,14 +1,14 @@
-//! LZ4 and zstd compression of single blocks, and LZ4 of log batches. Incompressible data is
-//! abandoned early, so that it costs little.
+//! LZ4 and zstd compression of single blocks, and LZ4 compression of log batches. The compressors
+//! abandon incompressible data early, so that it costs little time.
 //!
-//! weir-pool decides whether to compress a block at all (property and history of the volume).
+//! weir-pool decides whether to compress a block at all, by the volume's property and history.
 //!
 //! Invariants:
 //! - a compressed block is kept only if it saves at least an eighth (`SAVING_SHARE`); otherwise
 //!   the block is stored raw;
-//! - the stored form is a `u16` little-endian length and the LZ4 block of that length (`u32` if the
-//!   stored form can exceed 64 KiB): LZ4 has no end mark, and stored sizes are rounded up to 64
-//!   bytes.
+//! - the stored form is a `u16` little-endian length, followed by the LZ4 block of this length (the
+//!   length is a `u32` if the stored form can exceed 64 KiB). LZ4 blocks have no end mark, and
+//!   stored sizes are rounded up to 64 bytes.
 //!
 //! Spec: LZ4 Block Format Description.
 
@@ -18,45 +18,45 @@ use lz4_flex::block;
 
 pub use zstd::{ZstdPacker, ZstdUnpacker};
 
-/// Part (a divisor) of a block's size that its compressed form must save at least. A smaller saving
-/// does not justify decompression on each read: 12.5 %.
+/// Part (a divisor) of a block's size that compression must save: 12.5 %. A smaller saving does not
+/// justify the decompression on each read.
 const SAVING_SHARE: usize = 8;
 
-/// Maximum stored length of a block with `raw_bytes` bytes.
+/// Maximum stored length of a block with `raw_bytes` bytes, if it is stored compressed.
 const fn keep_max(raw_bytes: usize) -> usize {
     raw_bytes - raw_bytes / SAVING_SHARE
 }
 
-/// Size of the length field before the compressed bytes: 2, or 4 if the stored form may be too long
-/// for 2.
+/// Size of the length field before the compressed bytes: 2 bytes, or 4 bytes if the stored form may
+/// be too long for a 2-byte length.
 const fn len_bytes(raw_bytes: usize) -> usize {
     if keep_max(raw_bytes) <= u16::MAX as usize { 2 } else { 4 }
 }
 
-/// Writes the length field.
+/// Writes the length of the compressed bytes into the length field.
 fn put_len(place: &mut [u8], packed: usize) {
     let packed = (packed as u32).to_le_bytes();
     place.iter_mut().zip(packed).for_each(|(to, from)| *to = from);
 }
 
-/// The compressed bytes in the stored form of a block with `raw_bytes` bytes.
+/// Returns the compressed bytes in the stored form of a block with `raw_bytes` bytes.
 fn packed_of(stored: &[u8], raw_bytes: usize) -> Result<&[u8], MalformedError> {
     let (place, body) = stored.split_at_checked(len_bytes(raw_bytes)).ok_or(MalformedError)?;
     let len = place.iter().rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
     body.get(..len).ok_or(MalformedError)
 }
-/// Maximum ratio of LZ4: one byte of an LZ4 block extends a match by at most 255 bytes.
+/// Maximum compression ratio of LZ4: one byte of an LZ4 block extends a match by at most 255 bytes.
 const LZ4_RATIO_MAX: usize = 255;
 
-/// The stored bytes are no valid compressed block.
+/// The stored bytes are not a valid compressed block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("compressed block is malformed")]
 pub struct MalformedError;
 
-/// Compresses `raw`, at most 1 MiB, into `stored`. Returns the stored length, or `None` if that
-/// would save less than an eighth.
+/// Compresses `raw`, at most 1 MiB, into `stored`. Returns the stored length, or `None` if the
+/// compression would save less than an eighth.
 ///
-/// `stored`: scratch of at least [`stored_bytes_max`] bytes.
+/// `stored` is scratch space of at least [`stored_bytes_max`] bytes.
 pub fn lz4(raw: &[u8], stored: &mut [u8]) -> Option<usize> {
     let (len, body) = stored.split_at_mut(len_bytes(raw.len()));
     let packed = block::compress_into(raw, body).ok()?;
@@ -68,16 +68,16 @@ pub fn lz4(raw: &[u8], stored: &mut [u8]) -> Option<usize> {
     Some(stored)
 }
 
-/// Scratch size that [`lz4`] needs for `raw_bytes` of input.
+/// Size of the scratch space that [`lz4`] needs for `raw_bytes` bytes of input.
 pub const fn stored_bytes_max(raw_bytes: usize) -> usize {
     len_bytes(raw_bytes) + block::get_maximum_output_size(raw_bytes)
 }
 
-/// Decompresses a stored block; the content must fill `raw` exactly.
+/// Decompresses a stored block. The decompressed content must fill `raw` exactly.
 ///
 /// # Errors
-/// The bytes are not the output of [`lz4`] for a block of `raw.len()` bytes. The content of `raw`
-/// is then undefined.
+/// The bytes are not the output of [`lz4`] for a block of `raw.len()` bytes. After the error, the
+/// content of `raw` is undefined.
 pub fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
     let packed = packed_of(stored, raw.len())?;
     match block::decompress_into(packed, raw) {
@@ -86,15 +86,16 @@ pub fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
     }
 }
 
-/// Length of the start of a long input that is compressed as a test.
+/// Length of the part of a long input that is compressed as a test.
 const PROBE_BYTES: usize = 16 << 10;
 
 /// Compresses `raw`, of any length, into one LZ4 block of at most `packed_max` bytes. Returns
-/// `None` if the result is longer, or if the ratio of the first 16 KiB predicts that.
+/// `None` if the LZ4 block is longer, or if the ratio of the first 16 KiB predicts that it will be
+/// longer.
 pub fn lz4_pack(raw: &[u8], packed_max: usize) -> Option<Vec<u8>> {
     if raw.len() > PROBE_BYTES {
         let probe = block::compress(&raw[..PROBE_BYTES]);
-        // The ratio of the test must be at least the wanted ratio of the whole input.
+        // The ratio of the first 16 KiB must be at least the ratio that the whole input needs.
         if probe.len() as u64 * raw.len() as u64 > packed_max as u64 * PROBE_BYTES as u64 {
             return None;
         }
@@ -106,8 +107,8 @@ pub fn lz4_pack(raw: &[u8], packed_max: usize) -> Option<Vec<u8>> {
 /// Decompresses the output of [`lz4_pack`] for `raw_bytes` bytes.
 ///
 /// # Errors
-/// Any other bytes, or a length that no LZ4 block of this size can have: the size of the input
-/// bounds the allocation.
+/// The bytes are not the output of [`lz4_pack`], or an LZ4 block of this size cannot have this
+/// decompressed length. The second check limits the allocation by the size of the input.
 pub fn lz4_unpack(packed: &[u8], raw_bytes: usize) -> Result<Vec<u8>, MalformedError> {
     if raw_bytes > packed.len().saturating_mul(LZ4_RATIO_MAX) {
         return Err(MalformedError);
@@ -116,7 +117,8 @@ pub fn lz4_unpack(packed: &[u8], raw_bytes: usize) -> Result<Vec<u8>, MalformedE
     if raw.len() == raw_bytes { Ok(raw) } else { Err(MalformedError) }
 }
 
-/// True if every byte is zero. Compares 64 bytes at a time and stops at the first difference.
+/// True if every byte is zero. Compares 64 bytes at a time and stops at the first byte that is not
+/// zero.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<64>();
     chunks.iter().all(|chunk| *chunk == [0; 64]) && rest.iter().all(|b| *b == 0)

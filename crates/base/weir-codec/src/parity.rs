@@ -1,7 +1,7 @@
 //! Parity of raidz rows: computes up to three parity strips for any number of data strips, and
 //! reconstructs lost strips.
 //!
-//! weir-pool knows which disk has which strip, and which strips are valid.
+//! weir-pool knows which disk has which strip of a row, and which strips are valid.
 //!
 //! Theory (H. P. Anvin, "The mathematics of RAID-6"; OpenZFS `vdev_raidz.c` for the third strip):
 //! bytes are elements of GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), whose generator is 2.
@@ -9,15 +9,16 @@
 //! ```text
 //! P = sum Di          Q = sum 2^i Di          R = sum 4^i Di
 //! ```
-//! byte by byte. By Horner's rule this needs only multiplications by 2 and 4. Lost data strips are
-//! the unknowns of as many of these equations. For up to 255 data strips the coefficients form a
-//! regular matrix for any choice of equations and strips, so that any p lost strips can be
-//! reconstructed.
+//! The sums are computed byte by byte. With Horner's rule, this needs only multiplications by 2 and
+//! 4. Lost data strips are the unknowns of as many of these equations. For up to 255 data strips,
+//! the coefficients form a regular matrix for any choice of equations and strips, so that any p
+//! lost strips can be reconstructed.
 //!
-//! This is our own code, because the crates for Reed-Solomon codes use other matrices or other
-//! codes. Their P is not a plain XOR. A plain XOR makes raidz1 and most reconstructions cheap.
+//! Weir has its own implementation, because the crates for Reed-Solomon codes use other matrices or
+//! other codes, in which P is not a plain XOR. A plain XOR makes raidz1 and most reconstructions
+//! cheap.
 //!
-//! Invariants: the equations are part of the on-disk format and never change; every kernel gives
+//! Invariants: the equations are part of the on-disk format and never change; every kernel computes
 //! the same bytes.
 
 #[cfg(target_arch = "x86_64")]
@@ -27,13 +28,13 @@ mod portable;
 
 /// Maximum number of parity strips of a row.
 pub const PARITY_STRIPS_MAX: usize = 3;
-/// Maximum number of data strips: the equations of a row are independent up to this number, because
-/// 2 has order 255 in the field.
+/// Maximum number of data strips of a row. The equations are independent only up to this number,
+/// because 2 has order 255 in the field.
 pub const DATA_STRIPS_MAX: usize = 255;
-/// The length of a strip is a multiple of this.
+/// The length of a strip is a multiple of this number of bytes.
 pub const UNIT_BYTES: usize = 64;
 
-/// Instruction set of the implementation.
+/// Instruction set that a parity kernel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
     Portable,
@@ -59,7 +60,7 @@ impl Kernel {
         }
     }
 
-    /// `sum += factor * source`.
+    /// Computes `sum += factor * source` for all bytes of a strip.
     fn multiply_add(self, sum: &mut [u8], source: &[u8], factor: u8) {
         match self {
             Self::Portable => portable::multiply_add(sum, source, factor),
@@ -71,8 +72,9 @@ impl Kernel {
 
 /// Computes the parity strips of a row.
 ///
-/// `data`: the data strips in order, 1 to [`DATA_STRIPS_MAX`]; `parity`: P, then Q, then R, 1 to
-/// [`PARITY_STRIPS_MAX`]. All strips have the same length, a multiple of [`UNIT_BYTES`].
+/// `data` contains the data strips in order, 1 to [`DATA_STRIPS_MAX`]; `parity` receives P, then Q,
+/// then R, 1 to [`PARITY_STRIPS_MAX`]. All strips have the same length, a multiple of
+/// [`UNIT_BYTES`].
 pub fn encode(data: &[&[u8]], parity: &mut [&mut [u8]]) {
     encode_with(Kernel::best(), data, parity);
 }
@@ -91,9 +93,9 @@ fn encode_with(kernel: Kernel, data: &[&[u8]], parity: &mut [&mut [u8]]) {
     }
 }
 
-/// The equations that compute the lost strips of a row from the others.
+/// Equations that compute the lost strips of a row from the other strips of the row.
 ///
-/// Strips are numbered data first: 0 ... k-1, then P = k, Q = k+1, R = k+2.
+/// Strip numbers: the data strips are 0 ... k-1, P is k, Q is k+1, R is k+2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     lost: Vec<LostStrip>,
@@ -102,13 +104,13 @@ pub struct Recovery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LostStrip {
     strip: usize,
-    /// Strips whose sum, each multiplied by its factor, gives the lost strip; none of them is lost.
+    /// Strips whose sum is the lost strip, each with its factor. None of these strips is lost.
     sources: Vec<(usize, u8)>,
 }
 
 impl Recovery {
-    /// `data`, `parity`: numbers of strips in a row; `lost`: the unknown strips, sorted, at most
-    /// `parity`.
+    /// `data` and `parity` are the numbers of data and parity strips in a row. `lost` contains the
+    /// numbers of the lost strips, sorted; there are at most `parity` of them.
     pub fn new(data: usize, parity: usize, lost: &[usize]) -> Self {
         assert!((1..=DATA_STRIPS_MAX).contains(&data) && parity <= PARITY_STRIPS_MAX);
         assert!(lost.is_sorted_by(|a, b| a < b) && lost.iter().all(|strip| *strip < data + parity));
@@ -133,8 +135,8 @@ impl Recovery {
 
     /// Computes one lost strip into `out`.
     ///
-    /// `strips`: the same bytes of each strip, by strip number. Only strips that are not lost and
-    /// that are a source are read.
+    /// `strips` contains the same range of bytes of each strip, by strip number. The function reads
+    /// only the strips from which it computes the lost strip.
     pub fn strip(&self, strip: usize, strips: &[Option<&[u8]>], out: &mut [u8]) {
         self.strip_with(Kernel::best(), strip, strips, out);
     }
@@ -150,15 +152,16 @@ impl Recovery {
     }
 }
 
-/// Factor of data strip `index` in equation `row` (0 = P, 1 = Q, 2 = R).
+/// Factor of data strip `index` in the equation `row` (0 is P, 1 is Q, 2 is R).
 fn factor(row: usize, index: usize) -> u8 {
     field::power(1 << row, index)
 }
 
-/// For each unknown data strip, the factors of all strips of the row; lost strips have factor 0.
+/// Returns for each lost data strip the factors of all strips of the row; lost strips have factor
+/// 0.
 ///
-/// Starts from `sum over unknown x of g^x Dx = parity + sum over known i of g^i Di` for each
-/// equation, and uses Gauss-Jordan elimination of a matrix of at most 3 x 3.
+/// Starts from `sum over lost x of g^x Dx = parity + sum over known i of g^i Di` for each equation,
+/// and uses Gauss-Jordan elimination of a matrix of at most 3 x 3.
 fn solve(data: usize, unknown: &[usize], equations: &[usize]) -> Vec<Vec<u8>> {
     let width = data + PARITY_STRIPS_MAX;
     let mut left: Vec<Vec<u8>> = equations
@@ -197,7 +200,7 @@ fn scale(row: &mut [u8], by: u8) {
     row.iter_mut().for_each(|value| *value = field::multiply(*value, by));
 }
 
-/// Adds `times` times the row `source` to the row `destination`.
+/// Adds `times` times the matrix row `source` to the matrix row `destination`.
 fn add_scaled(rows: &mut [Vec<u8>], source: usize, destination: usize, times: u8) {
     let source = rows[source].clone();
     for (value, add) in rows[destination].iter_mut().zip(source) {
@@ -205,7 +208,7 @@ fn add_scaled(rows: &mut [Vec<u8>], source: usize, destination: usize, times: u8
     }
 }
 
-/// Factors of a lost parity strip: its equation, in which the solutions replace the unknown data
+/// Factors of a lost parity strip: its equation, in which the solutions replace the lost data
 /// strips.
 fn parity_factors(data: usize, row: usize, unknown: &[usize], solved: &[Vec<u8>]) -> Vec<u8> {
     let mut factors = vec![0; data + PARITY_STRIPS_MAX];

@@ -1,11 +1,11 @@
 //! Opens a file as a disk, writes a block, flushes it and reads it. Then prints the time of a
-//! durable write and whether the medium can be so fast.
+//! durable write, and whether the medium can really be so fast.
 //!
 //! `cargo run -p weir-device --example durable_write`
 //!
-//! Not here: what the server does with a suspicious disk (weir-server).
+//! weir-server handles a disk whose writes are suspiciously fast.
 //!
-//! Invariant: the block is on stable media before it is read.
+//! Invariant: the block is on stable media before the example reads it.
 
 #![expect(clippy::print_stdout, reason = "the measurement is the result")]
 
@@ -39,7 +39,7 @@ async fn durable_write() -> Result<(), Box<dyn Error>> {
     read?;
     assert!(data.iter().all(|byte| *byte == 0x5a));
 
-    // The probe overwrites the block behind ours.
+    // The probe overwrites the block after the block of this example.
     let (clock, offset) = (SystemClock::default(), FLUSH_PROBE_BYTES as u64);
     let noise = |bytes: &mut [u8]| bytes.fill(0xc3);
     let probed = probe_flushes(&[Arc::clone(&disk)], offset, &clock, &noise).await?;

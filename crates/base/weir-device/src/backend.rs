@@ -1,14 +1,13 @@
-//! The I/O backend of this process, and runtimes that use it.
+//! I/O backend of this process, and the runtimes that use it.
 //!
-//! Each thread that does I/O has one runtime; the callers run their own tasks on it.
+//! Each thread that does I/O has one runtime, on which the callers run their own tasks.
 //!
 //! Invariants:
-//! - the backend is chosen once per process and never changes, so that all runtimes of the process
-//!   are alike;
-//! - if the kernel refuses io_uring, this is logged once with the kernel's error, and Weir
-//!   continues without it;
-//! - `DEFER_TASKRUN` is never used without `TASKRUN_FLAG`: a task that yields in a loop would delay
-//!   a completed read indefinitely (docs/decisions/0001).
+//! - the process chooses the backend once and never changes it, so that all its runtimes are alike;
+//! - if the kernel refuses io_uring, Weir logs the kernel's error once, and continues with the
+//!   polling backend;
+//! - `DEFER_TASKRUN` is never used without `TASKRUN_FLAG`: otherwise a task that yields in a loop
+//!   would delay a completed read indefinitely (docs/decisions/0001).
 
 use std::io;
 use std::sync::OnceLock;
@@ -16,17 +15,17 @@ use std::sync::OnceLock;
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
 
-/// Kernel interface for I/O.
+/// Kernel interface that the runtimes use for I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoBackend {
-    /// io_uring: one ring per runtime.
+    /// io_uring: each runtime has one ring.
     IoUring,
-    /// epoll for sockets and a thread pool for disks: the fallback if the kernel refuses io_uring.
+    /// epoll for sockets, and a thread pool for disks: the fallback if the kernel refuses io_uring.
     Polling,
 }
 
 impl IoBackend {
-    /// Name in logs and the API.
+    /// Name of the backend in logs and the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IoUring => "io_uring",
@@ -41,7 +40,7 @@ impl std::fmt::Display for IoBackend {
     }
 }
 
-/// The backend of every runtime of this process; the first call chooses and logs it.
+/// Backend of every runtime of this process. The first call chooses the backend and logs it.
 pub fn io_backend() -> IoBackend {
     choice().backend
 }
@@ -49,7 +48,7 @@ pub fn io_backend() -> IoBackend {
 /// Creates a runtime for the calling thread, on which [`crate::Device`] futures can be awaited.
 ///
 /// # Errors
-/// The system has no descriptors or no memory left for a ring or an epoll instance.
+/// The operating system has no descriptors or no memory left for a ring or an epoll instance.
 pub fn new_runtime() -> io::Result<Runtime> {
     let choice = choice();
     let mut driver = ProactorBuilder::new();
@@ -63,15 +62,15 @@ pub fn new_runtime() -> io::Result<Runtime> {
     RuntimeBuilder::new().with_proactor(driver).build()
 }
 
-/// A kernel from 6.1 on can defer completion work until the thread asks for it, which saves
-/// interruptions.
+/// Requests that the kernel defers completion work until the thread asks for it, which saves
+/// interruptions. Kernels support this from version 6.1.
 fn defer_completions(driver: &mut ProactorBuilder) {
     driver.single_issuer(true).defer_taskrun(true).coop_taskrun(true).taskrun_flag(true);
 }
 
 struct Choice {
     backend: IoBackend,
-    /// True if the kernel supports the flags of `defer_completions`.
+    /// True if the kernel supports the flags that `defer_completions` sets.
     deferred: bool,
 }
 
@@ -83,8 +82,8 @@ fn choice() -> &'static Choice {
             if deferred {
                 defer_completions(&mut driver);
             }
-            // With the automatic driver type the library also checks that the kernel has the
-            // operations it needs.
+            // With the automatic driver type, the library also checks whether the kernel has all
+            // the operations that the library needs.
             if driver.build().is_ok_and(|built| built.driver_type().is_iouring()) {
                 tracing::info!(deferred, "disks and sockets use io_uring");
                 return Choice { backend: IoBackend::IoUring, deferred };

@@ -1,13 +1,12 @@
-//! The `Device` trait: the operations of a disk that the engine uses.
+//! `Device` trait: the operations of a disk that the engine uses.
 //!
 //! The implementations are in other modules; weir-pool handles failures of disks.
 //!
 //! Invariants:
 //! - offsets and lengths are whole sectors of the device ([`Geometry::sector_bytes`]);
 //! - concurrent operations may complete in any order; only [`Device::flush`] is a barrier;
-//! - durability: a write with [`Durability::Durable`] is durable when its future returns `Ok`.
-//!   Every write that returned `Ok` before a flush was issued is durable when that flush returns
-//!   `Ok`.
+//! - a write with [`Durability::Durable`] is durable when its future returns `Ok`. Every write that
+//!   returned `Ok` before a flush was issued is durable when this flush returns `Ok`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,10 +18,11 @@ use weir_block::IoBuf;
 
 use crate::watch::DiskWatch;
 
-/// A device operation in progress; not `Send`, because it completes on the thread that started it.
+/// A device operation in progress. It is not `Send`, because it completes on the thread that
+/// started it.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A read in progress. It returns the buffer also after an error.
+/// A read in progress. Its result includes the buffer, also after an error.
 pub type ReadFuture<'a> = IoFuture<'a, (Result<(), DeviceError>, IoBuf)>;
 
 /// Length and sector size of a disk.
@@ -34,7 +34,7 @@ pub struct Geometry {
     pub sector_bytes: u32,
 }
 
-/// Required durability of a write when it returns.
+/// Durability that a write must have when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// The disk may keep the data in its volatile cache until the next flush.
@@ -43,10 +43,10 @@ pub enum Durability {
     Durable,
 }
 
-/// Operation that failed.
+/// Operation of a disk that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceOp {
-    /// Opening, creating or probing.
+    /// Opening, creating or probing the disk.
     Open,
     /// Reading.
     Read,
@@ -54,7 +54,7 @@ pub enum DeviceOp {
     Write,
     /// Flushing the volatile cache.
     Flush,
-    /// Discarding (TRIM).
+    /// Discarding a range (TRIM).
     Discard,
 }
 
@@ -74,18 +74,18 @@ impl std::fmt::Display for DeviceOp {
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {op}{} failed: {source}", At(*.op, *.offset))]
 pub struct DeviceError {
-    /// Path of the disk as the user gave it.
+    /// Path of the disk, as the user wrote it.
     pub path: String,
     /// Operation that failed.
     pub op: DeviceOp,
-    /// Byte offset on the disk; 0 for open, and for a flush that is not part of a write.
+    /// Byte offset of the operation; 0 for an open, and for a flush that is not part of a write.
     pub offset: u64,
-    /// Error of the operating system.
+    /// Error that the operating system returned.
     #[source]
     pub source: std::io::Error,
 }
 
-/// Displays the offset of an operation that has one.
+/// Formats the offset of an operation, if the operation has one.
 struct At(DeviceOp, u64);
 
 impl std::fmt::Display for At {
@@ -100,7 +100,7 @@ impl std::fmt::Display for At {
 }
 
 impl DeviceError {
-    /// Maps the error to its [`ErrorKind`], for callers outside the engine.
+    /// Maps the error to an [`ErrorKind`], for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
         match self.source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -124,52 +124,52 @@ impl DeviceError {
     }
 }
 
-/// Operation counters since the device was opened; the device itself updates them.
+/// Counters of operations since the disk was opened. The disk itself updates the counters.
 #[derive(Debug, Default)]
 pub struct DeviceStats {
-    /// Number of reads issued.
+    /// Number of reads that were issued.
     pub reads: AtomicU64,
-    /// Bytes read.
+    /// Number of bytes that reads returned.
     pub read_bytes: AtomicU64,
-    /// Number of writes issued.
+    /// Number of writes that were issued.
     pub writes: AtomicU64,
-    /// Bytes written.
+    /// Number of bytes that were written.
     pub written_bytes: AtomicU64,
-    /// Number of flushes issued, including those inside durable writes.
+    /// Number of flushes that were issued, including the flushes inside durable writes.
     pub flushes: AtomicU64,
 }
 
-/// A disk, or an object with the interface of one.
+/// A disk, or an object that behaves like a disk.
 pub trait Device: Send + Sync {
     /// Path or name by which the user knows the disk.
     fn path(&self) -> &str;
 
-    /// Length and sector size; constant while the disk is open.
+    /// Length and sector size of the disk; constant while the disk is open.
     fn geometry(&self) -> Geometry;
 
-    /// Present length of the disk if it is available without waiting. A file may be truncated and a
-    /// volume shrunk while they are open.
+    /// Present length of the disk, if it is available without waiting. While the disk is open, a
+    /// file may be truncated and a logical volume shrunk.
     fn current_len(&self) -> Option<u64> {
         None
     }
 
-    /// Counters since the disk was opened.
+    /// Counters of operations since the disk was opened.
     fn stats(&self) -> &DeviceStats;
 
-    /// Latency statistics of the disk, if it is monitored ([`crate::WatchedDevice`]).
+    /// Latency statistics of the disk; `None` unless a [`crate::WatchedDevice`] monitors the disk.
     fn watch(&self) -> Option<&DiskWatch> {
         None
     }
 
-    /// Reads `buf.len()` bytes at `offset` into `buf`; both are whole sectors. A short read is an
-    /// error.
+    /// Reads `buf.len()` bytes at `offset` into `buf`; offset and length are whole sectors. A short
+    /// read is an error.
     fn read_at(&self, offset: u64, buf: IoBuf) -> ReadFuture<'_>;
 
-    /// Writes `data[range]` at `offset`; both are whole sectors. The data is shared, so that all
-    /// legs of a mirror write from one buffer.
+    /// Writes `data[range]` at `offset`; offset and length are whole sectors. The caller shares the
+    /// data, so that all legs of a mirror write from one buffer.
     ///
     /// # Durability
-    /// See [`Durability`]. After an error the content of the range is undefined.
+    /// See [`Durability`]. After an error, the content of the written range is undefined.
     fn write_at(
         &self,
         offset: u64,
@@ -178,10 +178,10 @@ pub trait Device: Send + Sync {
         durability: Durability,
     ) -> IoFuture<'_, Result<(), DeviceError>>;
 
-    /// Makes every write durable that returned before this call.
+    /// Makes every write durable that returned `Ok` before this call.
     fn flush(&self) -> IoFuture<'_, Result<(), DeviceError>>;
 
-    /// Tells the disk that a range is unused. The content of the range is undefined afterwards, and
-    /// the disk may ignore the call.
+    /// Tells the disk that a range is unused. Afterwards the content of the range is undefined. The
+    /// disk may ignore the call.
     fn discard(&self, offset: u64, len_bytes: u64) -> IoFuture<'_, Result<(), DeviceError>>;
 }

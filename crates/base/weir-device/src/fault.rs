@@ -1,13 +1,13 @@
-//! Fault injection in front of another disk, for tests of the whole server.
+//! Fault injection for another disk, for tests of the whole server.
 //!
-//! Crashes, torn writes and lost writes are in weir-sim's disk.
+//! The simulated disk of weir-sim injects crashes, torn writes and lost writes.
 //!
 //! Invariants:
-//! - without faults it behaves like the underlying disk;
-//! - a failed operation does not reach the underlying disk. The exception is a durable write whose
-//!   flush fails: its write is executed;
-//! - any thread may set and clear faults at any time; an operation uses the faults that are set at
-//!   its first poll.
+//! - without faults, it behaves like the underlying disk;
+//! - a failed operation does not reach the underlying disk, with one exception: if the flush of a
+//!   durable write fails, the write itself is executed;
+//! - any thread may set and clear faults at any time; an operation uses the faults that are set
+//!   when it is first polled.
 
 use std::io;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
 
-/// Faults of a [`FaultDevice`]: the operations that fail, and the minimum time of each operation.
+/// Faults of a [`FaultDevice`]: the operations that fail, and a delay for every operation.
 #[derive(Debug, Default)]
 pub struct Faults {
     failing: Mutex<Vec<(DeviceOp, Range<u64>)>>,
@@ -35,34 +35,34 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Makes every later `op` fail with EIO.
+    /// Makes every later operation of the kind `op` fail with EIO.
     pub fn fail(&self, op: DeviceOp) {
         self.fail_in(op, 0..u64::MAX);
     }
 
-    /// Makes every later `op` that overlaps `bytes` of the disk fail with EIO. A flush overlaps
-    /// every range.
+    /// Makes every later operation of the kind `op` that overlaps `bytes` of the disk fail with
+    /// EIO. A flush overlaps every range.
     pub fn fail_in(&self, op: DeviceOp, bytes: Range<u64>) {
         self.failing.lock().push((op, bytes));
     }
 
-    /// Makes every operation wait this long before it starts; needs a runtime with timers.
+    /// Makes every operation wait for `delay` before it starts. This needs a runtime with timers.
     pub fn delay(&self, delay: Duration) {
         self.delay_us.store(delay.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Stops the disk from responding: no operation that starts from now on completes.
+    /// Makes the disk unresponsive: no operation that starts from now on completes.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::Release);
     }
 
-    /// Stops the disk from responding to one kind of operation: no `op` that starts from now on
-    /// completes. Replaces the kind that was set before.
+    /// Makes the disk unresponsive to operations of the kind `op`: none that starts from now on
+    /// completes. Replaces the kind that an earlier call set.
     pub fn freeze_op(&self, op: DeviceOp) {
         *self.frozen_op.lock() = Some(op);
     }
 
-    /// Removes all faults and the delay; operations that were waiting resume.
+    /// Removes all faults and the delay. Operations that waited because of them resume.
     pub fn clear(&self) {
         self.failing.lock().clear();
         self.frozen.store(false, Ordering::Release);
@@ -71,7 +71,7 @@ impl Faults {
         self.delay(Duration::ZERO);
     }
 
-    /// Number of operations that failed because of a fault.
+    /// Number of operations that failed because of an injected fault.
     pub fn injected_count(&self) -> u64 {
         self.injected_count.load(Ordering::Relaxed)
     }
@@ -104,14 +104,14 @@ impl Faults {
     }
 }
 
-/// A disk with fault injection in front of another disk.
+/// A disk that injects faults and forwards all other operations to an underlying disk.
 pub struct FaultDevice {
     behind: Arc<dyn Device>,
     faults: Arc<Faults>,
 }
 
 impl FaultDevice {
-    /// Creates a disk that forwards to `behind` unless one of the `faults` applies.
+    /// Creates a disk that forwards operations to `behind`, unless one of the `faults` applies.
     pub fn new(behind: Arc<dyn Device>, faults: Arc<Faults>) -> Self {
         Self { behind, faults }
     }

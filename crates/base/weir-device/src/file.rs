@@ -1,14 +1,14 @@
 //! Real disks: files and block devices.
 //!
-//! `open` checks a disk, `submit` executes the kernel operations.
+//! `open` checks a disk; `submit` executes the kernel operations.
 //!
 //! Invariants:
 //! - several threads may use a disk concurrently, each with its own runtime;
-//! - no read or write exceeds the length that the disk had when it was opened, and a write never
-//!   extends a file that was truncated since;
+//! - no read or write exceeds the length that the disk had when it was opened, and no write extends
+//!   a file that was truncated after the open;
 //! - a durable write uses a descriptor with `O_DSYNC`. The kernel then chooses the fastest method:
-//!   FUA if the disk has it, else a flush after the write. It takes half the time of a write and
-//!   our own `fdatasync`, which is the fallback.
+//!   FUA if the disk has it, or else a flush after the write. This takes half the time of a write
+//!   and a separate `fdatasync`, which is the fallback.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -34,24 +34,26 @@ pub struct FileDevice {
     name: String,
     disk: Arc<OpenDisk>,
     stats: DeviceStats,
-    /// Set if the disk does not support discards, so that further calls skip it.
+    /// True once the disk has refused a discard as unsupported, so that later discards skip the
+    /// disk.
     discard_refused: AtomicBool,
 }
 
 impl FileDevice {
-    /// Opens a disk. Blocks; if another process holds the lock of the disk, it retries for up to 2
-    /// s.
+    /// Opens a disk. Blocks the thread: if another process holds the lock of the disk, retries for
+    /// up to 2 s.
     ///
     /// # Errors
-    /// The path is missing, a directory, neither file nor block device, not permitted, read-only
-    /// (for `ReadWrite`), in use by this or another process, or smaller than `len_bytes_min`. The
-    /// disk is unchanged.
+    /// The path is missing, is a directory, is neither a file nor a block device, is not permitted,
+    /// is read-only (for `ReadWrite`), is in use by this or another process, or is smaller than
+    /// `len_bytes_min`. The disk is unchanged.
     pub fn open(path: &Path, mode: OpenMode, len_bytes_min: u64) -> Result<Self, DeviceError> {
         Self::open_at(path, path, mode, len_bytes_min)
     }
 
-    /// Like [`Self::open`], for a disk that was already found. `place` is a path to it, such as the
-    /// `/proc/self/fd` name of a descriptor; `path` is its name in messages.
+    /// Like [`Self::open`], for a disk that the caller has already found. `place` is a path to this
+    /// disk, such as the `/proc/self/fd` name of a descriptor; `path` is the disk's name in
+    /// messages.
     pub fn open_at(
         place: &Path,
         path: &Path,
@@ -74,7 +76,7 @@ impl FileDevice {
     ///
     /// # Errors
     /// The path exists, its directory is not writable, or the filesystem does not allow files of
-    /// this length. No file is left behind.
+    /// this length. After the error, no file remains.
     ///
     /// # Durability
     /// The file and its name are on stable media.
@@ -97,7 +99,8 @@ impl FileDevice {
         move |source| DeviceError { path, op, offset, source }
     }
 
-    /// Asserts whole sectors. A range past the end is an error, because lengths come from labels.
+    /// Asserts that a range consists of whole sectors. Returns an error if the range ends beyond
+    /// the disk, because the lengths come from labels.
     fn check(&self, op: DeviceOp, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let Geometry { len_bytes: end, sector_bytes } = self.disk.geometry;
         let sector = u64::from(sector_bytes);
@@ -111,8 +114,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Refuses a write past the end of a truncated file. The write would restore the file's length
-    /// with a hole of zeros, which no later check could detect.
+    /// Refuses a write beyond the end of a truncated file. Such a write would restore the file's
+    /// length and leave a hole of zeros, which no later check could detect.
     fn check_not_truncated(&self, end: u64) -> io::Result<()> {
         if self.disk.is_block_device || self.disk.current_len()? >= end {
             return Ok(());
@@ -210,7 +213,8 @@ impl Device for FileDevice {
                 }
             });
             match discarded.await {
-                // A discard is only a hint: a disk that does not support it may ignore it.
+                // A discard is only advice, so the error of a disk that does not support discards
+                // is ignored.
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                     self.discard_refused.store(true, Ordering::Relaxed);
                     Ok(())
@@ -232,9 +236,10 @@ fn discard_sectors(disk: &OpenDisk, offset: u64, len_bytes: u64) -> io::Result<(
     const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
 
     let range = [offset, len_bytes];
-    // SAFETY: BLKDISCARD reads two u64, the start and the length in bytes, and writes nothing.
+    // SAFETY: BLKDISCARD reads two u64, the start and the length in bytes, and writes no memory.
     let discard = unsafe { rustix::ioctl::Setter::<OPCODE, [u64; 2]>::new(range) };
-    // SAFETY: as above; the descriptor is a block device that this process opened for writing.
+    // SAFETY: BLKDISCARD writes no memory; the descriptor refers to a block device that this
+    // process opened for writing.
     Ok(unsafe { rustix::ioctl::ioctl(disk, discard) }?)
 }
 

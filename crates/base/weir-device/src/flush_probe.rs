@@ -1,19 +1,20 @@
-//! Measures the write and flush times of a disk before it becomes part of a pool.
+//! Flush probe: measures the write and flush times of a disk before the disk joins a pool.
 //!
-//! `flush_verdict` evaluates the times.
+//! `flush_verdict` evaluates the measured times.
 //!
 //! Invariants:
-//! - the probe overwrites [`FLUSH_PROBE_BYTES`] of each disk at the given offset, and nothing else;
-//! - it awaits every operation to its end, because an abandoned write could later overwrite data of
-//!   the pool. An unresponsive disk blocks the caller, which must monitor its disks;
-//! - it starts no sample after its time limit, and takes at least one;
-//! - a failed write or flush ends the measurement and is never retried.
+//! - the probe overwrites only [`FLUSH_PROBE_BYTES`] of each disk, at the given offset;
+//! - the probe awaits every operation to its end, because an abandoned write could later overwrite
+//!   data of the pool. An unresponsive disk blocks the probe, so the caller must monitor its disks;
+//! - the probe starts no sample after its time limit, but takes at least one sample;
+//! - a write or flush that fails ends the measurement and is never retried.
 //!
-//! Theory: all samples overwrite one location and wait until it is durable each time. A location on
-//! a platter passes the head once per revolution, 4 ms at 15,000 rpm and more below, so that no
-//! correct disk is much faster. Flash must program a page, which takes 100 us or more. A faster
-//! disk keeps the data in a cache, which either survives a power cut (capacitors, battery) or does
-//! not. Times cannot distinguish these two; only the data sheet or pulling the plug can.
+//! Theory: all samples overwrite the same location, each until it is durable. A location on a
+//! platter passes the head once in a revolution (4 ms at 15,000 rpm, longer at lower speeds), so
+//! that no correct rotating disk is much faster. Flash must program a page, which takes 100 us or
+//! more. A faster disk keeps the data in a cache, which survives a power cut (with capacitors or a
+//! battery) or loses the data. Times cannot distinguish these two cases; only the data sheet or a
+//! test with the power plug can.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,44 +25,47 @@ use weir_block::IoBuf;
 
 use crate::device::{Device, DeviceError, Durability};
 
-/// Number of bytes of a disk that the probe overwrites.
+/// Number of bytes of each disk that the probe overwrites.
 pub const FLUSH_PROBE_BYTES: usize = 4096;
 
-/// Maximum samples of one disk: enough for a median that one outlier does not move.
+/// Maximum number of samples of one disk: enough for a median that one outlier does not move.
 const SAMPLES_MAX: usize = 32;
-/// Time after which no sample starts. Including the last sample the probe takes less than 0.5 s if
-/// a flush takes 50 ms, and a spinning disk gives about 15 samples.
+/// Time after which the probe starts no sample. Including the last sample, the probe takes less
+/// than 0.5 s if a flush takes 50 ms. A spinning disk gives about 15 samples.
 const TIME_MAX: Duration = Duration::from_millis(300);
-/// Time below which a disk is measured again, alone: while one thread serves several disks, the
-/// time for the others would hide a flush that is too fast.
+/// If the durable time of a disk is below this limit, the probe measures the disk again, alone: one
+/// thread serves several disks, and the time that it spends on the others would hide a flush that
+/// is too fast.
 const ALONE_BELOW: Duration = Duration::from_micros(500);
 
-/// Median times of one disk.
+/// Median times of one disk, over all its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushFigures {
     /// Number of samples; at least one.
     pub samples: usize,
     /// Time of a write of [`FLUSH_PROBE_BYTES`] into the disk's cache.
     pub write: Duration,
-    /// Time of the flush after that write.
+    /// Time of the flush after the cached write.
     pub flush: Duration,
-    /// Time of a write that is durable when it returns: FUA if the disk has it, else a write and a
-    /// flush.
+    /// Time of a write that is durable when it returns: a FUA write if the disk has FUA, or else a
+    /// write and a flush.
     pub sync: Duration,
 }
 
 impl FlushFigures {
-    /// The shorter of the two ways to make data durable.
+    /// Time of the faster of the two ways to make data durable.
     pub fn durable(&self) -> Duration {
         self.sync.min(self.write + self.flush)
     }
 }
 
-/// Measures disks concurrently. Overwrites [`FLUSH_PROBE_BYTES`] at `offset`, whole sectors, of
-/// each disk. `noise` supplies the bytes, which must differ from any content of the disk.
+/// Measures several disks concurrently. Overwrites [`FLUSH_PROBE_BYTES`] at `offset` of each disk;
+/// both are whole sectors. `noise` supplies the bytes, which must differ from any content of the
+/// disk.
 ///
 /// # Errors
-/// The first disk on which a write or flush failed; overwritten bytes are not restored.
+/// Error of the first disk on which a write or flush failed. The overwritten bytes are not
+/// restored.
 pub async fn probe_flushes(
     disks: &[Arc<dyn Device>],
     offset: u64,
@@ -69,7 +73,7 @@ pub async fn probe_flushes(
     noise: &dyn Fn(&mut [u8]),
 ) -> Result<Vec<FlushFigures>, DeviceError> {
     let each = disks.iter().map(|disk| probe(&**disk, offset, clock, noise));
-    // Await all of them, also if one fails: see the second invariant.
+    // Await the probes of all disks, even if one fails: see the second invariant.
     let all = join_all(each).await.into_iter().collect::<Result<Vec<_>, _>>();
     let mut all = all?;
     if disks.len() > 1 {
@@ -82,7 +86,7 @@ pub async fn probe_flushes(
     Ok(all)
 }
 
-/// Times of one sample: write, flush, durable write.
+/// Times of one sample: the write, the flush and the durable write.
 type Sample = [Duration; 3];
 
 async fn probe(

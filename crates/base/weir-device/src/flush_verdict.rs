@@ -1,11 +1,11 @@
-//! Evaluates measured flush times against the physical limits of the disk's medium.
+//! Flush verdict: compares measured flush times with the physical limits of the disk's medium.
 //!
-//! `flush_probe` measures, and `medium` finds out the kind of disk.
+//! `flush_probe` measures the times; `medium` finds out the kind of the disk.
 //!
 //! Invariants:
-//! - a disk is suspected only if it is faster than the physical limit of its kind. For an unknown
-//!   kind (virtual, remote, stacked disks) the result is no verdict;
-//! - a warning states the measurement, the reason why it is impossible, and a remedy.
+//! - a disk is suspected only if it is faster than the physical limit of its kind. A disk of an
+//!   unknown kind (virtual, remote, stacked) gets no verdict;
+//! - a warning contains the measured time, the reason why this time is impossible, and a remedy.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use crate::flush_probe::FlushFigures;
 use crate::medium::{CacheMode, Medium, MediumKind};
 
 /// Minimum time of a durable write on a rotating disk: a quarter of a revolution at 15,000 rpm, the
-/// fastest disk ever sold; rewriting one location takes a whole revolution. This is also far below
-/// the time of the flash in USB sticks.
+/// fastest disk ever sold. Rewriting one location takes a whole revolution. This limit is also far
+/// below the time of the flash in USB sticks.
 const ROTATING_MIN: Duration = Duration::from_millis(1);
 /// Minimum time of a durable write on flash: programming a page takes 100 us or more, without the
-/// update of the flash translation layer. Faster flash disks have capacitors and report that they
+/// update of the flash translation layer. Faster flash disks have capacitors, and report that they
 /// have no volatile cache.
 const FLASH_MIN: Duration = Duration::from_micros(100);
 
-/// Result of the evaluation.
+/// Verdict on the flush times of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushVerdict {
-    /// The disk is within the limits of its kind, or declares that it has no volatile cache.
+    /// The disk is within the limits of its kind, or reports that it has no volatile cache.
     Plausible,
-    /// The disk is faster than a disk with a volatile cache can make data durable.
+    /// The disk is faster than data can become durable on its kind of medium.
     TooFast,
-    /// The limits of the disk are unknown.
+    /// The physical limits of the disk are unknown.
     NotJudged,
-    /// The disk keeps its data in memory.
+    /// The disk keeps its data in memory that a power cut erases.
     NotDurable,
 }
 
 impl FlushVerdict {
-    /// Evaluates the measurement of a disk.
+    /// Compares the measured times of a disk with the limits of its medium.
     pub fn of(figures: &FlushFigures, medium: &Medium) -> Self {
         match (medium.kind, least(medium)) {
             (MediumKind::Memory, _) => Self::NotDurable,
@@ -47,7 +47,8 @@ impl FlushVerdict {
         }
     }
 
-    /// Warning for the user, if there is one; `path` is the disk.
+    /// Warning for the user about the disk at `path`; `None` if the times give no reason for a
+    /// warning.
     pub fn warning(self, path: &str, figures: &FlushFigures, medium: &Medium) -> Option<String> {
         match self {
             Self::Plausible | Self::NotJudged => None,
@@ -61,10 +62,10 @@ impl FlushVerdict {
     }
 }
 
-/// Physical minimum time of a durable write on such a medium, if it is known.
+/// Physical minimum time of a durable write on this medium; `None` if it is unknown.
 fn least(medium: &Medium) -> Option<Duration> {
     match (medium.kind, medium.cache) {
-        // USB sticks report that they rotate, and USB bridges hide caches; none of them is fast.
+        // USB sticks report that they rotate, and USB bridges hide caches; no USB disk is fast.
         (MediumKind::Rotating, _) => Some(ROTATING_MIN),
         (MediumKind::SolidState, _) if medium.usb => Some(ROTATING_MIN),
         (MediumKind::SolidState, Some(CacheMode::WriteBack)) => Some(FLASH_MIN),
@@ -98,7 +99,7 @@ fn too_fast(path: &str, figures: &FlushFigures, medium: &Medium) -> String {
     )
 }
 
-/// Displays a short time in us or ms.
+/// Formats a short time in us or ms.
 struct Micros(Duration);
 
 impl fmt::Display for Micros {
@@ -143,7 +144,7 @@ mod tests {
             (Rotating, None, flash, TooFast),
             (SolidState, Some(WriteBack), flash, Plausible),
             (SolidState, Some(WriteBack), liar, TooFast),
-            // The disk declares power-loss protection, so the kernel sends it no flushes.
+            // The disk reports power-loss protection, so the kernel sends no flushes to the disk.
             (SolidState, Some(WriteThrough), liar, Plausible),
             (SolidState, None, liar, NotJudged),
             (PersistentMemory, Some(WriteThrough), liar, Plausible),

@@ -1,14 +1,14 @@
-//! Disks: one trait, and its implementations for files, block devices and tests.
+//! Disks: the `Device` trait, and its implementations for files, block devices and tests.
 //!
 //! Redundancy, layout and caching are in weir-pool and weir-cache, simulated disks in weir-sim.
 //!
 //! Invariants:
-//! - a future of a [`Device`] stays on the thread that made it, and is polled to completion. If a
-//!   caller drops a future, the kernel may still write into the buffer, so the operation owns its
-//!   buffer and never borrows it;
-//! - a buffer passed to a device is aligned for direct I/O, whatever the disk;
+//! - a future of a [`Device`] stays on the thread that created it, and is polled to completion. If
+//!   a caller drops a future, the kernel may still write into its buffer; therefore an operation
+//!   owns its buffer and never borrows it;
+//! - a buffer that is passed to a device is aligned for direct I/O, whatever the kind of the disk;
 //! - this crate never retries an operation. A failed flush is an error, and the caller decides what
-//!   to do.
+//!   to do about it.
 
 mod backend;
 mod device;

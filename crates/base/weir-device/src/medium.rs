@@ -1,10 +1,11 @@
-//! The storage medium of a disk, as reported by the kernel.
+//! Storage medium of a disk, as reported by the kernel.
 //!
-//! `flush_probe` measures a disk, `flush_verdict` evaluates the times.
+//! `flush_probe` measures the times of a disk; `flush_verdict` evaluates them.
 //!
 //! Invariants:
-//! - it waits for no disk: it reads only names and attributes;
-//! - it makes no assumptions: without a report of the kernel the kind is [`MediumKind::Unknown`].
+//! - the code waits for no disk: it reads only names and attributes that the kernel has in memory;
+//! - the code makes no assumptions: if the kernel reports no medium, the kind is
+//!   [`MediumKind::Unknown`].
 //!
 //! Spec: Linux Documentation/ABI/stable/sysfs-block (`rotational`, `write_cache`); statfs(2).
 
@@ -16,17 +17,17 @@ use std::path::{Path, PathBuf};
 /// Kind of medium behind a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediumKind {
-    /// Platters: a sector passes the head once per revolution.
+    /// Platters: a sector passes the head once in each revolution.
     Rotating,
     /// Flash, or a disk that reports that it does not rotate.
     SolidState,
     /// Memory that keeps its content without power.
     PersistentMemory,
-    /// Ordinary memory: the content is lost without power.
+    /// Ordinary memory, which loses its content without power.
     Memory,
-    /// A disk of a hypervisor on an unknown medium.
+    /// A disk that a hypervisor provides, on an unknown medium.
     Virtual,
-    /// A disk of another machine.
+    /// A disk that another machine provides over the network.
     Remote,
     /// The kernel does not report the medium.
     Unknown,
@@ -35,24 +36,25 @@ pub enum MediumKind {
 /// State of a disk's volatile cache, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheMode {
-    /// There is a volatile cache, and the kernel sends flushes.
+    /// The disk has a volatile cache, and the kernel sends flushes.
     WriteBack,
-    /// There is no volatile cache, or power-loss protection covers it; the kernel sends no flushes.
+    /// The disk has no volatile cache, or protects it against power loss; the kernel sends no
+    /// flushes.
     WriteThrough,
 }
 
 /// Medium and cache of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Medium {
-    /// Kind of medium; for a file or a loop device, the kind of the disk below.
+    /// Kind of the medium; for a file or a loop device, the kind of the underlying disk.
     pub kind: MediumKind,
-    /// Cache of the disk below; `None` if the kernel does not report it.
+    /// Cache mode of the underlying disk; `None` if the kernel does not report it.
     pub cache: Option<CacheMode>,
-    /// True if the disk is attached by USB; USB bridges often hide the cache of the disk.
+    /// True if the disk is attached by USB; USB bridges often hide the cache of a disk.
     pub usb: bool,
-    /// Name of the disk or the in-memory filesystem; empty if unknown.
+    /// Name of the disk, or of the filesystem in memory; empty if the name is unknown.
     pub name: String,
-    /// True for a file on a filesystem.
+    /// True if the path is a file on a filesystem.
     pub is_file: bool,
 }
 
@@ -83,10 +85,10 @@ impl fmt::Display for Medium {
     }
 }
 
-/// Maximum depth of stacked devices that is followed; real stacks have three or four layers.
+/// Maximum depth to which stacked devices are followed; real stacks have three or four layers.
 const DEPTH_MAX: u32 = 8;
 
-/// Names of hypervisors in a disk's vendor and model, in capitals.
+/// Names of hypervisors in the vendor and model of a disk, in capitals.
 const HYPERVISORS: [&str; 9] = [
     "QEMU",
     "VBOX",
@@ -100,7 +102,7 @@ const HYPERVISORS: [&str; 9] = [
 ];
 
 impl Medium {
-    /// Finds out the medium of the disk at `path`, a file or a block device.
+    /// Finds out the medium of the disk at `path`, which is a file or a block device.
     pub fn of(path: &Path) -> Self {
         Sysfs(PathBuf::from("/sys")).of_path(path, DEPTH_MAX)
     }
@@ -117,7 +119,7 @@ impl Medium {
     }
 }
 
-/// Root directory of the kernel's attributes; tests use another one.
+/// Root directory of the kernel's device attributes; tests use another directory.
 struct Sysfs(PathBuf);
 
 impl Sysfs {
@@ -136,14 +138,14 @@ impl Sysfs {
     fn of_number(&self, number: u64, depth: u32) -> Medium {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let link = self.0.join(format!("dev/block/{major}:{minor}"));
-        // A filesystem on several disks, or on none, has a device number that belongs to no disk.
+        // If a filesystem is on several disks or on none, its device number belongs to no disk.
         match fs::canonicalize(link) {
             Ok(node) => self.of_node(&node, depth),
             Err(_) => Medium::unknown(),
         }
     }
 
-    /// `node`: the directory of a disk or partition, with symbolic links resolved.
+    /// `node` is the directory of a disk or partition, with symbolic links resolved.
     fn of_node(&self, node: &Path, depth: u32) -> Medium {
         let Some(depth) = depth.checked_sub(1) else { return Medium::unknown() };
         let disk = match node.parent() {
@@ -194,7 +196,7 @@ fn own_kind(disk: &Path, name: &str) -> MediumKind {
     let words = ["device/vendor", "device/model"].map(|file| read(&disk.join(file)));
     let words = words.into_iter().flatten().collect::<String>().to_uppercase();
     if is(&["vd", "xvd"]) || HYPERVISORS.iter().any(|mark| words.contains(mark)) {
-        // Most virtual disks report that they rotate, whatever their medium.
+        // Most virtual disks report that they rotate, whatever their real medium.
         return MediumKind::Virtual;
     }
     match read(&disk.join("queue/rotational")).as_deref() {
@@ -204,7 +206,7 @@ fn own_kind(disk: &Path, name: &str) -> MediumKind {
     }
 }
 
-/// True for a path component of disks that are attached by iSCSI, Fibre Channel or NVMe over
+/// True if a path component belongs to a disk that is attached by iSCSI, Fibre Channel or NVMe over
 /// fabrics.
 fn is_network(part: &str) -> bool {
     let numbered = |prefix: &str| {
@@ -221,7 +223,7 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Name of the filesystem of `path` if it is in memory.
+/// Name of the filesystem that contains `path`, if the filesystem is in memory.
 fn memory_filesystem(path: &Path) -> Option<&'static str> {
     /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of linux/magic.h.
     const NAMES: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
@@ -234,7 +236,7 @@ fn memory_filesystem(path: &Path) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// A directory tree like the kernel's, with disks at the given paths.
+    /// A directory tree like the kernel's device attributes, with disks at the given paths.
     struct Tree(tempfile::TempDir);
 
     impl Tree {
@@ -310,7 +312,7 @@ mod tests {
         assert_eq!(stack("dm-0", &[&platter]), MediumKind::Rotating);
         assert_eq!(stack("md0", &[&platter, &flash]), MediumKind::Unknown);
         assert_eq!(stack("dm-1", &[]), MediumKind::Unknown);
-        // A stack that contains itself must end.
+        // A stack of devices that contains itself must not cause an endless loop.
         let own = tree.disk("virtual/block/dm-2", PLATTER);
         fs::create_dir(own.join("slaves")).unwrap();
         std::os::unix::fs::symlink(&own, own.join("slaves/0")).unwrap();

@@ -1,8 +1,8 @@
-//! A disk in memory, for unit tests of the layers above a disk.
+//! Disk in memory, for unit tests of the layers above disks.
 //!
-//! Faults and crashes are in weir-sim's disk.
+//! The simulated disk of weir-sim has faults and crashes.
 //!
-//! Invariant: everything is durable at once, and every operation completes at its first poll.
+//! Invariant: every write is durable at once, and every operation completes at its first poll.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl MemoryDevice {
         }
     }
 
-    /// Changes bytes without the engine's knowledge, like bit rot.
+    /// Changes bytes without the knowledge of the engine, like bit rot.
     pub fn corrupt(&self, range: Range<usize>, change: impl Fn(&mut u8)) {
         self.content.lock()[range].iter_mut().for_each(change);
     }

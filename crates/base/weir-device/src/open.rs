@@ -1,15 +1,15 @@
-//! Opens a disk, with every check that is possible before the first read or write.
+//! Opens a disk, after every check that is possible before the first read or write.
 //!
-//! The content of the disk is checked in `probe` and weir-format; `file` does the I/O.
+//! `probe` and weir-format check the content of the disk; `file` does the I/O.
 //!
 //! Invariants:
-//! - a refusal names the path and the reason, and leaves the disk unchanged;
-//! - a disk is open for writing only once: within this process because of the table of open disks,
-//!   between processes because of `flock`, and against mounts and other storage software because of
-//!   `O_EXCL` on block devices;
+//! - a refusal contains the path and the reason, and leaves the disk unchanged;
+//! - a disk is open for writing only once: the table of open disks ensures this within the process,
+//!   `flock` between processes, and `O_EXCL` on block devices against mounts and other storage
+//!   software;
 //! - a loop device is locked together with the file behind it;
-//! - the lock and the table entry live until the last operation in flight is complete, because they
-//!   belong to the descriptor that the operation shares.
+//! - the lock and the table entry live until the last operation in flight has completed, because
+//!   they belong to the open disk, which each operation shares.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -36,11 +36,11 @@ use crate::device::Geometry;
 pub enum OpenMode {
     /// Exclusive access for reads and writes.
     ReadWrite,
-    /// Shared access for reads; a block device may be in use.
+    /// Shared access for reads. A block device may be in use by another process.
     ReadOnly,
 }
 
-/// Reason of a refusal for which the operating system returned no error.
+/// Reason for a refusal that does not come from the operating system.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("is a directory; name a file or a block device")]
@@ -62,7 +62,8 @@ enum Refusal {
 }
 
 impl DeviceError {
-    /// Returns the path under which this process has the disk open already, if that is the error.
+    /// If the error is that this process already has the disk open, returns the path of that open
+    /// disk.
     pub fn opened_as(&self) -> Option<&str> {
         match self.source.get_ref()?.downcast_ref()? {
             Refusal::OpenHere(path) => Some(path),
@@ -75,7 +76,7 @@ fn refuse(kind: ErrorKind, why: Refusal) -> io::Error {
     io::Error::new(kind, why)
 }
 
-/// Identity of an inode or block device, independent of the path.
+/// Identity of an inode or block device, whatever path leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
     File { filesystem: u64, inode: u64 },
@@ -97,7 +98,7 @@ impl Identity {
     }
 }
 
-/// Entry of a disk in the table of disks that this process has open.
+/// Disk in the table of disks that this process has open.
 struct Entry {
     identity: Identity,
     mode: OpenMode,
@@ -106,7 +107,7 @@ struct Entry {
 
 static OPEN: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
-/// Entry in the table of open disks; removed when dropped.
+/// Entry of a disk in the table of open disks; dropping this value removes the entry.
 #[derive(Debug)]
 struct Claim {
     identity: Identity,
@@ -140,9 +141,9 @@ impl Drop for Claim {
 /// A disk that was checked, opened and locked.
 #[derive(Debug)]
 pub(crate) struct OpenDisk {
-    // Fields drop in this order: the file is closed before the claim ends.
+    // Rust drops the fields in this order: the file is closed before its claim ends.
     file: File,
-    /// The same disk opened with `O_DSYNC`, for durable writes; absent if data passes through the
+    /// The same disk opened with `O_DSYNC`, for durable writes; `None` if data passes through the
     /// page cache.
     durable: Option<File>,
     /// File behind a loop device. It is locked like the disk itself.
@@ -155,7 +156,7 @@ pub(crate) struct OpenDisk {
 }
 
 impl OpenDisk {
-    /// Present length of the disk; asks the kernel without I/O to the disk.
+    /// Present length of the disk. Asks the kernel, without I/O to the disk.
     pub(crate) fn current_len(&self) -> io::Result<u64> {
         if self.is_block_device {
             return (&self.file).seek(SeekFrom::End(0));
@@ -170,11 +171,11 @@ impl AsFd for OpenDisk {
     }
 }
 
-/// A disk, accessed through its `O_DSYNC` descriptor.
+/// A disk whose writes go through its `O_DSYNC` descriptor.
 pub(crate) struct DurableDisk(Arc<OpenDisk>);
 
 impl DurableDisk {
-    /// Returns `None` if the disk has no such descriptor.
+    /// Returns `None` if the disk has no `O_DSYNC` descriptor.
     pub(crate) fn of(disk: &Arc<OpenDisk>) -> Option<Arc<Self>> {
         disk.durable.as_ref().map(|_| Arc::new(Self(Arc::clone(disk))))
     }
@@ -187,7 +188,8 @@ impl AsFd for DurableDisk {
 }
 
 impl OpenDisk {
-    /// Opens `path`; messages use `name`. May block for 2 s if another process holds the lock.
+    /// Opens `path`; messages contain `name`. May block for 2 s if another process holds the lock
+    /// of the disk.
     pub(crate) fn open(
         path: &Path,
         name: &str,
@@ -235,11 +237,11 @@ impl OpenDisk {
     }
 }
 
-/// A file or block device that was found by its path and is not open for I/O yet.
+/// File or block device that was found by its path and is not open for I/O yet.
 ///
-/// Opening a FIFO waits for a writer, and opening a tape rewinds it. So the type is read from a
-/// descriptor that opens nothing (`O_PATH`). The open for I/O uses this descriptor, because the
-/// path may refer to another file by then.
+/// Opening a FIFO waits for a writer, and opening a tape rewinds the tape. So the type is read from
+/// a descriptor that opens neither (`O_PATH`). The later open for I/O uses this descriptor, because
+/// the path may refer to another file by then.
 struct Found {
     file: File,
     metadata: Metadata,
@@ -255,14 +257,14 @@ impl Found {
         Ok(Self { file, metadata, identity })
     }
 
-    /// A path of exactly this file.
+    /// Path that refers to exactly this file.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 
-/// Opens an open disk again, for writes that are durable when they return. Returns `None` if the
-/// kernel refuses; durable writes then consist of a write and a flush.
+/// Opens an open disk a second time, for writes that are durable when they return. Returns `None`
+/// if the kernel refuses; a durable write is then a write and a flush.
 fn open_durable(file: &File) -> Option<File> {
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = (OFlags::DIRECT | OFlags::DSYNC).bits().cast_signed();
@@ -270,10 +272,11 @@ fn open_durable(file: &File) -> Option<File> {
     opened.inspect_err(|error| tracing::debug!(%error, "no O_DSYNC descriptor")).ok()
 }
 
-/// True if the disk is set read-only. This must be checked, because root could write to it anyway.
+/// True if the disk is set read-only. Weir must check this itself, because root could still write
+/// to the disk.
 fn is_read_only(metadata: &Metadata, identity: Identity) -> bool {
     match identity {
-        // If even reading is not permitted, the open fails with a permission error instead.
+        // If reading is not permitted either, the open fails with a permission error.
         Identity::File { .. } => metadata.permissions().readonly() && metadata.mode() & 0o444 != 0,
         Identity::Block { number } => {
             let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -283,7 +286,8 @@ fn is_read_only(metadata: &Metadata, identity: Identity) -> bool {
     }
 }
 
-/// Opens for direct I/O, or through the page cache if the filesystem does not support direct I/O.
+/// Opens the disk for direct I/O, or through the page cache if the filesystem does not support
+/// direct I/O.
 fn open_direct(path: &Path, mode: OpenMode, is_block_device: bool) -> io::Result<(File, bool)> {
     let open = |flags: OFlags| {
         let exclusive = is_block_device && mode == OpenMode::ReadWrite;
@@ -307,21 +311,22 @@ fn open_direct(path: &Path, mode: OpenMode, is_block_device: bool) -> io::Result
     Ok((open(OFlags::empty())?, false))
 }
 
-/// True if aligned buffers and 4096-byte sectors satisfy the filesystem's rules for direct I/O.
+/// True if buffers aligned to 4096 bytes and sectors of 4096 bytes satisfy the filesystem's rules
+/// for direct I/O.
 fn fits_direct(file: &File) -> bool {
     let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return true };
-    // A kernel before 6.1 or the filesystem does not report the rules. The open succeeded, so
-    // assume that they are satisfied.
+    // A kernel before 6.1, or the filesystem, may report no rules. The open with direct I/O
+    // succeeded, so assume that the rules are satisfied.
     let says = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
     let fits = |align: u32| (1..=IoBuf::ALIGN as u32).contains(&align);
     !says || (fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align))
 }
 
-/// Locks the disk against other processes; fails if one of them has locked it.
+/// Locks the disk against other processes; fails if another process has locked it.
 fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
-    // Two kinds of locks disappear without action: udev's, which reads a block device after every
-    // change, and the lock of a killed process, which the kernel keeps until its last operation is
-    // complete.
+    // Two kinds of locks disappear after a while: udev's lock, with which it reads a block device
+    // after every change, and the lock of a killed process, which the kernel keeps until the last
+    // operation of this process has completed.
     const WAIT: Duration = Duration::from_millis(50);
     const TRIES: u32 = 40;
 
@@ -342,12 +347,14 @@ fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
     Err(refuse(ErrorKind::ResourceBusy, Refusal::InUse))
 }
 
-/// Locks the file behind a loop device. A `flock` of the device does not affect the file, so that a
-/// server that uses the file would not be detected. If the file was deleted or is in another mount
-/// namespace, it cannot be found, and only the owner slot in the pool's labels protects it.
+/// Locks the file behind a loop device. A `flock` of the loop device does not affect this file, so
+/// it would not exclude a server that uses the file directly. If the file was deleted or is in
+/// another mount namespace, it cannot be found, and only the owner slot in the pool's labels
+/// protects the pool.
 fn lock_behind(number: u64, name: &str) -> io::Result<Option<(File, Claim)>> {
     let Some(path) = file_behind(number) else { return Ok(None) };
-    // The file may have been renamed, and the path may refer to another file now.
+    // The file may have been renamed since the kernel recorded the path, so the path may refer to
+    // another file now.
     let opened = Found::at(&path).and_then(|found| Ok((File::open(found.path())?, found.identity)));
     let Ok((file, identity)) = opened else {
         let path = path.display();
@@ -360,7 +367,8 @@ fn lock_behind(number: u64, name: &str) -> io::Result<Option<(File, Claim)>> {
 }
 
 fn geometry(mut file: &File, is_block_device: bool) -> io::Result<Geometry> {
-    // Files: the unit that every filesystem, and every disk below it, accepts for direct I/O.
+    // For a file, 4096 bytes: every filesystem, and every disk below it, accepts this unit for
+    // direct I/O.
     let sector_bytes = if is_block_device {
         sector_bytes(ioctl_blksszget(file)?, ioctl_blkpbszget(file)?)?
     } else {
@@ -370,11 +378,12 @@ fn geometry(mut file: &File, is_block_device: bool) -> io::Result<Geometry> {
     Ok(Geometry { len_bytes: len_bytes - len_bytes % u64::from(sector_bytes), sector_bytes })
 }
 
-/// Sector size for a disk with `logical` bytes per address and `physical` bytes per stored unit.
+/// Sector size for a disk with logical sectors of `logical` bytes and physical sectors of
+/// `physical` bytes.
 fn sector_bytes(logical: u32, physical: u32) -> io::Result<u32> {
     match (logical, physical) {
         (512, 0..=512) => Ok(512),
-        // A write smaller than the stored unit would make the disk read first.
+        // The disk would have to read a physical sector before a smaller write.
         (512..=4096, _) => Ok(4096),
         _ => Err(refuse(ErrorKind::Unsupported, Refusal::Sectors(logical))),
     }

@@ -1,15 +1,15 @@
-//! A read-only view of a disk: writes stay in memory, on top of the unchanged disk.
+//! Overlay: a read-only view of a disk. Writes stay in memory, on top of the unchanged disk.
 //!
-//! The offline tools use it.
+//! The offline tools open disks through overlays.
 //!
-//! The engine replays its log and commits when it imports a pool. On overlays it can do so, and
-//! show the data that a client would see, without changing a byte on the disks.
+//! An import replays the log of a pool and commits. On overlays the engine can do both, and show
+//! the data that a client would see, without changing a byte on the disks.
 //!
 //! Invariants:
-//! - the underlying disk is never written, flushed or trimmed;
-//! - a read returns every write that completed before it, until [`Overlay::freeze`], and elsewhere
+//! - the underlying disk is never written, flushed or discarded;
+//! - until [`Overlay::freeze`], a read returns every write that completed before it, and elsewhere
 //!   the content of the disk;
-//! - nothing is durable, whatever durability was requested.
+//! - no write is durable, whatever durability the caller requested.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,11 +21,11 @@ use weir_block::IoBuf;
 
 use crate::device::{Device, DeviceError, DeviceStats, Durability, Geometry, IoFuture, ReadFuture};
 
-/// Overlay of a disk, see the module documentation.
+/// Overlay of a disk; see the module documentation.
 pub struct Overlay {
     disk: Arc<dyn Device>,
     sector_bytes: usize,
-    /// Written sectors, by sector number.
+    /// Sectors that were written, by sector number.
     written: Mutex<HashMap<u64, Box<[u8]>>>,
     frozen: AtomicBool,
     stats: DeviceStats,
@@ -39,13 +39,13 @@ impl Overlay {
         Self { disk, sector_bytes, written, frozen, stats: DeviceStats::default() }
     }
 
-    /// Discards all later writes, although they succeed: memory use does not grow, and damaged data
-    /// stays damaged.
+    /// Discards all later writes, although they return success: memory use no longer grows, and
+    /// damaged data stays damaged.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::Release);
     }
 
-    /// Bytes held in memory.
+    /// Number of bytes that the overlay holds in memory.
     pub fn written_bytes(&self) -> usize {
         self.written.lock().len() * self.sector_bytes
     }
@@ -87,7 +87,7 @@ impl Device for Overlay {
                     None => missing += 1,
                 }
             }
-            // A read error does not matter if all of its sectors were written since.
+            // A read error does not matter if all sectors of the read were written in the meantime.
             (if missing == 0 { Ok(()) } else { done }, buf)
         })
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::memory::MemoryDevice;
 
-    /// Polls a future of a memory device, which completes at the first poll.
+    /// Returns the result of a future of a memory device, which completes at its first poll.
     fn now<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,19 +1,19 @@
-//! Recognises existing content of a disk, so that it is not overwritten by mistake.
+//! Content probe: recognises existing content of a disk, so that it is not overwritten by mistake.
 //!
-//! Weir's own labels are in weir-format. The probe reads no data of the formats that it finds.
+//! Weir's own labels are in weir-format. The probe reads no user data of the formats that it finds.
 //!
 //! Invariants:
-//! - arbitrary bytes give a result and never a panic, because the content is untrusted;
+//! - arbitrary bytes give a result and never a panic, because the content of the disk is untrusted;
 //! - the probe reads only [`PROBE_BYTES`] at each end of the disk;
-//! - the order matters if one format has the magic number of another: a boot sector of NTFS or FAT
-//!   also looks like an MBR, so partition tables are checked last.
+//! - if one format contains the magic number of another, the order of the checks matters: a boot
+//!   sector of NTFS or FAT also looks like an MBR, so partition tables are checked last.
 
 use weir_block::IoBuf;
 
 use crate::device::{Device, DeviceError};
 
-/// Number of bytes that are read at each end of a disk; ZFS labels extend furthest, to 768 KiB from
-/// the end.
+/// Number of bytes that the probe reads at each end of a disk. The labels of ZFS extend furthest:
+/// 768 KiB from the end.
 pub const PROBE_BYTES: usize = 1 << 20;
 
 /// Position of a magic number.
@@ -38,7 +38,7 @@ impl At {
     }
 }
 
-/// A magic number of one format.
+/// Magic number of a format.
 struct Mark {
     name: &'static str,
     at: At,
@@ -54,7 +54,7 @@ const RAID_BIG_ENDIAN: &[u8] = &0xa92b_4efc_u32.to_be_bytes();
 const BCACHEFS: &[u8] = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
 const BCACHE: &[u8] = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81";
 
-/// Formats with one unique constant at one position.
+/// Magic numbers of formats that have a unique constant at one position.
 const MARKS: &[Mark] = &[
     mark("LUKS encryption", At::Start(0), b"LUKS\xba\xbe"),
     mark("LUKS encryption", At::Start(0x4000), b"SKUL\xba\xbe"),
@@ -94,8 +94,8 @@ const MARKS: &[Mark] = &[
     mark("GPT partition table", At::Start(4096), b"EFI PART"),
     mark("GPT partition table", At::End { back: 512, unit: 1, plus: 0 }, b"EFI PART"),
     mark("GPT partition table", At::End { back: 4096, unit: 1, plus: 0 }, b"EFI PART"),
-    // Version 1.0 first, then version 0.90, which has the byte order of the machine that created
-    // it.
+    // Linux RAID metadata: version 1.0, then version 0.90, which has the byte order of the machine
+    // that created the array.
     mark("Linux RAID member", At::End { back: 8192, unit: 4096, plus: 0 }, RAID),
     mark("Linux RAID member", At::End { back: 1 << 16, unit: 1 << 16, plus: 0 }, RAID),
     mark("Linux RAID member", At::End { back: 1 << 16, unit: 1 << 16, plus: 0 }, RAID_BIG_ENDIAN),
@@ -103,7 +103,7 @@ const MARKS: &[Mark] = &[
     mark("DRBD device", At::End { back: 4096, unit: 4096, plus: 60 }, b"\x83\x74\x02\x6c"),
 ];
 
-/// The two ends of a disk.
+/// First and last bytes of a disk.
 struct Ends<'a> {
     head: &'a [u8],
     tail: &'a [u8],
@@ -111,7 +111,7 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// Returns `len` bytes at `offset` if they are inside one of the ends.
+    /// Returns `len` bytes at `offset`, if they are inside one of the two ends of the disk.
     fn at(&self, offset: u64, len: usize) -> Option<&'a [u8]> {
         let inside = |bytes: &'a [u8], start: u64| {
             let from = usize::try_from(offset.checked_sub(start)?).ok()?;
@@ -132,14 +132,15 @@ impl<'a> Ends<'a> {
     fn ext(&self) -> Option<&'static str> {
         const SUPER: u64 = 1024;
         const HAS_LOG: u32 = 0x4;
-        // Features of ext3: file types, recovery, meta block groups; sparse, large file, b-tree.
+        // Features of ext3: file types, recovery, meta block groups; sparse superblocks, large
+        // files, b-trees.
         const INCOMPATIBLE_EXT3: u32 = 0x2 | 0x4 | 0x10;
         const READ_ONLY_EXT3: u32 = 0x1 | 0x2 | 0x4;
         const LOG_DEVICE: u32 = 0x8;
 
         let block_shift = self.u32_le(SUPER + 0x18)?;
-        // A magic number of two bytes is weak, so the counts and the block size must be plausible
-        // too.
+        // A magic number of two bytes is weak evidence, so the counts and the block size must be
+        // plausible as well.
         let sane = self.u32_le(SUPER + 4)? > 0 && block_shift <= 6;
         if !self.has(SUPER + 0x38, b"\x53\xef") || !sane {
             return None;
@@ -158,8 +159,8 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// The magic number is at the end of the first memory page. The machine that created the swap
-    /// space determines the page size.
+    /// The magic number of swap space is at the end of its first memory page. The page size is that
+    /// of the machine that created the swap space.
     fn swap(&self) -> Option<&'static str> {
         const MARKS: [(&[u8], &str); 5] = [
             (b"SWAPSPACE2", "swap space"),
@@ -180,7 +181,8 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// A ZFS member has four labels of 256 KiB; the second half of each is a ring of uberblocks.
+    /// A ZFS member has four labels of 256 KiB. The second half of each label is a ring of
+    /// uberblocks.
     fn zfs(&self) -> bool {
         const LABEL: u64 = 256 << 10;
         const RING: std::ops::Range<u64> = (128 << 10)..LABEL;
@@ -196,7 +198,7 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// Requires the boot signature, four plausible entries, and at least one used entry.
+    /// Checks for an MBR: the boot signature, four plausible entries, and at least one used entry.
     fn mbr(&self) -> bool {
         const ENTRIES: [u64; 4] = [446, 462, 478, 494];
         if !self.has(510, b"\x55\xaa") {
@@ -213,8 +215,8 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Recognises the content of a disk of `disk_bytes` from its first and last bytes, up to
-/// [`PROBE_BYTES`] each.
+/// Recognises the content of a disk of `disk_bytes` from its first and last bytes, at most
+/// [`PROBE_BYTES`] at each end.
 pub fn probe_content(head: &[u8], tail: &[u8], disk_bytes: u64) -> Option<&'static str> {
     let ends = Ends { head, tail, disk_bytes };
     let marked = |mark: &&Mark| {
@@ -232,13 +234,13 @@ pub fn probe_content(head: &[u8], tail: &[u8], disk_bytes: u64) -> Option<&'stat
         .or_else(|| named(ends.mbr(), "MBR partition table"))
 }
 
-/// Recognises the content of a disk; `None` if it is unknown.
+/// Recognises the content of a disk; `None` if the format is unknown or the disk is empty.
 ///
 /// # Errors
-/// An end of the disk cannot be read.
+/// One of the two ends of the disk cannot be read.
 pub async fn probe_device(device: &dyn Device) -> Result<Option<String>, DeviceError> {
     let disk_bytes = device.geometry().len_bytes;
-    // These are whole sectors: both lengths are multiples of every sector size.
+    // Both ends consist of whole sectors: their lengths are multiples of every sector size.
     let len = disk_bytes.min(PROBE_BYTES as u64);
     let (head, tail) = futures_util::join!(
         device.read_at(0, IoBuf::zeroed(len as usize)),

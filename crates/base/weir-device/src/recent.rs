@@ -1,7 +1,7 @@
-//! The 99th percentile of recent times.
+//! Computes the 99th percentile of recent operation times.
 //!
-//! Times of two intervals are kept, so that the percentile covers the last 30 to 60 s. `watch` has
-//! the times since a disk was opened.
+//! The module keeps the times of two intervals, so that the percentile covers the last 30 to 60 s.
+//! `watch` has the times since a disk was opened.
 //!
 //! Invariant: memory is bounded by two histograms of fixed size.
 
@@ -10,10 +10,11 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-/// Length of an interval.
+/// Length of one interval.
 pub const RECENT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Upper bound of the histograms: a day, in microseconds. A longer time counts as a day.
+/// Upper bound of the times in the histograms: a day, in microseconds. A longer time counts as a
+/// day.
 pub(crate) const LONGEST_US: u64 = 86_400_000_000;
 
 /// Times of the current and the previous interval, with an error of at most 6 %.
@@ -36,14 +37,15 @@ impl Default for RecentTimes {
 }
 
 impl RecentTimes {
-    /// Records a time; `now_us` is the monotonic time at which the operation ended.
+    /// Records the time of an operation; `now_us` is the monotonic time at which the operation
+    /// ended.
     pub fn record(&self, now_us: u64, took_us: u64) {
         let mut intervals = self.0.lock();
         intervals.advance(now_us);
         intervals.current.saturating_record(took_us);
     }
 
-    /// Returns the 99th percentile; `None` without a recent operation.
+    /// Returns the 99th percentile of the recent times; `None` without a recent operation.
     pub fn p99_us(&self, now_us: u64) -> Option<u64> {
         let mut intervals = self.0.lock();
         intervals.advance(now_us);
@@ -87,7 +89,7 @@ mod tests {
         for at in 0..10_000 {
             times.record(2 * INTERVAL_US + at, 1_000);
         }
-        // 100 of 10,100 operations were slow, which is below 1 %.
+        // 100 of 10,100 operations are slow: less than 1 %.
         assert!(now(2).is_some_and(|us| us < 2_000), "{:?}", now(2));
         assert!(now(3).is_some_and(|us| us < 2_000), "{:?}", now(3));
         assert_eq!(now(6), None);

@@ -1,12 +1,12 @@
-//! Single kernel operations on an open disk, repeated until all bytes are transferred.
+//! Runs single kernel operations on an open disk, and repeats them until all bytes are transferred.
 //!
 //! `file` handles ranges, alignment, statistics and error context.
 //!
 //! Invariants:
-//! - an operation owns its buffer and a reference to the descriptor. If its future is dropped
-//!   early, the runtime keeps both until the kernel has completed the operation;
-//! - operations are submitted to the runtime of the calling thread, which must have one;
-//! - only a short transfer or an interruption is continued; a failure never is.
+//! - an operation owns its buffer and a reference to the file. If its future is dropped early, the
+//!   runtime keeps both until the kernel has completed the operation;
+//! - operations are submitted to the runtime of the calling thread; this thread must have one;
+//! - the loop continues only after a short transfer or an interruption, never after a failure.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use compio::runtime::submit;
 
 use weir_block::IoBuf;
 
-/// The part of a buffer that is not read yet.
+/// Part of a buffer that the kernel has not filled yet.
 struct Unread {
     buf: IoBuf,
     done: usize,
@@ -50,7 +50,7 @@ impl RuntimeBufMut for Unread {
     }
 }
 
-/// The part of a shared buffer that is not written yet.
+/// Part of a shared buffer that is not written yet.
 struct Unwritten {
     data: Arc<IoBuf>,
     range: Range<usize>,
@@ -62,7 +62,7 @@ impl RuntimeBuf for Unwritten {
     }
 }
 
-/// Fills `buf` from `offset`; an earlier end of the file is an error.
+/// Fills `buf` from `offset` on; returns an error if the file ends earlier.
 pub(crate) async fn read_full<F: AsFd + 'static>(
     file: &Arc<F>,
     offset: u64,
@@ -107,7 +107,7 @@ pub(crate) async fn write_full<F: AsFd + 'static>(
     Ok(())
 }
 
-/// `fdatasync`: the file's data, and the metadata needed to find it.
+/// Runs `fdatasync`: makes the file's data durable, and the metadata needed to find the data.
 pub(crate) async fn sync_data<F: AsFd + 'static>(file: &Arc<F>) -> io::Result<()> {
     loop {
         match submit(SyncFile::new(Arc::clone(file), true)).await.0 {

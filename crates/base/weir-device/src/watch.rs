@@ -1,11 +1,11 @@
-//! Statistics of a disk in use: counts, latencies, and whether it is responsive.
+//! Statistics of a disk in use: counts, latencies, and whether the disk is responsive.
 //!
-//! `watched` measures; weir-pool reacts to slow disks.
+//! `watched` measures the operations; weir-pool reacts to slow disks.
 //!
 //! Invariants:
 //! - memory is bounded: three histograms of fixed size for each kind of operation;
 //! - reading the statistics never waits for the disk;
-//! - after [`DiskWatch::fail_io`] no operation succeeds, including those in flight.
+//! - after [`DiskWatch::fail_io`] no operation succeeds, not even an operation that was in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use weir_base::limits::{AVOID_MAX, AVOID_MIN};
 
 use crate::recent::{LONGEST_US, RecentTimes};
 
-/// Kinds of operations that are measured separately.
+/// Kinds of disk operations that the statistics distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskOp {
     /// Reads.
@@ -33,10 +33,10 @@ pub enum DiskOp {
 }
 
 impl DiskOp {
-    /// All kinds.
+    /// All kinds of operations.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::SyncWrite, Self::Flush];
 
-    /// Name of the kind in tables and JSON.
+    /// Name of the kind of operation in tables and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -50,38 +50,39 @@ impl DiskOp {
 /// Statistics of one kind of operation since the disk was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpFigures {
-    /// Number of completed operations, including failed ones.
+    /// Number of completed operations, including failed operations.
     pub count: u64,
-    /// Bytes of the operations that succeeded.
+    /// Number of bytes that successful operations transferred.
     pub bytes: u64,
     /// Number of failed operations.
     pub errors: u64,
     /// Sum of the operation times.
     pub total_us: u64,
-    /// Weighted mean of the operation times; newer operations weigh more.
+    /// Weighted mean of the operation times; newer operations have more weight.
     pub recent_us: u64,
-    /// Median time.
+    /// Median of the operation times.
     pub p50_us: u64,
-    /// 99th percentile.
+    /// 99th percentile of the operation times.
     pub p99_us: u64,
-    /// 99th percentile of the last 30 to 60 s; `None` without an operation.
+    /// 99th percentile of the operation times of the last 30 to 60 s; `None` if there was no
+    /// operation.
     pub recent_p99_us: Option<u64>,
-    /// Maximum time.
+    /// Maximum of the operation times.
     pub max_us: u64,
 }
 
-/// Statistics of one disk since it was opened.
+/// Statistics of one disk since the disk was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFigures {
-    /// Statistics of each kind, in the order of [`DiskOp::ALL`].
+    /// Statistics of each kind of operation, in the order of [`DiskOp::ALL`].
     pub ops: [OpFigures; 4],
     /// Number of operations in flight.
     pub in_flight: u64,
-    /// Time since the last operation completed, if there are operations in flight.
+    /// Time since the last operation completed; `None` if no operation is in flight.
     pub silent: Option<Duration>,
     /// Number of reads that another leg served because this disk took too long.
     pub bypassed: u64,
-    /// True while reads prefer the other legs of the vdev.
+    /// True while reads prefer the other legs of the disk's vdev.
     pub avoided: bool,
 }
 
@@ -92,7 +93,7 @@ impl DiskFigures {
     }
 }
 
-/// Weight of the newest operation in the recent mean (a divisor).
+/// Weight of the newest operation in the weighted mean (a divisor).
 const RECENT_SHARE: u64 = 8;
 
 struct OpWatch {
@@ -100,8 +101,8 @@ struct OpWatch {
     errors: AtomicU64,
     total_us: AtomicU64,
     recent_us: AtomicU64,
-    /// Histogram of the times with one significant digit, an error of at most 6 %; it uses a few
-    /// KiB.
+    /// Histogram of the operation times with one significant digit: an error of at most 6 %, and a
+    /// few KiB of memory.
     times: Mutex<Histogram<u64>>,
     recent: RecentTimes,
 }
@@ -124,7 +125,7 @@ impl OpWatch {
         self.total_us.fetch_add(us, Ordering::Relaxed);
         let recent = self.recent_us.load(Ordering::Relaxed);
         // The first sample has full weight. Concurrent updates may lose a sample, which does not
-        // matter for a mean.
+        // matter for the mean.
         let next =
             if recent == 0 { us } else { recent - recent / RECENT_SHARE + us / RECENT_SHARE };
         self.recent_us.store(next, Ordering::Relaxed);
@@ -152,11 +153,11 @@ pub struct DiskWatch {
     clock: Arc<dyn Clock>,
     ops: [OpWatch; 4],
     in_flight: AtomicU64,
-    /// Time at which an operation last completed, or at which the first operation in flight was
-    /// issued.
+    /// Time at which an operation last completed, or at which an operation was issued while no
+    /// other was in flight, whichever is later.
     progress_us: AtomicU64,
     bypassed: AtomicU64,
-    /// Number of reads that another leg served since an operation of this disk last completed.
+    /// Number of reads that another leg served since a read of this disk last completed.
     bypassed_in_a_row: AtomicU32,
     avoid_until_us: AtomicU64,
     fail_io: AtomicBool,
@@ -182,7 +183,7 @@ impl DiskWatch {
         self.clock.monotonic().as_micros() as u64
     }
 
-    /// All statistics.
+    /// Returns all statistics of the disk.
     pub fn figures(&self) -> DiskFigures {
         let now_us = self.now_us();
         DiskFigures {
@@ -199,7 +200,7 @@ impl DiskWatch {
         Duration::from_micros(self.ops[op as usize].recent_us.load(Ordering::Relaxed))
     }
 
-    /// Time since the last operation completed, if there are operations in flight.
+    /// Time since the last operation completed; `None` if no operation is in flight.
     pub fn silent(&self) -> Option<Duration> {
         if self.in_flight.load(Ordering::Acquire) == 0 {
             return None;
@@ -208,8 +209,8 @@ impl DiskWatch {
         Some(Duration::from_micros(self.now_us().saturating_sub(since)))
     }
 
-    /// Records that another leg served a read because this disk took too long. For a while reads
-    /// then try this leg last; that time doubles with each consecutive call.
+    /// Records that another leg served a read because this disk took too long. For a while, reads
+    /// then try this disk last; the time doubles with each consecutive call.
     pub fn bypass(&self) {
         self.bypassed.fetch_add(1, Ordering::Relaxed);
         let times = self.bypassed_in_a_row.fetch_add(1, Ordering::Relaxed).min(16);
@@ -217,7 +218,7 @@ impl DiskWatch {
         self.avoid_until_us.store(self.now_us() + pause.as_micros() as u64, Ordering::Release);
     }
 
-    /// True if reads should prefer the other legs of the vdev.
+    /// True if reads should prefer the other legs of the disk's vdev.
     pub fn is_avoided(&self) -> bool {
         let until = self.avoid_until_us.load(Ordering::Acquire);
         until > 0 && until > self.now_us()
@@ -238,7 +239,7 @@ impl DiskWatch {
     /// Waits until [`Self::fail_io`] is called.
     pub(crate) async fn until_io_failed(&self) {
         let mut released = std::pin::pin!(self.released.notified());
-        // Register before reading the flag, so that a call between the two is not missed.
+        // Register before reading the flag, so that no call of `fail_io` in between is missed.
         released.as_mut().enable();
         if !self.is_io_failed() {
             released.await;
@@ -255,8 +256,8 @@ impl DiskWatch {
     }
 }
 
-/// An operation in flight. If it is dropped before [`Self::end`], only the number of operations in
-/// flight changes.
+/// An operation in flight. If this value is dropped before [`Self::end`], only the number of
+/// operations in flight changes.
 pub(crate) struct Begun<'a> {
     watch: &'a DiskWatch,
     op: DiskOp,

@@ -1,12 +1,12 @@
-//! A monitored disk: counts and times every operation, and fails all operations when the pool stops
+//! Monitored disk: counts and times every operation, and fails all operations once the pool stops
 //! I/O to the disk.
 //!
 //! The statistics are in [`DiskWatch`].
 //!
 //! Invariants:
-//! - results of the underlying disk are passed on unchanged;
-//! - an operation that is abandoned because I/O was stopped returns an error, never success. The
-//!   disk may still execute it, so its effect is unknown.
+//! - the monitor passes on the results of the underlying disk unchanged;
+//! - an operation that is abandoned because the pool stopped I/O returns an error, never success.
+//!   The disk may still execute the operation, so its effect is unknown.
 
 use std::io;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use crate::device::{
 };
 use crate::watch::{DiskOp, DiskWatch};
 
-/// A disk with a monitor in front of it.
+/// A disk with a monitor of its operations.
 pub struct WatchedDevice {
     behind: Arc<dyn Device>,
     watch: DiskWatch,
@@ -40,7 +40,7 @@ impl WatchedDevice {
         DeviceError { path: self.behind.path().to_owned(), op, offset, source }
     }
 
-    /// Returns the result of an operation, or `None` as soon as I/O to the disk is stopped.
+    /// Returns the result of an operation, or `None` as soon as the pool stops I/O to the disk.
     async fn answer<T>(&self, operation: impl Future<Output = T>) -> Option<T> {
         if self.watch.is_io_failed() {
             return None;
@@ -92,7 +92,7 @@ impl Device for WatchedDevice {
             let begun = self.watch.begin(DiskOp::Read);
             let answer = self.answer(self.behind.read_at(offset, buf)).await;
             let (done, buf) = answer.unwrap_or_else(|| {
-                // The kernel may still write into the original buffer, so return a new one.
+                // The kernel may still write into the original buffer, so return another buffer.
                 (Err(self.gone(DeviceOp::Read, offset)), IoBuf::zeroed(len))
             });
             begun.end(done.is_ok().then_some(len as u64));

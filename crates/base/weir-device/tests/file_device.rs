@@ -1,6 +1,6 @@
 //! Reads, writes, flushes and discards on real files and loop devices.
 //!
-//! Refusals on opening are in `refusals`, operation without io_uring is in `io_uring_refused`.
+//! Refusals to open a disk are in `refusals`, operation without io_uring is in `io_uring_refused`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -30,7 +30,7 @@ async fn exercise(disk: &dyn Device) {
         write(disk, offset, len).await.unwrap();
         verify(disk, offset, len).await;
     }
-    // Writes a part of a shared buffer twice concurrently, like two legs of a mirror.
+    // Write a part of a shared buffer twice concurrently, like two legs of a mirror.
     let data = Arc::new(pattern(4 * MIB, 8 * sector));
     let (from, to) = (2 * sector, 6 * sector);
     let place = 4 * MIB + from as u64;
@@ -146,7 +146,7 @@ fn concurrent_reads_return_their_own_bytes() {
     let disk = open(&sparse(dir.path(), "file", 8 * MIB)).unwrap();
     run(async {
         write(&disk, 0, 8 << 20).await.unwrap();
-        // Mix long and short reads, so that they do not complete in the order of submission.
+        // Mix long and short reads, so that the reads do not complete in the order of submission.
         let mut reads = (0..64_u64)
             .map(|index| {
                 let len = if index % 8 == 0 { 1 << 20 } else { 4096 };
@@ -194,7 +194,8 @@ fn abandoned_read_keeps_its_buffer_and_the_lock() {
         verify_zero(&disk).await;
     });
     drop(disk);
-    // The runtime has ended, and all operations in flight with it: the lock must be free.
+    // The runtime has ended, and with it all operations in flight, so the lock of the disk must be
+    // free.
     open(&path).unwrap();
 }
 
@@ -242,8 +243,8 @@ async fn yield_once() {
     .await;
 }
 
-/// Runs a test in its own mount namespace, in which `mount` was mounted on /mnt; nothing stays
-/// mounted. Prints a message and returns `None` if mounting is not permitted.
+/// Runs a test in its own mount namespace, in which `mount` is mounted on /mnt; nothing stays
+/// mounted afterwards. Prints a message and returns `None` if mounting is not permitted.
 fn with_mount(mount: &str, test: &str) -> Option<String> {
     let script = format!("mount -t {mount} none /mnt && exec \"$0\" \"$@\"");
     let prefix = ["unshare", "--mount", "sh", "-c", &script];

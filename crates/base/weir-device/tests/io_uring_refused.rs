@@ -1,8 +1,8 @@
-//! Operation without io_uring, as in containers, and with a failing disk.
+//! Tests of disks without io_uring, as in containers, and tests of a failing disk.
 //!
-//! Other behaviour of the disks is in `file_device`.
+//! The other tests of disks are in `file_device`.
 //!
-//! Invariant: the filters are set in child processes, never in the process that runs the tests.
+//! Invariant: only child processes set the seccomp filters, never the process that runs the tests.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -21,7 +21,7 @@ use weir_base::ErrorKind;
 use weir_block::IoBuf;
 use weir_device::{Device, DeviceOp, Durability, IoBackend, io_backend, new_runtime};
 
-// System call numbers: x86-64 has its own table, newer architectures share one.
+// System call numbers. x86-64 has its own table of numbers; newer architectures share one table.
 const IO_URING_SETUP: i64 = 425;
 #[cfg(target_arch = "x86_64")]
 const PREAD: i64 = 17;
@@ -36,8 +36,8 @@ const PWRITE: i64 = 68;
 #[cfg(not(target_arch = "x86_64"))]
 const FDATASYNC: i64 = 83;
 
-/// Makes these system calls fail with `errno`, from now on, for this thread and the threads that it
-/// starts.
+/// Makes these system calls fail with `errno` from now on, in this thread and in the threads that
+/// it starts.
 fn refuse(calls: BTreeMap<i64, Vec<SeccompRule>>, errno: Errno) {
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let fail = SeccompAction::Errno(errno.raw_os_error().cast_unsigned());

@@ -1,6 +1,7 @@
-//! Disks that must not be opened: each refusal names the path and the reason and changes nothing.
+//! Tests of disks that must not be opened: each refusal contains the path and the reason, and
+//! changes nothing.
 //!
-//! Operations on open disks are in `file_device`.
+//! Tests of operations on open disks are in `file_device`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -19,8 +20,8 @@ use weir_base::ErrorKind;
 use weir_block::IoBuf;
 use weir_device::{Device, Durability, FileDevice, OpenMode};
 
-/// Between fork and exec a child shares every descriptor of this process, including its locks. A
-/// test that starts a child would keep the disk of another test busy, so only one test runs at a
+/// Between fork and exec, a child process shares every descriptor of this process, including locks.
+/// A test that starts a child would keep the disk of another test busy, so only one test runs at a
 /// time.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -81,7 +82,7 @@ fn without_permission() {
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     if rustix::process::geteuid().is_root() {
-        // Only this thread changes its user, and it ends with the closure.
+        // Only this thread changes its user id, and the thread ends with the closure.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let nobody = rustix::fs::Uid::from_raw(65534);

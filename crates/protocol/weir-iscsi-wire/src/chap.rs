@@ -1,13 +1,13 @@
 //! CHAP: challenges and responses.
 //!
-//! The order of the keys is checked by the login (weir-iscsi, weir-initiator).
+//! The logins of weir-iscsi and weir-initiator check the order of the keys.
 //!
 //! Spec: RFC 1994; RFC 7143 9.2.1 and 12.1.3. Algorithm 7 is SHA-256 in the PPP registry.
 //!
 //! Invariants:
-//! - the duration of a comparison reveals nothing about a secret;
-//! - each challenge is fresh random data; the login uses it once and does not respond to its
-//!   reflection.
+//! - the duration of a comparison reveals nothing about the secret;
+//! - each challenge is fresh random data; a login uses its challenge only once, and does not
+//!   respond if the peer sends the same challenge back.
 
 use md5::{Digest, Md5};
 use sha2::Sha256;
@@ -15,27 +15,27 @@ use subtle::ConstantTimeEq;
 
 use crate::secret::Secret;
 
-/// Length of the challenges: equal to the longest digest.
+/// Length of a challenge in bytes: the length of the longest digest.
 const CHALLENGE_BYTES: usize = 32;
 
 /// Digest algorithms (CHAP_A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Number 5; every initiator supports it.
+    /// Algorithm number 5; every initiator supports it.
     Md5,
-    /// Number 7.
+    /// Algorithm number 7.
     Sha256,
 }
 
 impl Algorithm {
-    /// Selects the strongest supported algorithm of the initiator's list. The order of the list is
-    /// ignored, because otherwise a man in the middle could choose the algorithm.
+    /// Selects the strongest supported algorithm of the initiator's list, whatever the order of the
+    /// list: otherwise a man in the middle could choose the algorithm.
     pub fn choose(list: &str) -> Option<Self> {
         let has = |number: &str| list.split(',').any(|one| one == number);
         [Self::Sha256, Self::Md5].into_iter().find(|one| has(one.number()))
     }
 
-    /// Number in CHAP_A.
+    /// Number of the algorithm, as in CHAP_A.
     pub const fn number(self) -> &'static str {
         match self {
             Self::Md5 => "5",
@@ -59,7 +59,7 @@ fn digest<D: Digest>(parts: [&[u8]; 3]) -> Vec<u8> {
     hasher.finalize().to_vec()
 }
 
-/// Challenge to the initiator.
+/// Challenge that the target sends to the initiator.
 #[derive(Clone, Debug)]
 pub struct Challenge {
     /// CHAP_A.
@@ -71,7 +71,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// Creates a challenge from fresh random bytes; `None` if the system has none.
+    /// Creates a challenge from fresh random bytes; `None` if the system supplies no random bytes.
     pub fn new(algorithm: Algorithm) -> Option<Self> {
         let (mut identifier, mut bytes) = ([0], [0; CHALLENGE_BYTES]);
         getrandom::fill(&mut identifier).ok()?;
@@ -80,7 +80,7 @@ impl Challenge {
         Some(Self { algorithm, identifier, bytes })
     }
 
-    /// Whether `response` is the response of `secret`.
+    /// Whether `response` is the correct response for `secret`.
     pub fn is_met(&self, secret: &Secret, response: &[u8]) -> bool {
         let expected = self.algorithm.response(self.identifier, secret, &self.bytes);
         expected.ct_eq(response).into()

@@ -1,8 +1,8 @@
 //! Framing errors of a byte stream.
 //!
-//! Errors that end a connection are in weir-iscsi.
+//! The errors that end a connection are in weir-iscsi.
 //!
-//! Invariant: no error contains bytes from the peer.
+//! Invariant: no error contains bytes that the peer sent.
 
 /// Error of a PDU that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum WireError {
     /// The data segment exceeds the declared maximum.
     #[error("data segment of {len} bytes, at most {max} were declared")]
     DataTooLong {
-        /// Length from the header.
+        /// Length of the data segment, from the header.
         len: usize,
         /// Declared maximum (MaxRecvDataSegmentLength).
         max: usize,

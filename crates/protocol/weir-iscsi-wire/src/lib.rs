@@ -1,10 +1,10 @@
 //! iSCSI wire format for targets and initiators: PDUs, text keys and CHAP.
 //!
-//! Logins and sessions are in weir-iscsi (target) and weir-initiator (initiator).
+//! Logins and sessions are in weir-iscsi for targets and in weir-initiator for initiators.
 //!
 //! Invariants:
 //! - no input from a peer makes this crate panic or allocate more than `limits` allows;
-//! - no function does I/O, so each one can be fuzzed;
+//! - no function does I/O, so fuzzers can call every function;
 //! - `Debug` output contains no secret.
 
 #![deny(clippy::indexing_slicing)]

@@ -1,4 +1,4 @@
-//! Login status.
+//! Login statuses, which the target sends in Login Responses.
 //!
 //! Spec: RFC 7143 section 11.13.5.
 //!
@@ -22,7 +22,7 @@ pub enum Status {
     MissingParameter = 0x0207,
     /// Unsupported session type.
     SessionType = 0x0209,
-    /// No session has this TSIH.
+    /// No session has the TSIH of the request.
     NoSession = 0x020a,
     /// The request is invalid during login.
     InvalidRequest = 0x020b,

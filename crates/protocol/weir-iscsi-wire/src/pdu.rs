@@ -1,6 +1,6 @@
 //! PDU framing and header fields.
 //!
-//! weir-iscsi (`login`, `connection`) interprets them; key=value text is in `text`.
+//! weir-iscsi (`login`, `connection`) interprets the PDUs; key=value text is in `text`.
 //!
 //! ```text
 //! 48 bytes  basic header segment      byte 0 opcode, 4 AHS length in words, 5..8 data length
@@ -13,8 +13,8 @@
 //! Spec: RFC 7143 section 11; digests are CRC32C (13.1), sent lowest byte first.
 //!
 //! Invariants:
-//! - for an incomplete PDU, `frame` asks for more bytes than the input has;
-//! - no field of a header with a wrong digest is used, not even its length.
+//! - for an incomplete PDU, `frame` returns a length that exceeds the length of the input;
+//! - if a header does not match its digest, no field of the header is used, not even its length.
 
 use crate::error::WireError;
 
@@ -32,10 +32,10 @@ pub use response::{
 /// Length of the basic header segment.
 pub const HEADER_BYTES: usize = 48;
 
-/// Reserved tag value: no task.
+/// Reserved tag value, which refers to no task.
 pub const NO_TAG: u32 = 0xffff_ffff;
 
-/// Opcodes (RFC 7143 11.2.1.2).
+/// Opcodes of PDUs (RFC 7143 11.2.1.2).
 pub mod opcode {
     /// NOP-Out.
     pub const NOP_OUT: u8 = 0x00;
@@ -84,7 +84,7 @@ pub mod opcode {
 pub struct Header(pub [u8; HEADER_BYTES]);
 
 impl Header {
-    /// Header with an opcode and flags; all other fields are zero.
+    /// Creates a header with an opcode and flags; all other fields are zero.
     pub fn new(opcode: u8, flags: u8) -> Self {
         let mut header = Self([0; HEADER_BYTES]);
         header.set(0, [opcode]);
@@ -97,7 +97,7 @@ impl Header {
         self.byte(0) & opcode::MASK
     }
 
-    /// Whether the request is immediate, and so is processed outside of CmdSN order.
+    /// Whether the request is immediate: the target processes it outside of CmdSN order.
     pub fn is_immediate(&self) -> bool {
         self.byte(0) & opcode::IMMEDIATE != 0
     }
@@ -134,26 +134,26 @@ impl Header {
         self.word(24)
     }
 
-    /// Byte at an offset below 48.
+    /// Byte at an offset below 48 in the header.
     #[inline]
     pub fn byte(&self, at: usize) -> u8 {
         let [byte] = self.bytes(at);
         byte
     }
 
-    /// Big-endian 32-bit number at an offset.
+    /// Big-endian 32-bit number at an offset in the header.
     #[inline]
     pub fn word(&self, at: usize) -> u32 {
         u32::from_be_bytes(self.bytes(at))
     }
 
-    /// `N` bytes from an offset; zeros if they exceed the header.
+    /// `N` bytes from an offset in the header; zeros if they would exceed the header.
     #[inline]
     pub fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
         self.0.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
     }
 
-    /// Sets bytes; does nothing if they would exceed the header.
+    /// Sets bytes from an offset; does nothing if they would exceed the header.
     #[inline]
     pub fn set<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
         if let Some(place) = self.0.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
@@ -161,19 +161,19 @@ impl Header {
         }
     }
 
-    /// Sets a big-endian 32-bit number.
+    /// Sets a big-endian 32-bit number at an offset.
     #[inline]
     pub fn set_word(&mut self, at: usize, value: u32) {
         self.set(at, value.to_be_bytes());
     }
 }
 
-/// Negotiated digests.
+/// Digests that the connection negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
-    /// CRC32C after the header segments.
+    /// Whether a CRC32C follows the header segments.
     pub header: bool,
-    /// CRC32C after the data segment.
+    /// Whether a CRC32C follows the data segment.
     pub data: bool,
 }
 
@@ -186,30 +186,30 @@ pub struct Pdu<'a> {
     pub ahs: &'a [u8],
     /// Data segment, without padding.
     pub data: &'a [u8],
-    /// False if the data does not match its digest.
+    /// False if the data does not match the data digest.
     pub data_intact: bool,
 }
 
-/// Result of framing the start of the input.
+/// Result of framing the bytes at the start of the input.
 #[derive(Debug)]
 pub enum Framed<'a> {
-    /// The PDU is incomplete; the number of bytes that it needs in total, as far as it is known.
+    /// The PDU is incomplete. The number is its total length in bytes, as far as it is known.
     Need(usize),
-    /// A PDU and its length in the input.
+    /// A complete PDU, and its length in the input.
     Pdu(Pdu<'a>, usize),
 }
 
-/// CRC32C in wire byte order.
+/// Computes the CRC32C of `bytes`, in wire byte order.
 pub fn digest(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).to_le_bytes()
 }
 
-/// Like [`digest`], for bytes in several slices.
+/// Like [`digest`], for bytes that are in several slices.
 pub fn digest_of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 4] {
     parts.fold(0, crc32c::crc32c_append).to_le_bytes()
 }
 
-/// `len` with padding to a multiple of 4.
+/// Length with the padding to a multiple of 4.
 pub const fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
@@ -217,8 +217,8 @@ pub const fn padded(len: usize) -> usize {
 /// Parses the PDU at the start of `input`.
 ///
 /// # Errors
-/// The header does not match its digest, or the data is longer than `data_bytes_max`. The end of
-/// the PDU, and so the rest of the stream, cannot be located.
+/// The header does not match its digest, or the data is longer than `data_bytes_max`. The caller
+/// cannot locate the end of the PDU, and so cannot read the rest of the stream.
 pub fn frame(
     input: &[u8],
     digests: Digests,
@@ -256,7 +256,7 @@ pub fn frame(
     Ok(Framed::Pdu(Pdu { header, ahs, data, data_intact }, end))
 }
 
-/// Appends a PDU without additional header segments, with the data length in its header.
+/// Appends a PDU without additional header segments. Sets the data length in its header.
 pub fn put(out: &mut weir_block::OutBuf, mut header: Header, data: &[u8], digests: Digests) {
     header.set_data_bytes(data.len());
     out.put_array(header.0);
@@ -268,7 +268,7 @@ pub fn put(out: &mut weir_block::OutBuf, mut header: Header, data: &[u8], digest
     finish_data(out, start, digests);
 }
 
-/// Pads the data from `start` to the end of `out`, and appends its digest.
+/// Pads the data between `start` and the end of `out`, and appends the data digest.
 pub(crate) fn finish_data(out: &mut weir_block::OutBuf, start: usize, digests: Digests) {
     let len = out.len() - start;
     if len == 0 {

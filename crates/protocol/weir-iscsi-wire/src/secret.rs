@@ -1,6 +1,6 @@
 //! CHAP secrets.
 //!
-//! Invariant: the memory of a secret is zeroed on drop, and `Debug` does not print it.
+//! Invariant: the memory of a secret is zeroed on drop, and `Debug` never prints the secret.
 
 use std::fmt;
 
@@ -34,11 +34,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// CHAP name and secret.
+/// CHAP name with its secret.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// CHAP_N.
     pub name: String,
-    /// Secret of that name.
+    /// Secret that belongs to this name.
     pub secret: Secret,
 }

@@ -1,12 +1,12 @@
 //! key=value text: parsing, encoding, and assembly from several PDUs.
 //!
-//! The keys are handled by the login of weir-iscsi (`negotiated`, `phases`) and of weir-initiator.
+//! The logins of weir-iscsi (`negotiated`, `phases`) and weir-initiator interpret the keys.
 //!
 //! Spec: RFC 7143 6.1 (text format), 6.2 (negotiation), 13 (keys).
 //!
 //! Invariants:
 //! - the text of one negotiation has at most [`TEXT_BYTES_MAX`] bytes and [`KEYS_MAX`] keys;
-//! - a value with a wrong type or range is refused, never guessed.
+//! - a value of a wrong type or outside its range is refused, never interpreted in another way.
 
 use base64::Engine as _;
 
@@ -23,16 +23,16 @@ pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
 pub const REJECT: &str = "Reject";
 /// Response to a key that is irrelevant in this session.
 pub const IRRELEVANT: &str = "Irrelevant";
-/// Response or list value: none of the alternatives.
+/// Response or list value that selects none of the alternatives.
 pub const NONE: &str = "None";
 
 /// Error in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// The text is longer than a negotiation may be.
+    /// The text exceeds [`TEXT_BYTES_MAX`].
     #[error("text of more than {TEXT_BYTES_MAX} bytes")]
     TooLong,
-    /// The text has more keys than a negotiation may have.
+    /// The text has more than [`KEYS_MAX`] keys.
     #[error("more than {KEYS_MAX} keys in one text")]
     TooManyKeys,
     /// The text is not UTF-8, or not a list of key=value pairs.
@@ -43,7 +43,7 @@ pub enum TextError {
 /// Parses a complete text into pairs.
 ///
 /// # Errors
-/// The whole text must be refused.
+/// The text is invalid, and the caller must refuse all of it.
 pub fn pairs(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     let mut pairs = Vec::new();
     for part in text.split(|byte| *byte == 0).filter(|part| !part.is_empty()) {
@@ -68,7 +68,7 @@ pub fn put(out: &mut Vec<u8>, key: &str, value: &str) {
     }
 }
 
-/// Text that is assembled from several PDUs.
+/// Text of a negotiation, assembled from several PDUs.
 #[derive(Debug, Default)]
 pub struct Gathered(Vec<u8>);
 
@@ -76,7 +76,7 @@ impl Gathered {
     /// Appends the data of a PDU; a key or value may continue in the next PDU.
     ///
     /// # Errors
-    /// The text is longer than a negotiation may be.
+    /// The text exceeds [`TEXT_BYTES_MAX`].
     pub fn add(&mut self, data: &[u8]) -> Result<(), TextError> {
         if self.0.len() + data.len() > TEXT_BYTES_MAX {
             return Err(TextError::TooLong);
@@ -85,12 +85,12 @@ impl Gathered {
         Ok(())
     }
 
-    /// Takes the assembled text.
+    /// Takes the assembled text and leaves an empty one.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
 
-    /// Whether no text was added.
+    /// Whether no text was added since the last [`Self::take`].
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -105,7 +105,7 @@ pub fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// Boolean value as text.
+/// Formats a boolean value as text.
 pub const fn yes_no(value: bool) -> &'static str {
     if value { "Yes" } else { "No" }
 }
@@ -120,8 +120,8 @@ pub fn number(value: &str, range: std::ops::RangeInclusive<u32>) -> Option<u32> 
     u32::from_str_radix(digits, radix).ok().filter(|number| range.contains(number))
 }
 
-/// First value of the list that is also in `supported`. The list of the initiator is in its order
-/// of preference.
+/// Selects the first value of the list that is also in `supported`. The initiator lists its values
+/// in the order of its preference.
 pub fn choose<'a>(list: &str, supported: &[&'a str]) -> Option<&'a str> {
     list.split(',').find_map(|one| supported.iter().find(|known| **known == one).copied())
 }
@@ -144,7 +144,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
         return None;
     }
     let nibble = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
-    // With an odd number of digits, the leading zero is omitted.
+    // If the number of digits is odd, the first digit is a byte without its leading zero.
     let (first, rest) = digits.as_bytes().split_at(digits.len() % 2);
     let mut bytes = first.iter().map(nibble).collect::<Option<Vec<u8>>>()?;
     let (pairs, _) = rest.as_chunks::<2>();

@@ -1,6 +1,7 @@
-//! Serves one disk in memory, to test initiators and to measure the cost of the protocol alone.
+//! Serves one disk in memory over iSCSI, to test initiators and to measure the cost of the protocol
+//! without storage.
 //!
-//! There is no persistent storage: the content is lost when the program ends.
+//! The disk is not persistent: its contents are lost when the program ends.
 //!
 //! Usage: `memory ADDRESS [MEBIBYTES [slow [USER SECRET]]]`, for example
 //! `memory 127.0.0.1:3260 1024`.

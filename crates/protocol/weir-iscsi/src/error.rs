@@ -1,8 +1,8 @@
 //! Errors that end a connection.
 //!
-//! Errors of single commands are not here: the initiator gets them as SCSI status and sense data.
+//! An error of a single command is no error here: the initiator gets SCSI status and sense data.
 //!
-//! Invariant: initiators never see the text of these errors, which contain no secrets.
+//! Invariant: initiators never see the text of these errors, and the text contains no secrets.
 
 use weir_base::ErrorKind;
 use weir_iscsi_wire::{Status, WireError};
@@ -16,20 +16,20 @@ pub enum IscsiError {
     LoginRefused {
         /// Requested target; empty if the initiator named none.
         target: String,
-        /// Name of the initiator; empty if it sent none.
+        /// Name of the initiator; empty if the initiator sent none.
         initiator: String,
         /// Login status that the initiator received.
         status: Status,
-        /// Reason for the log.
+        /// Reason for the refusal, for the server's log.
         why: String,
     },
-    /// The login exceeded its time limit.
+    /// The initiator did not complete its login within the time limit.
     #[error("login not finished within {seconds} s")]
     LoginTimeout {
-        /// The limit, in seconds.
+        /// Time limit of a login, in seconds.
         seconds: u64,
     },
-    /// The first PDU of the connection is no Login Request.
+    /// The first PDU of the connection is not a Login Request.
     #[error("opcode {opcode:#04x} instead of a login: not an iSCSI initiator?")]
     NoLogin {
         /// Opcode of the first PDU.
@@ -38,55 +38,55 @@ pub enum IscsiError {
     /// A PDU could not be decoded.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// Requests ahead of their CmdSN exceed the memory limit.
+    /// Requests that wait for their CmdSN exceed the memory limit.
     #[error("commands out of order: {len} bytes wait for CmdSN {expected}")]
     OutOfOrder {
         /// Bytes of the waiting requests.
         len: usize,
-        /// CmdSN of the missing command.
+        /// CmdSN of the command that has not arrived.
         expected: u32,
     },
-    /// Unsolicited data of a command arrived incompletely while all memory was in use.
+    /// Only a part of a command's unsolicited data arrived while all memory was in use.
     #[error("{len} bytes of incomplete unsolicited data, and the memory budget is exhausted")]
     UnsolicitedData {
-        /// Length of that data, in bytes.
+        /// Length of the unsolicited data, in bytes.
         len: usize,
     },
-    /// A protocol error. At error recovery level 0 only a new login recovers from it.
+    /// The initiator violated the protocol. At error recovery level 0 it must log in again.
     #[error("{why}")]
     Protocol {
         /// Description of the violation.
         why: &'static str,
     },
-    /// The connection made no progress within the time limit: no complete PDU arrived, no solicited
-    /// data arrived, or the initiator took no response.
+    /// The connection made no progress within the time limit: no complete PDU arrived, solicited
+    /// data did not arrive, or the initiator received no response data.
     #[error("the initiator {what} for {seconds} s")]
     Stuck {
-        /// Action that the initiator failed to take.
+        /// Action that the initiator did not take in time.
         what: &'static str,
-        /// The limit, in seconds.
+        /// Time limit of the action, in seconds.
         seconds: u64,
     },
     /// The peer closed the connection in the middle of a PDU.
     #[error("connection closed in the middle of a PDU")]
     Truncated,
-    /// The session was reinstated by another login, or the server ended it.
+    /// Another login reinstated the session, or the server ended the session.
     #[error("session ended: {why}")]
     Ended {
-        /// Reason for the end.
+        /// Reason for the end of the session.
         why: &'static str,
     },
     /// The socket failed.
     #[error("socket: {source}")]
     Socket {
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         #[from]
         source: std::io::Error,
     },
 }
 
 impl IscsiError {
-    /// Maps the error to its [`ErrorKind`], for other crates.
+    /// Maps the error to an [`ErrorKind`], for other crates.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::LoginRefused { .. }

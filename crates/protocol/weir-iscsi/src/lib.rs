@@ -1,8 +1,8 @@
-//! iSCSI target: login, negotiation and sessions. This crate knows no SCSI command.
+//! iSCSI target: login, negotiation and sessions. This crate does not interpret SCSI commands.
 //!
-//! Encoding of PDUs, text and CHAP is in weir-iscsi-wire, commands are in weir-scsi, listening is
-//! in weir-net. The server implements [`Targets`]; docs/protocols/iscsi.md describes the features
-//! that initiators get.
+//! The encoding of PDUs, text and CHAP is in weir-iscsi-wire, SCSI commands are in weir-scsi,
+//! listeners are in weir-net. The server implements [`Targets`]; docs/protocols/iscsi.md describes
+//! the features of the target for initiators.
 //!
 //! Place in the flow: socket -> `session` (receive, send) -> `pdu` (decode) -> `login`, then
 //! `connection` (run) -> [`Nexus`](weir_scsi::Nexus) -> `pdu` (encode) -> socket.

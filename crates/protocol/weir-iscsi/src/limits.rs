@@ -1,6 +1,6 @@
 //! Limits of the iSCSI target, each with its reason.
 //!
-//! Limits of all block protocol servers are in weir-net, limits of the engine in weir-base.
+//! Limits that all block protocols share are in weir-net, limits of the engine in weir-base.
 //!
 //! Invariants, for any input from initiators:
 //! - a connection holds at most [`INPUT_BYTES_MAX`] of input, [`HELD_BYTES_MAX`] of requests ahead
@@ -8,7 +8,8 @@
 //!   [`FIRST_BURST_BYTES`] of unsolicited write data, and [`REPLY_BYTES_MAX`] (or one largest
 //!   response) of responses;
 //! - all connections together hold at most their shared budget plus the bytes that [`OWN`] grants
-//!   to each; each of the few connections with a large receive buffer holds one longest PDU on top.
+//!   to each connection. A few connections have a large receive buffer, which holds one more
+//!   longest PDU.
 
 use std::time::Duration;
 
@@ -16,40 +17,40 @@ use weir_net::Own;
 use weir_net::limits::{CONNECTIONS_MAX, INPUT_BYTES};
 
 /// Time limit of a login, unless [`Iscsi::with_login_limit`](crate::Iscsi::with_login_limit) sets
-/// another: a login needs only a few round trips, and half-open connections must not pile up.
+/// another limit: a login needs only a few round trips, and half-open connections must not pile up.
 pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Maximum time that a login waits for the end of the session that it reinstates. If storage does
-/// not complete the old session's commands by then, the new login fails: two sessions at once could
-/// both write.
+/// Maximum time that a login waits until the session that it reinstates has ended. If the storage
+/// does not complete the old session's commands in this time, the new login fails, because two
+/// sessions at once could both write.
 pub const REINSTATEMENT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Size of one Text Response. The server also reads its list of targets in parts of this size; some
-/// hundred targets fit into one part.
+/// Size of one Text Response. The server also reads its list of targets in parts of this size; a
+/// few hundred targets fit into one part.
 pub const TEXT_PART_BYTES: usize = 32 << 10;
 
-/// MaxRecvDataSegmentLength of this target: the length that Linux sends in one Data-Out. A longer
-/// segment would only wait longer in the receive buffer before it is copied.
+/// MaxRecvDataSegmentLength of this target: the data length that Linux sends in one Data-Out. A
+/// longer segment would only wait longer in the receive buffer before the target copies it.
 pub const RECEIVE_DATA_BYTES_MAX: usize = 256 << 10;
 
 /// MaxRecvDataSegmentLength of this target for a session without memory for a large receive buffer:
-/// a half-received PDU then holds little memory. Twice the default of RFC 7143.
+/// a partly received PDU then holds little memory. The value is twice the default of RFC 7143.
 pub const RECEIVE_DATA_BYTES_MIN: usize = 16 << 10;
 
-/// Longest data segment that this target sends, even if the initiator accepts more: as long as the
-/// largest transfer.
+/// Longest data segment that this target sends, even if the initiator accepts longer segments. It
+/// equals the largest transfer.
 pub const SEND_DATA_BYTES_MAX: usize = TRANSFER_BYTES_MAX;
 
 /// FirstBurstLength: immediate and unsolicited data of one command. Every command in the window may
-/// send as much, so a connection can hold [`COMMANDS_MAX`] times this value.
+/// send this much data, so a connection can hold [`COMMANDS_MAX`] times this value.
 pub const FIRST_BURST_BYTES: usize = 64 << 10;
 
 /// MaxBurstLength: data of one sequence, solicited by one R2T or sent up to an F bit. It is as long
 /// as the largest request of common initiators, so that such a request takes one round trip.
 pub const MAX_BURST_BYTES: usize = 1 << 20;
 
-/// MaxOutstandingR2T: the initiator gets the next R2T while it still sends data for the previous
-/// one.
+/// MaxOutstandingR2T: the initiator gets the next R2T while it still sends the data of the previous
+/// R2T.
 pub const OUTSTANDING_R2T_MAX: u32 = 4;
 
 /// Longest data of one command: the maximum transfer length of the Block Limits page.
@@ -59,24 +60,24 @@ pub const TRANSFER_BYTES_MAX: usize = weir_scsi::limits::TRANSFER_BYTES_MAX as u
 pub const COMMANDS_MAX: u32 = 128;
 
 /// Memory for the solicited write data of a connection: twice the data of the largest command, so
-/// that the data of one arrives while that of another is written. NBD connections have the same
-/// limit.
+/// that the data of one command can arrive while the target writes the data of another. NBD
+/// connections have the same limit.
 pub const GATHER_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
-/// Memory for PDUs ahead of their CmdSN. With one connection only a faulty initiator sends commands
-/// out of order, so two longest PDUs are enough.
+/// Memory for PDUs that wait for their CmdSN. On a single connection, only a faulty initiator sends
+/// commands out of order, so two longest PDUs are enough.
 pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 
-/// Response bytes, unsent or reserved for running commands, above which the connection takes no
-/// further request.
+/// If a connection holds more than this many bytes of responses, unsent or reserved for running
+/// commands, the connection accepts no further request.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
 /// Memory for write data and responses that each connection has without a request to the budget, if
-/// there are few connections: enough for a full window of 4 KiB commands and their response
+/// the server has few connections: enough for a full window of 4 KiB commands and their response
 /// buffers.
 pub const OWN_BYTES: usize = 1 << 20;
 
-/// As [`OWN_BYTES`], if there are many connections: enough for one largest unsolicited burst.
+/// As [`OWN_BYTES`], if the server has many connections: enough for one largest unsolicited burst.
 pub const OWN_BYTES_MIN: usize = FIRST_BURST_BYTES;
 
 /// Memory that all connections together have without a request to the budget: 64 MiB in total, even
@@ -84,117 +85,120 @@ pub const OWN_BYTES_MIN: usize = FIRST_BURST_BYTES;
 pub const OWN: Own =
     Own { least_bytes: OWN_BYTES_MIN, most_bytes: OWN_BYTES, total_bytes: 64 << 20 };
 
-/// Size at which collected responses are sent before the next command runs: 60 reads of 4 KiB in
-/// one send, small enough for the CPU's cache.
+/// If the collected responses reach this size, the target sends them before it runs the next
+/// command: 60 reads of 4 KiB in one send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
-/// Longest response of a task that is copied into the next send. A longer one is sent from its own
-/// buffer.
+/// Longest response of a task that the target copies into the next send. It sends a longer response
+/// from the response's own buffer.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// Shortest read that is sent directly from cached blocks. Below this length the block handles cost
-/// more than the copy.
+/// Shortest read that the target sends directly from cached blocks. For a shorter read, the block
+/// handles cost more than a copy.
 pub const SHARE_BYTES_MIN: u32 = 64 << 10;
 
-/// Longest read that is sent directly from cached blocks: blocks and headers of one send stay below
-/// the 1024 parts that the system accepts (`IOV_MAX`). Longer reads are copied.
+/// Longest read that the target sends directly from cached blocks: blocks and headers of one send
+/// stay below the 1024 parts that the system accepts (`IOV_MAX`). The target copies longer reads.
 pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 
 /// Memory of the send buffers that a busy connection keeps for reuse: 8 reads of 1 MiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
-/// Longest PDU: header, most additional header segments (255 words), digests and data.
+/// Longest PDU: basic header, maximum additional header segments (255 words), digests and data.
 pub const PDU_BYTES_MAX: usize = 48 + 4 * 255 + 4 + RECEIVE_DATA_BYTES_MAX + 4;
 
-/// Largest receive buffer.
+/// Size of the largest receive buffer.
 pub const INPUT_BYTES_MAX: usize = PDU_BYTES_MAX + INPUT_BYTES;
 
-/// Time without a complete PDU after which the target sends a NOP-In. After the same time again
-/// without one, it drops the connection. Linux sends NOP-Outs every 5 s; the longest PDU takes less
-/// than this limit on any link used for storage.
+/// Time without a complete PDU after which the target sends a NOP-In. If no complete PDU arrives in
+/// the same time after the NOP-In, the target drops the connection. Linux sends NOP-Outs every 5 s;
+/// on any link used for storage, the longest PDU takes less time than this limit.
 pub const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 /// Maximum number of immediate task management requests that wait for commands to end: more than a
 /// working initiator needs, and few enough to bound their memory.
 pub const MANAGEMENT_MAX: usize = 16;
 
-/// If one send answers more commands than this, the initiator keeps a queue, and busy polling for
-/// its next request gains nothing.
+/// Maximum number of commands that one send may answer before the target skips busy polling: above
+/// it, the initiator keeps a queue, and busy polling for its next request gains nothing.
 pub const LINGER_COMMANDS_MAX: u64 = 2;
 
-/// Maximum number of sessions of one server. The remaining connections are left for logins, so that
-/// an initiator over the limit still receives its login status.
+/// Maximum number of sessions of one server. The remaining connections are reserved for logins, so
+/// that an initiator over the limit still receives its login status.
 pub const SESSIONS_MAX: usize = CONNECTIONS_MAX / 8 * 7;
 
 /// Maximum number of sessions of one initiator with all targets, so that one initiator cannot take
-/// all sessions. A host with 64 targets on four paths needs as many. Sessions with CHAP count for
-/// the initiator's name, others for their address: a name alone proves nothing, so unauthenticated
-/// peers that use it do not reduce its owner's limit.
+/// all sessions. A host with 64 targets on four paths needs as many sessions. Sessions with CHAP
+/// count for the initiator's name, other sessions for its address: a name alone proves nothing, so
+/// an unauthenticated peer that uses this name does not reduce the limit of the name's owner.
 pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 
 /// Maximum number of sessions without CHAP. The other quarter of all sessions is reserved for
-/// initiators with CHAP.
+/// initiators that use CHAP.
 pub const UNPROVEN_SESSIONS_MAX: usize = SESSIONS_MAX / 4 * 3;
 
-/// Maximum number of concurrent discovery sessions. These do not count as sessions with targets: an
-/// initiator completes a discovery within milliseconds.
+/// Maximum number of concurrent discovery sessions. Discovery sessions do not count as sessions
+/// with targets: an initiator completes a discovery within milliseconds.
 pub const DISCOVERIES_MAX: usize = 64;
 
-/// Maximum number of discovery sessions from one address; another one ends the oldest of them.
+/// Maximum number of discovery sessions from one address; a further discovery session ends the
+/// oldest one.
 pub const PEER_DISCOVERIES_MAX: usize = 16;
 
 /// Longest duration of a discovery session.
 pub const DISCOVERY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Delay of the next CHAP response from an address after its first wrong one. Each further wrong
-/// response doubles the delay, up to [`GUESS_DELAY_MAX`].
+/// Delay of the next CHAP response from an address after the first wrong response from this
+/// address. Each further wrong response doubles the delay, up to [`GUESS_DELAY_MAX`].
 pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(100);
 
-/// Largest delay: one guess in two seconds instead of a thousand in one second.
+/// Largest delay of a CHAP response: it allows one guess in 2 s. Without a delay, an attacker would
+/// make a thousand guesses in one second.
 pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum time that a CHAP response waits in the throttle. After it the login is refused, well
-/// before [`LOGIN_LIMIT`]. Initiators then retry.
+/// Maximum time that a CHAP response waits in the throttle. The target then refuses the login, well
+/// before [`LOGIN_LIMIT`], and the initiator can retry.
 pub const GUESS_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Time without a wrong response after which an address has no delay again.
+/// Time without a wrong CHAP response after which an address has no delay any more.
 pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
 
-/// Entries of the table of addresses with wrong responses: 768 KiB. A large attack has fewer
-/// addresses, so an initiator seldom shares an entry with an attacker.
+/// Number of entries in the table of addresses with wrong CHAP responses; the table takes 768 KiB.
+/// A large attack has fewer addresses, so an initiator seldom shares an entry with an attacker.
 pub const ADDRESS_PLACES: usize = 32_768;
 
-/// Entries of the table of accounts with wrong responses: 96 KiB.
+/// Number of entries in the table of accounts with wrong CHAP responses; the table takes 96 KiB.
 pub const ACCOUNT_PLACES: usize = 4096;
 
-/// Minimum interval between wrong responses from all addresses that gave a wrong one before: 10 a
-/// second in total.
+/// Minimum interval between wrong CHAP responses from addresses that already gave a wrong response:
+/// 10 a second for all these addresses together.
 pub const DIRTY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum interval between wrong responses from all other addresses: 50 a second in total.
-/// Addresses with an earlier wrong response therefore do not delay an initiator that connects for
-/// the first time.
+/// Minimum interval between wrong CHAP responses from all other addresses: 50 a second in total.
+/// Addresses that already gave a wrong response therefore do not delay an initiator that connects
+/// for the first time.
 pub const CLEAN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Minimum interval between wrong responses for one account from addresses that gave no wrong one
-/// before: 4 a second.
+/// Minimum interval between wrong CHAP responses for one account from addresses that gave no wrong
+/// response before: 4 a second.
 pub const CLEAN_ACCOUNT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Minimum interval between wrong responses for a known account from its known address. A guesser
-/// at that address delays the initiator by milliseconds and has 200 attempts a second.
+/// Minimum interval between wrong CHAP responses for a known account from its known address. A
+/// guesser at this address has 200 attempts a second, and delays the initiator only by
+/// milliseconds.
 pub const KNOWN_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Maximum number of known accounts: accounts with a successful login, each with its address. A new
-/// entry evicts the oldest. The table takes about 300 KiB.
+/// known account evicts the oldest. The table takes about 300 KiB.
 pub const KNOWN_MAX: usize = 4096;
 
-/// Maximum number of logins of one known account from one address that wait in the throttle.
+/// Maximum number of logins to one known account from one address that wait in the throttle.
 pub const KNOWN_WAITING_MAX: usize = 64;
 
-/// Maximum number of logins from one address that wait in the throttle; further logins are refused
-/// at once.
+/// Maximum number of logins from one address that wait in the throttle; the target refuses further
+/// logins at once.
 pub const GUESSES_WAITING_MAX: usize = 16;
 
-/// PDUs that the reader takes from one connection before it yields to the other tasks of its
-/// thread: about as many reads of 4 KiB as fill one send.
+/// Number of PDUs that the reader processes before it yields to the other tasks of its thread:
+/// about as many reads of 4 KiB as fill one send.
 pub const TURN_PDUS: u32 = 64;

@@ -1,6 +1,7 @@
-//! Serves one volume in memory, to test clients and to measure the cost of the protocol alone.
+//! Serves one volume in memory over NBD, to test clients and to measure the cost of the protocol
+//! without storage.
 //!
-//! There is no persistent storage: the content is lost when the program ends.
+//! The volume is not persistent: its contents are lost when the program ends.
 //!
 //! Usage: `memory ADDRESS [MEBIBYTES [slow]]`, for example `memory unix:/tmp/nbd.sock 1024`.
 //!

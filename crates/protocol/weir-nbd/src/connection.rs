@@ -1,17 +1,18 @@
-//! Transmission phase of a connection: runs requests and holds their replies until they are sent.
+//! Transmission phase of a connection: runs requests and keeps their replies until they are sent.
 //!
 //! `session` receives and sends; `request` and `reply` decode and encode.
 //!
 //! A request that the export can complete without waiting runs at once, and its reply goes directly
-//! into the buffer of the next send. Other requests become tasks on the same thread. Replies may
-//! leave in another order than the requests arrived; the cookie identifies them.
+//! into the buffer of the next send. Other requests become tasks on the same thread. Replies can
+//! leave in another order than the requests arrived; the cookie assigns a reply to its request.
 //!
 //! Invariants:
-//! - each executed request gets one reply, or the connection is broken;
-//! - before a request runs, [`Connection::has_room`] was true and memory was reserved for it
-//!   (`room`). The connection thus holds at most [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX)
-//!   bytes (or one request) and [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) requests;
-//! - no borrow of a buffer is held across an await.
+//! - each executed request gets one reply, unless the connection is broken;
+//! - before a request runs, [`Connection::has_room`] returned true and memory was reserved for the
+//!   request (`memory`). So the connection holds at most
+//!   [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) bytes (or one request) and
+//!   [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) requests;
+//! - no task holds a borrow of a buffer across an await.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -32,8 +33,8 @@ use crate::reply::{self, READ_HEADER_BYTES_MAX};
 use crate::request::{Command, Negotiated, Refusal, Request};
 use crate::wire::Errno;
 
-/// Log rate limiter for I/O errors of all connections: a client that reconnects may read the same
-/// bad block again and again.
+/// Limiter for log lines about I/O errors, for all connections: a client that reconnects may read
+/// the same bad block again and again.
 static FAILURES: LogLimiter<Failure> = LogLimiter::new(LINES_INTERVAL);
 
 #[derive(PartialEq, Eq)]
@@ -44,39 +45,39 @@ enum Failure {
 
 mod memory;
 
-/// State that reader, writer and request tasks of one connection share.
+/// State that the reader, the writer and the request tasks of one connection share.
 pub(crate) struct Connection {
     export: Arc<dyn Export>,
     negotiated: Negotiated,
     /// Replies collected for the next send.
     out: RefCell<OutBuf>,
-    /// Large replies: each is sent from its own buffer or in pieces.
+    /// Large replies: each one is sent from its own buffer or in pieces.
     queue: RefCell<VecDeque<Queued>>,
-    /// Buffers for reuse, and their total capacity.
+    /// Buffers for reuse. `pool_bytes` is their total capacity.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
-    /// Memory of the send in progress.
+    /// Bytes of memory that the send in progress holds.
     sending_bytes: Cell<usize>,
     task_requests: Cell<usize>,
     task_bytes: Cell<usize>,
-    /// Memory reserved for the part of a long write that is being received.
+    /// Bytes of memory reserved for the part of a long write that is being received.
     part_bytes: Cell<usize>,
     /// Memory grant of this connection, and the number of bytes that the connection last reported
-    /// to the budget.
+    /// to the shared budget.
     grant: MemoryGrant,
     accounted_bytes: Cell<usize>,
     place: Arc<Place>,
     /// True once the connection accepts no further request; the writer ends after it has sent all
     /// replies.
     ended: Cell<bool>,
-    /// True once the socket failed, or once a reply cannot be sent.
+    /// True once the socket failed, or once the connection cannot send a reply.
     broken: Cell<bool>,
-    /// Set when a reply is ready to send, or the session ended.
+    /// Signals that a reply is ready to send, or that the session ended.
     pub(crate) to_send: Signal,
-    /// Set when a send or a request completed.
+    /// Signals that a send or a request completed.
     pub(crate) progress: Signal,
     /// Three counters: completed receives, executed requests, and the number of executed requests
-    /// when the writer last had nothing to send.
+    /// at the time when the writer last had nothing to send.
     receives: Cell<u64>,
     requests: Cell<u64>,
     requests_answered: Cell<u64>,
@@ -87,11 +88,12 @@ pub(crate) struct Connection {
 pub(crate) enum Queued {
     /// A complete reply.
     Reply(Outgoing, Option<Ticket>),
-    /// A read for whose data there is no memory: the writer reads and sends it in pieces.
+    /// A read that found no memory for its data: the writer reads and sends the data in pieces.
     InPieces(Ticket),
 }
 
-/// Request that became a task. It counts as running until its reply was sent or copied into a send.
+/// Request that became a task. The request counts as running until its reply was sent or copied
+/// into a send.
 pub(crate) struct Ticket {
     connection: Rc<Connection>,
     request: Request,
@@ -114,7 +116,7 @@ impl Ticket {
         &self.request
     }
 
-    /// Marks the request as answered: its reply is in the next send.
+    /// Marks the request as answered: the next send contains its reply.
     fn answered(mut self) {
         self.answered = true;
         self.connection.to_send.notify();
@@ -144,8 +146,8 @@ impl Drop for Ticket {
         }
         connection.account();
         if !self.answered {
-            // The task was dropped or panicked. End the connection, so that the client does not
-            // wait for ever.
+            // The task was dropped or panicked. End the connection; otherwise the client waits for
+            // ever.
             connection.give_up();
         }
         connection.progress.notify();
@@ -192,19 +194,19 @@ impl Connection {
         self.broken.get()
     }
 
-    /// Whether requests wait for the storage, or replies wait in the queue.
+    /// Whether a request waits for the storage, or a large reply waits in the queue.
     pub(crate) fn has_tasks(&self) -> bool {
         self.task_requests.get() > 0
     }
 
-    /// Breaks the connection without replies to the requests in progress.
+    /// Breaks the connection. The requests in progress get no reply.
     pub(crate) fn give_up(&self) {
         self.broken.set(true);
         self.to_send.notify();
         self.progress.notify();
     }
 
-    /// Records that no further request will arrive.
+    /// Records that the connection accepts no further request.
     pub(crate) fn end(&self) {
         self.ended.set(true);
         self.to_send.notify();
@@ -219,7 +221,7 @@ impl Connection {
 
     // --- the writer's side ---
 
-    /// Takes the next send; the writer drops the ticket of a large reply after it was sent.
+    /// Takes the next send. The writer drops the ticket of a large reply after sending it.
     pub(crate) fn next_send(&self) -> Option<Queued> {
         let queued = self.queue.borrow_mut().pop_front();
         let next = match queued {
@@ -237,11 +239,11 @@ impl Connection {
         Some(next)
     }
 
-    /// Reads the next piece of a read that is sent in pieces, from `at` bytes after its start.
-    /// Returns whether the reply ends with it.
+    /// Reads the next piece of a read that is sent in pieces; the piece starts `at` bytes after the
+    /// start of the read. Returns whether this piece is the last one of the reply.
     ///
     /// # Errors
-    /// The read failed, and the reply has no way to report it any more.
+    /// The read failed after the reply began, and the reply has no way to report the error.
     pub(crate) async fn next_piece(
         &self,
         request: &Request,
@@ -266,7 +268,7 @@ impl Connection {
                 Ok((buffer.into(), true))
             }
             Err(error) => {
-                // The header of the reply already announced the full length.
+                // The header of the reply has already announced the full length of the data.
                 if let Some(more) = FAILURES.pass(Failure::HalfWay) {
                     tracing::warn!(
                         ?request, %error, more,
@@ -299,7 +301,7 @@ impl Connection {
         self.account();
     }
 
-    /// Counts bytes that were sent or received.
+    /// Counts bytes that the connection sent or received.
     pub(crate) fn moved(&self, bytes: usize) {
         self.grant.moved(bytes);
     }
@@ -314,12 +316,12 @@ impl Connection {
         self.progress.notify();
     }
 
-    /// Whether the writer has nothing more to do.
+    /// Whether the writer has nothing more to do, because the connection ended or broke.
     pub(crate) fn is_over(&self) -> bool {
         self.broken.get() || self.ended.get()
     }
 
-    /// Drops replies that can no longer be sent.
+    /// Drops all queued replies, because the connection can no longer send.
     pub(crate) fn discard_replies(&self) {
         let queue = std::mem::take(&mut *self.queue.borrow_mut());
         drop(queue);
@@ -327,7 +329,7 @@ impl Connection {
         self.sending_bytes.set(0);
     }
 
-    /// Empty buffer for small replies: from the pool, or a new growing buffer.
+    /// Returns an empty buffer for small replies: from the pool, or a new growing buffer.
     fn spare(&self) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
@@ -336,10 +338,10 @@ impl Connection {
         spare
     }
 
-    /// Empty buffer with space for `len` bytes, from the pool if one fits.
+    /// Returns an empty buffer with space for `len` bytes, from the pool if a pooled buffer fits.
     fn buffer(&self, len: usize) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
-        // Prefer the newest buffer: it is still in the CPU's cache.
+        // Prefer the newest buffer: it is probably still in the CPU's cache.
         match pool.iter().rposition(|buffer| buffer.room() >= len) {
             Some(at) => {
                 let buffer = pool.swap_remove(at);
@@ -362,21 +364,21 @@ impl Connection {
 
     // --- running requests ---
 
-    /// Sends the error reply of a request that may not run.
+    /// Sends the error reply of a request that must not run.
     pub(crate) fn refuse(&self, refusal: &Refusal) {
         let Refusal { cookie, errno, why } = *refusal;
         tracing::debug!(?errno, why, "NBD request refused");
         reply::error(&mut self.out.borrow_mut(), &self.negotiated, cookie, errno, why);
     }
 
-    /// Runs a request: replies at once, or starts a task that will reply.
+    /// Runs a request: replies at once, or starts a task that sends the reply later.
     pub(crate) fn run(self: &Rc<Self>, request: Request, payload: &[u8]) {
         self.requests.update(|n| n + 1);
         match request.command {
             Command::Read { .. } => self.read(request),
             Command::Flush => self.start_flush(request),
             Command::BlockStatus { one } => self.start_block_status(request, one),
-            // Unreachable, because the session ends at DISC.
+            // This case is unreachable, because the session ends at DISC.
             Command::Disconnect => {}
             _ if request.len == 0 => self.done(request),
             Command::Write { .. } => self.write(request, payload),
@@ -421,7 +423,7 @@ impl Connection {
             Ok(true) => {}
             Ok(false) => {
                 out.truncate(mark);
-                // A task has its own buffer and counts its memory itself.
+                // A task has its own buffer and counts the memory of this buffer itself.
                 drop(out);
                 self.start_read(request);
             }
@@ -432,7 +434,7 @@ impl Connection {
         }
     }
 
-    /// Answers a large read with cached blocks. Returns false if that is impossible.
+    /// Answers a large read with cached blocks. Returns false if the blocks cannot be shared.
     fn share_blocks(self: &Rc<Self>, request: Request) -> bool {
         let Request { cookie, offset, len, .. } = request;
         let block = u64::from(BLOCK_BYTES);
@@ -440,7 +442,7 @@ impl Connection {
             return false;
         }
         let mut blocks = Vec::with_capacity((len / BLOCK_BYTES) as usize);
-        // The regular path gets the same error again and reports it.
+        // On an error, the regular read path gets the same error again and reports it.
         if !self.export.try_share(offset, u64::from(len), &mut blocks).unwrap_or(false) {
             return false;
         }
@@ -467,8 +469,7 @@ impl Connection {
             }
             ticket.answered = true;
             if connection.is_broken() {
-                // No writer will send the reply. If it were queued, it would keep its ticket for
-                // ever.
+                // No writer will send the reply. A queued reply would keep its ticket for ever.
                 return;
             }
             if buffer.len() > COPY_BYTES_MAX {
@@ -504,7 +505,7 @@ impl Connection {
         }
     }
 
-    /// Writes a part of a long write that is not the last part; `run_long_write` runs the last one.
+    /// Writes a part of a long write, except for the last part, which `run_long_write` runs.
     pub(crate) async fn write_part(
         &self,
         offset: u64,
@@ -516,7 +517,7 @@ impl Connection {
         self.export.write_blocks(offset, blocks).await
     }
 
-    /// Like [`Self::write_part`], for data that is not whole blocks.
+    /// Like [`Self::write_part`], for data that does not consist of whole blocks.
     pub(crate) async fn write_bytes_part(
         &self,
         offset: u64,
@@ -528,12 +529,12 @@ impl Connection {
         self.export.write(offset, bytes).await
     }
 
-    /// Sends the error reply of a request that failed before it was completely executed.
+    /// Sends the error reply of a request that failed before the whole request was executed.
     pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
         self.fail(&mut self.out.borrow_mut(), request, error);
     }
 
-    /// Runs a write whose payload was collected in blocks.
+    /// Runs the last part of a long write, whose payload was collected in blocks.
     pub(crate) fn run_long_write(self: &Rc<Self>, request: Request, mut blocks: Vec<Block>) {
         self.requests.update(|n| n + 1);
         let taken = self.export.try_write_blocks(request.offset, &mut blocks);
@@ -543,7 +544,7 @@ impl Connection {
         });
     }
 
-    /// Like [`Self::run_long_write`], for data that is not whole blocks.
+    /// Like [`Self::run_long_write`], for data that does not consist of whole blocks.
     pub(crate) fn run_long_bytes(self: &Rc<Self>, request: Request, data: Vec<u8>) {
         self.requests.update(|n| n + 1);
         let taken = self.export.try_write(request.offset, &data);
@@ -553,8 +554,8 @@ impl Connection {
         });
     }
 
-    /// Replies to a write if the export has completed it without waiting (`taken`); otherwise runs
-    /// `rest` as a task.
+    /// Replies to a write if the export has already completed it without waiting (`taken`);
+    /// otherwise runs `rest` as a task.
     fn finish_write<W: Future<Output = Result<(), ExportError>> + 'static>(
         self: &Rc<Self>,
         request: Request,
@@ -601,8 +602,8 @@ impl Connection {
         }
     }
 
-    /// Flushes, for FLUSH and for FUA: a flush covers at least the write that FUA must make
-    /// durable.
+    /// Flushes, for FLUSH and for writes with FUA: the flush covers at least the write that FUA
+    /// must make durable.
     fn start_flush(self: &Rc<Self>, request: Request) {
         let ticket = Ticket::new(self, request, 0);
         let connection = Rc::clone(self);
@@ -640,7 +641,8 @@ impl Connection {
 
     fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
         let errno = errno(error.kind());
-        // Do not log invalid requests here: they would use up the log lines for storage errors.
+        // Do not log invalid requests here: they would use up the log lines that storage errors
+        // need.
         let told = if errno == Errno::Io { FAILURES.pass(Failure::Request) } else { None };
         match told {
             Some(more) => tracing::warn!(?request, %error, more, "NBD request failed"),

@@ -1,20 +1,20 @@
-//! NBD error values for the kinds of errors.
+//! Maps error kinds to NBD error values.
 //!
-//! The kinds are in weir-base, the values in `wire`.
+//! The error kinds are in weir-base, the NBD error values in `wire`.
 //!
-//! Invariant: no kind maps to 0, which means success.
+//! Invariant: no error kind maps to 0, because 0 means success.
 
 use weir_base::ErrorKind;
 
 use crate::wire::Errno;
 
-/// NBD error value for each kind of error.
+/// NBD error value for an error kind.
 pub const fn errno(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::Invalid => Errno::Inval,
         ErrorKind::NoSpace => Errno::NoSpc,
         ErrorKind::ReadOnly | ErrorKind::Permission => Errno::Perm,
-        // NBD has no value for "not found" or "busy", and clients treat EIO as a permanent error.
+        // NBD has no error value for "not found" or "busy"; clients treat EIO as a permanent error.
         ErrorKind::NotFound
         | ErrorKind::Exists
         | ErrorKind::Busy

@@ -1,9 +1,9 @@
 //! Errors that end a connection.
 //!
-//! Errors of single requests are not here: the client gets them as error replies (`request`,
+//! An error of a single request is no error here: the client gets an error reply (`request`,
 //! `reply`).
 //!
-//! Invariant: clients never see the text of these errors; it goes to the log.
+//! Invariant: clients never see the text of these errors; the server logs it.
 
 use weir_base::ErrorKind;
 
@@ -11,16 +11,16 @@ use weir_base::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
-    /// The client set flags that the server did not offer; in most cases it is not an NBD client.
+    /// The client sent flags that the server did not offer; such a client is usually no NBD client.
     #[error("unknown client flags {flags:#010x}: not an NBD client?")]
     ClientFlags {
         /// Flags that the client sent.
         flags: u32,
     },
-    /// The client sent an option other than `EXPORT_NAME` without fixed newstyle negotiation.
+    /// Without fixed newstyle negotiation, the client sent an option other than `EXPORT_NAME`.
     #[error("option {option} without fixed newstyle")]
     NotFixed {
-        /// Option number.
+        /// Number of the option.
         option: u32,
     },
     /// An option starts with a wrong magic number.
@@ -32,31 +32,31 @@ pub enum NbdError {
     /// The data of an option exceeds the limit.
     #[error("option {option} has {len} bytes of data, more than the limit")]
     OptionTooLong {
-        /// Option number.
+        /// Number of the option.
         option: u32,
-        /// Length from the option header.
+        /// Length of the option data, from the option header.
         len: u32,
     },
-    /// `EXPORT_NAME` asked for an unavailable export; the protocol has no error reply to this
+    /// `EXPORT_NAME` requested an unavailable export. The protocol has no error reply to this
     /// option.
     #[error("export {name:?}: {why}")]
     NoExport {
-        /// Requested name, lossily decoded.
+        /// Requested export name, lossily decoded.
         name: String,
         /// Reason why the export is unavailable.
         why: String,
     },
-    /// `EXPORT_NAME` before `STARTTLS` on a server that requires TLS; the protocol has no error
-    /// reply to this option.
+    /// The client sent `EXPORT_NAME` before `STARTTLS`, but the server requires TLS. The protocol
+    /// has no error reply to this option.
     #[error("export name before STARTTLS: the server accepts TCP clients only with TLS")]
     NotEncrypted,
-    /// Unencrypted bytes after `STARTTLS`, from the client or from an attacker.
+    /// Unencrypted bytes arrived after `STARTTLS`, from the client or from an attacker.
     #[error("unencrypted bytes after STARTTLS")]
     BytesBeforeTls,
     /// The TLS handshake failed.
     #[error("TLS handshake: {source}")]
     Tls {
-        /// Error of the TLS library or the socket.
+        /// Error that the TLS library or the socket returned.
         source: std::io::Error,
     },
     /// A request starts with a wrong magic number.
@@ -65,41 +65,41 @@ pub enum NbdError {
         /// Magic number that the client sent.
         magic: u32,
     },
-    /// An invalid write that is too long to read and discard its payload.
+    /// The client sent an invalid write whose payload is too long to read and discard.
     #[error("write of {len} bytes, more than the limit")]
     WriteTooLong {
-        /// Length from the request header.
+        /// Length of the payload, from the request header.
         len: u32,
     },
-    /// The handshake exceeded its time limit.
+    /// The client did not complete the handshake within the time limit.
     #[error("handshake not finished within {seconds} s")]
     HandshakeTimeout {
-        /// The limit, in seconds.
+        /// Time limit of the handshake, in seconds.
         seconds: u64,
     },
-    /// The peer closed the connection in the middle of a message.
+    /// The client closed the connection in the middle of a message.
     #[error("connection closed in the middle of a message")]
     Truncated,
-    /// The client held memory for which others waited, and made too little progress.
+    /// The client held memory that other connections waited for, and made too little progress.
     #[error(
         "ended: the client reads no replies or leaves a request incomplete, and others wait for \
          its memory"
     )]
     Stalled,
-    /// A read failed after a part of its data was sent; the protocol cannot report that.
+    /// A read failed after a part of its data was sent. The protocol cannot report this error.
     #[error("ended: a read failed after a part of it was sent")]
     HalfRead,
     /// The socket failed.
     #[error("socket: {source}")]
     Socket {
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         #[from]
         source: std::io::Error,
     },
 }
 
 impl NbdError {
-    /// Maps the error to its [`ErrorKind`], for other crates.
+    /// Maps the error to an [`ErrorKind`], for other crates.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::ClientFlags { .. }

@@ -1,7 +1,7 @@
 //! NBD server: codec, handshake and sessions. This crate contains no storage.
 //!
-//! The server implements [`Exports`](weir_block::Exports), and sockets are in weir-net;
-//! docs/protocols/nbd.md describes the features that clients get.
+//! The server implements [`Exports`](weir_block::Exports); sockets are in weir-net.
+//! docs/protocols/nbd.md describes the features of the server for clients.
 //!
 //! Place in the flow: socket -> `session` (receive, send) -> `request` (decode, check) ->
 //! `connection` (run) -> [`Export`](weir_block::Export) -> `reply` (encode) -> socket.

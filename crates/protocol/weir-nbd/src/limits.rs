@@ -5,7 +5,8 @@
 //! Invariants, for any input from clients:
 //! - a connection holds at most [`INPUT_BYTES_MAX`] of input and [`HELD_BYTES_MAX`] (or one largest
 //!   request) of requests and replies;
-//! - all connections together hold at most their shared budget plus [`OWN_BYTES`] each.
+//! - all connections together hold at most their shared budget, plus [`OWN_BYTES`] for each
+//!   connection.
 
 use std::time::Duration;
 
@@ -13,71 +14,73 @@ use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 use weir_net::limits::INPUT_BYTES;
 
 /// Minimum block size of requests: the sector size that every client can address, and the smallest
-/// useful one for the protocol.
+/// size that is useful in the protocol.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 
-/// Size of the blocks that are passed to an export without a copy.
+/// Size of the blocks that the server passes to an export without copying their data.
 pub const BLOCK_BYTES: u32 = weir_base::BLOCK_BYTES as u32;
 
 /// Longest READ or WRITE: the maximum that every client may assume (proto.md, "Block size
 /// constraints").
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// Longest invalid write whose payload the server reads and discards before it replies with an
-/// error; a write longer than [`REQUEST_BYTES_MAX`] is invalid. A longer write ends the connection,
-/// because reading it costs more than a new connection.
+/// Longest invalid write whose payload the server reads and discards before it sends the error
+/// reply; a write longer than [`REQUEST_BYTES_MAX`] is invalid. An even longer write ends the
+/// connection, because reading its payload costs more than a new connection.
 pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
 
 /// Longest option data: several times the length of an export name and a few metadata queries.
 pub const OPTION_BYTES_MAX: usize = 16 << 10;
 
-/// Approximate size of the parts in which a LIST reply is sent; the server builds each part after
-/// the client received the previous one. A part ends with the name that reaches the size. A part
-/// and the receive buffer fit into [`OWN_BYTES`].
+/// Approximate size of the parts in which the server sends a LIST reply; it builds each part after
+/// the client has received the previous part. A part ends with the name that reaches this size. A
+/// part and the receive buffer fit into [`OWN_BYTES`].
 pub const LIST_PART_BYTES: usize = 8 << 10;
 
 /// Time limit of the handshake, unless
-/// [`Nbd::with_handshake_limit`](crate::Nbd::with_handshake_limit) sets another: a client needs
-/// only a few round trips, and half-open connections must not pile up.
+/// [`Nbd::with_handshake_limit`](crate::Nbd::with_handshake_limit) sets another limit: a client
+/// needs only a few round trips, and half-open connections must not pile up.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Largest receive buffer; longer messages are processed while they arrive.
+/// Size of the largest receive buffer; the server processes longer messages while they arrive.
 pub const INPUT_BYTES_MAX: usize = INPUT_BYTES;
 
-/// Memory of each connection outside the budget, from its first byte on: a receive buffer, one
-/// piece of a reply or one reply of the handshake, and some small replies. A thousand connections
-/// hold 64 MiB. TLS needs [`weir_net::limits::TLS_BYTES`] more.
+/// Memory of each connection outside the shared budget: a receive buffer, one piece of a reply or
+/// one reply of the handshake, and some small replies. A thousand connections hold 64 MiB. TLS
+/// needs [`weir_net::limits::TLS_BYTES`] more.
 pub const OWN_BYTES: usize = 64 << 10;
 
-/// Length of the parts in which a long write is passed to the export: the longest write that the
-/// engine accepts atomically. A write of any length therefore needs no more memory than this.
+/// Length of the parts in which the server passes a long write to the export: the longest write
+/// that the engine accepts atomically. A write of any length therefore needs only the memory of one
+/// part.
 pub const PART_BYTES: usize = ATOMIC_WRITE_BYTES_MAX as usize;
 
-/// Size of the pieces in which a read is sent if memory is short. The pieces use the connection's
-/// own memory, so the read takes longer but waits for no other client.
+/// Size of the pieces in which the server sends a read if memory is short. The pieces use the
+/// connection's own memory, so the read takes longer but waits for no other client.
 pub const PIECE_BYTES: usize = 32 << 10;
 
 /// Memory reserved for a reply without data: the header and the longest error text.
 pub const REPLY_BYTES_MAX: usize = 1 << 10;
 
-/// Memory that one extent takes during a BLOCK_STATUS: in the result of the export and in the
-/// reply.
+/// Memory that one extent takes during a BLOCK_STATUS, in the export's result and in the reply
+/// together.
 pub const EXTENT_BYTES: usize = 24;
 
 /// A connection reports its memory to the budget after a decrease by this size, after growth by a
-/// quarter of it, and when it becomes idle. Small requests in a deep queue thus take no lock.
+/// quarter of this size, and when it becomes idle. Small requests in a deep queue thus take no
+/// lock.
 pub const ACCOUNT_BYTES: usize = 256 << 10;
 
-/// Size at which collected replies are sent before the next request runs: 60 reads of 4 KiB in one
-/// send, small enough for the CPU's cache.
+/// If the collected replies reach this size, the server sends them before it runs the next request:
+/// 60 reads of 4 KiB in one send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
-/// Longest reply of a task that is copied into the next send. A longer one is sent from its own
-/// buffer.
+/// Longest reply of a task that the server copies into the next send. It sends a longer reply from
+/// the reply's own buffer.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// Memory of the read buffers that a busy connection keeps for reuse: 16 reads of 1 MiB, without
-/// new page faults.
+/// Memory of the read buffers that a busy connection keeps for reuse: 16 reads of 1 MiB. Reused
+/// buffers cause no page faults.
 pub const POOL_BYTES_MAX: usize = 17 << 20;
 
 /// Maximum number of requests of one connection that wait for I/O: twice the depth of the deepest
@@ -85,25 +88,26 @@ pub const POOL_BYTES_MAX: usize = 17 << 20;
 pub const REQUESTS_MAX: usize = 256;
 
 /// Memory for the requests and replies of one connection: twice the size of the largest request, so
-/// that one is sent while the next is read.
+/// that the server can send one reply while it reads the next request.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// Maximum number of extents in one BLOCK_STATUS reply: 32 KiB. The client requests the rest with
-/// another command.
+/// Maximum number of extents in one BLOCK_STATUS reply: 32 KiB. The client requests further extents
+/// with another command.
 pub const EXTENTS_MAX: usize = 4096;
 
-/// If one send answers more requests than this, the client keeps a queue, and busy polling for its
-/// next request gains nothing.
+/// Maximum number of requests that one send may answer before the server skips busy polling: above
+/// it, the client keeps a queue, and busy polling for its next request gains nothing.
 pub const LINGER_REQUESTS_MAX: u64 = 2;
 
-/// Shortest read that is sent directly from cached blocks. Below this length a copy costs less than
-/// additional parts of the send.
+/// Shortest read that the server sends directly from cached blocks. For a shorter read, a copy
+/// costs less than the additional parts of the send.
 pub const SHARE_BYTES_MIN: u32 = 64 << 10;
 
-/// Longest read that is sent directly from cached blocks: a send accepts 1024 parts (UIO_MAXIOV).
+/// Longest read that the server sends directly from cached blocks: a send accepts 1024 parts
+/// (UIO_MAXIOV).
 pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 
-/// Longest write that is received completely before it runs. A longer write is taken from the
-/// receive buffer while it arrives. The client's socket buffers about as much, so the client
-/// continues to send during that time.
+/// Longest write that the server receives completely before it runs. The server takes a longer
+/// write from the receive buffer while the payload arrives. The client's socket buffers about as
+/// much data, so the client continues to send during that time.
 pub const WHOLE_WRITE_BYTES_MAX: usize = (128 << 10) - 1;

@@ -1,11 +1,11 @@
-//! Long write that is executed in parts while its payload arrives.
+//! Long write, which the server executes in parts while its payload arrives.
 //!
 //! `session` receives the payload, `connection` executes the writes.
 //!
-//! A write of up to [`PART_BYTES`] is one part. Parts of longer writes end at multiples of that
-//! size, like the engine's own pieces. All parts but the last are written one by one; the last one,
-//! with the reply, runs like any other request. After a failed part the rest of the payload is
-//! discarded, and the reply reports the error.
+//! A write of up to [`PART_BYTES`] is one part. Parts of longer writes end at multiples of
+//! `PART_BYTES`, like the engine's own pieces. The parts are written one after the other; the last
+//! part, with the reply, runs like any other request. After a failed part the server discards the
+//! rest of the payload, and the reply reports the error.
 //!
 //! Invariant: memory for a part is reserved before the part is received.
 
@@ -21,14 +21,14 @@ use crate::request::{Request, is_whole_blocks};
 
 /// State of a long write; see the header of this file.
 pub(crate) struct LongWrite {
-    /// Rest of the write that is not processed yet.
+    /// Range of the write that is not processed yet.
     request: Request,
     is_blocks: bool,
     /// Data of the current part, if the write consists of whole blocks; otherwise the data is in
     /// `bytes`.
     blocks: Vec<Block>,
     bytes: Vec<u8>,
-    /// Memory reserved for the current part, in bytes.
+    /// Number of bytes of memory reserved for the current part.
     part_bytes: usize,
     failed: Option<ExportError>,
 }
@@ -40,15 +40,15 @@ impl LongWrite {
         Self { request, is_blocks, blocks, bytes, part_bytes: 0, failed: None }
     }
 
-    /// Length of the current part.
+    /// Length of the current part, in bytes.
     const fn part_len(&self) -> usize {
         let to_end = PART_BYTES - (self.request.offset % PART_BYTES as u64) as usize;
         let left = self.request.len as usize;
         if left <= PART_BYTES { left } else { to_end }
     }
 
-    /// Processes the payload that has arrived. Returns the number of bytes needed next, or `None`
-    /// when the write is complete.
+    /// Processes the payload that has arrived. Returns the number of bytes to receive next, or
+    /// `None` when the write is complete.
     pub(crate) async fn take(
         &mut self,
         input: &mut Input,
@@ -88,7 +88,7 @@ impl LongWrite {
         }
     }
 
-    /// Takes the payload of a part that has arrived. Returns the number of missing bytes.
+    /// Takes the payload of the current part that has arrived. Returns the number of missing bytes.
     fn take_part(&mut self, input: &mut Input, part: usize) -> usize {
         let have = if self.is_blocks { self.blocks.len() * BLOCK_BYTES } else { self.bytes.len() };
         let missing = part - have;
@@ -107,7 +107,7 @@ impl LongWrite {
         (missing - taken).min(input.room())
     }
 
-    /// Passes a part that is not the last one to the export.
+    /// Passes the current part, which is not the last one, to the export.
     async fn hand_over(&mut self, connection: &Rc<Connection>) {
         let offset = self.request.offset;
         let written = if self.is_blocks {
@@ -120,14 +120,14 @@ impl LongWrite {
         connection.hold_part(0);
     }
 
-    /// Runs the last part; its reply covers the whole request.
+    /// Runs the last part. Its reply answers the whole request.
     fn finish(&mut self, connection: &Rc<Connection>) {
         if self.is_blocks {
             connection.run_long_write(self.request, std::mem::take(&mut self.blocks));
         } else {
             connection.run_long_bytes(self.request, std::mem::take(&mut self.bytes));
         }
-        // If the last part became a task, the task counts its memory from here on.
+        // If the last part became a task, this task counts the memory of the part from here on.
         connection.hold_part(0);
     }
 }

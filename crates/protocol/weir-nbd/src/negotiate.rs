@@ -1,4 +1,4 @@
-//! State machine of the handshake phase: takes received bytes and returns bytes to send.
+//! State machine of the handshake phase: takes the received bytes and returns the bytes to send.
 //!
 //! Sockets and time limits are in `session`, requests in `request`.
 //!
@@ -9,12 +9,12 @@
 //!
 //! Invariants:
 //! - one call of [`Negotiation::feed`] takes at most one message and appends at most one reply, or
-//!   one part of about [`LIST_PART_BYTES`] of a LIST reply, so no client can make the server hold
-//!   more;
+//!   one part of about [`LIST_PART_BYTES`] of a LIST reply, so that no client can make the server
+//!   hold more bytes;
 //! - an option with malformed data gets an error reply; a message that cannot be an option ends the
 //!   connection;
-//! - cleartext has no effect after STARTTLS: bytes after it in the same receive end the connection
-//!   (CVE-2021-3716).
+//! - cleartext has no effect after STARTTLS: if bytes follow STARTTLS in the same receive, the
+//!   connection ends (CVE-2021-3716).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,22 +31,22 @@ use crate::wire::{
     reply_kind, transmission,
 };
 
-/// Next action after a call of [`Negotiation::feed`].
+/// Action of the caller after a call of [`Negotiation::feed`].
 #[derive(Debug)]
 pub enum Step {
-    /// The message is incomplete; its length, as far as it is known.
+    /// The message is incomplete. The number is its length, as far as it is known.
     Need(usize),
-    /// The message was processed; continue.
+    /// The message was processed; continue with the next message.
     Next,
-    /// The reply continues: send this part; the next call appends the next part.
+    /// The reply has further parts: send this part; the next call appends the next part.
     More,
-    /// The negotiation is complete: the transmission phase begins with the next byte.
+    /// The negotiation is complete; the transmission phase begins with the next byte.
     Ready(Ready),
-    /// Send the pending output; TLS begins with the next byte of the socket.
+    /// Send the pending output, then run the TLS handshake from the next byte of the socket.
     StartTls,
-    /// The client ended the session; send the pending output and close.
+    /// The client ended the session; send the pending output and close the connection.
     Done,
-    /// Send the pending output and close.
+    /// Send the pending output and close the connection.
     Close(NbdError),
 }
 
@@ -54,7 +54,7 @@ pub enum Step {
 pub struct Ready {
     /// Selected export.
     pub export: Arc<dyn Export>,
-    /// Name by which the export was found.
+    /// Name with which the client selected the export.
     pub name: String,
     /// Negotiated parameters.
     pub negotiated: Negotiated,
@@ -90,14 +90,14 @@ enum Tls {
 pub struct Negotiation {
     phase: Phase,
     tls: Tls,
-    /// IP address of the client; `None` for a unix socket.
+    /// IP address of the client; `None` if the client uses a unix socket.
     from: Option<IpAddr>,
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
     /// Name of the export for which `base:allocation` was selected.
     allocation_of: Option<String>,
-    /// Last export name that was sent, while the reply to a LIST continues.
+    /// Last export name that was sent, while the reply to a LIST has further parts.
     listed: Option<String>,
 }
 
@@ -107,20 +107,20 @@ impl Negotiation {
         Self::with(Tls::NotOffered, out)
     }
 
-    /// Starts a handshake that requires STARTTLS before other options.
+    /// Starts a handshake that requires STARTTLS before all other options.
     pub fn requiring_tls(out: &mut Vec<u8>) -> Self {
         Self::with(Tls::Required, out)
     }
 
-    /// Sets the client's address, which determines the exports that the client sees; `None` over a
-    /// unix socket.
+    /// Sets the client's address, which determines the exports that the client sees. The address is
+    /// `None` over a unix socket.
     #[must_use]
     pub const fn of(mut self, from: Option<IpAddr>) -> Self {
         self.from = from;
         self
     }
 
-    /// Records the end of the TLS handshake: the next byte is encrypted.
+    /// Records the end of the TLS handshake: the next byte of the client is encrypted.
     pub fn encrypted(&mut self) {
         assert_eq!(self.tls, Tls::Required, "TLS starts once, after STARTTLS");
         self.tls = Tls::Agreed;
@@ -142,8 +142,8 @@ impl Negotiation {
         }
     }
 
-    /// Processes the message at the start of `input`, if it is complete, and appends the reply to
-    /// `out`. Returns the number of bytes taken, and the next action.
+    /// Processes the message at the start of `input` if it is complete, and appends the reply to
+    /// `out`. Returns the number of processed bytes, and the next action.
     pub fn feed(
         &mut self,
         input: &[u8],
@@ -232,7 +232,7 @@ impl Negotiation {
         Step::Next
     }
 
-    /// Appends one part of the reply to LIST, beginning with the name that follows `after`.
+    /// Appends one part of the reply to LIST, which begins with the first name after `after`.
     fn list(&mut self, after: &str, exports: &dyn Exports, answer: &mut Answer<'_>) -> Step {
         let begin = answer.out.len();
         exports.names_after(after, self.from, &mut |name| {
@@ -282,7 +282,7 @@ impl Negotiation {
         }
     }
 
-    /// Replies to INFO or GO, without the final ACK; returns `None` after an error reply.
+    /// Replies to INFO or GO, except for the final ACK. Returns `None` after an error reply.
     fn describe(
         &self,
         data: &[u8],
@@ -310,8 +310,8 @@ impl Negotiation {
                 && (BLOCK_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&preferred),
             "the protocol has no preferred size of {preferred}"
         );
-        // Always send this item: a client may read it without having asked for it, and a client
-        // that does not know it skips it.
+        // Always send the block size: a client may read it without a request for it, and a client
+        // that does not know this item skips it.
         answer.send(
             reply_kind::INFO,
             &[
@@ -341,7 +341,7 @@ impl Negotiation {
     ) {
         let list = option == option::LIST_META_CONTEXT;
         if !list {
-            // A selection replaces the earlier one, even if the new one fails.
+            // A selection replaces the earlier selection, even if the new selection fails.
             self.allocation_of = None;
         }
         if !self.structured {
@@ -366,7 +366,7 @@ impl Negotiation {
         answer.send(reply_kind::ACK, &[]);
     }
 
-    /// Opens an export; the empty name means the only export.
+    /// Opens an export. The empty name refers to the only export that the client may open.
     fn open(
         &self,
         exports: &dyn Exports,
@@ -393,7 +393,7 @@ impl Negotiation {
             size_bytes: export.size_bytes(),
             read_only: export.read_only(),
             structured: self.structured,
-            // A selection of `base:allocation` for another export does not count.
+            // Ignore a selection of `base:allocation` that was made for another export.
             block_status: self.allocation_of.as_deref() == Some(name.as_str()),
         };
         Ready { export, name, negotiated }
@@ -419,7 +419,7 @@ impl Negotiation {
     }
 }
 
-/// Replies to an option before TLS. `more`: bytes follow the option in the input.
+/// Replies to an option before TLS. `more`: whether bytes follow the option in the input.
 fn start_tls(option: u32, data: &[u8], more: bool, out: &mut Vec<u8>) -> Step {
     let mut answer = Answer { option, out };
     match option {
@@ -463,7 +463,7 @@ impl Answer<'_> {
     }
 }
 
-/// Option error for each kind of error.
+/// Option error value for an error kind.
 const fn refusal(kind: ErrorKind) -> u32 {
     match kind {
         ErrorKind::NotFound => reply_kind::ERR_UNKNOWN,
@@ -485,7 +485,7 @@ struct Wanted {
     description: bool,
 }
 
-/// Parses the data of INFO and GO: name, u16 count, and as many u16 information types.
+/// Parses the data of INFO and GO: a name, a 16-bit count, and so many 16-bit information types.
 fn parse_info(data: &[u8]) -> Option<(&str, Wanted)> {
     let mut reader = Reader::new(data);
     let name = reader.string()?;
@@ -501,13 +501,14 @@ fn parse_info(data: &[u8]) -> Option<(&str, Wanted)> {
     reader.rest().is_empty().then_some((name, wanted))
 }
 
-/// Parses the data of LIST_META_CONTEXT and SET_META_CONTEXT: name, u32 count, and as many strings.
-/// Returns the name, and whether a query matches `base:allocation`.
+/// Parses the data of LIST_META_CONTEXT and SET_META_CONTEXT: a name, a 32-bit count, and so many
+/// strings. Returns the name, and whether a query matches `base:allocation`.
 fn parse_queries(data: &[u8], list: bool) -> Option<(&str, bool)> {
     let mut reader = Reader::new(data);
     let name = reader.string()?;
     let count = reader.u32()?;
-    // In LIST_META_CONTEXT, no query and the bare namespace both match all contexts.
+    // In LIST_META_CONTEXT, both an empty list of queries and the bare namespace match all
+    // contexts.
     let mut matched = list && count == 0;
     for _ in 0..count {
         let query = reader.string()?;

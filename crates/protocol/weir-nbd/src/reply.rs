@@ -1,13 +1,14 @@
-//! Encodes replies.
+//! Encodes the replies of the transmission phase.
 //!
-//! `session` sends them.
+//! `session` sends the replies.
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Simple reply message", "Structured reply message". If
 //! structured replies were negotiated, a READ reply has one content chunk, or several if memory is
-//! short and the client did not set DF. BLOCK_STATUS gets a chunk with extents, and a failed
-//! command an error chunk with a text. All other replies are simple; the specification allows both.
+//! short and the client did not set DF. A BLOCK_STATUS reply has a chunk with extents, and an error
+//! reply has an error chunk with a text. All other replies are simple, which the specification
+//! allows.
 //!
-//! Invariant: the errno of an error reply is never 0.
+//! Invariant: the error value of an error reply is never 0.
 
 use weir_block::{Extent, OutBuf};
 
@@ -16,11 +17,11 @@ use crate::wire::{
     BASE_ALLOCATION_ID, Errno, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, part, state,
 };
 
-/// Length of a simple reply before its data.
+/// Length of the header of a simple reply, before its data.
 const SIMPLE_BYTES: usize = 16;
-/// Length of a chunk before its payload.
+/// Length of the header of a chunk, before its payload.
 const PART_BYTES: usize = 20;
-/// Longest error text: keeps an error reply within one small packet.
+/// Longest error text, so that an error reply fits into one small packet.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// Appends a successful reply without data.
@@ -35,7 +36,7 @@ pub fn read_header(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, offse
         return simple(out, 0, cookie);
     }
     if len == 0 {
-        // A content chunk must not be empty.
+        // A content chunk must contain data, so a READ of 0 bytes gets a chunk of type NONE.
         return part_header(out, part::NONE, cookie, 0);
     }
     part_header(out, part::OFFSET_DATA, cookie, len + 8);
@@ -45,7 +46,7 @@ pub fn read_header(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, offse
 /// Maximum number of bytes that [`read_header`] appends.
 pub const READ_HEADER_BYTES_MAX: usize = PART_BYTES + 8;
 
-/// Appends an error reply; `text` is sent only with structured replies.
+/// Appends an error reply; only structured replies contain `text`.
 pub fn error(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, errno: Errno, text: &str) {
     if !negotiated.structured {
         return simple(out, errno as u32, cookie);
@@ -58,15 +59,15 @@ pub fn error(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, errno: Errn
     out.put(text);
 }
 
-/// Appends the header of one of several content chunks of a READ reply; structured replies only.
+/// Appends the header of one of several content chunks of a READ reply. Structured replies only.
 pub fn read_part(out: &mut OutBuf, cookie: u64, offset: u64, len: u32, is_last: bool) {
     let flags = if is_last { part::FLAG_DONE } else { 0 };
     flagged_part_header(out, flags, part::OFFSET_DATA, cookie, 8 + len);
     out.put_array(offset.to_be_bytes());
 }
 
-/// Appends the extents of `base:allocation`, truncated to `len` bytes, with equal neighbours
-/// merged, and at most `max` of them. Returns false and appends nothing if there are no extents.
+/// Appends at most `max` extents of `base:allocation`, truncated to `len` bytes in total, with
+/// equal neighbours merged. Returns false and appends nothing if there are no extents.
 pub fn block_status(
     out: &mut OutBuf,
     cookie: u64,
@@ -110,7 +111,7 @@ fn simple(out: &mut OutBuf, errno: u32, cookie: u64) {
     space.copy_from_slice(&fields.to_be_bytes());
 }
 
-/// Header of a reply with a single chunk, so DONE is set.
+/// Appends the header of a reply with a single chunk, which therefore has DONE set.
 #[inline]
 fn part_header(out: &mut OutBuf, kind: u16, cookie: u64, len: u32) {
     flagged_part_header(out, part::FLAG_DONE, kind, cookie, len);

@@ -1,4 +1,4 @@
-//! Decodes and checks requests in the receive buffer.
+//! Decodes and checks the requests in the receive buffer.
 //!
 //! Sockets are in `session`, replies in `reply`.
 //!
@@ -7,9 +7,9 @@
 //! Invariants:
 //! - a [`Request`] from [`parse`] can run without further checks: its flags are known, its range is
 //!   aligned, inside the export and within the length limit, and the export permits the command;
-//! - a request that cannot run is refused with the error value that the specification names for it.
-//!   Its payload is skipped, so that the next request is found;
-//! - nothing is copied: a payload is a slice of the input.
+//! - a request that cannot run is refused with the error value that the specification prescribes.
+//!   Its payload is skipped, so that the reader finds the next request;
+//! - `parse` copies no data: a payload is a slice of the input.
 
 use crate::error::NbdError;
 use crate::limits::{
@@ -53,19 +53,19 @@ pub enum Command {
         punch: bool,
         /// FUA: make the zeros durable before the reply.
         fua: bool,
-        /// FAST_ZERO: fail instead of taking long.
+        /// FAST_ZERO: fail if zeroing the range would take long.
         fast: bool,
     },
     /// CACHE: prefetch the range.
     Cache,
     /// BLOCK_STATUS: report allocated ranges.
     BlockStatus {
-        /// REQ_ONE: return one extent only.
+        /// REQ_ONE: report only one extent.
         one: bool,
     },
 }
 
-/// Valid request, which may run.
+/// Valid request, ready to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Cookie, which identifies the request in its reply.
@@ -74,12 +74,13 @@ pub struct Request {
     pub command: Command,
     /// First byte of the range.
     pub offset: u64,
-    /// Length of the range; 0 means no work, except for FLUSH and DISC.
+    /// Length of the range in bytes; 0 means that there is nothing to do, except for FLUSH and
+    /// DISC.
     pub len: u32,
 }
 
 impl Request {
-    /// Memory that the request holds while it runs, for its data or for its reply.
+    /// Bytes of memory that the request holds while it runs, for its data or for its reply.
     pub(crate) const fn held_bytes(&self) -> usize {
         match self.command {
             Command::Read { .. } | Command::Write { .. } => self.len as usize,
@@ -95,42 +96,43 @@ pub(crate) const fn is_whole_blocks(offset: u64, len: u32) -> bool {
     offset.is_multiple_of(BLOCK_BYTES as u64) && len.is_multiple_of(BLOCK_BYTES)
 }
 
-/// Request that must not run, with its error reply.
+/// Invalid request, which must not run, with its error reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Cookie, which identifies the request in its reply.
     pub cookie: u64,
     /// NBD error value of the reply.
     pub errno: Errno,
-    /// Reason, for users.
+    /// Reason for the refusal, for users.
     pub why: &'static str,
 }
 
 /// Result of parsing the start of the input.
 #[derive(Debug)]
 pub enum Parsed<'a> {
-    /// The message is incomplete; its length, as far as it is known.
+    /// The message is incomplete. The number is its length, as far as it is known.
     Need(usize),
-    /// A request, its payload (empty except for WRITE), and the length of request and payload
-    /// together.
+    /// A request, its payload (empty except for WRITE), and the total length of request and
+    /// payload.
     Request(Request, &'a [u8], usize),
     /// A long write. Its payload follows the header ([`REQUEST_HEADER_BYTES`]), may be incomplete,
     /// and is processed while it arrives.
     LongWrite(Request),
-    /// A request to refuse. The reader first discards `skip` bytes, which may not have arrived yet.
+    /// A request to refuse. The reader first discards `skip` bytes, some of which may not have
+    /// arrived.
     Refuse {
-        /// Error reply.
+        /// Error reply to send.
         refusal: Refusal,
-        /// Length of the message.
+        /// Number of bytes to discard: the length of the message.
         skip: usize,
     },
-    /// The bytes are not a request, or are a write that is too long to discard. The connection must
-    /// be closed.
+    /// The bytes are not a request, or are a write that is too long to discard. The server must
+    /// close the connection.
     Close(NbdError),
 }
 
-/// Parses the message at the start of `input`. A write with a payload longer than
-/// `payload_bytes_max` is returned as [`Parsed::LongWrite`].
+/// Parses the message at the start of `input`. Returns [`Parsed::LongWrite`] for a write with a
+/// payload longer than `payload_bytes_max`.
 #[inline]
 pub fn parse<'a>(input: &'a [u8], negotiated: &Negotiated, payload_bytes_max: usize) -> Parsed<'a> {
     let Some(header) = Header::decode(input) else {
@@ -223,7 +225,7 @@ impl Header {
 
     fn check_rest(&self, negotiated: &Negotiated) -> Verdict<Command> {
         match self.kind {
-            // DISC has no reply that could report an error, so it is not checked.
+            // DISC has no reply that could report an error, so skip the checks of DISC.
             command::DISC => Ok(Command::Disconnect),
             command::FLUSH => {
                 self.check_flags(0)?;
@@ -257,7 +259,7 @@ impl Header {
     }
 
     /// Checks the flags of a command. FUA is always allowed, because the specification asks servers
-    /// to accept it on all commands.
+    /// to accept FUA on all commands.
     fn check_flags(&self, allowed: u16) -> Verdict<()> {
         if self.flags & !(allowed | command_flag::FUA) != 0 {
             return Err((Errno::Inval, "flag not known or not allowed for this command"));

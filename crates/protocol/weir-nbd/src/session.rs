@@ -1,15 +1,15 @@
-//! Runs one connection on its socket, from the greeting to the end.
+//! Runs one connection on its socket, from the greeting to the end of the connection.
 //!
-//! `connection` executes requests; listening and threads are in weir-net.
+//! `connection` executes requests; listeners and threads are in weir-net.
 //!
 //! The reader task receives as many bytes as are available and runs every complete request. The
 //! writer task sends the collected replies. The reader continues during a send and collects replies
 //! for the next send, so a deep queue costs one receive and one send for many requests.
 //!
 //! Invariants:
-//! - at end of input, DISC and shutdown, requests in flight complete and their replies are sent
+//! - at end of input, DISC and shutdown, running requests complete and their replies are sent
 //!   before the socket is closed;
-//! - no request runs after that point.
+//! - after end of input, DISC or shutdown, no further request runs.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ use crate::negotiate::{Negotiation, Ready, Step};
 use crate::request::{Command, Parsed, Refusal, parse};
 use crate::wire::REQUEST_HEADER_BYTES;
 
-/// NBD server as a [`Protocol`] of weir-net.
+/// NBD server, as the [`Protocol`] that weir-net serves.
 pub struct Nbd {
     exports: Arc<dyn Exports>,
     budget: Arc<Budget>,
@@ -54,16 +54,16 @@ pub struct Nbd {
     send_limit: Duration,
 }
 
-/// TLS configuration of a server that requires TLS.
+/// TLS configuration of a server that requires TLS from TCP clients.
 pub struct Tls {
     config: Arc<ServerConfig>,
-    /// Fair queue for TLS handshakes.
+    /// Fair queue in which clients wait for their TLS handshake.
     fair_queue: Arc<FairQueue>,
 }
 
 impl Nbd {
-    /// Serves `exports`. Connections share `budget`; in addition, each has [`OWN_BYTES`] of its
-    /// own.
+    /// Serves `exports`. Connections share `budget`; in addition, each connection has its own
+    /// [`OWN_BYTES`].
     pub fn new(exports: Arc<dyn Exports>, budget: Arc<Budget>) -> Self {
         Self {
             exports,
@@ -75,21 +75,21 @@ impl Nbd {
         }
     }
 
-    /// Drops a client that has not finished the handshake within `limit`, instead of
+    /// Drops a client that has not finished the handshake within `limit`. The default is
     /// [`HANDSHAKE_LIMIT`].
     #[must_use]
     pub fn with_handshake_limit(self, limit: Duration) -> Self {
         Self { handshake_limit: limit, ..self }
     }
 
-    /// Drops a client that has not finished the TLS handshake within `limit`, instead of
+    /// Drops a client that has not finished the TLS handshake within `limit`. The default is
     /// [`TURN_LIMIT`].
     #[must_use]
     pub fn with_turn_limit(self, limit: Duration) -> Self {
         Self { turn_limit: limit, ..self }
     }
 
-    /// Drops a client that receives no byte of a reply for `limit`, instead of
+    /// Drops a client that receives no byte of a reply for `limit`. The default is
     /// [`SEND_STALL_LIMIT`].
     #[must_use]
     pub fn with_send_limit(self, limit: Duration) -> Self {
@@ -123,8 +123,8 @@ impl Protocol for Nbd {
         let tls = self.tls.as_ref().filter(|_| matches!(peer.local, Address::Tcp(_)));
         let tls = tls.map(|tls| (tls, peer.key, self.turn_limit));
         let seen = (&*self.exports, peer.address);
-        // Create the grant before the first byte is sent, because replies of the handshake count as
-        // well.
+        // Create the grant before the first byte is sent, because the replies of the handshake also
+        // take memory.
         let grant = self.budget.grant();
         let shaken = shake_hands(socket, seen, tls, (watch, &grant));
         let Ok(result) = compio::time::timeout(self.handshake_limit, shaken).await else {
@@ -174,7 +174,8 @@ async fn shake_hands<S: Socket>(
         (Outcome::Ready(ready), _) => return Ok(Shaken::Plain(Agreed { socket, input, ready })),
         (Outcome::StartTls | Outcome::Over, _) => return Ok(Shaken::Over),
     };
-    // Use a new input buffer: received cleartext must not become part of the encrypted stream.
+    // Use a new input buffer: cleartext that was received must not become part of the encrypted
+    // stream.
     drop(input);
     let turn = tls.fair_queue.wait(peer).await;
     let accept = TlsSocket::accept(socket, &tls.config);
@@ -228,7 +229,7 @@ async fn transmit<S: Socket>(
         socket.say_end().await;
     }
     // Storage requests of a broken connection still use the export, so wait until they end before
-    // the export is dropped.
+    // dropping the export.
     while connection.has_tasks() {
         connection.progress.wait().await;
     }
@@ -239,7 +240,7 @@ async fn transmit<S: Socket>(
     }
 }
 
-/// Ends the writer on every exit of the session, including a panic in the storage; otherwise the
+/// Ends the writer whenever the session ends, including by a panic in the storage; otherwise the
 /// writer would keep the socket open for ever.
 struct Release(Rc<Connection>);
 
@@ -249,7 +250,7 @@ impl Drop for Release {
     }
 }
 
-/// Ends a connection whose client stalls others, or that the server cuts off.
+/// Ends a connection whose client stalls other connections, or that the server cuts off.
 async fn evict<S: Socket>(socket: S, connection: Rc<Connection>, cut_off: Rc<CutOff>) {
     select(pin!(connection.evicted()), pin!(cut_off.given())).await;
     connection.give_up();
@@ -264,8 +265,8 @@ enum Outcome {
     Over,
 }
 
-/// Negotiates until an export is selected, TLS begins, or the client ends the session. `out` is
-/// sent first.
+/// Sends `out`, then negotiates until an export is selected, TLS begins, or the client ends the
+/// session.
 async fn negotiate<S: Socket>(
     socket: &mut S,
     input: &mut Input,
@@ -293,7 +294,7 @@ async fn negotiate<S: Socket>(
             Step::Need(len) => need = len,
             Step::Next | Step::More => {}
             Step::Ready(ready) => {
-                // Record this before the next await, because the export is in use from here on.
+                // Record the user before the next await, because the export is in use from here on.
                 watch.set_user_of(&ready.name);
                 watch.end_handshake();
                 socket.write_all(out).await.0?;
@@ -305,8 +306,8 @@ async fn negotiate<S: Socket>(
                 return Ok(Outcome::StartTls);
             }
             Step::Done => {
-                // Ignore errors: the client may have closed the socket without waiting for the
-                // reply.
+                // Ignore errors of this send: the client may have closed its socket without waiting
+                // for the reply.
                 drop(socket.write_all(out).await);
                 return Ok(Outcome::Over);
             }
@@ -315,7 +316,7 @@ async fn negotiate<S: Socket>(
     }
 }
 
-/// Receives once. `need`: length of the first unprocessed message, as far as it is known.
+/// Receives once. `need` is the length of the first unprocessed message, as far as it is known.
 async fn receive<S: Socket>(
     socket: &mut S,
     input: &mut Input,
@@ -327,7 +328,7 @@ async fn receive<S: Socket>(
     Ok(result?)
 }
 
-/// Receives and runs requests until end of input, DISC, shutdown, or an invalid request.
+/// Receives and runs requests until end of input, DISC, shutdown, or an invalid message.
 async fn read_requests<S: Socket>(
     socket: &mut S,
     input: &mut Input,
@@ -370,16 +371,16 @@ async fn read_requests<S: Socket>(
 }
 
 enum Pending {
-    /// The message is incomplete; its length, as far as it is known.
+    /// The message is incomplete. The number is its length, as far as it is known.
     Need(usize),
-    /// A request to refuse, after this number of bytes was discarded.
+    /// A request to refuse, after the reader has discarded this number of bytes.
     Skip(Refusal, usize),
     /// No further request may run.
     End,
 }
 
-/// Runs every complete request that was received, and processes the available payload of a long
-/// write.
+/// Runs every complete request that was received, and processes the payload of a long write that
+/// has arrived.
 async fn run_pending(
     input: &mut Input,
     long_write: &mut Option<LongWrite>,
@@ -395,13 +396,14 @@ async fn run_pending(
                 return Ok(Pending::End);
             }
         }
-        // A payload that does not fit into the receive buffer is processed while it arrives.
+        // If a payload does not fit into the receive buffer, the session processes it while it
+        // arrives.
         let whole = WHOLE_WRITE_BYTES_MAX.min(input.room() - REQUEST_HEADER_BYTES);
         match parse(input.pending(), connection.negotiated(), whole) {
             Parsed::Need(need) => return Ok(Pending::Need(need)),
             Parsed::Refuse { refusal, skip } => {
                 // An error reply needs little memory, but a client may send millions of invalid
-                // requests and receive no reply.
+                // requests without receiving a reply.
                 wait_for_room(connection, 0, REPLY_BYTES_MAX).await;
                 return Ok(Pending::Skip(refusal, skip));
             }
@@ -417,8 +419,8 @@ async fn run_pending(
             Parsed::Request(request, payload, used) => {
                 let bytes = request.held_bytes();
                 let memory = match request.command {
-                    // Reserve no memory for these: without memory, a read is sent in pieces, and a
-                    // write runs from the receive buffer.
+                    // Reserve no memory for READ and WRITE: if memory is short, a read is sent in
+                    // pieces, and a write runs from the receive buffer.
                     Command::Read { .. } | Command::Write { .. } => 0,
                     _ => bytes,
                 };
@@ -438,7 +440,7 @@ async fn run_pending(
     }
 }
 
-/// Waits until a request that holds `bytes` may run, and until `memory` bytes of them are reserved.
+/// Waits until a request that holds `bytes` may run and `memory` of these bytes are reserved.
 async fn wait_for_room(connection: &Rc<Connection>, bytes: usize, memory: usize) {
     if !connection.has_room(bytes) {
         connection.wait_for_room(bytes).await;
@@ -446,7 +448,7 @@ async fn wait_for_room(connection: &Rc<Connection>, bytes: usize, memory: usize)
     connection.wait_for_memory(memory).await;
 }
 
-/// Discards `len` bytes of input. Returns false if the input ends before.
+/// Discards `len` bytes of input. Returns false if the input ends earlier.
 async fn skip<S: Socket>(socket: &mut S, input: &mut Input, len: usize) -> Result<bool, NbdError> {
     let mut left = len;
     loop {
@@ -515,7 +517,7 @@ async fn send<S: Socket>(
     Ok(())
 }
 
-/// Sends the reply of a read for whose data there is no memory.
+/// Sends the reply of a read that found no memory for its data.
 async fn send_pieces<S: Socket>(
     socket: &mut S,
     connection: &Rc<Connection>,

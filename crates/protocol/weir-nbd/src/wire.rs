@@ -22,26 +22,26 @@
 //!
 //! Invariants:
 //! - every number is big-endian;
-//! - no code here indexes a slice, because the bytes come from untrusted clients.
+//! - no code in this file indexes a slice, because the bytes come from untrusted clients.
 
 /// First eight bytes of the greeting: `NBDMAGIC`.
 pub const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// Marks newstyle negotiation, and starts every option: `IHAVEOPT`.
+/// Magic number of newstyle negotiation, at the start of every option: `IHAVEOPT`.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// Starts every option reply.
+/// Magic number at the start of every option reply.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// Starts every request.
+/// Magic number at the start of every request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// Starts a simple reply.
+/// Magic number at the start of a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// Starts a chunk of a structured reply.
+/// Magic number at the start of a chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// Length of an option before its data.
+/// Length of the header of an option, before its data.
 pub const OPTION_HEADER_BYTES: usize = 16;
-/// Length of a request before its payload.
+/// Length of the header of a request, before its payload.
 pub const REQUEST_HEADER_BYTES: usize = 28;
-/// Zero bytes after the reply to `EXPORT_NAME`, unless NO_ZEROES was negotiated.
+/// Number of zero bytes after the reply to `EXPORT_NAME`, unless NO_ZEROES was negotiated.
 pub const EXPORT_NAME_PADDING_BYTES: usize = 124;
 /// Longest string of the protocol, including export names.
 pub const STRING_BYTES_MAX: usize = 4096;
@@ -56,7 +56,7 @@ pub mod handshake {
 
 /// Options of the handshake phase.
 pub mod option {
-    /// Select an export and enter transmission; the server cannot reply with an error.
+    /// Select an export and enter the transmission phase; the server cannot reply with an error.
     pub const EXPORT_NAME: u32 = 1;
     /// End the session.
     pub const ABORT: u32 = 2;
@@ -66,7 +66,7 @@ pub mod option {
     pub const STARTTLS: u32 = 5;
     /// Describe an export.
     pub const INFO: u32 = 6;
-    /// Describe an export and enter transmission.
+    /// Describe an export and enter the transmission phase.
     pub const GO: u32 = 7;
     /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
@@ -88,13 +88,13 @@ pub mod reply_kind {
     pub const META_CONTEXT: u32 = 4;
     /// The option is unknown or not supported.
     pub const ERR_UNSUP: u32 = 0x8000_0001;
-    /// Forbidden by policy.
+    /// The policy of the server forbids the option.
     pub const ERR_POLICY: u32 = 0x8000_0002;
-    /// Malformed data, or not allowed at this point.
+    /// The option has malformed data, or is not allowed at this point.
     pub const ERR_INVALID: u32 = 0x8000_0003;
     /// The server requires STARTTLS first.
     pub const ERR_TLS_REQD: u32 = 0x8000_0005;
-    /// Export unknown.
+    /// The export is unknown.
     pub const ERR_UNKNOWN: u32 = 0x8000_0006;
     /// The server is shutting down, or the export is unavailable.
     pub const ERR_SHUTDOWN: u32 = 0x8000_0007;
@@ -102,11 +102,11 @@ pub mod reply_kind {
 
 /// Types of information items in `INFO` replies.
 pub mod info {
-    /// Size and transmission flags.
+    /// Size and transmission flags of the export.
     pub const EXPORT: u16 = 0;
     /// Canonical export name.
     pub const NAME: u16 = 1;
-    /// Description for users.
+    /// Description of the export for users.
     pub const DESCRIPTION: u16 = 2;
     /// Minimum, preferred and maximum block size.
     pub const BLOCK_SIZE: u16 = 3;
@@ -114,7 +114,7 @@ pub mod info {
 
 /// Transmission flags: features of an export.
 pub mod transmission {
-    /// Always set.
+    /// Set in every set of transmission flags.
     pub const HAS_FLAGS: u16 = 1;
     /// The export is read-only.
     pub const READ_ONLY: u16 = 1 << 1;
@@ -148,7 +148,7 @@ pub mod command {
     pub const FLUSH: u16 = 3;
     /// The client no longer needs the contents of the range.
     pub const TRIM: u16 = 4;
-    /// Prefetch.
+    /// Prefetch the range.
     pub const CACHE: u16 = 5;
     /// Write zeros without sending them.
     pub const WRITE_ZEROES: u16 = 6;
@@ -162,11 +162,11 @@ pub mod command_flag {
     pub const FUA: u16 = 1;
     /// WRITE_ZEROES: keep the space allocated.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// READ: return one content chunk.
+    /// READ: return the data in one content chunk.
     pub const DF: u16 = 1 << 2;
-    /// BLOCK_STATUS: return one extent.
+    /// BLOCK_STATUS: report only one extent.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// WRITE_ZEROES: fail at once instead of taking long.
+    /// WRITE_ZEROES: fail at once if zeroing would take long.
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
@@ -174,11 +174,11 @@ pub mod command_flag {
 pub mod part {
     /// Flag: last chunk of a reply.
     pub const FLAG_DONE: u16 = 1;
-    /// No content.
+    /// Chunk without content.
     pub const NONE: u16 = 0;
-    /// Offset and data.
+    /// Offset and data of a READ.
     pub const OFFSET_DATA: u16 = 1;
-    /// Extents of one metadata context.
+    /// Extents of one metadata context, for BLOCK_STATUS.
     pub const BLOCK_STATUS: u16 = 5;
     /// Error value and message.
     pub const ERROR: u16 = 0x8001;
@@ -192,9 +192,9 @@ pub mod state {
     pub const ZERO: u32 = 2;
 }
 
-/// Only metadata context of this server.
+/// The only metadata context of this server.
 pub const BASE_ALLOCATION: &str = "base:allocation";
-/// Context id in `BLOCK_STATUS` replies; the value is arbitrary.
+/// Id of the metadata context in `BLOCK_STATUS` replies; the value is arbitrary.
 pub const BASE_ALLOCATION_ID: u32 = 1;
 
 /// Error values of the NBD protocol; they do not depend on the operating system.
@@ -207,11 +207,11 @@ pub enum Errno {
     Io = 5,
     /// EINVAL: the request is invalid.
     Inval = 22,
-    /// ENOSPC: no space is left, or a write past the end of the export.
+    /// ENOSPC: no space is left, or a write extends beyond the end of the export.
     NoSpc = 28,
     /// EOVERFLOW: the request is too long.
     Overflow = 75,
-    /// ENOTSUP: zeroing would not be fast.
+    /// ENOTSUP: zeroing with FAST_ZERO would not be fast.
     NotSup = 95,
 }
 
@@ -222,17 +222,17 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte.
+    /// Creates a reader at the first byte of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// Unread bytes.
+    /// Bytes that were not read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Next `len` bytes, if the slice has as many.
+    /// Reads the next `len` bytes; `None` if the slice has fewer bytes.
     pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.rest.split_at_checked(len)?;
         self.rest = tail;
@@ -245,23 +245,23 @@ impl<'a> Reader<'a> {
         Some(*head)
     }
 
-    /// Next 16-bit number.
+    /// Reads the next 16-bit number.
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// Next 32-bit number.
+    /// Reads the next 32-bit number.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// Next 64-bit number.
+    /// Reads the next 64-bit number.
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Next string, after its 32-bit length. `None` if it is incomplete, not UTF-8, or longer than
-    /// the protocol allows.
+    /// Reads the next string, after its 32-bit length. Returns `None` if the string is incomplete,
+    /// not UTF-8, or longer than the protocol allows.
     pub fn string(&mut self) -> Option<&'a str> {
         let len = self.u32()? as usize;
         if len > STRING_BYTES_MAX {

@@ -1,11 +1,11 @@
-//! Serves a protocol of one line on a TCP port: the server accepts connections, the protocol sends
-//! its bytes. Then connects once and prints the line.
+//! Serves a protocol of one line on a TCP port: the server accepts connections, and the protocol
+//! sends the line. Then connects once and prints the line.
 //!
 //! `cargo run -p weir-net --example greet`
 //!
-//! Not here: a block protocol (weir-nbd, weir-iscsi).
+//! Real block protocols are in weir-nbd and weir-iscsi.
 //!
-//! Invariant: no session runs after `stop` returned.
+//! Invariant: no session runs after `stop` has returned.
 
 #![expect(clippy::print_stdout, reason = "the line is the result")]
 

@@ -1,8 +1,8 @@
 //! Errors that prevent the start of a server.
 //!
-//! Each protocol has its own errors of connections.
+//! Each protocol has its own errors of single connections.
 //!
-//! Invariant: every message says what to do.
+//! Invariant: every error message names the action that the administrator must take.
 
 use std::path::PathBuf;
 
@@ -15,9 +15,9 @@ pub enum ServeError {
     /// Invalid listening address.
     #[error("bad address {text:?}: {why}; write tcp:127.0.0.1:{port} or unix:PATH")]
     Address {
-        /// Address as given.
+        /// Address as the administrator wrote it.
         text: String,
-        /// Reason for which it is invalid.
+        /// Reason for which the address is invalid.
         why: String,
         /// Default port of the protocol.
         port: u16,
@@ -28,52 +28,52 @@ pub enum ServeError {
         /// Address on which the other server listens.
         address: String,
     },
-    /// Invalid entry of an allow list.
+    /// An entry of an allow list is invalid.
     #[error("bad network {text:?}: {why}; write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/24")]
     Network {
-        /// Entry as given.
+        /// Entry as the administrator wrote it.
         text: String,
-        /// Reason for which it is invalid.
+        /// Reason for which the entry is invalid.
         why: String,
     },
     /// Another user could replace the server's socket in this directory.
     #[error("cannot listen on {address}: the directory {} is not safe: {why}", path.display())]
     Directory {
-        /// The address.
+        /// Listening address of the unix socket.
         address: String,
-        /// The directory of the socket.
+        /// Directory that contains the socket.
         path: PathBuf,
         /// Reason for which the directory is unsafe.
         why: String,
         /// Command that removes the unsafe permission.
         mend: String,
     },
-    /// The path of the unix socket contains a file of another kind.
+    /// At the path of the unix socket is a file of another kind.
     #[error("cannot listen on unix:{}: the file there is not a socket", path.display())]
     NotASocket {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Listening failed.
+    /// The operating system refused to listen on the address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The address.
+        /// Listening address.
         address: String,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         #[source]
         source: std::io::Error,
     },
     /// A worker thread could not be started.
     #[error("cannot start a serving thread: {source}")]
     Thread {
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl ServeError {
-    /// Maps the error to its [`ErrorKind`], for other crates.
+    /// Maps the error to an [`ErrorKind`], for other crates.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Address { .. } | Self::Network { .. } => ErrorKind::Invalid,
@@ -89,7 +89,7 @@ impl ServeError {
         }
     }
 
-    /// Action for the administrator, where the message does not contain it.
+    /// Action for the administrator, if the error message does not contain one.
     pub fn action(&self) -> Option<String> {
         match self {
             Self::Directory { mend, .. } => {

@@ -1,10 +1,10 @@
 //! Servers of block protocols: listeners, sockets, worker threads, connection limits and buffers.
 //!
-//! The protocols are in `weir-nbd` and `weir-iscsi`. The engine implements the storage as an
-//! `Export`.
+//! The protocols are in `weir-nbd` and `weir-iscsi`. The engine implements the storage behind the
+//! `Export` trait.
 //!
 //! Place in the flow: the acceptor thread accepts a connection, a worker runs the [`Protocol`] on
-//! its socket, and the protocol calls an `Export`.
+//! the connection's socket, and the protocol calls an `Export`.
 //!
 //! Invariant: no input from a client makes this crate panic.
 

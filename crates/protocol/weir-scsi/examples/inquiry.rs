@@ -3,7 +3,8 @@
 //!
 //! `cargo run -p weir-scsi --example inquiry`
 //!
-//! Not here: the same over iSCSI (`memory` of weir-iscsi, `read_capacity` of weir-initiator).
+//! The example `memory` of weir-iscsi serves a unit over iSCSI, and the example `read_capacity` of
+//! weir-initiator reads the capacity of a unit over iSCSI.
 //!
 //! Invariant: an initiator gets POWER ON before its first other command.
 

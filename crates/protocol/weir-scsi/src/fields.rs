@@ -1,36 +1,36 @@
 //! Big-endian fields of CDBs and parameter data.
 //!
-//! The callers interpret the values.
+//! The callers interpret the field values.
 //!
-//! Invariant: a field beyond the end of the data reads as 0. Callers that must distinguish this
-//! case check the length first.
+//! Invariant: a field beyond the end of the data reads as 0. Callers for which a missing field
+//! differs from 0 check the length first.
 
-/// One byte.
+/// Reads one byte.
 pub(crate) fn byte(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or_default()
 }
 
-/// Whether any of the bits of `mask` is set in one byte.
+/// Whether the byte at `at` has any of the bits of `mask` set.
 pub(crate) fn bit(bytes: &[u8], at: usize, mask: u8) -> bool {
     byte(bytes, at) & mask != 0
 }
 
-/// Two bytes.
+/// Reads a two-byte field.
 pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
     field(bytes, at, 2) as u16
 }
 
-/// Three bytes.
+/// Reads a three-byte field.
 pub(crate) fn be24(bytes: &[u8], at: usize) -> u32 {
     field(bytes, at, 3) as u32
 }
 
-/// Four bytes.
+/// Reads a four-byte field.
 pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
     field(bytes, at, 4) as u32
 }
 
-/// Eight bytes.
+/// Reads an eight-byte field.
 pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
     field(bytes, at, 8)
 }
@@ -40,7 +40,8 @@ fn field(bytes: &[u8], at: usize, len: usize) -> u64 {
     here.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// Overwrites bytes at an offset. Changes nothing if the value would extend beyond the end.
+/// Overwrites bytes at an offset. Changes nothing if the value would extend beyond the end of
+/// `bytes`.
 pub(crate) fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(here) = bytes.get_mut(at..at + value.len()) {
         here.copy_from_slice(value);

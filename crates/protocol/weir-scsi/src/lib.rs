@@ -4,7 +4,8 @@
 //!
 //! Place in the flow: a transport passes a [`Command`] to the [`Nexus`] of its session.
 //! `dispatch::target` finds the logical unit, `codec::operation` decodes the operation code,
-//! `dispatch::run` decides whether the command may run, and the modules in `command` execute it.
+//! `dispatch::run` decides whether the command may run, and the modules in `command` execute the
+//! command.
 //!
 //! Invariant: no input from an initiator makes this crate panic.
 

@@ -1,27 +1,27 @@
 //! Limits of the SCSI target, each with its reason.
 //!
-//! Limits of the transport and of the engine are in their crates.
+//! The transport crate and weir-base have their own limits.
 //!
 //! Invariant: these limits bound the memory of a command, whatever an initiator sends.
 
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 
 /// Maximum transfer length of one READ or WRITE, equal to NBD's limit. It is 65,536 blocks of 512
-/// bytes, the length that initiators request if they ignore the Block Limits VPD page.
+/// bytes, which initiators request if they ignore the Block Limits VPD page.
 pub const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 
-/// Optimal transfer length of READ and WRITE. It equals one burst of a transport, and the largest
-/// record.
+/// Optimal transfer length of READ and WRITE: the length of one burst of a transport, and of the
+/// largest record.
 pub const OPTIMAL_BYTES: u64 = 1 << 20;
 
 /// Maximum number of blocks of one COMPARE AND WRITE; the CDB field is one byte.
 pub const COMPARE_BLOCKS_MAX: u8 = 255;
 
-/// A COMPARE AND WRITE with the largest blocks is one atomic change: after a crash, the unit has
-/// all of it or none.
+/// A COMPARE AND WRITE of 255 blocks of 4096 bytes is still one atomic change: after a crash, the
+/// unit has all of the change or none of it.
 const _: () = assert!(COMPARE_BLOCKS_MAX as u64 * 4096 <= ATOMIC_WRITE_BYTES_MAX);
 
-/// Maximum length of one WRITE SAME: large enough to reclaim space quickly, small enough that an
+/// Maximum length of one WRITE SAME: long enough to reclaim space quickly, short enough that an
 /// aborted command ends soon.
 pub const WRITE_SAME_BYTES_MAX: u64 = 256 << 20;
 
@@ -49,16 +49,16 @@ pub const COPY_LIST_BYTES_MAX: u32 = 4096;
 /// Maximum length of one EXTENDED COPY segment: the 16-bit block count times 4096-byte blocks.
 pub const COPY_SEGMENT_BYTES_MAX: u32 = 256 << 20;
 
-/// Maximum number of copy results that one I_T_L nexus can query. A new result replaces the oldest.
-/// A token and its ranges take 2 KiB.
+/// Maximum number of copy results that one I_T_L nexus can query. A new copy result replaces the
+/// oldest. The ROD token of a result and its ranges take 2 KiB.
 pub const COPY_RESULTS_MAX: usize = 64;
 
 /// Maximum number of concurrent EXTENDED COPY and WRITE USING TOKEN commands of one I_T_L nexus.
-/// Each has a buffer of [`PIECE_BYTES`].
+/// Each running command has a buffer of [`PIECE_BYTES`].
 pub const COPIES_RUNNING_MAX: u8 = 16;
 
-/// Maximum number of ROD tokens that one logical unit keeps; with their ranges, they take half a
-/// MiB. An initiator that copies files creates about a hundred a minute.
+/// Maximum number of ROD tokens that one logical unit keeps; the tokens and their ranges take half
+/// a MiB. An initiator that copies files creates about a hundred tokens a minute.
 pub const TOKENS_MAX: usize = 256;
 
 /// Maximum number of ranges of one token, and of one WRITE USING TOKEN: a parameter list of 1.5
@@ -66,12 +66,12 @@ pub const TOKENS_MAX: usize = 256;
 pub const TOKEN_RANGES_MAX: u16 = 64;
 
 /// Maximum number of bytes that one token represents, and that one WRITE USING TOKEN writes.
-/// Writers to the token's ranges wait while a command uses it: about a second where the data cannot
-/// be cloned.
+/// Writers to the token's ranges wait while a command uses the token: about a second if the storage
+/// cannot clone the data.
 pub const TOKEN_DATA_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes that one WRITE USING TOKEN writes between two checks for an abort; also the granularity of
-/// its transfer count.
+/// Bytes that one WRITE USING TOKEN writes between two checks for an abort. The transfer count of
+/// an aborted command is a multiple of this size.
 pub const TOKEN_STEP_BYTES: u64 = 64 << 20;
 
 /// Default inactivity timeout of a token, in seconds, if the initiator requests none. Each use of

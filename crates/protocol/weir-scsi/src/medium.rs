@@ -1,8 +1,8 @@
-//! Storage operations that only SCSI needs, in addition to [`Export`] for every block protocol.
+//! Storage operations that only SCSI needs. [`Export`] has the operations of all block protocols.
 //!
-//! The engine implements this trait; tests implement it in memory.
+//! The engine implements this trait for volumes; tests implement it for memory.
 //!
-//! Invariant: as of [`Export`].
+//! Invariant: the invariants of [`Export`] also hold here.
 
 use std::any::Any;
 
@@ -23,7 +23,8 @@ pub trait Medium: Export {
 
     /// Makes the `len_bytes` at `to` share the blocks of `source` at `from`, without copying data.
     /// Returns `false` and changes nothing if the blocks cannot be shared: the volumes are in
-    /// different pools, or the ranges are not whole records. The caller then copies the data.
+    /// different pools, or the ranges are not whole records. The caller then copies the data
+    /// instead.
     ///
     /// # Durability
     /// On `Ok(true)` on stable media.
@@ -35,13 +36,14 @@ pub trait Medium: Export {
         len_bytes: u64,
     ) -> ExportFuture<'a, bool>;
 
-    /// Bytes that can still be written within the limits of the medium's pool and quotas.
+    /// Bytes that clients can still write within the limits of the medium's pool and quotas.
     fn room_bytes(&self) -> u64;
 
-    /// Mapped bytes: written and not unmapped since. The value may lag behind briefly.
+    /// Mapped bytes: bytes that were written and not unmapped afterwards. The value may be slightly
+    /// out of date.
     fn mapped_bytes(&self) -> u64;
 
-    /// `self` as [`Any`], so that [`Medium::clone_from`] can check that the source has its own
-    /// type.
+    /// Returns `self` as [`Any`], so that [`Medium::clone_from`] can check that the source has the
+    /// same Rust type as the destination.
     fn as_any(&self) -> &dyn Any;
 }

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p weir-bench --example one_cell`
 //!
-//! Not here: progress, reports and comparisons (`weir bench run`).
+//! `weir bench run` adds progress, reports and comparisons.
 //!
-//! Invariant: no figure is printed without its verdict.
+//! Invariant: no figure is printed without the verdict of its cell.
 
 #![expect(clippy::print_stdout, reason = "the verdict is the result")]
 
@@ -17,8 +17,7 @@ use weir_bench::run::{Before, Observer, run};
 use weir_bench::target::{self, Address};
 use weir_bench::verdict::JudgedRun;
 
-/// One run of one second is too short for a figure to quote; the verdict reports it as
-/// under-sampled.
+/// One run of one second is too short for valid figures, so the verdict is under-sampled.
 const PROFILE: &str = r#"schema = 1
 name = "one-cell"
 dataset = { files = 1, file_size = "64MiB" }
@@ -33,7 +32,7 @@ read_pct = 100
 qd = [8]
 "#;
 
-/// An observer without output, which never stops the run.
+/// Observer that prints nothing and never stops the run.
 struct Quiet;
 
 impl Observer for Quiet {

@@ -1,18 +1,18 @@
 //! File test with the fields of bonnie++ 1.96: phases on one large file, then on many small files.
 //!
-//! Not here: the runs and phases (drive, large, small), figures and verdicts over the runs
-//! (columns), published results of bonnie++ (reference).
+//! The runs and phases are in `drive`, `large` and `small`, the figures and verdicts over all runs
+//! in `columns`, published results of bonnie++ in `reference`.
 //!
-//! Differences from bonnie++: the file has the profile's content, and every block that is read is
-//! verified. The per-byte phases transfer at most 4 MiB, because more bytes do not change the rate.
-//! Each phase that reads starts with the file dropped from the page cache, as far as the kernel
-//! allows.
+//! Differences from bonnie++: the file has the content that the profile specifies, and every block
+//! that is read is verified. The per-byte phases transfer at most 4 MiB, because more bytes do not
+//! change the rate. Before each phase that reads, the file is dropped from the page cache, as far
+//! as the kernel allows.
 //!
 //! Invariants:
-//! - output means write and input means read, and every label says which, because a published
-//!   summary swapped the two;
-//! - the flush at the end of a phase that writes counts in its time, as in bonnie++;
-//! - the test changes only a directory that it creates and removes at its end.
+//! - "output" means write and "input" means read, and every label contains "write" or "read",
+//!   because a published summary confused the two;
+//! - the flush at the end of a phase that writes counts in the phase's time, as in bonnie++;
+//! - the test changes only a directory that it creates at its start and removes at its end.
 
 mod columns;
 mod drive;
@@ -28,10 +28,10 @@ pub use columns::{Column, columns};
 
 /// Block size in bytes, the default of bonnie++.
 pub(crate) const BLOCK_BYTES: usize = 8192;
-/// Duration in seconds below which bonnie++ prints no figure for a phase.
+/// Minimum duration of a phase in seconds for which bonnie++ prints a figure.
 pub(crate) const BRIEF_S: f64 = 0.5;
 
-/// A phase of a run, in execution and print order.
+/// Phase of a run, in the order in which phases run and print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -78,7 +78,7 @@ impl Phase {
         Self::RandomDelete,
     ];
 
-    /// Label in reports.
+    /// Label of the phase in reports.
     pub fn label(self) -> &'static str {
         match self {
             Self::OutChar => "sequential output per chr (write)",
@@ -101,12 +101,12 @@ impl Phase {
         if self.is_bytes() { "KiB/s" } else { "per s" }
     }
 
-    /// True if the rate counts bytes, false if it counts operations.
+    /// True if the rate counts bytes, false if the rate counts operations.
     pub fn is_bytes(self) -> bool {
         self < Self::Seeks
     }
 
-    /// True if the phase reads file data, so that a cache can serve it instead of the storage.
+    /// True if the phase reads file data, which may come from a cache instead of the storage.
     pub fn reads_data(self) -> bool {
         matches!(self, Self::Rewrite | Self::InChar | Self::InBlock | Self::Seeks)
     }
@@ -117,19 +117,19 @@ impl Phase {
 pub struct BonnieResult {
     /// Directory in which the test created its own directory.
     pub directory: String,
-    /// Size of the large file.
+    /// Size of the large file in bytes.
     pub file_bytes: u64,
     /// Memory in bytes of the machine that ran the test: an upper bound of its page cache.
     pub memory_bytes: u64,
     /// Number of small files.
     pub files: u32,
-    /// Number of requested runs.
+    /// Number of runs that the spec requests.
     pub runs_asked: u32,
-    /// Completed runs.
+    /// Runs that were completed.
     pub runs: Vec<BonnieRun>,
-    /// Test conditions, for the reader of the figures.
+    /// Conditions of the test that a reader of the figures should know.
     pub notes: Vec<String>,
-    /// Reason why fewer runs than requested were completed.
+    /// Reason why the test completed fewer runs than requested.
     pub failure: Option<String>,
 }
 
@@ -137,7 +137,7 @@ pub struct BonnieResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BonnieRun {
     /// Figures of the phases, in the order of [`Phase::ALL`]. A test without small files has no
-    /// figures for their phases.
+    /// figures for the phases of small files.
     pub figures: Vec<Figure>,
     /// Number of 4 KiB blocks with wrong contents.
     pub bad_blocks: u64,
@@ -146,13 +146,14 @@ pub struct BonnieRun {
 /// Figures of one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The phase.
+    /// Phase to which the figures belong.
     pub phase: Phase,
-    /// KiB per second, or operations per second.
+    /// KiB per second, or operations per second (see [`Phase::unit`]).
     pub rate: f64,
     /// Processor time of this process divided by elapsed time, in percent of one core.
     pub cpu_pct: f64,
-    /// Longest operation in microseconds. In the per-byte phases an operation is a block.
+    /// Duration of the longest operation in microseconds. In the per-byte phases, an operation is a
+    /// block.
     pub latency_us: f64,
     /// Elapsed time of the phase, in seconds.
     pub seconds: f64,
@@ -162,7 +163,7 @@ pub struct Figure {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BonnieError {
-    /// The target has no directory for the test.
+    /// The target has no directory in which the test can create files.
     #[error("{address} is neither a file nor a directory; this test creates files")]
     NoDirectory {
         /// Address of the target.
@@ -173,9 +174,9 @@ pub enum BonnieError {
     NoSpace {
         /// Directory of the test.
         directory: String,
-        /// Free bytes.
+        /// Number of free bytes.
         free_bytes: u64,
-        /// Needed bytes: the file, and the space that it must leave free.
+        /// Number of needed bytes: the large file, and the space that the file must leave free.
         needed_bytes: u64,
     },
     /// A system call failed.
@@ -185,7 +186,7 @@ pub enum BonnieError {
         path: String,
         /// Operation that failed.
         what: &'static str,
-        /// Error of the system call.
+        /// Error that the system call returned.
         source: std::io::Error,
     },
     /// The user cancelled the test.

@@ -1,16 +1,16 @@
 //! Calibration: runs the same load with fio and with Weir's generator, and compares the figures and
-//! the cost of an operation.
+//! the processor time of an operation.
 //!
-//! Not here: targets of known behaviour (selftest), job files of profiles (profile::fio).
+//! `selftest` tests targets of known behaviour; `profile::fio` handles the job files of profiles.
 //!
 //! Invariants:
-//! - both programs use the same bytes of the same target, with the same block size, depth and time,
-//!   bypass the page cache, and take turns;
-//! - both do the same work: fio does not verify reads, so the compared runs of Weir do not either;
-//!   separate runs measure the cost of verification;
-//! - the cells that read Weir's data run before fio writes anything, so Weir can verify the data;
-//! - the report shows every difference and averages none away: each verdict comes from the ratio of
-//!   medians and its interval.
+//! - fio and Weir use the same bytes of the same target, with the same block size, depth and
+//!   duration, bypass the page cache, and run in turn;
+//! - fio and Weir do the same work: fio does not verify reads, so Weir does not verify reads in the
+//!   compared runs. Separate runs measure the cost of verification;
+//! - the cells that read Weir's data run before fio writes data, so that Weir can verify its data;
+//! - the report shows every difference and hides none in an average: each verdict comes from the
+//!   ratio of two medians and the interval of this ratio.
 
 mod agree;
 mod cells;
@@ -36,24 +36,24 @@ use cells::{Cell, Place};
 use fio::Fio;
 use ours::Ours;
 
-/// Minimum number of runs of each program.
+/// Minimum number of runs of each cell with each program.
 pub const RUNS_MIN: u32 = 5;
-/// Seed of the resampling that computes the confidence intervals.
+/// Seed of the resampling from which the confidence intervals are computed.
 const SEED: u64 = 5;
-/// Name of the file that the calibration creates in the directory and removes.
+/// Name of the file that the calibration creates in the directory and removes at its end.
 const FILE: &str = "weir-bench-calibrate.dat";
 
 /// Targets, sizes and times of a calibration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Directory for the test file; `None`: no file target.
+    /// Directory for the test file; `None` if the calibration uses no file target.
     pub directory: Option<PathBuf>,
-    /// URI of an NBD export, which the calibration may overwrite completely; `None`: no NBD target.
+    /// URI of an NBD export that the calibration may overwrite completely; `None` for no NBD
+    /// target.
     pub nbd: Option<String>,
-    /// Whether the calibration may overwrite an export that holds data of another program.
+    /// Whether the calibration may overwrite an export that contains data of another program.
     pub destroy: bool,
-    /// Size of the test file, and number of bytes of the export that the calibration uses, in
-    /// bytes.
+    /// Size of the test file in bytes, and number of bytes of the export that the calibration uses.
     pub bytes: u64,
     /// Length of each run in milliseconds.
     pub run_ms: u64,
@@ -64,7 +64,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The null target only, with five runs of 5 s.
+    /// Options for the null target only, with five runs of 5 s.
     fn default() -> Self {
         Self {
             directory: None,
@@ -78,12 +78,12 @@ impl Default for Options {
     }
 }
 
-/// Progress report at the start of a run.
+/// Progress report that the calibration sends at the start of a run.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Description of the run.
+    /// Description of the run that starts.
     pub what: String,
-    /// Completed share of all runs, 0 to 1.
+    /// Completed share of all runs, from 0 to 1.
     pub done: f64,
 }
 
@@ -94,10 +94,10 @@ pub enum CalibrateError {
     /// fio is missing or failed.
     #[error(transparent)]
     Fio(#[from] FioError),
-    /// The target or Weir's load on it failed.
+    /// The target failed, or Weir's load on the target failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Too few runs to compare.
+    /// The options request too few runs for a comparison.
     #[error("{runs} runs with each program are too few; the minimum is {RUNS_MIN}")]
     FewRuns {
         /// Number of requested runs.
@@ -108,7 +108,7 @@ pub enum CalibrateError {
     Cached {
         /// Address of the target.
         address: String,
-        /// I/O interface that Weir uses.
+        /// Name of the I/O interface that Weir uses for the target.
         driver: String,
     },
     /// A read returned blocks with wrong contents.
@@ -116,7 +116,7 @@ pub enum CalibrateError {
     Corrupt {
         /// Address of the target.
         address: String,
-        /// Number of bad blocks.
+        /// Number of blocks with wrong contents.
         blocks: u64,
     },
 }
@@ -128,7 +128,7 @@ impl From<TargetError> for CalibrateError {
 }
 
 impl CalibrateError {
-    /// Recommended action for the user.
+    /// Action that the user should take.
     pub fn action(&self) -> String {
         let text = match self {
             Self::Fio(error) => error.action(),
@@ -147,16 +147,17 @@ impl CalibrateError {
 pub struct DriverRun {
     /// Operations per second.
     pub iops: f64,
-    /// Median latency in microseconds, from submission to completion; `None`: too few operations.
+    /// Median latency in microseconds, from submission to completion; `None` if there were too few
+    /// operations.
     pub p50_us: Option<f64>,
-    /// 99th percentile of the latency in microseconds, from submission to completion; `None`: too
-    /// few operations.
+    /// 99th percentile of the latency in microseconds, from submission to completion; `None` if
+    /// there were too few operations.
     pub p99_us: Option<f64>,
-    /// Processor time, user and system, per operation in microseconds.
+    /// Processor time of an operation (user and system), in microseconds.
     pub cpu_us: f64,
 }
 
-/// One load on one target, run with both programs.
+/// Results of one load on one target, run with fio and with Weir.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellReport {
     /// Kind of target: `file`, `nbd` or `null`.
@@ -165,20 +166,20 @@ pub struct CellReport {
     pub name: String,
     /// Text of the fio job.
     pub job: String,
-    /// Name of the content that both programs wrote; `None`: the load reads.
+    /// Name of the content that both programs wrote; `None` if the load only reads.
     pub content: Option<&'static str>,
     /// Runs of fio.
     pub fio: Vec<DriverRun>,
     /// Runs of Weir without verification.
     pub ours: Vec<DriverRun>,
-    /// Runs of Weir with read verification, which every run of a profile has; empty if the load
-    /// reads no stored data.
+    /// Runs of Weir with read verification, as in every run of a profile; empty if the load reads
+    /// no stored data.
     pub verified: Vec<DriverRun>,
-    /// Comparison of operations per second and latencies; empty for the null target.
+    /// Comparison of the operations per second and the latencies; empty for the null target.
     pub results: Vec<Compared>,
-    /// Comparison of processor time per operation.
+    /// Comparison of the processor time of an operation.
     pub cost: Option<Compared>,
-    /// Processor time per operation with verification, divided by the time without verification.
+    /// Processor time of an operation with verification, divided by the processor time without it.
     pub verification: Option<RatioInterval>,
 }
 
@@ -191,15 +192,15 @@ pub struct CalibrationReport {
     pub fio: String,
     /// Machine that ran both programs.
     pub environment: Environment,
-    /// Kind of target and Weir's I/O interface to it, except for the null target.
+    /// Each kind of target, and the I/O interface that Weir uses for it; without the null target.
     pub drivers: Vec<(String, String)>,
-    /// Bytes used of each target.
+    /// Number of bytes that the calibration used of each target.
     pub bytes: u64,
     /// Length of each run in milliseconds.
     pub run_ms: u64,
     /// Completed cells, in the order of their runs.
     pub cells: Vec<CellReport>,
-    /// Whether every cell was measured; false after an early stop.
+    /// Whether every cell was measured; false if the calibration was stopped early.
     pub complete: bool,
 }
 
@@ -210,8 +211,8 @@ impl CalibrationReport {
         results.all(|result| result.holds == Some(true))
     }
 
-    /// True if an operation of Weir costs no more processor time than one of fio, on null and file
-    /// targets.
+    /// True if, on null and file targets, an operation costs no more processor time with Weir than
+    /// with fio.
     pub fn is_cheap(&self) -> bool {
         let cells = self.cells.iter().filter(|cell| cell.place != Place::Nbd.name());
         cells
@@ -219,18 +220,18 @@ impl CalibrationReport {
             .all(|cost| cost.as_ref().is_some_and(|c| c.holds == Some(true)))
     }
 
-    /// The report as a section of Markdown with a second-level heading.
+    /// Formats the report as a section of Markdown with a second-level heading.
     pub fn markdown(&self) -> String {
         text::markdown(self)
     }
 }
 
-/// Measures every cell with both programs. `tell` receives each run at its start; if it returns
-/// false, the calibration stops and returns the cells completed so far.
+/// Measures every cell with both programs. Calls `tell` at the start of each run; if `tell` returns
+/// false, the calibration stops and returns the cells that are complete.
 ///
 /// # Errors
-/// Too few runs, an unusable target, wrong contents in a read, or a failure of fio, the target or
-/// the load.
+/// Too few runs were requested, the target is unusable, a read returned wrong contents, or fio, the
+/// target or the load failed.
 pub fn run(
     options: &Options,
     tell: &mut dyn FnMut(&Step) -> bool,
@@ -278,7 +279,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Opens a target, checks that it holds no data of other programs, and fills it.
+/// Opens a target, checks that the target contains no data of other programs, and fills the target.
 fn prepare(options: &Options, place: Place, address: &Address) -> Result<Ours, CalibrateError> {
     let ours = Ours::open(address, options.bytes)?;
     if place == Place::Nbd && !options.destroy && what_it_holds(ours.target())? == Holds::Data {
@@ -294,7 +295,7 @@ fn prepare(options: &Options, place: Place, address: &Address) -> Result<Ours, C
     Ok(ours)
 }
 
-/// Program and mode of a run.
+/// Program that runs a cell, and whether it verifies reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Fio,
@@ -321,7 +322,7 @@ impl Side {
     }
 }
 
-/// Runs a cell with each side in turn; returns false after an early stop.
+/// Runs a cell with each side in turn. Returns false if the calibration was stopped early.
 fn measure(
     options: &Options,
     fio: &Fio,
@@ -332,7 +333,8 @@ fn measure(
 ) -> Result<bool, CalibrateError> {
     for round in 0..options.runs {
         let mut sides = Side::of(place, cell).to_vec();
-        // Alternate the order, so that no program always runs after the same other program.
+        // Reverse the order in every second round, so that no program always runs after the same
+        // other one.
         if round % 2 == 1 {
             sides.reverse();
         }

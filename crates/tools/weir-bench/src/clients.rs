@@ -14,27 +14,29 @@
 //!        <------------------------->  Alive, GoOn, four times a second
 //!        <-------------------------  Done, block states, End
 //! ```
-//! Not here: offering load (load), the phases of a run (run), the command line (the binary).
+//! `load` generates the load, `run` has the phases of a run, and the binary has the command line.
 //!
 //! Decisions:
-//! - A connection serves one run of one cell, so an agent can be restarted between runs.
-//! - Each client has its own part of the dataset, and only it writes there during a measurement. It
-//!   receives the generation of each block and returns the states after its writes, so every read
-//!   and the final verification know the expected contents and never mistake another client's write
-//!   for corruption. The parts cover the dataset.
-//! - The part of a lost client has blocks of unknown generation: any is accepted until the block is
-//!   written again.
-//! - The coordinator's process runs the cells with one client, the fill, preconditioning and
-//!   verification. The rate of a search is the sum over all clients.
-//! - An agent refuses a target that lacks the data of the coordinator's fill: a file of the same
-//!   name on another host is different storage.
+//! - A connection serves one run of one cell, so an agent may be restarted between two runs.
+//! - Each client has its own part of the dataset, and only this client writes to it during a
+//!   measurement. The client receives the generation of each block before the measurement and
+//!   returns the block states after it. So every read and the final verification know the expected
+//!   contents, and never mistake another client's write for corruption. The parts of all clients
+//!   cover the dataset.
+//! - If a client is lost, the blocks of its part have unknown generations: verification accepts any
+//!   generation of a block until the block is written again.
+//! - The coordinator's process itself runs the cells with one client, the fill, the preconditioning
+//!   and the verification. The rate of a search is the sum over all clients.
+//! - An agent refuses a target that lacks the data of the coordinator's fill, because a file of the
+//!   same name on another host is different storage.
 //!
 //! Invariants:
-//! - distributions of clients are merged, percentiles never; a cell with a lost client is invalid;
-//! - messages are bounded in size and validated before use, and every wait for the other side has a
+//! - latency distributions of clients are merged, percentiles never; a cell that lost a client is
+//!   invalid;
+//! - messages are bounded in size and validated before use, and every wait for a message has a time
 //!   limit;
-//! - a secret appears in no message, error or log. It authenticates the two sides but encrypts
-//!   nothing, so agents belong in a network where no host can modify packets.
+//! - no message, error or log contains a secret. The secret authenticates agent and coordinator but
+//!   encrypts nothing, so agents belong in a network in which no host can modify packets.
 
 pub mod agent;
 mod blocks;
@@ -54,65 +56,65 @@ pub(crate) use coordinator::SharedOffer;
 pub use coordinator::{AgentInfo, Clients};
 pub use secret::{Secret, SecretTooShort};
 
-/// Default port of agents.
+/// Default TCP port of agents.
 pub const PORT: u16 = 10_910;
 
-/// A peer that sends nothing for this long counts as lost.
+/// Time without a message after which an agent or coordinator counts as lost.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Reason why a measurement with several clients failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The cell needs more agents than were given.
+    /// The cell needs more agents than the user named.
     #[error("it needs {needed} clients, and there {}", is_or_are(*.there))]
     TooFew {
-        /// Number of clients of the cell.
+        /// Number of clients that the cell needs.
         needed: u32,
-        /// Number of agents given.
+        /// Number of agents that the user named.
         there: u32,
     },
-    /// The agent cannot be reached.
+    /// The coordinator cannot connect to the agent.
     #[error("client {client} is unreachable: {source}")]
     Connect {
-        /// Agent's address as given by the user.
+        /// Address of the agent, as the user wrote it.
         client: String,
-        /// Error of the system.
+        /// Error that the operating system returned.
         source: std::io::Error,
     },
-    /// The agent runs another version.
+    /// The agent runs another version of the program.
     #[error(
         "client {client} runs {theirs}, the coordinator runs {ours}; use the same version on all \
          hosts"
     )]
     OtherVersion {
-        /// Agent's address as given by the user.
+        /// Address of the agent, as the user wrote it.
         client: String,
-        /// Program and protocol of the agent.
+        /// Program and protocol version of the agent.
         theirs: String,
-        /// Program and protocol of the coordinator, which is this process.
+        /// Program and protocol version of the coordinator, which is this process.
         ours: String,
     },
     /// The secrets of agent and coordinator differ, or only one of them has a secret.
     #[error("client {client}: {why}")]
     Secret {
-        /// Agent's address as given by the user.
+        /// Address of the agent, as the user wrote it.
         client: String,
-        /// Description of the mismatch.
+        /// Description of the difference.
         why: String,
     },
-    /// The agent refuses this coordinator.
+    /// The agent refused this coordinator.
     #[error("client {client} refuses: {why}")]
     Refused {
-        /// Agent's address as given by the user.
+        /// Address of the agent, as the user wrote it.
         client: String,
         /// Reason that the agent gave.
         why: String,
     },
-    /// The agent cannot execute the task.
+    /// The agent could not execute the task.
     #[error("client {client}: {why}")]
     Failed {
-        /// Agent's address as given by the user.
+        /// Address of the agent, as the user wrote it.
         client: String,
         /// Reason that the agent gave.
         why: String,
@@ -120,7 +122,7 @@ pub enum ClientError {
     /// The connection broke, timed out, or delivered an invalid message.
     #[error("connection to client {client} was lost: {why}")]
     Lost {
-        /// Agent's address as given by the user.
+        /// Address of the agent, as the user wrote it.
         client: String,
         /// Description of the connection error.
         why: String,
@@ -128,7 +130,7 @@ pub enum ClientError {
     /// The user stopped the run, or another client failed.
     #[error("the run was cancelled")]
     CalledOff,
-    /// The target cannot be flushed before the clients read from it.
+    /// The target cannot be flushed before the clients read from the target.
     #[error(transparent)]
     Target(#[from] crate::target::TargetError),
 }

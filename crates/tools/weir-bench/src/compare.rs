@@ -1,14 +1,14 @@
-//! Compares two runs: faster, slower, no difference shown, or the reason why they cannot be ranked.
+//! Compares two runs. The conclusion on a figure is "faster", "slower" or "no difference shown", or
+//! the reason why the figure cannot be ranked.
 //!
-//! Not here: the text output (text), checks that a repeated run reproduces a result (rerun).
+//! `text` formats the comparison; `rerun` decides whether a repeated run reproduces a result.
 //!
 //! Invariants:
-//! - a comparison refuses to rank, with the reason, if durability, dataset, content, protection or
-//!   workload differ, if a verdict is not valid, if the cache of a target is unknown, or if the
+//! - the comparison refuses to rank, with the reason, if durability, dataset, content, protection
+//!   or workload differ, if a verdict is not valid, if the cache of a target is unknown, or if the
 //!   data fits the cache of only one target;
-//! - a difference whose interval contains 1 counts as not shown;
-//! - all other differences are listed without judgement, because each target may have its best
-//!   setup;
+//! - if the interval of a ratio contains 1, the difference counts as not shown;
+//! - all other differences are only listed, because each target may run in its best setup;
 //! - phases of a file test are compared in the same way as cells.
 
 mod differences;
@@ -30,27 +30,27 @@ use crate::stats::{RatioInterval, median, ratio_of_medians};
 use crate::summary::{RunFigures, merged};
 use crate::verdict::{JudgedCell, JudgedRun};
 
-/// Schema version of the JSON form.
+/// Schema version of the comparison's JSON form.
 const SCHEMA: u32 = 1;
 /// Seed of the resampling, fixed so that a comparison always gives the same result.
 const SEED: u64 = 42;
 
-/// Conclusion about a figure.
+/// Conclusion about one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Word {
-    /// The new run is faster: the interval lies on that side of 1.
+    /// The new run is faster: the whole interval of the ratio lies on this side of 1.
     #[serde(rename = "faster")]
     Faster,
-    /// The new run is slower: the interval lies on that side of 1.
+    /// The new run is slower: the whole interval of the ratio lies on this side of 1.
     #[serde(rename = "slower")]
     Slower,
-    /// The runs may be equally fast, or there are too few runs to decide.
+    /// The two runs may be equally fast, or there are too few runs for a conclusion.
     #[serde(rename = "no difference shown")]
     NoDifferenceShown,
 }
 
 impl Word {
-    /// Text of the conclusion in reports and JSON.
+    /// Text of the conclusion, in reports and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -60,7 +60,7 @@ impl Word {
     }
 }
 
-/// One figure of a cell, in the old and the new run.
+/// One figure of a cell, in the old run and in the new run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// `IOPS`, `mean latency` or `p99 latency`; `rate` for a file test.
@@ -71,10 +71,10 @@ pub struct Figure {
     pub old: f64,
     /// Median of the new runs.
     pub new: f64,
-    /// New median divided by old median, with its interval; `None` if a side has fewer than two
-    /// runs.
+    /// New median divided by the old median, with the interval of this ratio; `None` if the old or
+    /// the new result has fewer than two runs.
     pub ratio: Option<RatioInterval>,
-    /// Conclusion; `None`: ranking is refused.
+    /// Conclusion about the figure; `None` if the comparison refuses to rank the cell.
     pub word: Option<Word>,
 }
 
@@ -83,14 +83,14 @@ pub struct Figure {
 pub struct CellComparison {
     /// Name of the cell or phase.
     pub name: String,
-    /// Verdict in the old run.
+    /// Verdict on the cell in the old run.
     pub old_verdict: &'static str,
-    /// Verdict in the new run.
+    /// Verdict on the cell in the new run.
     pub new_verdict: &'static str,
-    /// Latencies, and IOPS if both loads are closed loops. A phase of the file test has only its
+    /// Latencies, and IOPS if both loads are closed loops. A phase of the file test has only a
     /// rate.
     pub figures: Vec<Figure>,
-    /// Reasons why the cell is not ranked; empty if it is ranked.
+    /// Reasons why the cell is not ranked; empty if the cell is ranked.
     pub refused: Vec<String>,
 }
 
@@ -99,22 +99,23 @@ pub struct CellComparison {
 pub struct Comparison {
     /// Schema version.
     pub schema: u32,
-    /// Target, profile title and cache standing of the old run.
+    /// Target, profile title and cache state of the old run.
     pub old: String,
-    /// Target, profile title and cache standing of the new run.
+    /// Target, profile title and cache state of the new run.
     pub new: String,
-    /// Reasons why no cell may be ranked; empty if cells may be ranked.
+    /// Reasons why no cell of the runs may be ranked; empty if cells may be ranked.
     pub refused: Vec<String>,
-    /// Differences that do not forbid ranking.
+    /// Differences between the runs that do not forbid ranking.
     pub differences: Vec<String>,
-    /// Cells that exist in both runs, in the order of the new run, then phases of the file test.
+    /// Cells that exist in both runs, in the order of the new run, followed by the phases of the
+    /// file test.
     pub cells: Vec<CellComparison>,
-    /// Names of cells and phases that exist in one run only.
+    /// Names of the cells and phases that exist in only one of the two runs.
     pub unmatched: Vec<String>,
 }
 
 impl Comparison {
-    /// Compares `new` with `old`; cells are matched by name.
+    /// Compares the run `new` with the run `old`. Cells are matched by name.
     pub fn of(old: &JudgedRun, new: &JudgedRun) -> Self {
         let mut refused = differences::refusals(old.result(), new.result());
         refused.extend(differences::unknown_cache(old.result(), new.result()));
@@ -132,17 +133,17 @@ impl Comparison {
         }
     }
 
-    /// True if no cell is ranked.
+    /// True if the comparison ranks no cell.
     pub fn is_refused(&self) -> bool {
         !self.cells.iter().any(|cell| cell.refused.is_empty())
     }
 
-    /// Text for a terminal.
+    /// Formats the comparison as text for a terminal.
     pub fn text(&self) -> String {
         text::comparison(self)
     }
 
-    /// JSON form.
+    /// Formats the comparison as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and text are JSON")
     }
@@ -199,7 +200,7 @@ fn compare_cell(old: Judged<'_>, new: Judged<'_>, run_refused: &[String]) -> Cel
     }
 }
 
-/// Derives the conclusion from the interval of a ratio.
+/// Derives the conclusion from the interval of a figure's ratio.
 fn word(figure: &Figure) -> Word {
     let Some(ratio) = figure.ratio else { return Word::NoDifferenceShown };
     let more_is_faster = figure.unit != "us";
@@ -211,8 +212,8 @@ fn word(figure: &Figure) -> Word {
     }
 }
 
-/// Figures of two cells over their runs. The clock fixes the rate of an open loop, so only its
-/// latencies are compared.
+/// Figures of two cells over all their runs. The clock fixes the rate of an open loop, so only the
+/// latencies of an open loop are compared.
 fn figures(old: &CellResult, new: &CellResult) -> Vec<Figure> {
     let closed = |cell: &CellResult| matches!(cell.spec.load, LoadSpec::Closed { .. });
     let mut figures = Vec::new();

@@ -1,24 +1,25 @@
 //! Contents of blocks: a function of seed, run, address and generation, so that a read can be
-//! verified without a stored copy.
+//! verified without a stored copy of the data.
 //!
 //! ```text
 //! stamp of each block:  0 magic    8 address   16 generation (u32)  20 kind and run (u32)   24 key
 //! the first three words are XORed with a mask derived from the key, so that stamps look random
 //!                      32 random bytes, then copies of bytes 0 to `random_bytes`
 //! ```
-//! The key is a hash of run, kind, address and generation, so the stamp of any run can be checked
-//! for damage.
-//! Not here: the expected generation of a block (generations).
+//! The key is a hash of run, kind, address and generation, so that damage to the stamp of any run
+//! can be detected.
+//! `generations` knows the generation that a block must have.
 //!
 //! Invariants:
-//! - a block consists of `random_bytes` of random data, including its stamp, and copies of them. A
-//!   compressor whose window covers a block finds these copies but no other redundancy. A block has
-//!   no runs of zeros;
-//! - two runs never write the same block, even with the same seed, so a block left by an earlier
-//!   run is never accepted as a block of this run;
-//! - a duplicate unit holds one of a small number of patterns, independent of its address;
-//! - random data is taken from a pool at an offset and combined with the block's key by XOR, so
-//!   that no compression window, however long, finds two equal blocks.
+//! - a block consists of `random_bytes` of random data, which include the stamp, and of copies of
+//!   this data. A compressor whose window covers a block finds these copies and no other
+//!   redundancy. A block contains no runs of zeros;
+//! - two runs never write the same block, even with the same seed, so that a block that an earlier
+//!   run left is never accepted as a block of this run;
+//! - a duplicate unit contains one of a small number of patterns, which do not depend on its
+//!   address;
+//! - random data comes from a pool at some offset and is XORed with the block's key, so that no
+//!   compression window, however long, finds two equal blocks.
 
 use std::ops::RangeInclusive;
 
@@ -33,31 +34,32 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRbnch");
 /// Size of a stamp: the bytes at the start of a block that identify its run, address and
 /// generation.
 const STAMP_BYTES: usize = 32;
-/// Words in the pool of random data (1 MiB); large compared with a compressor's window.
+/// Number of words in the pool of random data (1 MiB), which is large compared with a compressor's
+/// window.
 const POOL_WORDS: usize = 1 << 17;
-/// Bytes that lz4 needs in addition to the random bytes, for a match up to the end of a block:
-/// token, offset, last literals.
+/// Number of bytes that lz4 needs in addition to the random bytes, for a match that ends at the end
+/// of a block: token, offset, last literals.
 const MATCH_BYTES: usize = 12;
 /// lz4 needs one more length byte for each 255 bytes of a match.
 const MATCH_STEP: usize = 255;
-/// Number of units that share a pattern, on average.
+/// Average number of units that share one pattern.
 const UNITS_PER_PATTERN: f64 = 64.0;
 
-/// Size of the largest content block.
+/// Size of the largest block with its own stamp, in bytes.
 pub const GUARD_BLOCK_BYTES: u64 = 4096;
 
 const KIND_OWN: u32 = 1;
 const KIND_PATTERN: u32 = 2;
-/// Number of low bits of a stamp's third word that hold the kind; the run id is above them.
+/// Number of low bits that contain the kind in the third word of a stamp; the run id is above them.
 const KIND_BITS: u32 = 2;
 
-/// Identifies the blocks of a run.
+/// Id of a run, which identifies the blocks that the run writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "u32")]
 pub struct RunId(u32);
 
 impl From<u32> for RunId {
-    /// Keeps the lower 30 bits, which is the space in a stamp.
+    /// Keeps the lower 30 bits, because a stamp has space for only 30 bits of the run id.
     fn from(number: u32) -> Self {
         Self(number & (u32::MAX >> KIND_BITS))
     }
@@ -66,7 +68,7 @@ impl From<u32> for RunId {
 impl RunId {
     const BITS: u32 = u32::BITS - KIND_BITS;
 
-    /// Draws a random id; two runs have the same id with a probability of 2^-30.
+    /// Draws a random run id; two runs have the same id with a probability of 2^-30.
     pub fn random() -> Self {
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes).expect("the kernel has random numbers");
@@ -74,31 +76,31 @@ impl RunId {
     }
 }
 
-/// Generates and verifies blocks.
+/// Generator and verifier of block contents.
 pub struct Content {
     seed: u64,
     run: RunId,
     block_bytes: usize,
     random_bytes: usize,
     unit_bytes: u64,
-    /// Share of units that duplicate another unit, as a fraction of 2^32.
+    /// Share of the units that duplicate another unit, as a fraction of 2^32.
     duplicates: u64,
     patterns: u64,
     pool: Vec<u64>,
 }
 
-/// Fault of a block.
+/// Fault that the verification finds in a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// The block is all zeros: it was never written.
+    /// The block is all zeros: no write to the block took effect.
     Zeros,
-    /// The block has no valid stamp, or its contents are damaged.
+    /// The block has no valid stamp, or its other contents are damaged.
     Damaged,
-    /// Another run wrote the block.
+    /// Another run wrote this block.
     OtherRun,
-    /// The block belongs at this other address.
+    /// The contents belong to a block at this other address.
     Misplaced(u64),
-    /// The block has this generation, which is older or newer than the expected one.
+    /// The block has this generation, which is older or newer than the expected generation.
     OtherGeneration(u32),
 }
 
@@ -115,7 +117,7 @@ impl std::fmt::Display for Mismatch {
 }
 
 impl Content {
-    /// Creates the contents for blocks of `block_bytes` (512 or 4096) in a dataset of
+    /// Creates the contents for blocks of `block_bytes` (512 or 4096 bytes) in a dataset of
     /// `total_bytes`.
     pub fn new(spec: &ContentSpec, block_bytes: u32, total_bytes: u64) -> Self {
         assert!([512, 4096].contains(&block_bytes), "a sector or a page");
@@ -124,8 +126,8 @@ impl Content {
         let units = (total_bytes / unit_bytes).max(1) as f64;
         let share = (spec.dedupe_pct / 100.0).clamp(0.0, 1.0);
         let patterns = (units * share / UNITS_PER_PATTERN).ceil().max(1.0);
-        // The first unit with a pattern duplicates no other unit, so each pattern must be drawn
-        // once more often.
+        // The first unit with a pattern is not a duplicate of another unit, so each pattern must be
+        // drawn one more time.
         let duplicates = (share + patterns / units * f64::from(u8::from(share > 0.0))).min(1.0);
         let mut rng = SmallRng::seed_from_u64(spec.seed);
         Self {
@@ -140,7 +142,7 @@ impl Content {
         }
     }
 
-    /// Sets the id of the run; without it the id is 0.
+    /// Sets the id of the run. The default id is 0.
     #[must_use]
     pub fn of_run(self, run: RunId) -> Self {
         Self { run, ..self }
@@ -151,7 +153,7 @@ impl Content {
         self.run
     }
 
-    /// Block size.
+    /// Size of a block in bytes.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
@@ -174,7 +176,7 @@ impl Content {
         let start = key as usize % (POOL_WORDS - self.block_bytes / 8);
         let words = &self.pool[start..];
         let (random, copies) = block.split_at_mut(self.random_bytes);
-        // Process the whole words in a separate loop, so that the compiler vectorises it.
+        // Process the whole words in a separate loop, which the compiler can vectorise.
         let (whole, rest) = random[STAMP_BYTES..].as_chunks_mut::<8>();
         for (out, word) in whole.iter_mut().zip(words) {
             *out = (word ^ key).to_le_bytes();
@@ -186,8 +188,8 @@ impl Content {
         }
     }
 
-    /// Returns the stamp of a block: its own stamp, or the stamp of its unit's pattern in this
-    /// generation.
+    /// Returns the stamp for a block: a stamp of the block's own address, or the stamp of the
+    /// unit's pattern in this generation.
     fn stamp(&self, address: u64, generation: u32) -> [u8; STAMP_BYTES] {
         let (unit, within) = (address / self.unit_bytes, address % self.unit_bytes);
         let drawn = mix(self.seed ^ mix(unit).wrapping_add(u64::from(generation)));
@@ -204,11 +206,12 @@ impl Content {
         stamp_of(self.run, address, generation, kind)
     }
 
-    /// Verifies a block read from `address` by its stamp alone, which is cheap, and returns its
-    /// generation. `wanted`: the few generations that the block may have; `None`: any.
+    /// Verifies only the stamp of a block that was read from `address`, which is cheap, and returns
+    /// the generation of the block. `wanted` contains the generations that the block may have;
+    /// `None` allows any generation.
     ///
     /// # Errors
-    /// The fault of the block.
+    /// Fault that was found in the block.
     pub fn check_stamp(
         &self,
         block: &[u8],
@@ -220,7 +223,7 @@ impl Content {
         let Stamp { generation, kind, .. } = found;
         let wanted = match wanted {
             Some(wanted) => wanted,
-            // The address of a duplicate cannot be derived from its pattern, so accept any valid
+            // The address of a duplicate cannot be computed from its pattern, so accept any valid
             // pattern.
             None if kind == KIND_PATTERN && self.is_pattern(stamp) => return Ok(generation),
             None => generation..=generation,
@@ -245,17 +248,17 @@ impl Content {
         })
     }
 
-    /// Whether the stamp belongs to a pattern.
+    /// Whether the stamp belongs to a valid pattern.
     fn is_pattern(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
         let address = Stamp::of(stamp).address;
         address / self.unit_bytes < self.patterns
             && self.stamp_of(address, 0, KIND_PATTERN) == *stamp
     }
 
-    /// Verifies every byte of a block. `scratch` is a buffer of one block.
+    /// Verifies every byte of a block. `scratch` is a buffer for one block.
     ///
     /// # Errors
-    /// The fault of the block.
+    /// Fault that was found in the block.
     pub fn check(
         &self,
         block: &[u8],
@@ -270,9 +273,9 @@ impl Content {
     }
 }
 
-/// Fields of a stamp, not verified.
+/// Fields of a stamp that was decoded but not verified.
 struct Stamp {
-    /// Whether the stamp has the magic number.
+    /// Whether the stamp begins with the magic number.
     is_ours: bool,
     run: RunId,
     address: u64,
@@ -288,7 +291,7 @@ impl Stamp {
         Self { is_ours: magic == MAGIC, run, address, generation, kind }
     }
 
-    /// Whether the stamp is intact: identical to a stamp made from its own fields.
+    /// Whether the stamp is undamaged: identical to a stamp that is computed from its fields.
     fn is_whole(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
         self.is_ours && stamp_of(self.run, self.address, self.generation, self.kind) == *stamp
     }
@@ -306,7 +309,7 @@ fn stamp_of(run: RunId, address: u64, generation: u32, kind: u32) -> [u8; STAMP_
     stamp
 }
 
-/// Classifies a range of a target that starts at a block boundary.
+/// Determines what kind of data is in a range of a target. The range starts at a block boundary.
 pub fn what_is_in(bytes: &[u8]) -> Holds {
     let mut found = Holds::Nothing;
     let mut ours_until = 0;
@@ -314,7 +317,7 @@ pub fn what_is_in(bytes: &[u8]) -> Holds {
         let stamp = sector.first_chunk::<STAMP_BYTES>();
         if stamp.is_some_and(|stamp| Stamp::of(stamp).is_ours) {
             found = Holds::Ours;
-            // The later sectors of a stamped block have no stamp.
+            // Only the first sector of a stamped block has a stamp.
             ours_until = at + GUARD_BLOCK_BYTES;
         } else if at >= ours_until && sector.iter().any(|byte| *byte != 0) {
             return Holds::Data;
@@ -323,19 +326,21 @@ pub fn what_is_in(bytes: &[u8]) -> Holds {
     found
 }
 
-/// Number of random bytes in a block; the rest are copies, so that the block compresses by `ratio`.
+/// Number of random bytes in a block. The other bytes are copies, so that the block compresses by
+/// `ratio`.
 fn random_bytes(block: usize, ratio: f64) -> usize {
     if ratio <= 1.0 {
         return block;
     }
     let stored = block as f64 / ratio;
-    // Half of lz4's overhead for the match and for the length of the random bytes. zstd has almost
-    // no such overhead, so half keeps both compressors close to the ratio.
+    // Subtract half of the overhead that lz4 has for the match and for the length of the random
+    // bytes. zstd has almost no such overhead, so this keeps the results of both compressors close
+    // to the ratio.
     let overhead = f64::midpoint(MATCH_BYTES as f64, block as f64 / MATCH_STEP as f64);
     (whole((stored - overhead).round()) as usize).clamp(STAMP_BYTES, block)
 }
 
-/// Rounds down to an integer; negative numbers become 0.
+/// Rounds a number down to an integer; negative numbers become 0.
 #[expect(clippy::cast_sign_loss, reason = "what is negative becomes 0, which is meant")]
 pub(crate) fn whole(number: f64) -> u64 {
     number as u64
@@ -345,7 +350,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
 }
 
-/// XORs the words with a mask derived from the key.
+/// XORs three words of a stamp with a mask that is derived from the key.
 fn masked(words: [u64; 3], key: u64) -> [u64; 3] {
     let [a, b, c] = words;
     [a ^ mix(key ^ 1), b ^ mix(key ^ 2), c ^ mix(key ^ 3)]
@@ -356,7 +361,7 @@ fn unmasked(stamp: &[u8; STAMP_BYTES]) -> [u64; 3] {
     masked([word(stamp, 0), word(stamp, 8), word(stamp, 16)], word(stamp, 24))
 }
 
-/// Spreads the bits of a number (the finaliser of SplitMix64, Steele and others 2014).
+/// Mixes the bits of a number (the finaliser of SplitMix64, Steele and others 2014).
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,13 +1,13 @@
-//! Describes in words which share of a run was verified.
+//! Describes in words which share of the data of a run was verified.
 //!
-//! Not here: the verification (load, verify).
+//! `load` and `verify` perform the verification.
 //!
-//! Invariant: each share names its total (reads, bytes or blocks) and the comparison (stamp or
-//! every byte).
+//! Invariant: each share names its total (reads, bytes or blocks) and how the data was compared
+//! (only the stamp, or every byte).
 
 use crate::result::{CellResult, Coverage, RunResult};
 
-/// Describes the verified share of the reads in all cells.
+/// Describes the verified share of the reads of all cells.
 pub(crate) fn of_reads(result: &RunResult) -> String {
     let mut all = Coverage::default();
     result.cells.iter().flat_map(CellResult::measured).for_each(|run| all.add(&run.coverage));
@@ -21,7 +21,7 @@ pub(crate) fn of_reads(result: &RunResult) -> String {
     )
 }
 
-/// Describes the share of blocks that the verification after the last run read.
+/// Describes the share of the blocks that the verification read after the last run.
 pub(crate) fn of_blocks(result: &RunResult) -> String {
     let Some(found) = result.cells.iter().find_map(|cell| cell.verified.as_ref()) else {
         return "nothing".to_owned();
@@ -30,7 +30,7 @@ pub(crate) fn of_blocks(result: &RunResult) -> String {
     format!("{asked} % of the blocks, {} in all, byte by byte", found.blocks)
 }
 
-/// Percentage with one decimal, rounded down, so that "100 %" means all.
+/// Percentage with one decimal. It is rounded down, so that "100 %" means all.
 fn pct(part: u64, whole: u64) -> f64 {
     let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
     tenths as f64 / 10.0

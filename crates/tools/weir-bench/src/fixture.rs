@@ -1,8 +1,8 @@
 //! Synthetic results, for tests of code that reads results.
 //!
-//! Not here: measurement.
+//! The results are made up; no code here measures a target.
 //!
-//! Invariant: the same arguments give a bit-identical result.
+//! Invariant: equal arguments give bit-identical results.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::spec::{
 /// Block size of every operation.
 const BLOCK_BYTES: u32 = 4096;
 
-/// A closed-loop run of `seconds` with `iops` operations per second and constant latencies.
+/// Returns a closed-loop run of `seconds` with `iops` operations per second and constant latencies.
 pub(crate) fn closed_run(
     iops: u64,
     seconds: u32,
@@ -69,7 +69,8 @@ fn class(op: OpKind, ops: u64, latency_us: u64) -> ClassResult {
     }
 }
 
-/// A closed-loop cell of random 4 KiB operations, 75 % reads, with the given runs.
+/// Returns a closed-loop cell with random 4 KiB operations, of which 75 % are reads, and these
+/// runs.
 pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
     let stream = StreamSpec {
         name: String::new(),
@@ -98,7 +99,8 @@ pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
     CellResult { spec, runs, verified: None, failure: None, points: Vec::new() }
 }
 
-/// A cell with a search that offers each of `rates`; the target achieves rates up to `limit_iops`.
+/// Returns a cell with a search that offers each of `rates`. The target reaches rates up to
+/// `limit_iops`.
 pub(crate) fn searched(name: &str, rates: &[u64], limit_iops: u64) -> CellResult {
     let point = |rate: &u64| CurvePoint {
         offered_iops: *rate as f64,
@@ -116,7 +118,7 @@ pub(crate) fn searched(name: &str, rates: &[u64], limit_iops: u64) -> CellResult
     cell
 }
 
-/// A complete result with the given cells.
+/// Returns a complete result with these cells.
 pub(crate) fn result(cells: Vec<CellResult>) -> RunResult {
     let specs = cells.iter().map(|cell| cell.spec.clone()).collect();
     let fill = PhaseResult {

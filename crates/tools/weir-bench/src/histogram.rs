@@ -1,11 +1,11 @@
-//! Latency distribution.
+//! Distribution of latencies.
 //!
-//! Not here: recording (load), and the interpretation of the figures (summary).
+//! `load` records latencies; `summary` computes the figures of a cell.
 //!
 //! Invariants:
-//! - latencies are recorded in nanoseconds, from 100 ns to 60 s with three significant digits;
-//!   values outside count as the nearest bound;
-//! - a percentile exists only with ten samples beyond it.
+//! - latencies are recorded in nanoseconds, from 100 ns to 60 s with three significant digits; a
+//!   latency outside this range counts as the nearer end of the range;
+//! - a percentile exists only if at least ten samples are beyond it.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ const DIGITS: u8 = 3;
 /// Minimum number of samples beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
 
-/// Latency distribution.
+/// Distribution of latencies.
 #[derive(Clone, PartialEq)]
 pub struct Latencies(Histogram<u64>);
 
@@ -51,25 +51,25 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Mean in microseconds; 0 if empty.
+    /// Mean latency in microseconds; 0 if the distribution is empty.
     pub fn mean_us(&self) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.mean() / 1000.0 }
     }
 
-    /// Longest latency in microseconds; 0 if empty.
+    /// Longest latency in microseconds; 0 if the distribution is empty.
     pub fn max_us(&self) -> f64 {
         self.0.max() as f64 / 1000.0
     }
 
-    /// Percentile (such as `99.9`) of the latencies, in microseconds; `None` with fewer than ten
-    /// samples beyond it.
+    /// Percentile (such as `99.9`) of the latencies in microseconds; `None` if fewer than ten
+    /// samples are beyond it.
     pub fn percentile_us(&self, percent: f64) -> Option<f64> {
         let beyond = self.count() as f64 * (1.0 - percent / 100.0);
         let enough = beyond + 1e-9 >= BEYOND_MIN;
         enough.then(|| self.0.value_at_percentile(percent) as f64 / 1000.0)
     }
 
-    /// Number of latencies above `us`, and their sum in microseconds.
+    /// Number of latencies above `us`, and the sum of these latencies in microseconds.
     pub fn beyond(&self, us: f64) -> (u64, f64) {
         let steps = self.0.iter_recorded().map(|step| {
             (step.value_iterated_to() as f64 / 1000.0, step.count_since_last_iteration())
@@ -78,8 +78,8 @@ impl Latencies {
         longer.fold((0, 0.0), |(n, sum), (each, count)| (n + count, sum + each * count as f64))
     }
 
-    /// Cumulative distribution, ascending: each pair is a latency in microseconds and the share of
-    /// latencies up to it.
+    /// Cumulative distribution in ascending order: each pair is a latency in microseconds and the
+    /// share of the latencies that do not exceed it.
     pub fn points(&self) -> Vec<(f64, f64)> {
         let steps = self.0.iter_recorded();
         steps.map(|step| (step.value_iterated_to() as f64 / 1000.0, step.quantile())).collect()
@@ -110,7 +110,8 @@ impl<'de> Deserialize<'de> for Latencies {
         let read = HdrDeserializer::new().deserialize(&mut &bytes[..]);
         let read: Histogram<u64> =
             read.map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
-        // A distribution with other bounds cannot be merged with this one.
+        // A stored distribution with other bounds could not be merged into a distribution of this
+        // type.
         let mut own = Self::default();
         own.0.add(&read).map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
         Ok(own)

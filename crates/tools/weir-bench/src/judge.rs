@@ -1,11 +1,12 @@
 //! Judging: the rules that find the faults of a cell.
 //!
-//! Not here: names of findings (verdict), figures (summary), conditions of the rules (`judge/`).
+//! `verdict` has the names of the findings, `summary` the figures, and the files in `judge/` the
+//! conditions of the rules.
 //!
 //! Invariants:
-//! - every finding of a cell comes from a rule of [`RULES`];
-//! - a unit test switches off one rule after the other and expects a wrong verdict each time;
-//! - each bound is one constant with its reason.
+//! - every finding about a cell comes from one of the rules in [`RULES`];
+//! - a unit test switches off each rule in turn, and expects a wrong verdict each time;
+//! - each bound of a rule is one constant, whose comment gives the reason.
 
 mod data;
 mod load;
@@ -21,16 +22,17 @@ use crate::verdict::{Finding, Remark};
 pub(crate) use data::refused;
 pub(crate) use load::SMALL_DEPTH;
 
-/// A condition that every valid cell satisfies.
+/// Rule: a condition that every valid cell satisfies.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {
     #[cfg_attr(not(test), expect(dead_code, reason = "a failing test prints the name"))]
     name: &'static str,
     scope: Scope,
     finding: Finding,
-    /// Returns a text with the figures that violate the rule; `None` if the cell satisfies it.
+    /// Returns a text with the figures that violate the rule; `None` if the cell satisfies the
+    /// rule.
     broken: fn(&Evidence<'_>) -> Option<String>,
-    /// Recommended action for the user.
+    /// Action that the user should take if a cell violates the rule.
     action: &'static str,
     /// Whether the rule compares only latencies.
     latency_only: bool,
@@ -39,21 +41,21 @@ pub(crate) struct Rule {
 /// Cells to which a rule applies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// Every cell, with or without a measured run.
+    /// Every cell, whether it has measured runs or not.
     Any,
     /// Cells with at least one measured run.
     Measured,
-    /// Measured cells that have the same load in all runs; a search has not.
+    /// Measured cells that have the same load in all runs, so no cells with a search.
     SameLoad,
 }
 
-/// A cell with the figures that the rules need.
+/// Cell, with the figures that the rules need.
 struct Evidence<'a> {
     result: &'a RunResult,
     cell: &'a CellResult,
-    /// All runs of the cell, including the rates of a search.
+    /// All runs of the cell, including the runs of a search.
     all: Vec<&'a CellRun>,
-    /// Figures that the report prints for the cell.
+    /// Figures of the cell that the report prints.
     summary: CellSummary,
 }
 
@@ -63,7 +65,7 @@ use Finding::{
 };
 use Scope::{Any, Measured, SameLoad};
 
-/// All rules. Rules with the same finding are reported in this order.
+/// All rules. If several rules have the same finding, their remarks are reported in this order.
 pub(crate) const RULES: &[Rule] = &[
     rule("failed", Any, Invalid, data::failed, "fix the cause and measure again"),
     rule("not measured", Any, Invalid, data::not_measured, "measure it"),
@@ -191,7 +193,7 @@ const fn rule(
     Rule { name, scope, finding, broken, action, latency_only: false }
 }
 
-/// A rule that compares only latencies.
+/// Creates a rule that compares only latencies.
 const fn latency_rule(
     name: &'static str,
     broken: fn(&Evidence<'_>) -> Option<String>,
@@ -200,7 +202,7 @@ const fn latency_rule(
     Rule { latency_only: true, ..rule(name, SameLoad, Unsteady, broken, action) }
 }
 
-/// Judges each cell by `rules`; returns its remarks, worst first.
+/// Applies `rules` to each cell. Returns the remarks on each cell, worst first.
 pub(crate) fn judge(result: &RunResult, rules: &[Rule]) -> Vec<Vec<Remark>> {
     result.cells.iter().map(|cell| judge_cell(&Evidence::of(result, cell), rules)).collect()
 }
@@ -220,7 +222,8 @@ fn judge_cell(evidence: &Evidence<'_>, rules: &[Rule]) -> Vec<Remark> {
 
 impl<'a> Evidence<'a> {
     fn of(result: &'a RunResult, cell: &'a CellResult) -> Self {
-        // The report prints one rate of a search: the best one, or the lowest if none was reached.
+        // The report prints one rate of a search: the best rate, or the lowest if the target
+        // reached none.
         let summary = match cell.best_or_lowest() {
             Some(run) if cell.runs.is_empty() => CellSummary::of_runs(slice::from_ref(run)),
             _ => CellSummary::of(cell),

@@ -1,12 +1,11 @@
-//! Storage benchmark: measures any block or file target and judges whether each number is valid.
+//! Storage benchmark: measures any block or file target, and judges whether each figure is valid.
 //!
-//! Not here: the storage engine, which this crate does not depend on; the command line, which is in
-//! the binary.
+//! This crate does not depend on the storage engine. The command line is in the binary.
 //!
-//! Flow: a profile expands to a [`spec::RunSpec`]; a run of it produces a [`result::RunResult`],
-//! stored as `result.json`. Tables, charts and comparisons read only that file.
+//! Flow: a profile expands to a [`spec::RunSpec`]; running the spec gives a [`result::RunResult`],
+//! which is stored as `result.json`. Tables, charts and comparisons read only this file.
 //!
-//! Invariant: this crate reports no figure without the verdict on its cell.
+//! Invariant: this crate reports no figure without the verdict on the cell of the figure.
 
 pub mod bonnie;
 pub mod calibrate;

@@ -1,12 +1,13 @@
 //! Load generator: chooses operations, sends them on time and records the results.
 //!
-//! Not here: block contents (content), transport to a target (target), phases (run).
+//! `content` generates block contents, `target` transports operations to a target, `run` has the
+//! phases.
 //!
 //! Invariants:
-//! - on the path of an operation, workers share no state except the generations of blocks;
+//! - while an operation runs, workers share no state except the generations of blocks;
 //! - no operation is dropped silently: an operation that cannot be sent in time waits, and its
 //!   latency counts from its intended time;
-//! - each of several clients has its own part of the dataset and its own random numbers.
+//! - if there are several clients, each has its own part of the dataset and its own random numbers.
 
 mod access;
 mod board;
@@ -29,47 +30,49 @@ use crate::target::{Lane, Target, TargetError};
 use board::Board;
 use worker::{Pace, Tally, Times, Worker};
 
-/// Interval between progress reports.
+/// Interval between two progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(100);
-/// Operations that a worker prepares in addition to those in flight: as many as one poll for
-/// completions is likely to return ...
+/// Number of operations that a worker prepares in addition to the operations in flight: as many as
+/// one poll for completions is likely to return ...
 const SPARES_MAX: usize = 32;
-/// ... limited to this many bytes of buffers, but at least one operation.
+/// ... but with buffers of at most this many bytes in total, and at least one operation.
 const SPARE_BYTES_MAX: usize = 16 << 20;
 /// Alignment of each client's range of the dataset: the size of the largest content block.
 const CUT_BYTES: u64 = crate::content::GUARD_BLOCK_BYTES;
-/// Maximum divergence of wall clock and monotonic clock over a run, in seconds ...
+/// Maximum divergence of the wall clock and the monotonic clock during a run, in seconds ...
 const CLOCK_SLACK_S: f64 = 0.1;
-/// ... plus this fraction of the run's length (chrony slews by at most 500 ppm, in its own steps).
+/// ... plus this fraction of the length of the run (chrony slews by at most 500 ppm, in its own
+/// steps).
 const CLOCK_SLACK_PART: f64 = 0.002;
 
-/// Context of a run that all its loads share.
+/// Context of a run, which all loads of the run share.
 pub struct Ground<'a> {
-    /// Target to measure.
+    /// Target that is measured.
     pub target: &'a dyn Target,
     /// Working set.
     pub dataset: &'a DatasetSpec,
     /// Block contents.
     pub content: &'a Content,
-    /// Tracked generation of each block; `None`: the dataset is too large to track.
+    /// Table of the generation of each block; `None` if the dataset is too large for a table.
     pub generations: Option<&'a Generations>,
-    /// Durability that a completed write guarantees.
+    /// Durability that the target guarantees for a completed write.
     pub durability: Durability,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Share of the read data that is verified.
+    /// Share of the read data that the load verifies.
     pub read_checks: ReadChecks,
 }
 
-/// Share of the read data that a load verifies. Reads from targets that store no data are not
+/// Share of the read data that a load verifies. If a target stores no data, its reads are never
 /// verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadChecks {
-    /// Verifies nothing.
+    /// The load verifies no reads.
     Off,
-    /// Verifies the stamp of the first block of each read, and every byte of one read in 64.
+    /// The load verifies the stamp of the first block of each read, and every byte of one read in
+    /// 64.
     Stamps,
-    /// Verifies every byte of every read.
+    /// The load verifies every byte of every read.
     Full,
 }
 
@@ -80,22 +83,22 @@ impl ReadChecks {
     }
 }
 
-/// A load with its duration.
+/// Load with its duration.
 pub struct Offer<'a> {
     /// Streams of operations.
     pub streams: &'a [StreamSpec],
     /// Open or closed loop, with its parameters.
     pub load: LoadSpec,
-    /// Length of the warm-up; its operations do not count.
+    /// Length of the warm-up, whose operations do not count.
     pub warmup: Duration,
-    /// Length of the measurement; `None`: until the workers finish.
+    /// Length of the measurement; `None` if the measurement ends when all workers have finished.
     pub duration: Option<Duration>,
-    /// Each worker stops after operations of this many bytes. If `duration` is `None` as well, a
-    /// worker stops after one visit to each of its addresses.
+    /// Number of bytes after which each worker stops. If `duration` is `None` as well, a worker
+    /// stops after one visit to each of its addresses.
     pub worker_bytes: Option<u64>,
 }
 
-/// Number of a client among all clients that generate the same load concurrently.
+/// Number of a client among the clients that generate one load together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Number of this client, from 0.
@@ -105,11 +108,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// The only client.
+    /// Place of a client that generates the load alone.
     pub const ALONE: Self = Self { number: 0, of: 1 };
 
     /// Byte range of the dataset that this client uses, aligned to 4 KiB. The ranges of all clients
-    /// cover the dataset without overlap.
+    /// cover the dataset without overlaps.
     pub fn part(self, dataset: &DatasetSpec) -> Range<u64> {
         let total_bytes = dataset.total_bytes();
         let blocks = u128::from(total_bytes / CUT_BYTES);
@@ -120,18 +123,19 @@ impl Place {
         edge(self.number)..edge(self.number + 1)
     }
 
-    /// Seed of this client, derived from the seed of the run; a single client uses the run's seed.
+    /// Seed of this client, derived from the seed of the run. A client that is alone uses the run's
+    /// seed.
     fn seed(self, seed: u64) -> u64 {
         seed ^ u64::from(self.number).wrapping_mul(0xd134_2543_de82_ef95)
     }
 }
 
-/// Numbers of slots in a worker's lane.
+/// Number of slots in the lane of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slots {
     /// Maximum queue depth.
     depth: usize,
-    /// Number of operations prepared ahead.
+    /// Number of operations that the worker prepares in advance.
     spares: usize,
 }
 
@@ -147,7 +151,7 @@ impl Slots {
     }
 }
 
-/// A load that is ready to start.
+/// Load that is ready to start.
 pub struct Prepared<'a> {
     ground: &'a Ground<'a>,
     offer: &'a Offer<'a>,
@@ -160,15 +164,15 @@ pub struct Prepared<'a> {
 pub struct Offered {
     /// Measured figures.
     pub run: CellRun,
-    /// Start of the first worker.
+    /// Time at which the first worker started.
     pub began: Instant,
 }
 
-/// Offers a load immediately. Calls `tell` periodically with the elapsed time; if it returns false,
-/// the load stops.
+/// Generates a load immediately. Calls `tell` periodically with the elapsed time; if `tell` returns
+/// false, the load stops.
 ///
 /// # Errors
-/// If a lane is lost. The figures measured so far are discarded.
+/// A lane was lost. The figures measured so far are discarded.
 pub fn offer(
     ground: &Ground<'_>,
     offer: &Offer<'_>,
@@ -179,10 +183,11 @@ pub fn offer(
 }
 
 impl<'a> Prepared<'a> {
-    /// Opens a lane for each worker, so that an unreachable target fails before the load starts.
+    /// Opens a lane for each worker, so that an unreachable target causes an error before the load
+    /// starts.
     ///
     /// # Errors
-    /// If a lane cannot be opened.
+    /// A lane cannot be opened.
     pub fn new(
         ground: &'a Ground<'a>,
         offer: &'a Offer<'a>,
@@ -195,7 +200,7 @@ impl<'a> Prepared<'a> {
             }
         };
         check_operations(ground.target, offer.streams)?;
-        // COMPARE AND WRITE stores the data to compare in front of the data to write.
+        // COMPARE AND WRITE needs the data to compare in the buffer, in front of the data to write.
         let largest = |stream: &StreamSpec| {
             let times = if stream.op == Some(OpKind::CompareAndWrite) { 2 } else { 1 };
             stream.blocks.iter().map(|share| share.bytes as usize * times).max()
@@ -207,10 +212,11 @@ impl<'a> Prepared<'a> {
         Ok(Self { ground, offer, place, slots, lanes })
     }
 
-    /// Generates the load from `start` on, which may be in the future. `tell` is as in [`offer`].
+    /// Generates the load from the time `start` on, which may be in the future. `tell` is as in
+    /// [`offer`].
     ///
     /// # Errors
-    /// If a lane is lost. The figures measured so far are discarded.
+    /// A lane was lost. The figures measured so far are discarded.
     pub fn start(
         self,
         start: Instant,
@@ -248,8 +254,8 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Checks that the target supports the operations of the streams, except reads and writes. A run
-/// makes this check before it starts, but an agent does not.
+/// Checks that the target supports all operations of the streams that are neither reads nor writes.
+/// A run makes this check before it starts, but an agent does not.
 fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), TargetError> {
     for stream in streams {
         let Some(op) = stream.op else { continue };
@@ -263,15 +269,15 @@ fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), T
     Ok(())
 }
 
-/// Measurements of the processes and the machine while the load ran.
+/// Measurements of processes and of the machine while the load was running.
 struct Watched {
     started_unix_ms: u64,
     cpu_s: (f64, f64),
     clock_jumped: bool,
-    /// Steal time and CPU use of other processes, in percent of the machine's cores.
+    /// Steal time (`steal_pct`) and CPU use of other processes, in percent of the machine's cores.
     steal_pct: f64,
     others_pct: f64,
-    /// CPU time of the server's process in seconds.
+    /// CPU time that the server's process used, in seconds.
     target_cpu_s: Option<f64>,
 }
 
@@ -315,7 +321,7 @@ fn watch<T>(
         clock_jumped: (elapsed - by_wall).abs() > CLOCK_SLACK_S + elapsed * CLOCK_SLACK_PART,
         steal_pct,
         others_pct,
-        // A restarted server reports less CPU time than before.
+        // If the server was restarted, it reports less CPU time than before.
         target_cpu_s: server_before
             .zip(server_after)
             .map(|(before, after)| after - before)

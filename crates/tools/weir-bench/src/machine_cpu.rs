@@ -1,11 +1,11 @@
-//! CPU time of the machine and of processes.
+//! CPU time of the machine and of single processes.
 //!
-//! Invariant: figures of /proc that cannot be read are zero.
+//! Invariant: a figure of /proc that cannot be read counts as zero.
 
-/// Kernel unit of CPU time on every Linux (`USER_HZ`).
+/// Unit in which every Linux kernel reports CPU time (`USER_HZ`).
 const TICKS_PER_S: f64 = 100.0;
 
-/// CPU time of all cores since boot, in seconds (proc(5), stat); zeros if it cannot be read.
+/// CPU time of all cores since boot, in seconds (proc(5), stat); zeros if the file cannot be read.
 #[derive(Default)]
 pub(crate) struct MachineCpu {
     total: f64,
@@ -17,7 +17,8 @@ impl MachineCpu {
     pub(crate) fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = stat.lines().next().unwrap_or_default();
-        // user nice system idle iowait irq softirq steal; user and nice already include guest time.
+        // The fields are user nice system idle iowait irq softirq steal; user and nice include
+        // guest time.
         let fields: Vec<f64> = line
             .split_whitespace()
             .skip(1)
@@ -28,8 +29,8 @@ impl MachineCpu {
         Self { total: fields.iter().sum(), idle: at(3) + at(4), stolen: at(7) }
     }
 
-    /// Shares of the machine's CPU time since `before`, in percent: steal time, and CPU time of
-    /// other processes.
+    /// Shares of the machine's CPU time since `before`, in percent: the steal time, and the CPU
+    /// time of other processes.
     pub(crate) fn since(&self, before: &Self, own_s: f64) -> (f64, f64) {
         let total = (self.total - before.total).max(1e-9);
         let stolen = self.stolen - before.stolen;
@@ -39,17 +40,18 @@ impl MachineCpu {
     }
 }
 
-/// User and system CPU time of this process so far, in seconds.
+/// User and system CPU time that this process has used so far, in seconds.
 pub(crate) fn process_cpu_s() -> (f64, f64) {
     cpu_s_of("self").unwrap_or_default()
 }
 
-/// CPU time of another process so far, in seconds; `None` if /proc does not show it.
+/// CPU time that another process has used so far, in seconds; `None` if /proc does not show the
+/// process.
 pub(crate) fn other_process_cpu_s(process: u32) -> Option<f64> {
     cpu_s_of(&process.to_string()).map(|(user, system)| user + system)
 }
 
-/// User and system time of a process, from its /proc entry (proc(5), stat).
+/// User and system CPU time of a process, from its entry in /proc (proc(5), stat).
 fn cpu_s_of(process: &str) -> Option<(f64, f64)> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, after_name) = stat.rsplit_once(')')?;

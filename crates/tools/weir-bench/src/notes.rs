@@ -1,20 +1,21 @@
-//! Notes on a cell: conditions that a reader of its figures should know and that do not invalidate
+//! Notes on a cell: conditions that a reader of the figures should know, but that do not invalidate
 //! the figures.
 //!
-//! Not here: findings that invalidate a figure (judge).
+//! `judge` finds the faults that invalidate a figure.
 //!
-//! Invariant: a note states an observation with its figure and never changes a verdict.
+//! Invariant: a note contains an observation with its figure, and never changes a verdict.
 
 use crate::judge::SMALL_DEPTH;
 use crate::result::{CellResult, RunResult};
 use crate::spec::LoadSpec;
 use crate::summary::CellSummary;
 
-/// The report notes a mean queue depth below this percentage of the specified depth.
+/// If the mean queue depth is below this percentage of the specified depth, the report contains a
+/// note.
 const IN_FLIGHT_PCT: f64 = 97.0;
-/// The report notes steal time of at least this percentage of the cores.
+/// If the steal time is at least this percentage of the cores, the report contains a note.
 const STEAL_PCT: f64 = 2.0;
-/// The report notes CPU use of other processes of at least this percentage of the cores.
+/// If other processes use at least this percentage of the cores, the report contains a note.
 const OTHERS_PCT: f64 = 15.0;
 
 /// Returns the notes on a cell.
@@ -46,7 +47,7 @@ pub(crate) fn of(result: &RunResult, cell: &CellResult, summary: &CellSummary) -
     notes
 }
 
-/// True if the address belongs to a server on the generator's machine.
+/// True if the address belongs to a server on the machine of the generator.
 pub(crate) fn is_local(address: &str) -> bool {
     let Some((scheme, rest)) = address.split_once("://") else { return false };
     let host = rest.split('/').next().unwrap_or_default();
@@ -64,7 +65,8 @@ mod tests {
 
     #[test]
     fn queue_depth_slightly_below_target_is_noted() {
-        // 1,000 operations per second at 14.9 ms: 14.9 of the 16 operations are in flight.
+        // By Little's law, 1,000 operations per second at 14.9 ms give 14.9 operations in flight,
+        // of the specified 16.
         let run = || fixture::closed_run(1000, 10, 75, 14_900, 14_900);
         let result = fixture::result(vec![fixture::cell("row", vec![run(), run(), run()])]);
         let judged = crate::verdict::JudgedRun::of(result);

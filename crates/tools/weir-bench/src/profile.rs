@@ -1,14 +1,15 @@
-//! Profiles: descriptions of measurements, as TOML files of users or built into the program.
+//! Profiles: descriptions of measurements. A profile is a TOML file of the user, or built into the
+//! program.
 //!
-//! Not here: execution (run), published rows for comparison (reference).
+//! `run` executes a profile; `reference` has the published rows for comparison.
 //!
 //! `read` parses a profile strictly: an unknown key is an error with its line and the most similar
-//! key. `check` refuses impossible values. `expand` makes a [`RunSpec`] for a scale, a variant and
-//! the target's protocol. `fio` and `icf` import the files of other generators, `lint` reports
-//! traps of a run. A user's file runs at full length and size unless the user gives a scale; a
-//! built-in profile runs at standard scale.
+//! valid key. `check` refuses impossible values. `expand` turns a profile into a [`RunSpec`] for a
+//! scale, a variant and the protocol of the target. `fio` and `icf` import the files of other
+//! generators, and `lint` reports the traps of a run. A user's file runs at full length and size
+//! unless the user gives a scale; a built-in profile runs at standard scale by default.
 //!
-//! Invariant: built-in profiles are read, checked and expanded by the same code as files.
+//! Invariant: built-in profiles are read, checked and expanded by the same code as users' files.
 
 mod builtin;
 mod check;
@@ -39,12 +40,12 @@ pub use icf::import_icf;
 pub use imported::{Imported, Skipped};
 pub use lint::{Machine, Trap, lint};
 
-/// Smallest I/O size of any target, in bytes.
+/// Smallest I/O size of any target in bytes.
 const SECTOR_BYTES: u64 = 512;
-/// Size in bytes of stamped blocks if all I/O sizes are multiples of it; otherwise stamped blocks
+/// Size of stamped blocks in bytes, if all I/O sizes are multiples of it; otherwise stamped blocks
 /// have [`SECTOR_BYTES`].
 const STAMPED_BYTES: u64 = 4096;
-/// Size limit of a profile file.
+/// Maximum size of a profile file in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Protocol or interface of a target.
@@ -59,7 +60,7 @@ pub enum Protocol {
     Block,
     /// An NBD export.
     Nbd,
-    /// No storage: measures the generator itself.
+    /// No storage: the run measures the generator itself.
     Null,
     /// NFS version 3.
     Nfs3,
@@ -72,7 +73,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Name in reports and in profiles.
+    /// Name of the protocol in reports and in profiles.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -91,20 +92,22 @@ impl Protocol {
 /// Parameters for the expansion of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Scale; `None`: standard for a built-in profile, full size for a user's file.
+    /// Scale of the run; `None` for the default: standard scale for a built-in profile, full size
+    /// for a user's file.
     pub scale: Option<Scale>,
-    /// Name of a variant of the profile; `None`: the profile without variant.
+    /// Name of a variant of the profile; `None` for the profile without a variant.
     pub variant: Option<String>,
-    /// Protocol of the target; `None`: not yet known.
+    /// Protocol of the target; `None` if the target is not known yet.
     pub protocol: Option<Protocol>,
-    /// Seed of all random numbers; `None`: the profile's seed.
+    /// Seed of all random numbers; `None` for the seed in the profile.
     pub seed: Option<u64>,
-    /// Smallest I/O size of the target; smaller block sizes are raised to it. `None`: not yet
-    /// known.
+    /// Smallest I/O size of the target; smaller block sizes are raised to it. `None` if the target
+    /// is not known yet.
     pub block_min_bytes: Option<u32>,
-    /// Size of the target, from which imported files can derive their sizes; `None`: unknown.
+    /// Size of the target, from which imported files can derive their sizes; `None` if it is
+    /// unknown.
     pub target_bytes: Option<u64>,
-    /// Size of the dataset; `None`: the size in the profile.
+    /// Size of the dataset; `None` for the size in the profile.
     pub size_bytes: Option<u64>,
 }
 
@@ -113,23 +116,24 @@ pub fn names() -> Vec<&'static str> {
     builtin::PROFILES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Full name and text of a built-in profile, found by its full name or by the name after the
-/// document number (`exchange` for `s004-exchange`).
+/// Full name and text of a built-in profile. The profile is found by its full name, or by the part
+/// of its name after the document number (`exchange` for `s004-exchange`).
 pub fn known(name: &str) -> Option<(&'static str, &'static str)> {
     let short = |known: &str| known.split_once('-').is_some_and(|(_, short)| short == name);
     let exact = builtin::PROFILES.iter().find(|(known, _)| *known == name);
     exact.or_else(|| builtin::PROFILES.iter().find(|(known, _)| short(known))).copied()
 }
 
-/// Names of a profile's variants. [`load`] describes `name_or_path`.
+/// Names of the variants of a profile. [`load`] describes `name_or_path`.
 pub fn variants(name_or_path: &str) -> Result<Vec<String>, ProfileError> {
     let (file, text) = open(name_or_path)?;
     let profile = read::read(Source { file: &file, text: &text }, None)?;
     Ok(profile.variant.into_iter().map(|variant| variant.name).collect())
 }
 
-/// Loads a built-in profile by name, or a file. A name with a `/` or a `.` is a path. Files of fio
-/// and Iometer are imported; [`import`] also returns the changes that the import made.
+/// Loads a built-in profile by name, or a file by path. A name that contains a `/` or a `.` is a
+/// path. Files of fio and Iometer are imported; [`import`] also returns the changes that the import
+/// made.
 pub fn load(name_or_path: &str, options: &Options) -> Result<RunSpec, ProfileError> {
     if let Some(imported) = import(name_or_path, options)? {
         return Ok(imported.spec);
@@ -144,8 +148,8 @@ pub fn load(name_or_path: &str, options: &Options) -> Result<RunSpec, ProfileErr
 
 type Import = fn(&str, &str, &Options) -> Result<Imported, ProfileError>;
 
-/// Imports a job file of fio (`.fio`) or a configuration of Iometer (`.icf`); `None` for any other
-/// file.
+/// Imports a job file of fio (`.fio`) or a configuration of Iometer (`.icf`); returns `None` for
+/// any other file.
 pub fn import(name_or_path: &str, options: &Options) -> Result<Option<Imported>, ProfileError> {
     let extension = Path::new(name_or_path).extension().and_then(|it| it.to_str());
     let extension = extension.map(str::to_ascii_lowercase);
@@ -161,7 +165,7 @@ pub fn import(name_or_path: &str, options: &Options) -> Result<Option<Imported>,
     import(&file, &text, options).map(Some)
 }
 
-/// Parses and expands the text of a profile; errors refer to it as `file`.
+/// Parses and expands the text of a profile. Errors refer to the text as `file`.
 pub fn parse(file: &str, text: &str, options: &Options) -> Result<RunSpec, ProfileError> {
     let source = Source { file, text };
     let profile = read::read(source, options.variant.as_deref())?;
@@ -169,9 +173,9 @@ pub fn parse(file: &str, text: &str, options: &Options) -> Result<RunSpec, Profi
     expand::expand(source, &profile, options)
 }
 
-/// Describes the first operation for which the dataset is too small; `None`: the dataset is large
+/// Describes the first operation for which the dataset is too small; `None` if the dataset is large
 /// enough. Each client uses its own range of the dataset. Trims, WRITE SAME and copies leave blocks
-/// that cannot be verified, so they use only the last quarter of that range.
+/// that cannot be verified, so these operations use only the last quarter of the client's range.
 fn too_small(cells: &[CellSpec], dataset: &DatasetSpec) -> Option<String> {
     for cell in cells {
         let part = dataset.total_bytes() / u64::from(cell.clients.max(1));
@@ -198,7 +202,7 @@ fn too_small(cells: &[CellSpec], dataset: &DatasetSpec) -> Option<String> {
 }
 
 impl Options {
-    /// Scale of a user's file: full size, unless the user gave a scale.
+    /// Scale of a user's file: full size, unless the user has given a scale.
     fn scale_of_file(&self) -> Scale {
         self.scale.unwrap_or(Scale::Seed)
     }
@@ -215,12 +219,12 @@ fn open(name_or_path: &str) -> Result<(String, String), ProfileError> {
     read_text(Path::new(name_or_path)).map(|text| (name_or_path.to_owned(), text))
 }
 
-/// Reads a text file. If it is not UTF-8, the error names the line of the first bad byte.
+/// Reads a text file. If the file is not UTF-8, the error contains the line of the first bad byte.
 fn read_text(path: &Path) -> Result<String, ProfileError> {
     let cannot = |source| ProfileError::Read { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
-    // Limit the read: a device or a pipe may never end.
+    // Limit the length of the read, because a device or a pipe may never end.
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
     let name = || path.display().to_string();
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -233,6 +237,6 @@ fn read_text(path: &Path) -> Result<String, ProfileError> {
         let what = format!("byte 0x{:02x} is not valid UTF-8", bad.first().copied().unwrap_or(0));
         refuse(&name(), line, what, "save the file as UTF-8")
     })?;
-    // Windows editors start a text file with a byte order mark.
+    // Windows editors put a byte order mark at the start of a text file.
     Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
 }

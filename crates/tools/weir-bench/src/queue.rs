@@ -1,15 +1,15 @@
 //! Detects growth of the target's queue in an open loop.
 //!
-//! Not here: the verdict (judge), the answered share of the offered rate (result).
+//! `judge` gives the verdict; `result` computes the answered share of the offered rate.
 //!
-//! Theory. If the offered rate exceeds the target's rate by any share, the number of outstanding
-//! operations grows without bound. The answered share reveals this only if the target is much
-//! slower. The count at the end of each second reveals any difference, if the run is long enough.
-//! Bursts of arrivals also make the queue grow. [`of_arrivals`] computes that part, because the
-//! arrivals of each second are known.
+//! Theory. If the offered rate exceeds the target's rate by any amount, the number of outstanding
+//! operations grows without bound. The answered share of the rate shows this only if the target is
+//! much slower. The number of outstanding operations at the end of each second shows any
+//! difference, if the run is long enough. Bursts of arrivals also lengthen the queue.
+//! [`of_arrivals`] computes this part of the growth, because the arrivals of each second are known.
 //!
-//! Invariant: neither random variation nor a single step from one level to another counts as
-//! growth.
+//! Invariant: neither random variation nor a single step from one level to another counts as growth
+//! of the queue.
 
 use std::fmt;
 
@@ -18,14 +18,15 @@ use crate::spec::Arrival;
 use crate::stats::{CHANCE_DEVIATIONS, median};
 use crate::summary::whole_intervals;
 
-/// Minimum number of whole seconds in a run that can show growth: three for each third. Without a
-/// trend, three thirds of three seconds are in ascending order in one of 1,680 runs.
+/// Minimum number of whole seconds in a run that can show growth: three seconds in each third of
+/// the run. Without a trend, three thirds of three seconds are in ascending order in only one of
+/// 1,680 runs.
 const SECONDS_MIN: usize = 9;
 /// Growth that is always allowed, in operations: timer jitter moves operations from one second to
 /// the next.
 const OPERATIONS_MIN: f64 = 4.0;
 
-/// Median numbers of outstanding operations in two thirds of a run.
+/// Median numbers of outstanding operations in the first and the last third of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     /// Median in the first third of the run.
@@ -40,11 +41,12 @@ impl fmt::Display for Growth {
     }
 }
 
-/// Returns the growth of the queue over `run`, an open loop; `None` if the queue does not grow or
-/// the run is too short to detect growth.
+/// Returns the growth of the queue in `run`, which is an open loop; `None` if the queue does not
+/// grow, or if the run is too short to detect growth.
 ///
-/// The queue grows if every second of each third of the run has more operations outstanding than
-/// all seconds of the third before, and the last third has at least twice the median of the first.
+/// The queue grows if every second of a third has more outstanding operations than all seconds of
+/// the preceding third, and if the median of the last third is at least twice the median of the
+/// first.
 pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
     let rate = run.offered_iops?;
     let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;
@@ -61,20 +63,22 @@ pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
     let found = Growth { first: median(first)?, last: median(last)? };
     let by_chance = match arrival {
         Arrival::Constant => 0.0,
-        // Count the arrivals between the middles of the first and the last third.
+        // Count the arrivals between the middle of the first third and the middle of the last
+        // third.
         Arrival::Poisson => CHANCE_DEVIATIONS * (rate * count as f64 * 2.0 / 3.0).sqrt(),
     };
     let allowed = OPERATIONS_MIN.max(found.first).max(by_chance);
     (found.last - found.first >= allowed).then_some(found)
 }
 
-/// Operations by which the arrivals alone lengthen the queue over `run`: the growth of the queue at
-/// a reference target that completes exactly the offered rate. Constant arrivals add none.
+/// Number of operations by which the arrivals alone lengthen the queue in `run`: the growth of the
+/// queue at an imaginary target that completes exactly the offered rate. Constant arrivals add
+/// none.
 pub fn of_arrivals(run: &CellRun, arrival: Arrival) -> f64 {
     let Some(rate) = run.offered_iops.filter(|_| arrival == Arrival::Poisson) else { return 0.0 };
     let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;
     let mut seconds = whole_intervals(run);
-    // The queue at the start of the first second is unknown.
+    // The length of the queue at the start of the first second is unknown.
     let Some(first) = seconds.next().map(outstanding) else { return 0.0 };
     let (mut before, mut queue) = (first, first);
     for second in seconds {
@@ -85,9 +89,10 @@ pub fn of_arrivals(run: &CellRun, arrival: Arrival) -> f64 {
     (queue - first).max(0.0)
 }
 
-/// Operations by which the target fell behind the offered rate over `run`: growth of its queue,
-/// less the part that arrivals explain and the usual number in flight. With constant arrivals the
-/// growth in the last second does not count, because any stall there would look like it.
+/// Number of operations by which the target fell behind the offered rate in `run`: the growth of
+/// its queue, without the part that arrivals explain and without the usual number in flight. With
+/// constant arrivals, growth in the last second does not count, because any stall in this second
+/// would look the same.
 pub fn shortfall(run: &CellRun, arrival: Arrival) -> f64 {
     let outstanding = |second: &Interval| second.in_flight + second.backlog;
     let late = match (arrival, run.intervals.as_slice()) {
@@ -113,8 +118,8 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    /// Open-loop run at 1,000 operations per second with these numbers of operations in flight, one
-    /// for each second.
+    /// Returns an open-loop run at 1,000 operations per second with these numbers of operations in
+    /// flight, one for each second.
     fn run(in_flight: impl IntoIterator<Item = u64>) -> CellRun {
         let in_flight: Vec<u64> = in_flight.into_iter().collect();
         let mut run = fixture::closed_run(1000, in_flight.len() as u32, 75, 5_000, 5_000);
@@ -141,7 +146,7 @@ mod tests {
         assert!(growth(&waits, Arrival::Constant).is_some());
     }
 
-    // For Poisson arrivals, chance explains a growth by 245 operations in 10 s.
+    // With Poisson arrivals, chance can explain a growth by 245 operations in 10 s.
     #[test]
     fn poisson_arrivals_need_a_larger_growth() {
         let grows = |each: u64, seconds: u64| run((1..=seconds).map(move |second| each * second));

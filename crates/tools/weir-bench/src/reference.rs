@@ -1,16 +1,16 @@
-//! Published rows of the documents that profiles repeat, for comparison with results of Weir's
-//! runs.
+//! Published rows of the documents that profiles repeat. The report compares Weir's results with
+//! these rows.
 //!
-//! Not here: the comparison (report). The published hardware differs, so a ratio shows a shape, not
-//! a rank.
+//! `report` makes the comparison. Published hardware differs: a ratio shows a shape, not a rank.
 //!
 //! The data is in `profiles/reference`. A document has one CSV file for each kind of table that it
-//! publishes: measurements, bonnie++ runs, sizing. Lines with `#` are notes on all rows of the
-//! file, column names contain the units, and the column `note` has the note on one row.
+//! publishes: measurements, bonnie++ runs, sizing. Lines that begin with `#` are notes on all rows
+//! of the file, the names of the columns contain the units, and the column `note` contains the note
+//! on one row.
 //!
 //! Invariants:
-//! - a row names the cell of the profile that repeats it, and the variant;
-//! - a figure that was not published is empty, never 0.
+//! - a row names the profile's cell that repeats the row, and the variant of the profile;
+//! - a figure that the document did not publish is empty, never 0.
 
 mod bonnie;
 mod files;
@@ -23,66 +23,68 @@ use crate::spec::CellSpec;
 
 pub use bonnie::{BonnieFigure, BonnieRow};
 
-/// Reason why published results cannot be read.
+/// Reason for which published results cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
-    /// No embedded document has this name.
+    /// The program contains no document of this name.
     #[error("there are no published rows {name:?}; there are {known}")]
     Unknown {
         /// Name that the run or the user gave.
         name: String,
-        /// Names of the embedded documents.
+        /// Names of the documents that the program contains.
         known: String,
     },
-    /// A row of the CSV text does not match the columns.
+    /// A row of the CSV text does not match the columns of the table.
     #[error("published rows {name}: {source}")]
     Row {
         /// Name of the document.
         name: String,
-        /// Parse error with line and column.
+        /// Parse error, with its line and column.
         source: csv::Error,
     },
 }
 
-/// Published tables of one document, as embedded in the program.
+/// Published tables of one document, which the program contains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Name of the document, which a run has in its `reference`.
+    /// Name of the document, as the `reference` of a run contains it.
     pub name: String,
-    /// Notes that apply to all of `rows`.
+    /// Notes that apply to all measurements in `rows`.
     pub notes: Vec<String>,
-    /// Rows of the measurements, in the order of the document.
+    /// Published measurements, in the order of the document.
     pub rows: Vec<Row>,
-    /// Rows of the document's bonnie++ test; empty if it has none.
+    /// Rows of the document's bonnie++ test; empty if the document has no such test.
     pub bonnie: Vec<BonnieRow>,
-    /// Notes that apply to all of `bonnie`.
+    /// Notes that apply to all rows in `bonnie`.
     pub bonnie_notes: Vec<String>,
-    /// Rows of the document's sizing tables; empty if it has none.
+    /// Rows of the document's sizing tables; empty if the document has no such table.
     pub sizing: Vec<SizingRow>,
-    /// Notes that apply to all of `sizing`.
+    /// Notes that apply to all rows in `sizing`.
     pub sizing_notes: Vec<String>,
 }
 
-/// One published measurement. Field names contain the units; `None`: not published.
+/// One published measurement. The names of the fields contain the units; `None` means that the
+/// document did not publish the figure.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Row {
     /// Name of the table in the document.
     pub table: String,
-    /// Name of the profile's cell that repeats the measurement; `fill` is the fill phase.
+    /// Name of the profile's cell that repeats the measurement; `fill` means the fill phase.
     pub cell: String,
-    /// Variant of the profile that repeats the measurement; `None`: the profile without variant.
+    /// Variant of the profile that repeats the measurement; `None` for the profile without a
+    /// variant.
     pub variant: Option<String>,
-    /// Redundancy or media, in the document's words.
+    /// Redundancy or media of the storage, in the words of the document.
     pub layout: Option<String>,
-    /// Storage media.
+    /// Media of the storage.
     pub media: Option<String>,
-    /// Protocol to the storage.
+    /// Protocol between client and storage.
     pub protocol: Option<String>,
-    /// Test number in the document.
+    /// Number of the test in the document.
     pub test: Option<u32>,
-    /// Number of copies of the data.
+    /// Number of copies of the data that the storage keeps.
     pub copies: Option<u32>,
     /// Number of clients that generated the load together.
     pub clients: Option<u32>,
@@ -92,17 +94,17 @@ pub struct Row {
     pub window: Option<u32>,
     /// Percentage of data operations; the other operations access metadata.
     pub data_pct: Option<f64>,
-    /// Size of an operation.
+    /// Size of one operation.
     pub block_kib: Option<f64>,
     /// Percentage of reads among the data operations.
     pub read_pct: Option<f64>,
-    /// Throughput on the wire, including headers and metadata.
+    /// Throughput on the wire, including headers and metadata operations.
     pub wire_mib_s: Option<f64>,
-    /// Throughput of the data read and written, in MB as the document prints it.
+    /// Throughput of the data that was read and written, in MB as the document prints it.
     pub payload_mb_s: Option<f64>,
-    /// Required rate.
+    /// Rate that the test required.
     pub required_ops_s: Option<f64>,
-    /// Rate of all operations, including metadata.
+    /// Rate of all operations, including metadata operations.
     pub total_ops_s: Option<f64>,
     /// Rate of reads.
     pub read_ops_s: Option<f64>,
@@ -116,25 +118,25 @@ pub struct Row {
     pub db_write_ms: Option<f64>,
     /// Mean latency of reads of the database.
     pub db_read_ms: Option<f64>,
-    /// CPU utilisation of the target.
+    /// CPU use of the target.
     pub cpu_pct: Option<f64>,
     /// Note on this measurement.
     pub note: String,
 }
 
-/// A row of a sizing table: the recommended node for a range of rates.
+/// Row of a sizing table: the recommended node for a range of rates.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizingRow {
     /// Name of the table in the document.
     pub table: String,
-    /// Size of an operation.
+    /// Size of one operation.
     pub block_kib: f64,
-    /// Lower end of the range of rates, exclusive, in operations per second.
+    /// Lower end of the range of rates in operations per second; the range does not include it.
     pub iops_above: f64,
-    /// Upper end of the range of rates, inclusive.
+    /// Upper end of the range of rates in operations per second; the range includes it.
     pub iops_to: f64,
-    /// Maximum throughput, in MB per second as the document prints it.
+    /// Maximum throughput of the range, in MB per second as the document prints it.
     pub mb_s_to: f64,
     /// Name of the recommended node.
     pub node: String,
@@ -147,7 +149,7 @@ pub struct SizingRow {
 }
 
 impl Row {
-    /// Rate of data operations, with which Weir's results are compared.
+    /// Rate of the data operations, with which the report compares Weir's results.
     pub fn data_ops_s(&self) -> Option<f64> {
         match (self.read_ops_s, self.write_ops_s) {
             (None, None) => None,
@@ -155,23 +157,24 @@ impl Row {
         }
     }
 
-    /// Mean number of operations in flight, by Little's law.
+    /// Mean number of operations in flight, computed by Little's law.
     pub fn in_flight(&self) -> Option<f64> {
         Some(self.total_ops_s? * self.latency_ms? / 1000.0)
     }
 
-    /// Measured share of reads, in percent of data operations.
+    /// Measured share of reads, in percent of the data operations.
     pub fn mix_pct(&self) -> Option<f64> {
         Some(self.read_ops_s.unwrap_or(0.0) / self.data_ops_s()? * 100.0)
     }
 
-    /// Mean number of bytes on the wire for each operation in addition to its payload.
+    /// Mean number of bytes on the wire for each operation, without the payload of the operation.
     pub fn overhead_bytes(&self) -> Option<f64> {
         let payload = self.data_ops_s()? * self.block_kib? * 1024.0;
         Some((self.wire_mib_s? * 1_048_576.0 - payload) / self.total_ops_s?)
     }
 
-    /// Payload in MiB per second, computed from operations and block size if the document has both.
+    /// Payload in MiB per second, computed from the operations and the block size if the document
+    /// has both.
     pub fn payload_mib_s(&self) -> Option<f64> {
         let by_blocks = self.data_ops_s().zip(self.block_kib).map(|(ops, kib)| ops * kib / 1024.0);
         by_blocks.or(self.payload_mb_s)
@@ -179,8 +182,8 @@ impl Row {
 }
 
 impl Published {
-    /// Rows to compare with a cell, in the order of the document. A cell with a variant gets only
-    /// the rows of that variant; a cell without a variant gets the rows of all variants.
+    /// Published rows to compare with a cell, in the order of the document. A cell with a variant
+    /// gets only the rows of this variant; a cell without a variant gets the rows of all variants.
     pub fn beside<'a>(&'a self, cell: &'a CellSpec) -> impl Iterator<Item = &'a Row> {
         let fits = move |row: &&Row| {
             let variant = cell.variant.is_none() || cell.variant == row.variant;
@@ -190,12 +193,12 @@ impl Published {
     }
 }
 
-/// Names of the embedded documents.
+/// Names of the documents that the program contains.
 pub fn names() -> Vec<&'static str> {
     files::FILES.iter().map(|file| file.name).collect()
 }
 
-/// Loads the published rows of a document, whose name is the `reference` of a run.
+/// Loads the published rows of a document. `name` is the `reference` of a run.
 pub fn load(name: &str) -> Result<Published, ReferenceError> {
     let Some(file) = files::FILES.iter().find(|file| file.name == name) else {
         let known = names().join(", ");

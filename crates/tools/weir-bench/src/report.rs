@@ -1,11 +1,13 @@
 //! Reports of a run for users: `report.html`, `report.md` and `cells.csv`.
 //!
-//! Not here: verdicts (verdict), comparison with a requirement (requirement).
+//! `verdict` has the verdicts; `requirement` compares the results with a requirement.
 //!
 //! Invariants:
-//! - the only input is a [`JudgedRun`], so the same result always gives the same report;
-//! - each number appears with the verdict of its cell: in tables, chart titles and lines of CSV;
-//! - the HTML is one file without scripts that loads no other resource.
+//! - the only input of a report is a [`JudgedRun`], so that equal results always give equal
+//!   reports;
+//! - each figure appears with the verdict on its cell: in tables, in titles of charts and in lines
+//!   of CSV;
+//! - the HTML report is one file that contains no scripts and loads no other file.
 
 mod beside;
 mod bonnie;
@@ -31,7 +33,7 @@ const HTML: &str = "report.html";
 const MARKDOWN: &str = "report.md";
 const CSV: &str = "cells.csv";
 
-/// Reason why a report could not be created. The result file is unchanged.
+/// Reason for which a report could not be created. The file with the result is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
@@ -44,7 +46,7 @@ pub enum ReportError {
     Write {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system call.
+        /// Error that the system call returned.
         source: io::Error,
     },
     /// A line of `cells.csv` could not be formatted.
@@ -55,15 +57,16 @@ pub enum ReportError {
     Chart {
         /// Title of the chart.
         title: String,
-        /// Error of the chart library.
+        /// Error that the chart library returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// Writes all three files into the existing directory `directory` and returns their paths.
+/// Writes the three files of the report into `directory`, which must exist, and returns their
+/// paths.
 ///
 /// # Errors
-/// A file could not be created or written. Files written before it remain.
+/// A file could not be created or written. The files that were written before it remain.
 pub fn write(run: &JudgedRun, directory: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let files = [(CSV, cells_csv(run)?), (MARKDOWN, markdown(run)), (HTML, html(run)?)];
     let mut paths = Vec::with_capacity(files.len());
@@ -76,7 +79,7 @@ pub fn write(run: &JudgedRun, directory: &Path) -> Result<Vec<PathBuf>, ReportEr
     Ok(paths)
 }
 
-/// The report as one HTML document.
+/// Formats the report as one HTML document.
 ///
 /// # Errors
 /// A chart could not be drawn.
@@ -84,15 +87,15 @@ pub fn html(run: &JudgedRun) -> Result<String, ReportError> {
     html::document(run)
 }
 
-/// The report as Markdown, without charts.
+/// Formats the report as Markdown, without charts.
 pub fn markdown(run: &JudgedRun) -> String {
     markdown::document(run)
 }
 
-/// `cells.csv`: one line for each cell and run, below a header line.
+/// Formats `cells.csv`: a header line, and one line for each run of each cell.
 ///
 /// # Errors
-/// A line could not be formatted.
+/// A line could not be formatted as CSV.
 pub fn cells_csv(run: &JudgedRun) -> Result<String, ReportError> {
     sheet::cells(run)
 }

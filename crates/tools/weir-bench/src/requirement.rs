@@ -1,14 +1,15 @@
-//! Compares a run with a requirement: PASS or FAIL, with headroom.
+//! Compares the results of a run with a requirement: PASS or FAIL, with the headroom.
 //!
-//! Not here: the validity of a figure (verdict), printing (report).
+//! `verdict` judges the validity of figures; `report` prints the comparison.
 //!
 //! Invariants:
-//! - PASS requires a valid verdict, because a figure limited by a cache or by the generator proves
-//!   nothing. A busy or late generator cannot raise a rate, and latencies that change do not
-//!   question it, so a rate without latency bounds passes nevertheless;
-//! - a verdict that only flatters the target (holes, cache-resident) does not change a FAIL;
-//! - only cells that were made to test the requirement decide; if there are none, every cell
-//!   decides.
+//! - a PASS needs a valid verdict, because a figure that a cache or the generator limited proves
+//!   nothing. There is an exception for a rate without latency bounds: a busy or late generator
+//!   cannot raise a rate, and changing latencies do not make a rate doubtful;
+//! - a verdict that means that the figures flatter the target (holes, cache-resident) never changes
+//!   a FAIL;
+//! - only cells that were made to test the requirement decide the outcome; if there are none, all
+//!   cells decide.
 
 mod advice;
 mod criteria;
@@ -32,24 +33,24 @@ use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::RunFigures;
 use crate::verdict::{Finding, JudgedCell, JudgedRun, Remark};
 
-/// Difference from the needed rate, in percent, up to which the rate of an open loop counts as
-/// equal.
+/// Difference in percent up to which the rate of an open loop counts as equal to the rate that the
+/// requirement needs.
 pub(crate) const RATE_TOLERANCE_PCT: f64 = 1.0;
 
-/// Outcome of a criterion, a cell or a requirement, ordered from best to worst.
+/// Outcome of a criterion, a cell or a requirement, ordered from the best to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The measurement shows that the requirement is met.
+    /// The measurement proves that the requirement is met.
     Pass,
-    /// The measurement does not decide.
+    /// The measurement proves neither PASS nor FAIL.
     NotProven,
-    /// The requirement is not met.
+    /// The measurement proves that the requirement is not met.
     Fail,
 }
 
 impl Outcome {
-    /// Name in reports.
+    /// Name of the outcome in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
@@ -59,56 +60,56 @@ impl Outcome {
     }
 }
 
-/// One bound of a requirement, and the measurement for it.
+/// One bound of a requirement, with the measurement that is compared with it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Criterion {
     /// Name of the figure, such as `operations per second` or `db read mean latency`.
     pub name: String,
-    /// `iops`, `MiB/s` or `us`.
+    /// Unit of the figure: `iops`, `MiB/s` or `us`.
     pub unit: &'static str,
-    /// The bound: a minimum for a rate, a maximum for a latency.
+    /// Bound that the requirement sets: a minimum for a rate, a maximum for a latency.
     pub need: f64,
-    /// Measured figure; `None`: it has too few operations.
+    /// Measured figure; `None` if the figure has too few operations.
     pub got: Option<f64>,
     /// Headroom in percent: by how much a rate exceeds the bound, or by how much a latency could
-    /// grow to reach it. `None`: unknown.
+    /// grow until it reaches the bound. `None` if the headroom is not known.
     pub headroom_pct: Option<f64>,
-    /// Outcome, after applying the cell's verdict.
+    /// Outcome of the criterion, after the cell's verdict was applied.
     pub outcome: Outcome,
-    /// Note on the measurement.
+    /// Note on the measurement, for readers.
     pub note: Option<String>,
 }
 
-/// Comparison of a cell with the requirement.
+/// Comparison of one cell with the requirement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellAssessment {
-    /// Index of the cell in the result.
+    /// Index of the cell in the result of the run.
     pub cell: usize,
     /// Verdict on the cell.
     pub verdict: &'static str,
     /// Result for each bound, in the order of the requirement.
     pub criteria: Vec<Criterion>,
-    /// Outcome of the cell, after applying its verdict.
+    /// Outcome of the cell, after its verdict was applied.
     pub outcome: Outcome,
     /// Reason why the verdict changed the outcome, why a criterion is not proven, or why nothing
-    /// was measured; `None`: no change.
+    /// was measured; `None` if none of these applies.
     pub reason: Option<String>,
 }
 
-/// Comparison of a run with its requirement.
+/// Comparison of a run with the requirement of its spec.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assessment {
-    /// Worst outcome of the deciding cells; at best `NotProven` if the run is incomplete.
+    /// Worst outcome of the cells that decide. It is at best `NotProven` if the run is incomplete.
     pub outcome: Outcome,
     /// Cells that decide the outcome, in the order of the result.
     pub cells: Vec<CellAssessment>,
-    /// Description of the rule that selected `cells`.
+    /// Description of the rule that chose the deciding cells.
     pub chosen: &'static str,
 }
 
 impl Assessment {
-    /// Name and headroom in percent of the criterion with the least headroom; criteria without a
-    /// known headroom do not count.
+    /// Name and headroom (in percent) of the criterion that has the least headroom. Criteria whose
+    /// headroom is not known do not count.
     pub fn least_headroom(&self) -> Option<(&str, f64)> {
         let criteria = self.cells.iter().flat_map(|cell| &cell.criteria);
         let known = criteria.filter_map(|found| Some((found.name.as_str(), found.headroom_pct?)));
@@ -116,47 +117,48 @@ impl Assessment {
     }
 }
 
-/// Measured figures of a cell, to compare with a requirement.
+/// Measured figures of a cell that are compared with a requirement.
 struct Measured<'a> {
     iops: f64,
     mib_s: f64,
     classes: Vec<&'a ClassResult>,
-    /// Offered rate of an open loop, which the measured rate cannot exceed; `None` for a closed
+    /// Rate that an open loop offered, which the measured rate cannot exceed; `None` for a closed
     /// loop or a search.
     offered_iops: Option<f64>,
-    /// Length of the shortest run.
+    /// Length of the shortest run of the cell in seconds.
     seconds: f64,
-    /// Whether the target answered the due operations of every run in time.
+    /// Whether the target completed the due operations of every run in time.
     kept_up: bool,
-    /// Arrival process of an open loop.
+    /// Distribution of the arrivals of an open loop.
     arrival: Arrival,
-    /// For a search: the limit that it found.
+    /// Limit of the target that a search found; `None` for cells without a search.
     limit: Option<Limit>,
 }
 
-/// Limit that a search found, in operations per second.
+/// Limit of a target that a search found. Rates are in operations per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Limit {
-    /// Highest rate that the target carried within the bounds.
+    /// Highest rate that the target sustained within the bounds.
     carried: f64,
-    /// Lowest rate above it that the target missed; infinite if it missed none.
+    /// Lowest rate above `carried` that the target missed; infinite if it missed none.
     missed: f64,
-    /// Capacity of the target, if a run of the search was long and loaded enough to measure it.
+    /// Capacity of the target, if a run of the search was long enough and offered enough load to
+    /// measure it.
     capacity: Option<f64>,
-    /// Length in seconds of the runs of the search that were not prolonged.
+    /// Length of those runs of the search that were not prolonged, in seconds.
     run_s: f64,
     arrival: Arrival,
 }
 
-/// True if a run exceeds no latency bound of a requirement; a bound with too few operations counts
-/// as met.
+/// True if no latency of a run exceeds a bound of the requirement. A bound with too few operations
+/// counts as met.
 pub(crate) fn keeps_latencies(requirement: &Requirement, run: &CellRun) -> bool {
     let found = criteria::latencies(requirement, &of_run(run, Arrival::Poisson));
     found.iter().all(|criterion| criterion.outcome != Outcome::Fail)
 }
 
-/// Compares a run with the requirement of its spec; `None` if the run has no requirement or no
-/// cells.
+/// Compares a run with the requirement of its spec; `None` if the spec has no requirement or the
+/// run has no cells.
 pub fn assess(run: &JudgedRun) -> Option<Assessment> {
     let requirement = run.result().spec.require.as_ref()?;
     let cells = &run.result().cells;
@@ -174,8 +176,8 @@ pub fn assess(run: &JudgedRun) -> Option<Assessment> {
     Some(Assessment { outcome, cells, chosen: how })
 }
 
-/// True if a cell was made to test the requirement: it searches for the target's limit or offers
-/// the required rate.
+/// True if a cell was made to test the requirement: the cell searches for the limit of the target,
+/// or offers the rate that the requirement needs.
 fn tests(cell: &CellResult, requirement: &Requirement) -> bool {
     let offers_it = match (cell.spec.load, requirement.iops) {
         (LoadSpec::Open { rate, .. }, Some(need)) => {
@@ -208,20 +210,20 @@ fn assess_cell(
     CellAssessment { cell: index, verdict: judged.verdict(), criteria, outcome, reason }
 }
 
-/// Applies the verdict of a cell to the outcome of its figures. Also returns the reason if the
-/// verdict changes the outcome.
+/// Applies the verdict on a cell to the outcome of its figures. If the verdict changes the outcome,
+/// also returns the reason.
 fn with_verdict(
     figures: Option<Outcome>,
     judged: &JudgedCell,
     requirement: &Requirement,
 ) -> (Outcome, Option<String>) {
-    // A cell with corrupt data fails any requirement, regardless of its other findings.
+    // A cell with corrupt data fails every requirement, whatever its other findings.
     let corrupt = judged.remarks.iter().find(|remark| remark.finding == Finding::Corrupt);
     let Some(figures) = figures.or(corrupt.map(|_| Outcome::NotProven)) else {
         return (Outcome::NotProven, Some("nothing was measured".to_owned()));
     };
     let is_rate_reached = figures == Outcome::Pass && requirement.latency.is_empty();
-    // A generator that is late or busy, and latencies that change, question no rate.
+    // A generator that is late or busy does not question a rate, and neither do changing latencies.
     let is_harmless =
         |remark: &Remark| remark.finding == Finding::GeneratorBound || remark.latency_only;
     let matters = |remark: &&Remark| !(is_rate_reached && is_harmless(remark));
@@ -230,7 +232,7 @@ fn with_verdict(
     };
     let outcome = match worst.finding {
         Finding::Corrupt | Finding::Overload => Outcome::Fail,
-        // With these findings the figures look too good, so a failed figure remains a failure.
+        // With these findings the figures look too good, so a figure that failed remains failed.
         Finding::Holes | Finding::CacheResident => figures.max(Outcome::NotProven),
         Finding::Invalid
         | Finding::GeneratorBound
@@ -244,8 +246,8 @@ fn with_verdict(
     (outcome, reason)
 }
 
-/// Figures of a cell. For a search they come from the highest rate that meets the latency bounds,
-/// for other cells from the runs.
+/// Figures of a cell. For a search, these are the figures of the highest rate that meets the
+/// latency bounds; for other cells, the figures of the runs.
 fn measured<'a>(
     cell: &'a CellResult,
     judged: &JudgedCell,
@@ -278,18 +280,19 @@ fn measured<'a>(
     Some(Measured { iops: limit.map_or(measured.iops, |limit| limit.carried), limit, ..measured })
 }
 
-/// Limit of a search whose highest accepted point is `kept`.
+/// Limit that a search found, if `kept` is the highest point that met the bounds.
 fn limit(cell: &CellResult, kept: &CurvePoint, arrival: Arrival) -> Limit {
     let above = |point: &&CurvePoint| !point.met && point.offered_iops > kept.offered_iops;
     let missed: Vec<&CurvePoint> = cell.points.iter().filter(above).collect();
     let capacity = missed.iter().find_map(|point| search::capacity(&point.run, arrival));
     let run = &kept.run;
     let operations = run.due as f64;
-    // Operations that the target did not complete in time lower the rate that it carried.
+    // Operations that the target did not complete in time lower the rate that the target sustained.
     let answered = if run.due == 0 { 1.0 } else { (run.answered as f64 / operations).min(1.0) };
     let carried = kept.offered_iops * answered;
-    // Random arrivals may have offered less than the rate. The completions of an overloaded target
-    // do not depend on the arrivals; a much lower capacity is a target that slows down in overload.
+    // Random arrivals may have offered less than the rate. The number of completions of an
+    // overloaded target does not depend on the arrivals; a much lower capacity means that the
+    // target slows down under overload.
     let chance = match arrival {
         Arrival::Constant => 0.0,
         Arrival::Poisson => carried * CHANCE_DEVIATIONS / operations.max(1.0).sqrt(),

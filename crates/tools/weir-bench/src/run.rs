@@ -1,12 +1,12 @@
-//! Executes a run: the phases in order, and their results.
+//! Executes a run: its phases in order, and the results of the phases.
 //!
-//! Not here: offering load (load), verdicts (verdict), asking the user and printing (the binary).
+//! `load` generates the load, `verdict` has the verdicts, and the binary asks the user and prints.
 //!
 //! Invariants:
-//! - every byte of the dataset is written before the first read;
-//! - the observer receives the results after each run of a cell, so that a crash of the process
-//!   loses no finished run;
-//! - a lost target invalidates its cell, and the run continues with the next.
+//! - every byte of the dataset is written before the first cell reads;
+//! - the observer receives the results after each run of a cell, so that a crash of this process
+//!   loses no completed run;
+//! - if a target is lost, its cell is invalid and the run continues with the next cell.
 
 mod caches;
 mod check;
@@ -34,41 +34,43 @@ use crate::target::{self, Target, TargetError};
 use crate::verify::verify;
 use check::{check, check_known, content_block};
 
-/// Number of workers of the fill.
+/// Number of workers that write the fill.
 const FILL_WORKERS: u32 = 4;
-/// Assumed throughput of the fill, for the estimate of its duration.
+/// Throughput of the fill that the estimate of its duration assumes.
 const FILL_BYTES_PER_S: f64 = 300e6;
 
-/// Observer of a run, which can also stop it.
+/// Observer of a run. The observer can also stop the run.
 pub trait Observer {
-    /// Called when a phase or cell starts, with the number of its run and the number of its runs.
+    /// Called at the start of each run of a phase or cell, with the run's number and the number of
+    /// runs.
     fn begins(&mut self, what: &str, run: u32, of: u32);
-    /// Receives the completed share of the expected duration, 0 to 1.
+    /// Receives the completed share of the expected duration, from 0 to 1.
     fn done(&mut self, part: f64);
-    /// Returns whether the run may continue; called several times per second.
+    /// Returns whether the run may continue. Called several times per second.
     fn goes_on(&mut self) -> bool;
-    /// Receives the results so far; called after every phase and run.
+    /// Receives the results so far. Called after every phase and after every run of a cell.
     fn keep(&mut self, result: &RunResult);
 }
 
-/// Reason why a run cannot start.
+/// Reason for which a run cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// The target cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// An operation of the spec does not fit the dataset.
+    /// An operation of the spec does not fit into a file of the dataset.
     #[error("{cell}: operations of {block_bytes} bytes do not fit parts of {part_bytes} bytes")]
     Block {
         /// Name of the cell.
         cell: String,
-        /// Size of the operation.
+        /// Size of the operation in bytes.
         block_bytes: u32,
-        /// Size in bytes of each file or range of the dataset.
+        /// Size of each file or range of the dataset in bytes.
         part_bytes: u64,
     },
-    /// The target does not support the operation, or not at the size that the cell needs.
+    /// The target does not support an operation of the cell, or does not support the operation's
+    /// size.
     #[error("{cell}: {address} has no {op} of {bytes} bytes{}", at_most(*bytes_max))]
     Operation {
         /// Name of the cell.
@@ -77,9 +79,10 @@ pub enum RunError {
         address: String,
         /// Kind of the operation.
         op: &'static str,
-        /// Size of the operation.
+        /// Size of the operation in bytes.
         bytes: u32,
-        /// Largest size that the target supports; 0: it does not support the operation.
+        /// Largest size that the target supports for the operation; 0 if it does not support the
+        /// operation.
         bytes_max: u64,
     },
     /// The target refused writes of the fill, so the dataset is incomplete.
@@ -87,10 +90,10 @@ pub enum RunError {
     Fill {
         /// Address of the target.
         address: String,
-        /// Refused operations with counts and errors.
+        /// Operations that the target refused, with their numbers and errors.
         refused: String,
     },
-    /// COMPARE AND WRITE needs the known contents of blocks.
+    /// COMPARE AND WRITE needs blocks with known contents.
     #[error(
         "{cell}: the dataset is too large to track each block's content, which this operation \
          compares"
@@ -101,12 +104,12 @@ pub enum RunError {
     },
 }
 
-/// Describes a maximum size; empty for 0.
+/// Describes a maximum size; returns an empty text for 0.
 fn at_most(bytes: u64) -> String {
     if bytes == 0 { String::new() } else { format!(", {bytes} at most") }
 }
 
-/// Reason why a cell was not measured.
+/// Reason for which a cell was not measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeasureError {
     #[error(transparent)]
@@ -115,20 +118,20 @@ pub(crate) enum MeasureError {
     Clients(#[from] ClientError),
 }
 
-/// Results of an earlier, interrupted start of the same run.
+/// Results of an earlier start of the same run, which was interrupted.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
-    /// Complete cells, and cells that need further runs.
+    /// Cells that are complete, and cells that need more runs.
     pub cells: Vec<CellResult>,
-    /// Result of the file test, possibly with fewer runs than specified.
+    /// Result of the file test, which may have fewer runs than the spec requests.
     pub bonnie: Option<BonnieResult>,
 }
 
-/// Executes a run, or the part of it that `before` lacks. The first agents of `clients` measure the
-/// cells that need several clients; this process measures all other cells.
+/// Executes a run, or the parts of the run that `before` lacks. Cells that need several clients are
+/// measured by the first agents of `clients`, all other cells by this process.
 ///
 /// # Errors
-/// If the run cannot start; nothing was measured then.
+/// The run cannot start. In this case nothing was measured.
 pub fn run(
     spec: &RunSpec,
     target: &dyn Target,
@@ -198,7 +201,7 @@ pub fn run(
     Ok(result)
 }
 
-/// Whether all runs of a cell are complete.
+/// Whether a cell has all of its runs.
 fn is_whole(cell: &CellResult) -> bool {
     if cell.spec.search.is_some() {
         !cell.points.is_empty()
@@ -207,24 +210,24 @@ fn is_whole(cell: &CellResult) -> bool {
     }
 }
 
-/// Identifies a spec by the XXH3-128 of its JSON form.
+/// Id of a spec: the XXH3-128 of its JSON form.
 pub fn spec_hash(spec: &RunSpec) -> String {
     let json = serde_json::to_vec(spec).expect("a spec is plain data");
     format!("{:032x}", twox_hash::XxHash3_128::oneshot(&json))
 }
 
-/// Expected duration of the fill in seconds.
+/// Expected duration of the fill, in seconds.
 fn fill_expected_s(spec: &RunSpec) -> f64 {
     spec.dataset.total_bytes() as f64 / FILL_BYTES_PER_S
 }
 
-/// Expected duration of preconditioning in seconds, for the minimum number of rounds.
+/// Expected duration of the preconditioning in seconds, with the minimum number of rounds.
 fn precondition_expected_s(spec: &RunSpec) -> f64 {
     spec.precondition.map_or(0.0, |rule| f64::from(rule.window) * rule.round_ms as f64 / 1000.0)
 }
 
-/// Expected duration of one run of a cell in seconds; an upper bound if the run ends after a number
-/// of bytes.
+/// Expected duration of one run of a cell, in seconds. It is an upper bound if the run ends after a
+/// number of bytes.
 fn cell_expected_s(cell: &CellSpec) -> f64 {
     let by_time = (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0;
     let by_bytes = |bytes: u64| bytes as f64 * f64::from(cell.load.workers()) / FILL_BYTES_PER_S;
@@ -235,7 +238,7 @@ fn cell_expected_s(cell: &CellSpec) -> f64 {
     }
 }
 
-/// Expected duration of all phases except the file test, in seconds.
+/// Expected duration of all phases without the file test, in seconds.
 fn planned(spec: &RunSpec) -> f64 {
     let cell = |cell: &CellSpec| {
         let runs = cell.search.as_ref().map_or(cell.runs, search::runs_expected);
@@ -245,7 +248,7 @@ fn planned(spec: &RunSpec) -> f64 {
     (fill_expected_s(spec) + precondition_expected_s(spec) + cells).max(1.0)
 }
 
-/// Returns a stream that accesses every address sequentially.
+/// Returns a stream that accesses all addresses in order.
 fn front_to_back(block_bytes: u32, read_pct: f64) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: block_bytes, weight: 1 }];
     StreamSpec {
@@ -264,9 +267,9 @@ struct Runner<'a> {
     clients: &'a Clients,
     observer: &'a mut dyn Observer,
     result: RunResult,
-    /// Expected duration of all phases in seconds ...
+    /// Expected duration of all phases, in seconds ...
     planned: f64,
-    /// ... and expected duration of the completed phases.
+    /// ... and expected duration of the phases that are complete.
     gone: f64,
 }
 
@@ -303,7 +306,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Repeats rounds of the first cell's load until the target is in a steady state.
+    /// Repeats rounds with the load of the first cell until the target is in a steady state.
     fn precondition(&mut self) {
         let (Some(rule), Some(cell)) = (self.spec.precondition, self.spec.cells.first()) else {
             return;
@@ -355,7 +358,7 @@ impl Runner<'_> {
         self.observer.keep(&self.result);
     }
 
-    /// Measures a cell with as many clients as its specification says.
+    /// Measures a cell with as many clients as the cell's spec requests.
     fn measure(&mut self, cell: &CellSpec, load: LoadSpec) -> Result<CellRun, MeasureError> {
         if cell.clients <= 1 {
             return Ok(self.measure_here(cell, load)?);
@@ -387,7 +390,7 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs all cells, in a different random order each round.
+    /// Runs all cells. In each round, the cells run in another random order.
     fn cells(&mut self) {
         let spec = self.spec;
         let rounds = spec.cells.iter().map(|cell| cell.runs).max().unwrap_or(0);
@@ -433,7 +436,7 @@ impl Runner<'_> {
         let cut_short = !self.observer.goes_on();
         let so_far = &mut self.result.cells[index];
         match measured {
-            // Discard a run that was stopped early.
+            // Discard a run that the user stopped early.
             _ if cut_short => {}
             Ok((runs, points)) => {
                 so_far.runs.extend(runs);
@@ -451,7 +454,7 @@ impl Runner<'_> {
         cell: &CellSpec,
         search: &SearchSpec,
     ) -> Result<Vec<CurvePoint>, MeasureError> {
-        // The rate of a search is the sum over all clients.
+        // The rate of a search is the sum of the rates of all clients.
         let clients = f64::from(cell.clients.max(1));
         let mut try_rate = |rate: f64, times: u32| {
             let LoadSpec::Open { workers, arrival, in_flight_max, backlog_max, .. } = cell.load
@@ -470,7 +473,8 @@ impl Runner<'_> {
         search::points(rate * clients, search, arrival, &mut try_rate)
     }
 
-    /// Reads blocks again after all cells were measured, and compares them.
+    /// After all cells were measured, reads blocks again and compares them with their expected
+    /// contents.
     fn verify(&mut self) {
         let share = self.spec.cells.iter().map(|cell| cell.verify_pct).fold(0.0, f64::max);
         if share <= 0.0 || !self.observer.goes_on() || !self.ground.target.keeps_data() {
@@ -480,7 +484,7 @@ impl Runner<'_> {
         let Ground { target, content, generations, dataset, seed, .. } = self.ground;
         let seed = SmallRng::seed_from_u64(seed ^ 0x5eed).next_u64();
         match verify(target, content, generations, dataset, share, seed) {
-            // All cells share the blocks, so a bad block also concerns cells that only read.
+            // All cells use the same blocks, so a bad block also affects cells that only read.
             Ok(found) => {
                 for cell in &mut self.result.cells {
                     cell.verified = Some(found.clone());

@@ -1,12 +1,13 @@
-//! Self-test: measures targets of known behaviour and checks that the results match it.
+//! Self-test: measures targets whose behaviour is known, and checks that the results agree with
+//! this behaviour.
 //!
-//! Not here: comparison with another program (calibrate), unit tests (in each module).
+//! `calibrate` compares Weir with another program; each module has its own unit tests.
 //!
 //! Invariants:
-//! - each check reports the wanted and the measured result, whether it passes or fails;
-//! - checks run one after another, so that they do not compete for the processor;
-//! - if load on the machine alone can fail a check, the short form repeats it, takes the best
-//!   result and reports the number of tries; the full form runs it once, for longer;
+//! - each check reports the wanted and the measured result, whether the check passes or fails;
+//! - the checks run one after the other, so that they do not compete for the processor;
+//! - the short form repeats a check that load on the machine can make fail, takes the best result
+//!   and reports the number of tries; the full form runs the check once, for longer;
 //! - if such a check fails while other programs keep the processor busy (`OTHERS_PCT_MAX`), it is
 //!   not judged.
 
@@ -28,25 +29,25 @@ use crate::machine_cpu::{MachineCpu, process_cpu_s};
 use crate::run::RunError;
 use crate::words;
 
-/// Maximum number of tries, in the short form, for a check that load on the machine can fail.
+/// Maximum number of tries in the short form, for a check that load on the machine can make fail.
 const TRIES_MAX: u32 = 3;
 
-/// Processor time, in percent of all cores, that other programs and other virtual machines may use
-/// during a check that depends on timing. On two cores, 10 % is a fifth of one core.
+/// Processor time that other programs and virtual machines may use during a check that depends on
+/// timing, in percent of all cores. On two cores, 10 % is a fifth of one core.
 const OTHERS_PCT_MAX: f64 = 10.0;
 
 /// Thoroughness of the self-test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// About a minute, for a machine with other load.
+    /// Takes about a minute; for a machine with other load.
     Short,
-    /// A few minutes, for an idle machine.
+    /// Takes a few minutes; for an idle machine.
     Full,
 }
 
 impl Scale {
-    /// Returns `short` for the short form and `full` for the full form.
+    /// Returns the argument for this scale.
     fn pick<T>(self, short: T, full: T) -> T {
         match self {
             Self::Short => short,
@@ -55,36 +56,37 @@ impl Scale {
     }
 }
 
-/// Result of a check.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Name, unique in a report.
+    /// Name of the check, which is unique in a report.
     pub name: String,
-    /// Wanted result in words, with the bounds.
+    /// Wanted result in words, with its bounds.
     pub wanted: String,
-    /// Measured result in words, with the figures.
+    /// Measured result in words, with its figures.
     pub found: String,
-    /// True if the measured result is the wanted one.
+    /// True if the measured result is within the bounds of the wanted result.
     pub passed: bool,
-    /// Reason why a failed check says nothing about the program; `None`: it is judged.
+    /// Reason for which a failed check says nothing about the program; `None` if the check is
+    /// judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_judged: Option<String>,
-    /// Number of tries; the report has the best one.
+    /// Number of tries; the report contains the result of the best try.
     pub tries: u32,
-    /// Duration of all tries.
+    /// Duration of all tries in seconds.
     pub seconds: f64,
 }
 
-/// Results of all checks.
+/// Results of all checks of a self-test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name and version of the program.
     pub program: String,
     /// Thoroughness of this self-test.
     pub scale: Scale,
-    /// Number of cores available to the program.
+    /// Number of cores that the program can use.
     pub cores: u32,
-    /// Checks in execution order.
+    /// Results of the checks, in the order in which they ran.
     pub checks: Vec<Check>,
 }
 
@@ -92,22 +94,22 @@ pub struct Report {
 struct Seen {
     passed: bool,
     found: String,
-    /// Deviation from the wanted result, to choose the best of several tries.
+    /// Deviation from the wanted result, by which the best of several tries is chosen.
     off: f64,
 }
 
 impl Seen {
-    /// Result of a check that has no measured deviation.
+    /// Creates the result of a check that measures no deviation.
     fn of(passed: bool, found: impl Into<String>) -> Self {
         Self { passed, found: found.into(), off: f64::from(u8::from(!passed)) }
     }
 }
 
-/// A check before its execution.
+/// Check that has not run yet.
 struct Item {
     name: String,
     wanted: String,
-    /// True if the check can fail only because other programs keep the machine busy.
+    /// True if other programs that keep the machine busy can make the check fail.
     by_time: bool,
     look: Box<dyn Fn(Scale) -> Result<Seen, RunError>>,
 }
@@ -127,12 +129,12 @@ impl Item {
     }
 }
 
-/// Runs all checks; `tell` receives each result.
+/// Runs all checks. Calls `tell` with each result.
 pub fn run(scale: Scale, tell: &mut dyn FnMut(&Check)) -> Report {
     run_items(&items(), scale, tell)
 }
 
-/// All checks. Each module that has checks is listed here.
+/// Returns all checks. This function lists each module that has checks.
 fn items() -> Vec<Item> {
     let mut items = speed::items();
     items.extend(content::items());
@@ -182,13 +184,15 @@ fn make(item: &Item, scale: Scale) -> Check {
     Check { name, wanted, found, passed, not_judged, tries, seconds }
 }
 
-/// Reason not to judge a check that depends on timing; `None` if the machine is idle enough.
+/// Reason for which a check that depends on timing is not judged; `None` if the machine is idle
+/// enough.
 fn busy(others_pct: f64) -> Option<String> {
     (others_pct > OTHERS_PCT_MAX).then(|| format!("others used {others_pct:.0} % of the CPU time"))
 }
 
 impl Check {
-    /// One line with the outcome, the measured and wanted results, and the number of tries.
+    /// Formats one line with the outcome, the measured and the wanted result, and the number of
+    /// tries.
     pub fn text(&self) -> String {
         let outcome = match (self.passed, &self.not_judged) {
             (true, _) => "ok    ",
@@ -204,13 +208,13 @@ impl Check {
 }
 
 impl Report {
-    /// True if every check passed.
+    /// True if all checks passed.
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|check| check.passed)
     }
 
-    /// One line with the number of passed checks. `NOT PROVEN` if every check that did not pass was
-    /// not judged.
+    /// Formats one line with the number of checks that passed. The outcome is `NOT PROVEN` if all
+    /// checks that did not pass were not judged.
     pub fn outcome(&self) -> String {
         let passed = self.checks.iter().filter(|check| check.passed).count();
         let seconds: f64 = self.checks.iter().map(|check| check.seconds).sum();
@@ -228,7 +232,7 @@ impl Report {
         format!("{word}: {passed} of {all} checks in {} s{busy}", words::short(seconds.round()))
     }
 
-    /// One line for each check, and a line with the number of passed checks.
+    /// Formats one line for each check, and a line with the number of checks that passed.
     pub fn text(&self) -> String {
         let lines = self.checks.iter().map(Check::text).chain([self.outcome()]);
         lines.map(|line| line + "\n").collect()

@@ -1,13 +1,13 @@
-//! Specification of a run: a profile with every parameter resolved.
+//! Specification of a run: a profile in which every parameter has a value.
 //!
-//! Not here: reading profiles (profile), running them (run), results (result).
+//! `profile` reads profiles, `run` executes specs, `result` has the results.
 //!
-//! Invariants: the generator has no defaults of its own; two runs of one [`RunSpec`] on one target
-//! with the same seed issue the same load, address by address.
+//! Invariants: the generator has no default values of its own; two runs of one [`RunSpec`] on one
+//! target with the same seed generate the same load, address by address.
 
 use serde::{Deserialize, Serialize};
 
-/// Specification of a complete run: preparation, then cells.
+/// Specification of a complete run: first the preparation, then the cells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
@@ -15,81 +15,83 @@ pub struct RunSpec {
     pub name: String,
     /// Title of the report.
     pub title: String,
-    /// Published results that the report shows next to the measured ones: a file name in
+    /// Published results that the report shows next to the measured results: the name of a file in
     /// `profiles/reference`.
     pub reference: Option<String>,
-    /// Assumptions where the published source is ambiguous.
+    /// Assumptions of the profile where the published source is ambiguous.
     pub assume: Vec<String>,
-    /// Durations and sizes, relative to the published profile.
+    /// Scale of durations and sizes, relative to the published profile.
     pub scale: Scale,
-    /// Number and size of the files.
+    /// Number and size of the files of the dataset.
     pub dataset: DatasetSpec,
     /// Contents of the blocks.
     pub content: ContentSpec,
     /// Durability that a completed write guarantees.
     pub durability: Durability,
-    /// Sequential write of the whole dataset before any measurement.
+    /// Fill: a sequential write of the whole dataset before any measurement.
     pub fill: FillSpec,
-    /// Rounds of the first cell's load until steady state; `None`: no preconditioning.
+    /// Rounds of the first cell's load until a steady state; `None` if the run has no
+    /// preconditioning.
     pub precondition: Option<PreconditionSpec>,
-    /// Cells in the order of the profile; the runner interleaves their runs.
+    /// Cells in the order of the profile. The runs of different cells alternate.
     pub cells: Vec<CellSpec>,
-    /// File test that follows bonnie++; it runs after the cells.
+    /// File test that follows bonnie++, which runs after the cells.
     #[serde(default)]
     pub bonnie: Option<BonnieSpec>,
-    /// Performance requirement, reported on page one.
+    /// Performance requirement; its outcome is on the first page of the report.
     pub require: Option<Requirement>,
-    /// Limits of the medium or the link, drawn into the charts.
+    /// Limits of the medium or the link, which the charts show.
     pub limits: Option<Limits>,
-    /// Node sizes for the sizing recommendation.
+    /// Node sizes from which the report recommends one.
     pub sizing: Option<SizingSpec>,
-    /// Prices for the cost figures.
+    /// Prices for the cost figures of the report.
     pub cost: Option<CostSpec>,
-    /// Cache, redundancy and features of the target, as stated by the user.
+    /// Cache, redundancy and features of the target, as the user stated them.
     #[serde(default)]
     pub told: ToldTarget,
 }
 
-/// Properties of a target that no block protocol reports.
+/// Properties of a target that no block protocol reports, so that the user must state them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToldTarget {
-    /// Size of the target's caches in bytes; 0: it has no cache.
+    /// Size of the target's caches in bytes; 0 if the target has no cache.
     #[serde(default)]
     pub cache_bytes: Option<u64>,
-    /// Redundancy, such as `mirror of 2` or `raidz1 of 5`.
+    /// Redundancy of the target, such as `mirror of 2` or `raidz1 of 5`.
     #[serde(default)]
     pub protection: Option<String>,
-    /// Data services in use, such as `compression`, `dedupe` or `snapshots`.
+    /// Data services that the target uses, such as `compression`, `dedupe` or `snapshots`.
     #[serde(default)]
     pub features: Vec<String>,
 }
 
-/// Durations and sizes of a run, relative to the published profile; printed in the title.
+/// Durations and sizes of a run, relative to the published profile. The title of the report
+/// contains the scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// A few seconds for each cell and a small dataset: a functional check.
+    /// A few seconds for each cell and a small dataset, to check that the profile works.
     Smoke,
     /// One minute for each cell.
     Standard,
-    /// Unchanged durations and sizes, as in the published profile or the user's file.
+    /// The durations and sizes of the published profile or of the user's file, unchanged.
     Seed,
 }
 
-/// Working set: `files` files of `file_bytes` each. On a target that is a single file or device,
-/// consecutive ranges replace the files.
+/// Working set: `files` files of `file_bytes` each. If the target is a single file or device,
+/// consecutive ranges of it take the place of the files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetSpec {
-    /// Number of files or ranges.
+    /// Number of files or ranges in the dataset.
     pub files: u32,
-    /// Size of each file or range in bytes; a multiple of the largest block size used.
+    /// Size of each file or range in bytes: a multiple of the largest block size that the run uses.
     pub file_bytes: u64,
 }
 
 impl DatasetSpec {
-    /// Size of all files together.
+    /// Size of all files together in bytes.
     pub fn total_bytes(&self) -> u64 {
         u64::from(self.files) * self.file_bytes
     }
@@ -99,11 +101,11 @@ impl DatasetSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContentSpec {
-    /// Compression ratio that the data allows; 1: incompressible.
+    /// Ratio by which the data can be compressed; 1 means incompressible data.
     pub compress: f64,
-    /// Percentage of units that are duplicates of another unit.
+    /// Percentage of units that duplicate another unit.
     pub dedupe_pct: f64,
-    /// Size of a duplicated unit in bytes.
+    /// Size of a unit that can be a duplicate, in bytes.
     pub unit_bytes: u32,
     /// Seed of all random numbers of the run.
     pub seed: u64,
@@ -117,10 +119,10 @@ pub enum Durability {
     None,
     /// A completed write is on stable media (FUA, `O_DSYNC`).
     Fua,
-    /// All completed writes are on stable media after the next flush; each worker flushes after
-    /// this many writes.
+    /// A completed write is on stable media only after the next flush. Each worker flushes after
+    /// this number of writes.
     Flush {
-        /// Writes of one worker between two flushes.
+        /// Number of writes of one worker between two flushes.
         every_writes: u32,
     },
 }
@@ -131,63 +133,64 @@ pub enum Durability {
 pub struct FillSpec {
     /// Block size in bytes.
     pub block_bytes: u32,
-    /// Queue depth over all workers together.
+    /// Queue depth of all workers together.
     pub in_flight: u32,
 }
 
-/// Steady state as in SNIA PTS 2.1.24: over `window` rounds, the highest and the lowest value
-/// differ by at most `range_pct` of the mean, and the best-fit line rises or falls by at most
+/// Steady state as in SNIA PTS 2.1.24: in `window` consecutive rounds, the highest and the lowest
+/// value differ by at most `range_pct` of the mean, and the best-fit line rises or falls by at most
 /// `slope_pct` of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreconditionSpec {
     /// Length of a round in milliseconds.
     pub round_ms: u64,
-    /// Number of rounds in the measurement window.
+    /// Number of consecutive rounds that must be steady.
     pub window: u32,
-    /// Largest difference between the highest and the lowest round, in percent of the mean.
+    /// Maximum difference between the highest and the lowest round, in percent of the mean.
     pub range_pct: f64,
-    /// Largest rise or fall of the best-fit line over the window, in percent of the mean.
+    /// Maximum rise or fall of the best-fit line over the window, in percent of the mean.
     pub slope_pct: f64,
-    /// Maximum number of rounds; the target is unsteady if it needs more.
+    /// Maximum number of rounds. If the target needs more rounds, it is unsteady.
     pub rounds_max: u32,
 }
 
-/// One load, measured `runs` times: a row of a report table.
+/// One load that is measured `runs` times: a row of a report table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellSpec {
-    /// Unique name within the run: `random 4KiB read 75% qd32`.
+    /// Name of the cell, which is unique within the run: `random 4KiB read 75% qd32`.
     pub name: String,
-    /// Title of the report table that contains this cell.
+    /// Title of the report table that contains the cell.
     pub table: String,
-    /// Name of the variant, if the cell departs from the profile's base setting.
+    /// Name of the variant, if the cell belongs to a variant of the profile.
     pub variant: Option<String>,
-    /// Streams of operations; most cells have one.
+    /// Streams of operations; most cells have only one.
     pub streams: Vec<StreamSpec>,
     /// Open or closed loop, with its parameters.
     pub load: LoadSpec,
-    /// Warm-up before every run, in milliseconds; its operations do not count.
+    /// Length of the warm-up before every run, in milliseconds. The operations of the warm-up do
+    /// not count.
     pub warmup_ms: u64,
-    /// Length of a run in milliseconds. If `worker_bytes` is set, the maximum length, where 0 means
-    /// no maximum.
+    /// Length of a run in milliseconds. If `worker_bytes` is set, this is the maximum length, and 0
+    /// means that the length is not limited.
     pub duration_ms: u64,
-    /// Each worker stops after this many bytes of operations.
+    /// Number of bytes after which each worker stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_bytes: Option<u64>,
-    /// Number of runs.
+    /// Number of runs of the cell.
     pub runs: u32,
-    /// Number of clients that offer this load concurrently; more than one needs agents.
+    /// Number of clients that generate this load together. More than one client needs agents.
     #[serde(default = "one")]
     pub clients: u32,
-    /// Required cache state at the start of a run.
+    /// State of the caches that a run of the cell requires at its start.
     pub cache: CacheState,
-    /// Percentage of the blocks that verification reads after the last run.
+    /// Percentage of the blocks that the verification reads after the last run.
     pub verify_pct: f64,
-    /// Whether the workers also compare every byte of every read during the measurement.
+    /// Whether the workers compare every byte of every read, also during the measurement.
     #[serde(default, skip_serializing_if = "is_false")]
     pub verify_full: bool,
-    /// Search over the offered rate; it starts at the rate of `load`.
+    /// Search over the offered rate, which starts at the rate of `load`.
     pub search: Option<SearchSpec>,
 }
 
@@ -200,8 +203,8 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// File test with the phases of bonnie++ 1.96: write, rewrite, read and seek on one large file,
-/// then create, look up and delete many small files.
+/// File test with the phases of bonnie++ 1.96: it writes, rewrites, reads and seeks in one large
+/// file, then creates, looks up and deletes many small files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BonnieSpec {
@@ -209,7 +212,7 @@ pub struct BonnieSpec {
     pub size: BonnieSize,
     /// Number of small files.
     pub files: u32,
-    /// Number of repetitions of the whole test.
+    /// Number of runs of the whole test.
     pub runs: u32,
 }
 
@@ -217,15 +220,15 @@ pub struct BonnieSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum BonnieSize {
-    /// Multiple of the memory of the machine that serves the file system; a factor of 3 keeps most
-    /// of the file out of caches.
+    /// Multiple of the memory of the machine that serves the file system. With a factor of 3, most
+    /// of the file does not fit into caches.
     MemoryTimes {
-        /// Factor.
+        /// Factor by which the memory is multiplied.
         times: f64,
     },
-    /// Fixed size, independent of the memory.
+    /// Fixed size, which does not depend on the memory.
     Bytes {
-        /// Size in bytes.
+        /// Size of the file in bytes.
         bytes: u64,
     },
 }
@@ -234,26 +237,27 @@ pub enum BonnieSize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "for", deny_unknown_fields)]
 pub enum SearchSpec {
-    /// Latency curve: raises the rate from the load's rate in steps until the target no longer
-    /// achieves it.
+    /// Latency curve: raises the rate from the rate of the load in steps, until the target no
+    /// longer reaches the rate.
     Curve {
-        /// Factor between consecutive rates.
+        /// Factor between two consecutive rates.
         step: f64,
-        /// Number of additional rates between the last rate achieved and the first rate missed.
+        /// Number of additional rates between the last rate that was reached and the first rate
+        /// that was missed.
         refine: u32,
-        /// The search ends when the target achieves less than this percentage of the offered rate
+        /// The search ends when the target reaches less than this percentage of the offered rate
         /// ...
         achieved_below_pct: f64,
-        /// ... or when the 99th percentile exceeds this latency.
+        /// ... or when the 99th percentile of the latency exceeds this time.
         p99_above_us: f64,
     },
-    /// Highest rate that meets the requirement, within a tolerance.
+    /// Knee: the highest rate that meets the requirement, within a tolerance.
     Knee {
         /// The search ends when half the distance between the highest rate that meets the
         /// requirement and the lowest rate that misses it is at most this percentage of the missed
         /// rate.
         tolerance_pct: f64,
-        /// Requirement that a rate has to meet.
+        /// Requirement that a rate must meet.
         slo: Requirement,
     },
 }
@@ -262,13 +266,13 @@ pub enum SearchSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheState {
-    /// Unchanged since the runs of the previous cells.
+    /// Caches as the runs of the preceding cells left them.
     AsIs,
-    /// Empty, as far as the target supports dropping its caches.
+    /// Empty caches, as far as the target can drop its caches.
     Cold,
-    /// Metadata of the dataset was read, its data was not.
+    /// The metadata of the dataset was read, but not its data.
     WarmMetadata,
-    /// The whole dataset was read once.
+    /// The whole dataset was read once before the run.
     Warm,
 }
 
@@ -276,15 +280,15 @@ pub enum CacheState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
-    /// Name such as `db` or `log`; empty in a cell with one stream.
+    /// Name of the stream, such as `db` or `log`; empty if the cell has only one stream.
     pub name: String,
-    /// Access pattern.
+    /// Access pattern of the stream.
     pub access: Access,
-    /// Block sizes in bytes and their weights.
+    /// Block sizes of the stream in bytes, with their weights.
     pub blocks: Vec<BlockShare>,
-    /// Percentage of reads; the other operations are writes.
+    /// Percentage of reads. The other operations are writes.
     pub read_pct: f64,
-    /// If set, every operation is of this kind instead of a read or write: trim, `write_same`,
+    /// If set, every operation is of this kind, in place of a read or write: trim, `write_same`,
     /// `compare_and_write` or copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op: Option<OpKind>,
@@ -296,49 +300,49 @@ pub struct StreamSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockShare {
-    /// Block size.
+    /// Block size in bytes.
     pub bytes: u32,
-    /// Weight in the distribution.
+    /// Weight of this size among the sizes of the stream.
     pub weight: u32,
 }
 
-/// Access pattern: how a worker chooses addresses.
+/// Access pattern: rule by which a worker chooses addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum Access {
     /// Each worker reads or writes its own range of the dataset from start to end, repeatedly.
     Sequential,
-    /// Uniformly random over all blocks.
+    /// Random addresses, uniformly distributed over all blocks.
     Random,
     /// Zipf: the n-th block of a random permutation has a probability proportional to n^-theta.
     Zipf {
         /// Exponent theta; 0.99 is usual.
         theta: f64,
     },
-    /// A percentage of the operations go to a hot percentage of the dataset.
+    /// A hot percentage of the dataset receives a given percentage of the operations.
     Hotspot {
-        /// Percentage of operations that go to the hot range of the dataset.
+        /// Percentage of the operations that go to the hot range of the dataset.
         ops_pct: f64,
         /// Size of the hot range in percent of the dataset.
         data_pct: f64,
     },
-    /// Address selection of fio and Iometer: an operation starts at a random address or where the
-    /// previous operation of this stream ended. Every worker covers the whole dataset.
+    /// Addresses as in fio and Iometer: an operation starts at a random address, or where the
+    /// preceding operation of this stream ended. Every worker covers the whole dataset.
     Walk {
-        /// Percentage of operations at a random address.
+        /// Percentage of operations that start at a random address.
         random_pct: f64,
-        /// Alignment of the addresses.
+        /// Alignment of the addresses in bytes.
         align_bytes: u32,
-        /// Whether the two block sizes of the stream are the bounds of a range, in which every
-        /// multiple of the smaller size is equally likely.
+        /// Whether the two block sizes of the stream are the bounds of a range of sizes, in which
+        /// every multiple of the smaller size is equally likely.
         #[serde(default)]
         between: bool,
     },
 }
 
 impl Access {
-    /// Whether operations of `bytes` fit into a file of the dataset. A walk starts operations
-    /// anywhere in a file; all other access patterns start them at multiples of their size.
+    /// Whether operations of `bytes` fit into a file of the dataset. A walk can start an operation
+    /// anywhere in a file; all other access patterns start operations at multiples of their size.
     pub(crate) fn fits(&self, bytes: u32, file_bytes: u64) -> bool {
         let bytes = u64::from(bytes);
         match self {
@@ -347,7 +351,7 @@ impl Access {
         }
     }
 
-    /// Whether some or all operations start at random addresses.
+    /// Whether at least some operations start at random addresses.
     pub fn is_random(&self) -> bool {
         match self {
             Self::Sequential => false,
@@ -357,32 +361,32 @@ impl Access {
     }
 }
 
-/// Load mode of the generator: closed or open loop.
+/// Load of a cell: a closed loop or an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mode", deny_unknown_fields)]
 pub enum LoadSpec {
-    /// Closed loop: a worker sends a new operation when one completes. Latency counts from the time
-    /// the operation was sent, as a waiting client sees it; it does not include delay against an
-    /// intended rate.
+    /// Closed loop: a worker sends the next operation when one completes. Latency counts from the
+    /// send time, as a waiting client experiences it, so it includes no delay against an intended
+    /// rate.
     Closed {
         /// Number of workers, each with its own connection or file handle.
         workers: u32,
-        /// Queue depth of each worker.
+        /// Number of operations that each worker has in flight.
         depth: u32,
     },
-    /// Open loop: operations are due at times drawn in advance. Latency counts from the intended
-    /// time, so it includes the wait of every operation that queued during a stall.
+    /// Open loop: operations are due at times that are drawn in advance. Latency counts from the
+    /// intended time, so it includes the wait of every operation that queued during a stall.
     Open {
         /// Number of workers, each with its own connection or file handle.
         workers: u32,
-        /// Operations per second over all workers.
+        /// Operations per second of all workers together.
         rate: f64,
-        /// Distribution of the arrival times.
+        /// Distribution of the times at which operations are due.
         arrival: Arrival,
-        /// Maximum queue depth over all workers; operations beyond it wait in the backlog, which
-        /// the result reports.
+        /// Maximum number of operations that all workers have in flight. Further operations wait in
+        /// the backlog, whose size the result contains.
         in_flight_max: u32,
-        /// Backlog at which the run stops; the cell then has the verdict overload.
+        /// Size of the backlog at which the run stops. The cell then has the verdict "overload".
         backlog_max: u64,
     },
 }
@@ -399,14 +403,14 @@ impl LoadSpec {
         workers
     }
 
-    /// Default overload limit of the backlog at `rate`: the arrivals of ten seconds.
+    /// Default size of the backlog that counts as overload at `rate`: the arrivals of ten seconds.
     #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
     pub(crate) fn backlog_max(rate: f64) -> u64 {
         ((rate * 10.0) as u64).max(1000)
     }
 }
 
-/// Distribution of the times between operations of an open loop.
+/// Distribution of the intervals between the operations of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
@@ -416,28 +420,28 @@ pub enum Arrival {
     Poisson,
 }
 
-/// Performance requirement; a bound that is `None` does not apply.
+/// Performance requirement. A bound that is `None` does not apply.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
-    /// Minimum operations per second.
+    /// Minimum number of operations per second.
     pub iops: Option<f64>,
     /// Minimum payload in MiB per second.
     pub mib_s: Option<f64>,
-    /// Latency bounds.
+    /// Upper bounds on latencies.
     #[serde(default)]
     pub latency: Vec<LatencyBound>,
 }
 
-/// An upper bound on one latency figure.
+/// Upper bound on one latency figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyBound {
-    /// Stream that the bound applies to; `None`: all streams.
+    /// Stream to which the bound applies; `None` for all streams.
     pub stream: Option<String>,
-    /// Kind of operation that the bound applies to; `None`: all kinds.
+    /// Kind of operation to which the bound applies; `None` for all kinds.
     pub op: Option<OpKind>,
-    /// Bounded figure.
+    /// Latency figure that is bounded.
     pub figure: LatencyFigure,
     /// Maximum of the figure in microseconds.
     pub max_us: f64,
@@ -469,14 +473,14 @@ pub enum OpKind {
     Write,
     /// Flush.
     Flush,
-    /// Trim: TRIM, UNMAP, or a hole punched in a file. Later reads of the range may return
-    /// anything.
+    /// Trim: TRIM, UNMAP, or a hole punched in a file. Later reads of the range may return any
+    /// data.
     Trim,
-    /// The target writes zeros without receiving them: WRITE SAME.
+    /// WRITE SAME: the target writes zeros without receiving them.
     WriteSame,
-    /// The target writes the blocks only if they hold the expected data: COMPARE AND WRITE.
+    /// COMPARE AND WRITE: the target writes the blocks only if they contain the expected data.
     CompareAndWrite,
-    /// The target copies the blocks without sending them to the client: EXTENDED COPY.
+    /// EXTENDED COPY: the target copies the blocks without sending them to the client.
     Copy,
 }
 
@@ -492,25 +496,27 @@ impl OpKind {
         Self::Copy,
     ];
 
-    /// Whether the operation addresses blocks: every kind except a flush.
+    /// Whether an operation of this kind addresses blocks; this applies to all kinds except a
+    /// flush.
     pub fn is_data(self) -> bool {
         self != Self::Flush
     }
 
     /// Splits the name of a kind off the end of `NAME_KIND` or `KIND`. Returns the text before the
-    /// kind's name and the kind; without such a name, the whole text and `None`.
+    /// name of the kind, and the kind. If the text ends with no such name, returns the whole text
+    /// and `None`.
     pub fn split(text: &str) -> (&str, Option<Self>) {
         let ends = |kind: &Self| {
             let front = text.strip_suffix(kind.name())?;
             if front.is_empty() { Some(front) } else { front.strip_suffix('_') }
         };
-        // Some kind names are suffixes of others, so take the longest match.
+        // The names of some kinds are suffixes of other names, so take the longest match.
         let found = Self::ALL.into_iter().filter_map(|kind| Some((ends(&kind)?, kind)));
         let longest = found.min_by_key(|(front, _)| front.len());
         longest.map_or((text, None), |(front, kind)| (front, Some(kind)))
     }
 
-    /// Name of the kind in profiles and results.
+    /// Name of the kind of operation in profiles and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -524,7 +530,7 @@ impl OpKind {
     }
 }
 
-/// Limits of the medium or the link, as stated by the profile.
+/// Limits of the medium or the link, as the profile states them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -537,8 +543,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the name of the limit that the figures come closest to, and the figure in percent of
-    /// that limit.
+    /// Returns the name of the limit to which the figures come closest, and the figure in percent
+    /// of this limit.
     pub fn share_pct(&self, iops: f64, mib_s: f64) -> Option<(&'static str, f64)> {
         let megabits_s = mib_s * 1_048_576.0 * 8.0 / 1e6;
         let shares = [
@@ -553,15 +559,15 @@ impl Limits {
     }
 }
 
-/// Node sizes, classified by the operations per second that each sustains.
+/// Node sizes, by the number of operations per second that each size sustains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizingSpec {
-    /// Maximum operations per second of each size, ascending.
+    /// Maximum operations per second that each size sustains, in ascending order.
     pub bins_iops: Vec<f64>,
-    /// Names of the sizes, one for each bound.
+    /// Names of the sizes, one for each entry of `bins_iops`.
     pub labels: Vec<String>,
-    /// Percentage of operations per second to keep free.
+    /// Percentage of the operations per second that must remain free.
     pub margin_pct: f64,
 }
 

@@ -1,28 +1,28 @@
-//! Standing of a result: known facts about caches between the generator and the medium.
+//! Cache standing of a result: the knowledge about caches between the generator and the medium.
 //!
-//! Not here: cache detection (target/caches), the verdict on a row (judge).
+//! `target/caches` finds caches; `judge` decides the verdict on a row.
 //!
-//! Invariant: a cache that is neither stated nor found is *not known*, never *none*.
+//! Invariant: a cache that is neither stated by the user nor found is "not known", never "none".
 
 use serde::{Deserialize, Serialize};
 use weir_base::size::Human;
 
 use crate::result::RunResult;
 
-/// Known facts about the caches of a target.
+/// Knowledge about the caches of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     /// A cache can hold the whole dataset.
     CacheResident,
-    /// The size of the cache was stated or found, and the dataset is larger.
+    /// The size of the cache was stated or found, and the dataset is larger than the cache.
     CacheStated,
-    /// The size of the cache is neither stated by the user nor found.
+    /// The size of the cache was neither stated by the user nor found.
     CacheNotKnown,
 }
 
 impl Standing {
-    /// Returns the standing of a run.
+    /// Returns the cache standing of a run.
     pub fn of(result: &RunResult) -> Self {
         match result.target.cache_bytes {
             None => Self::CacheNotKnown,
@@ -31,7 +31,7 @@ impl Standing {
         }
     }
 
-    /// Name of the standing in reports.
+    /// Name of the cache standing in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::CacheResident => "cache-resident",
@@ -41,7 +41,7 @@ impl Standing {
     }
 }
 
-/// Describes the standing of a run and the ratio of its working set to the cache.
+/// Describes the cache standing of a run, and the ratio of its working set to the cache.
 pub fn sentence(result: &RunResult) -> String {
     let (standing, dataset) = (Standing::of(result), result.spec.dataset.total_bytes());
     let name = standing.name();

@@ -1,9 +1,9 @@
 //! Statistics of measurements: confidence intervals, spread and steady state.
 //!
-//! Not here: the interpretation of the numbers and the validity of a cell (verdict).
+//! `verdict` interprets the statistics and judges the validity of a cell.
 //!
-//! Invariants: pure functions of their arguments, identical on every machine; a value that cannot
-//! be computed is `None`, never a placeholder number; arguments are finite.
+//! Invariants: all functions are pure, and give identical results on every machine; a value that
+//! cannot be computed is `None`, never a placeholder; arguments must be finite.
 
 mod batch;
 mod bootstrap;
@@ -17,11 +17,12 @@ pub use interval::{ConfidenceInterval, median_interval, runs_interval, throughpu
 pub use slope::middle_slope;
 pub use steady::{Steadiness, SteadyRule, steadiness, steady_after};
 
-/// Number of standard deviations up to which a difference counts as chance; chance exceeds it in
-/// one case of 370.
+/// Number of standard deviations up to which a difference counts as chance. Chance causes a larger
+/// difference in only one case of 370.
 pub(crate) const CHANCE_DEVIATIONS: f64 = 3.0;
 
-/// Median; for an even number of values, the mean of the middle two. `None` if there are no values.
+/// Median; the mean of the middle two values if the number of values is even. `None` if there are
+/// no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -37,15 +38,15 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Sample variance (divided by n - 1); `None` for fewer than two values.
+/// Sample variance (the sum divided by n - 1); `None` if there are fewer than two values.
 pub fn variance(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1).then(|| squares / (values.len() - 1) as f64)
 }
 
-/// Coefficient of variation: sample standard deviation in percent of the mean. `None` for fewer
-/// than two values or if the mean is not positive.
+/// Coefficient of variation: the sample standard deviation in percent of the mean. `None` if there
+/// are fewer than two values or the mean is not positive.
 pub fn cv_pct(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|mean| *mean > 0.0)?;
     Some(variance(values)?.sqrt() / mean * 100.0)
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(mean(&[]), None);
         assert_eq!(variance(&[1.0]), None);
-        // The textbook sample 2 4 4 4 5 5 7 9: mean 5, sum of squares 32.
+        // Textbook sample 2 4 4 4 5 5 7 9: the mean is 5, and the sum of squares is 32.
         let sample = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
         assert_eq!(mean(&sample), Some(5.0));
         assert!((variance(&sample).unwrap() - 32.0 / 7.0).abs() < 1e-12);
@@ -77,8 +78,8 @@ mod tests {
         assert_eq!(cv_pct(&[0.0, 0.0]), None);
     }
 
-    /// The eight published bonnie++ runs in the reference document `002`: the write figures repeat
-    /// well, the seek figures do not.
+    /// The eight published bonnie++ runs of the reference document `002`. Their write figures
+    /// repeat well; their seek figures do not.
     #[test]
     fn spread_of_published_runs_matches_the_design() {
         let writes = [381_672, 383_428, 380_309, 379_416, 387_046, 381_530, 381_556, 383_434];
@@ -87,7 +88,8 @@ mod tests {
         assert!((cv_pct(&writes).unwrap() - 0.6).abs() < 0.05, "{:?}", cv_pct(&writes));
         assert!((cv_pct(&seeks).unwrap() - 34.0).abs() < 0.5, "{:?}", cv_pct(&seeks));
         assert_eq!(mean(&seeks), Some(7731.5));
-        // With eight runs, the interval of the median extends from the lowest to the highest run.
+        // With only eight runs, the interval of the median extends from the lowest run to the
+        // highest run.
         let interval = throughput_interval(&seeks).unwrap();
         assert_eq!((interval.low, interval.high), (5067.0, 11_517.0));
     }

@@ -1,9 +1,9 @@
 //! Summary figures of a cell over its runs.
 //!
-//! Not here: whether the figures are valid (verdict).
+//! `verdict` decides whether the figures are valid.
 //!
-//! Invariants: the headline figure of a cell is the median of its runs; percentiles come from
-//! merged distributions; runs without measured time are excluded.
+//! Invariants: the headline figure of a cell is the median of its runs; percentiles come from the
+//! merged latency distributions of all runs; runs without measured time are excluded.
 
 use serde::Serialize;
 
@@ -14,10 +14,11 @@ use crate::stats;
 
 /// Bytes in one MiB.
 const MIB: f64 = 1_048_576.0;
-/// A period without a completion is a stall if its length exceeds this multiple of the median
-/// service time.
+/// A period without a completion is a stall if the period is longer than this multiple of the
+/// median service time.
 const STALL_TIMES_USUAL: f64 = 10.0;
-/// Number of seconds by which the last interval may be short and still count as whole.
+/// Number of seconds by which the last interval of a run may be short and still count as a whole
+/// second.
 const INTERVAL_SLACK_S: f64 = 0.05;
 
 /// Median and spread of a figure over the runs of a cell.
@@ -34,14 +35,14 @@ pub struct Spread {
     pub ci_pct: Option<f64>,
 }
 
-/// Latency over all runs, in microseconds.
+/// Latency of the operations of all runs, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
     /// Number of operations.
     pub count: u64,
     /// Mean latency.
     pub mean_us: f64,
-    /// Median latency; `None` here or below: fewer than ten samples beyond the percentile.
+    /// Median latency. `None` for any percentile means that fewer than ten samples lie beyond it.
     pub p50_us: Option<f64>,
     /// 95th percentile of the latency.
     pub p95_us: Option<f64>,
@@ -72,18 +73,18 @@ pub struct CellSummary {
     pub read_latency: LatencySummary,
     /// Latency of writes.
     pub write_latency: LatencySummary,
-    /// Mean queue depth, by Little's law.
+    /// Mean number of operations in flight, by Little's law.
     pub in_flight: f64,
     /// Reads in percent of the data operations.
     pub read_pct: f64,
-    /// Operations that failed.
+    /// Number of operations that failed.
     pub errors: u64,
     /// CPU time of the generator for each operation, in microseconds.
     pub cpu_us_per_op: f64,
     /// Utilisation of the generator's threads, in percent.
     pub cpu_pct: f64,
-    /// Coefficient of variation, in percent, of the operations per second within a run; of the run
-    /// in which it is largest.
+    /// Coefficient of variation of the operations per second within a run, in percent; the largest
+    /// of all runs.
     pub interval_cv_pct: f64,
     /// Stalls of the target during the runs.
     pub stalls: StallSummary,
@@ -95,15 +96,16 @@ pub struct CellSummary {
 pub struct StallSummary {
     /// Number of stalls.
     pub count: u64,
-    /// Total length in seconds.
+    /// Total length of all stalls in seconds.
     pub total_s: f64,
     /// Length of the longest stall in seconds.
     pub longest_s: f64,
-    /// Stall time less the generator's wait for a core, in percent of the measured time.
+    /// Stall time less the time that the generator waited for a CPU core, in percent of the
+    /// measured time.
     pub share_pct: f64,
 }
 
-/// The figures of one run.
+/// Figures of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RunFigures {
     /// Data operations per second.
@@ -116,15 +118,15 @@ pub struct RunFigures {
     pub mib_s: f64,
     /// Latency of all data operations.
     pub latency: LatencySummary,
-    /// Mean queue depth, by Little's law.
+    /// Mean number of operations in flight, by Little's law.
     pub in_flight: f64,
-    /// Coefficient of variation of the operations per second, in percent; 0 for less than two
-    /// seconds.
+    /// Coefficient of variation of the operations per second within the run, in percent; 0 for a
+    /// run of less than two seconds.
     pub interval_cv_pct: f64,
 }
 
 impl RunFigures {
-    /// Computes the figures of `run`; all zero if no time was measured.
+    /// Computes the figures of `run`; all figures are zero if no time was measured.
     pub fn of(run: &CellRun) -> Self {
         if !run.is_measured() {
             return Self::default();
@@ -150,7 +152,8 @@ impl CellSummary {
         Self::of_runs(&cell.runs)
     }
 
-    /// Summarises runs outside a cell: the runs of a phase, or the runs at one rate of a search.
+    /// Summarises runs outside a cell: the runs of a phase, or the runs at one rate of a load
+    /// search.
     pub fn of_runs(runs: &[CellRun]) -> Self {
         let runs: Vec<&CellRun> = runs.iter().filter(|run| run.is_measured()).collect();
         let figures: Vec<RunFigures> = runs.iter().map(|run| RunFigures::of(run)).collect();
@@ -201,8 +204,8 @@ impl StallSummary {
             return Self::default();
         }
         let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
-        // A generator without a core receives no completions, even from a target that does not
-        // stall.
+        // A generator that waits for a CPU core receives no completions, even from a target that
+        // does not stall.
         let waited: f64 = runs.iter().map(|r| r.cpu_wait_s / f64::from(r.threads.max(1))).sum();
         let total_s = total_us / 1e6;
         Self {
@@ -215,7 +218,8 @@ impl StallSummary {
 }
 
 impl Spread {
-    /// Summarises one figure over the runs; all values are zero if there are no runs.
+    /// Summarises one figure over the runs; the median and both extremes are zero if there are no
+    /// runs.
     pub fn of(runs: &[f64]) -> Self {
         let Some(median) = stats::median(runs) else { return Self::default() };
         let interval = stats::throughput_interval(runs);
@@ -229,7 +233,7 @@ impl Spread {
 }
 
 impl LatencySummary {
-    /// Summarises a distribution.
+    /// Summarises a distribution of latencies.
     pub fn of(all: &Latencies) -> Self {
         Self {
             count: all.count(),
@@ -250,13 +254,15 @@ pub fn merged<'a>(classes: impl IntoIterator<Item = &'a ClassResult>) -> Latenci
     all
 }
 
-/// Whole seconds of a run; a partial last second would look like a slow second.
+/// Whole seconds of a run. A partial last second is excluded, because it would look like a slow
+/// second.
 pub fn whole_intervals(run: &CellRun) -> impl Iterator<Item = &Interval> {
     let end = run.seconds + INTERVAL_SLACK_S;
     run.intervals.iter().filter(move |interval| f64::from(interval.second) + 1.0 <= end)
 }
 
-/// Total service time of a class; it excludes the time that operations wait in the backlog.
+/// Total service time of a class of operations; excludes the time that operations wait in the
+/// backlog of the generator.
 fn busy_us(class: &ClassResult) -> f64 {
     let spent = class.service.as_ref().unwrap_or(&class.latency);
     spent.mean_us() * spent.count() as f64
@@ -282,7 +288,7 @@ mod tests {
 
     #[test]
     fn cell_reports_median_of_runs_and_merged_percentiles() {
-        // Each run: reads of 1 ms and writes of 3 ms in the ratio 3:1.
+        // Each run has reads of 1 ms and writes of 3 ms in the ratio 3:1.
         let runs = [1000, 1100, 1300].map(|iops| fixture::closed_run(iops, 10, 75, 1000, 3000));
         let cell = fixture::cell("random 4KiB", runs.to_vec());
         let found = CellSummary::of(&cell);
@@ -297,7 +303,7 @@ mod tests {
         assert!((found.latency.p50_us.unwrap() - 1000.0).abs() < 2.0);
         assert!((found.latency.p99_us.unwrap() - 3000.0).abs() < 5.0);
         assert!((found.write_latency.mean_us - 3000.0).abs() < 5.0);
-        // Little's law: 1,100 operations per second at 1.5 ms.
+        // Little's law: 1,100 operations per second at 1.5 ms are 1.65 operations in flight.
         assert!((found.in_flight - 1.65).abs() < 0.01, "{found:?}");
         assert!((found.cpu_us_per_op - 10.0).abs() < 1e-9);
         assert!(found.interval_cv_pct < 1e-9 && found.errors == 0);
@@ -307,7 +313,7 @@ mod tests {
     fn cell_without_measured_time_has_no_figures() {
         let empty = fixture::cell("never run", vec![CellRun::default()]);
         assert_eq!(CellSummary::of(&empty), CellSummary::default());
-        // A manipulated file must not produce a rate that is not a number.
+        // A manipulated result file must not produce a rate that is not a number.
         let mut forged = fixture::closed_run(10, 1, 50, 10, 10);
         forged.seconds = 1e-320;
         assert_eq!(CellSummary::of(&fixture::cell("forged", vec![forged])).runs, 0);

@@ -1,13 +1,14 @@
-//! Targets: files, devices, NBD exports and iSCSI logical units, and synthetic targets with known
-//! behaviour that measure the generator itself.
+//! Targets of a benchmark: files, devices, NBD exports, iSCSI logical units, and synthetic targets
+//! with known behaviour that measure the generator itself.
 //!
-//! Not here: the load (load), block contents (content).
+//! `load` generates the load on a target; `content` generates and checks the contents of blocks.
 //!
 //! Invariants:
-//! - a target has one address space from 0; files of a directory are consecutive ranges of it;
-//! - each worker has its own lane and shares no state with others;
-//! - a lane has a fixed number of slots, each with a buffer; a slot is busy from `submit` until its
-//!   completion is reaped.
+//! - a target has one address space that starts at 0; files of a directory are consecutive ranges
+//!   of it;
+//! - each worker has its own lane and shares no state with other workers;
+//! - a lane has a fixed number of slots, each with a buffer; a slot is busy from the `submit` of an
+//!   operation until `reap` returns the completion of the operation.
 
 pub mod address;
 mod buffers;
@@ -32,11 +33,11 @@ pub use guard::{Holds, take, what_is_at, what_it_holds};
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};
 
-/// Maximum time without a completion; after it a server counts as lost. Equal to the usual disk
+/// Maximum time without a completion, after which a server counts as lost. Equals the usual disk
 /// timeout of operating systems.
 #[cfg(not(test))]
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Shorter limit for tests.
+/// Shorter limit than in the program, so that tests end soon.
 #[cfg(test)]
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
@@ -47,12 +48,13 @@ pub struct Op {
     pub kind: OpKind,
     /// Offset of the first byte; a multiple of the target's block size.
     pub offset: u64,
-    /// Length in bytes, from the start of the slot's buffer; 0 for a flush. COMPARE AND WRITE uses
-    /// twice this length: the data to compare, then the data to write.
+    /// Length in bytes of the data, which begins at the start of the slot's buffer; 0 for a flush.
+    /// COMPARE AND WRITE has twice this length in the buffer: the data to compare, then the data to
+    /// write.
     pub len_bytes: u32,
-    /// Whether a write must be on stable media at its completion.
+    /// Whether a write must be on stable media when it completes.
     pub durable: bool,
-    /// Offset of the first source byte of a copy; 0 for all other operations.
+    /// Offset of the first byte that a copy reads; 0 for all other operations.
     pub source: u64,
 }
 
@@ -63,11 +65,11 @@ pub struct Done {
     pub slot: usize,
     /// Result of the operation.
     pub result: Result<(), std::io::Error>,
-    /// Time at which the lane saw the completion.
+    /// Time at which the lane received the completion.
     pub at: Instant,
 }
 
-/// Wait mode of [`Lane::reap`].
+/// Limit of the wait in [`Lane::reap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Do not wait.
@@ -78,22 +80,22 @@ pub enum Wait {
     Until(Instant),
 }
 
-/// I/O channel of one worker to a target.
+/// I/O channel between one worker and a target.
 pub trait Lane: Send {
     /// Buffer of a slot that has no operation in flight.
     fn buffer(&mut self, slot: usize) -> &mut [u8];
 
-    /// Starts an operation in a free slot and sends it. If the target does not accept all of it at
-    /// once, the next `reap` sends the rest.
+    /// Starts an operation in a free slot and sends it. If the target does not accept the whole
+    /// request at once, the next `reap` sends the rest.
     ///
     /// # Errors
     /// If the lane is lost.
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError>;
 
-    /// Reaps completions.
+    /// Appends the completions of operations to `done`.
     ///
     /// # Errors
-    /// If the lane is lost, with all operations in flight.
+    /// If the lane is lost, together with all its operations in flight.
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError>;
 }
 
@@ -108,13 +110,13 @@ pub trait Target: Send + Sync {
     /// If the target cannot be reached.
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError>;
 
-    /// Whether a read returns the data written. The data of other targets, which are synthetic, is
-    /// not verified.
+    /// Whether a read returns the data that was written. The run does not verify data of other
+    /// targets, which are synthetic.
     fn keeps_data(&self) -> bool {
         true
     }
 
-    /// PID of the server, if it runs on this machine and the connection reveals it.
+    /// PID of the server, if the server runs on this machine and the connection reveals the PID.
     fn server_process(&self) -> Option<u32> {
         None
     }
@@ -124,8 +126,8 @@ pub trait Target: Send + Sync {
         if matches!(kind, OpKind::Read | OpKind::Write | OpKind::Flush) { u64::MAX } else { 0 }
     }
 
-    /// Drops the caches between this process and the target. Returns false if the target does not
-    /// support that.
+    /// Drops the caches between this process and the storage of the target. Returns false if the
+    /// target does not support dropping caches.
     ///
     /// # Errors
     /// If dropping the caches failed.
@@ -134,7 +136,7 @@ pub trait Target: Send + Sync {
     }
 }
 
-/// Reason why a target cannot be measured.
+/// Reason why the program cannot measure a target.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -146,14 +148,14 @@ pub enum TargetError {
         /// Explanation.
         why: String,
     },
-    /// The target cannot be opened or accessed.
+    /// The program cannot open or access the target.
     #[error("{address}: {what}: {source}")]
     Io {
         /// Address of the target.
         address: String,
         /// Operation that failed.
         what: &'static str,
-        /// Error of the system.
+        /// Error that the operating system returned.
         source: std::io::Error,
     },
     /// The target is smaller than the dataset.
@@ -173,7 +175,7 @@ pub enum TargetError {
         address: String,
         /// Block size of the target.
         block_bytes: u32,
-        /// Requested size.
+        /// Length or offset that the operations would use, in bytes.
         bytes: u64,
     },
     /// The server does not speak the protocol, or refused a request.
@@ -217,7 +219,7 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    /// Recommended action for the user.
+    /// Action that the program recommends to the user.
     pub fn action(&self) -> String {
         match self {
             Self::Address { .. } => "write a path, file:PATH, dir:PATH, nbd://HOST/EXPORT, \
@@ -244,7 +246,7 @@ impl TargetError {
     }
 }
 
-/// Opens a target for a dataset. Missing files are created.
+/// Opens a target for a dataset. Creates files that are missing.
 ///
 /// # Errors
 /// If the target cannot be reached or is too small for the dataset.

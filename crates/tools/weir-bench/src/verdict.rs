@@ -1,9 +1,9 @@
-//! Verdict on each number: the findings on a cell and the remedy for each.
+//! Verdict on each figure: the findings on a cell and the recommended action for each finding.
 //!
-//! Not here: figures of a cell (summary), printing (report).
+//! `summary` computes the figures of a cell; `report` prints them.
 //!
-//! Invariant: tables and charts take a [`JudgedRun`], which only judging creates, so no number is
-//! printed without its verdict.
+//! Invariant: tables and charts take a [`JudgedRun`], which only judging creates, so the program
+//! prints no figure without its verdict.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::judge::{RULES, judge, refused};
 use crate::result::{CellResult, RunResult};
 use crate::summary::CellSummary;
 
-/// Kinds of fault that a cell can have, ordered from the most to the least harmful.
+/// Kinds of fault that a cell can have, from the most to the least harmful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
@@ -24,7 +24,7 @@ pub enum Finding {
     Holes,
     /// The offered load exceeded the target's capacity.
     Overload,
-    /// The generator limited the rate, not the target.
+    /// The generator limited the rate; the target did not.
     GeneratorBound,
     /// The figures contradict each other by Little's law.
     Inconsistent,
@@ -32,7 +32,7 @@ pub enum Finding {
     MixOff,
     /// A cache can hold the working set.
     CacheResident,
-    /// The figures changed during a run or from run to run.
+    /// The figures changed during a run, or from run to run of the cell.
     Unsteady,
     /// The runs are too short or too few for the requested figures.
     UnderSampled,
@@ -45,9 +45,9 @@ pub struct Remark {
     pub finding: Finding,
     /// Explanation with the figures that show the fault.
     pub detail: String,
-    /// Recommended action.
+    /// Action that the program recommends to the user.
     pub action: String,
-    /// Whether only latencies show the fault, so that it does not question a rate.
+    /// Whether only latencies show the fault, so that the fault does not make a rate doubtful.
     #[serde(skip)]
     pub latency_only: bool,
 }
@@ -57,9 +57,9 @@ pub struct Remark {
 pub struct JudgedCell {
     /// Figures of the cell.
     pub summary: CellSummary,
-    /// Findings, worst first; empty: valid.
+    /// Findings, with the worst finding first; a valid cell has none.
     pub remarks: Vec<Remark>,
-    /// Conditions that the reader of the figures should know; they do not invalidate the figures.
+    /// Conditions that a reader of the figures should know, but that do not invalidate the figures.
     pub notes: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl JudgedCell {
 }
 
 impl Finding {
-    /// All kinds of fault, worst first.
+    /// All kinds of fault, from the most to the least harmful.
     pub const ALL: [Self; 10] = [
         Self::Invalid,
         Self::Corrupt,
@@ -116,13 +116,14 @@ impl JudgedRun {
         Self { result, cells }
     }
 
-    /// Number of valid cells, and number of cells that were specified or measured.
+    /// Number of valid cells, and number of all cells that were specified or measured.
     pub fn quotable(&self) -> (usize, usize) {
         let valid = self.cells.iter().filter(|cell| cell.remarks.is_empty()).count();
         (valid, self.result.spec.cells.len().max(self.cells.len()))
     }
 
-    /// Findings of all cells and columns, each kind once, worst first.
+    /// Findings of all cells and of all columns of the file test, each kind once, with the worst
+    /// finding first.
     pub fn findings(&self) -> Vec<Finding> {
         let columns = self.bonnie();
         let remarks = self.cells.iter().flat_map(|cell| &cell.remarks);
@@ -133,13 +134,13 @@ impl JudgedRun {
         all
     }
 
-    /// Describes the operations that the target refused, by kind and error.
+    /// Describes the operations that the target refused, grouped by kind and error.
     pub fn refused(&self) -> Option<String> {
         let phases = self.result.phases.iter().map(|phase| &phase.run);
         refused(phases.chain(self.result.cells.iter().flat_map(CellResult::measured)))
     }
 
-    /// The result that was judged.
+    /// The run result that was judged.
     pub fn result(&self) -> &RunResult {
         &self.result
     }
@@ -149,7 +150,7 @@ impl JudgedRun {
         self.result.bonnie.as_ref().map_or_else(Vec::new, bonnie::columns)
     }
 
-    /// Builds a judged run with the given remarks for each cell.
+    /// Builds a judged run that has the given remarks for each cell.
     #[cfg(test)]
     pub(crate) fn with_remarks(result: RunResult, remarks: Vec<Vec<Remark>>) -> Self {
         assert_eq!(remarks.len(), result.cells.len(), "a verdict for each cell");
@@ -157,7 +158,7 @@ impl JudgedRun {
         Self { result, cells }
     }
 
-    /// Judged cells, in the order of the result.
+    /// Judged cells, in the order of the run result.
     pub fn cells(&self) -> &[JudgedCell] {
         &self.cells
     }

@@ -1,9 +1,9 @@
-//! Verification after a run: reads blocks and compares every byte.
+//! Verification after a run: reads the blocks of the dataset and compares every byte.
 //!
-//! Not here: verification of reads during a load (load).
+//! `load` verifies the reads of a run while the load runs.
 //!
-//! Invariants: verification writes no data; blocks that were trimmed, or written by the target
-//! itself, since their last write are read but neither judged nor counted.
+//! Invariants: verification writes no data; a block that was trimmed since its last write, or that
+//! the target itself wrote since then, is read but neither judged nor counted.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -14,15 +14,15 @@ use crate::result::Verification;
 use crate::spec::{DatasetSpec, OpKind};
 use crate::target::{Done, Lane, Op, Target, TargetError, Wait};
 
-/// Queue depth of the verification.
+/// Queue depth of the verification reads.
 const SLOTS: usize = 16;
 /// Maximum number of bad blocks that the result describes in words.
 const EXAMPLES_MAX: usize = 8;
 
-/// Reads `share_pct` percent of all blocks at random and checks them.
+/// Reads `share_pct` percent of all blocks, chosen at random, and checks their contents.
 ///
 /// # Errors
-/// If the target is lost. Blocks that cannot be read are counted separately from bad blocks.
+/// If the target is lost. Blocks that cannot be read count as unread, not as bad.
 pub fn verify(
     target: &dyn Target,
     content: &Content,
@@ -69,7 +69,8 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn look(&mut self, address: u64, read: std::io::Result<()>, lane: &mut dyn Lane, slot: usize) {
         let found = self.found.get_or_insert_default();
-        // Skip the block: since its last write, it was trimmed or written by the target itself.
+        // Skip the block: since its last write, the block was trimmed or written by the target
+        // itself.
         if read.is_ok() && self.generations.is_some_and(|known| !known.is_judged_now(address)) {
             return;
         }

@@ -1,8 +1,8 @@
 //! Formats numbers, times and settings for reports.
 //!
-//! Not here: the choice of figures to show (report).
+//! `report` chooses the figures to show.
 //!
-//! Invariant: a missing figure is stated in words, never shown as zero.
+//! Invariant: a missing figure is described in words, and never shown as zero.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use crate::spec::{
     SearchSpec, StreamSpec,
 };
 
-/// Formats with three or four significant digits: `12,346`, `751.3`, `20.5`, `0.413`.
+/// Formats a number with three or four significant digits: `12,346`, `751.3`, `20.5`, `0.413`.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -54,7 +54,7 @@ pub(crate) fn ms(us: f64) -> String {
     number(us / 1000.0)
 }
 
-/// Formats a percentile in milliseconds; without a percentile, formats the number of samples.
+/// Formats a percentile in milliseconds; if there is none, formats the number of samples instead.
 pub(crate) fn percentile_ms(us: Option<f64>, count: u64) -> String {
     us.map_or_else(|| format!("n/a (n = {count})"), ms)
 }
@@ -89,7 +89,7 @@ fn trimmed(value: f64) -> String {
 
 /// Formats a UTC time: `2026-11-22T04:00:00Z`.
 pub(crate) fn time(unix_ms: u64) -> String {
-    // RFC 3339 allows no years beyond 9999.
+    // RFC 3339 does not allow years beyond 9999.
     let seconds = (unix_ms / 1000).min(253_402_300_799);
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
@@ -160,8 +160,8 @@ pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
     }
 }
 
-/// Event from which latency is measured. In a closed loop it excludes operations that the generator
-/// could not send during a stall.
+/// Describes the time that the latency covers. In a closed loop, the latency does not cover
+/// operations that the generator could not send during a stall.
 pub(crate) fn latency_counts(load: &LoadSpec) -> &'static str {
     match load {
         LoadSpec::Closed { .. } => "service time only",
@@ -169,7 +169,7 @@ pub(crate) fn latency_counts(load: &LoadSpec) -> &'static str {
     }
 }
 
-/// Describes the load and the latency that it measures.
+/// Describes the load, and what its latency includes.
 pub(crate) fn load(cell: &CellSpec) -> String {
     let counts = latency_counts(&cell.load);
     let load = match cell.load {
@@ -245,8 +245,8 @@ pub(crate) fn content(content: &ContentSpec) -> String {
     format!("compressible {compress}:1, {dedupe_pct} % of {unit} units are duplicates, seed {seed}")
 }
 
-/// Formats the percentage of reads, or the kind of operation if the stream has neither reads nor
-/// writes.
+/// Formats the percentage of reads of a stream, or the kind of its operations if the stream has
+/// neither reads nor writes.
 pub(crate) fn reads(stream: &StreamSpec) -> String {
     stream.op.map_or_else(|| format!("{:.0}", stream.read_pct), |op| op.name().to_owned())
 }

@@ -1,8 +1,8 @@
 //! Runs other programs from the workspace root.
 //!
-//! Not here: the choice of programs, and the effect of their failure on a task.
+//! The callers choose the programs, and decide what a failure means for their task.
 //!
-//! Invariant: an error shows the command as typed in a shell.
+//! Invariant: an error shows the command as a user would type it in a shell.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ pub fn target() -> PathBuf {
 }
 
 /// Prefixes of variables that `cargo run` sets for the package of this program. Build scripts of
-/// other packages read them and would run again whenever cargo calls from xtask and from a shell
-/// alternate.
+/// other packages read these variables. They would run again whenever cargo is called alternately
+/// from xtask and from a shell.
 const OWN_VARIABLES: [&str; 4] = ["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// Creates a command with the workspace root as its working directory.
@@ -43,7 +43,7 @@ pub fn cargo(args: &[impl AsRef<OsStr>]) -> Result<()> {
     run(command("cargo").args(args))
 }
 
-/// Runs a command until it exits; any status except success is an error.
+/// Runs a command until it exits. Every exit status except success is an error.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start `{}`", show(command)))?;
     if !status.success() {
@@ -52,7 +52,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns its stdout; the error contains stderr.
+/// Runs a command and returns its stdout. If the command fails, the error contains its stderr.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -80,7 +80,7 @@ pub fn git(args: &[&str]) -> Result<String> {
     output(command("git").args(args))
 }
 
-/// Finds a program in PATH. It also searches `sbin`, where Debian keeps some tools and which only
+/// Finds a program in PATH and in the `sbin` folders. Debian keeps some tools in `sbin`, which only
 /// root's PATH contains.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -90,7 +90,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Formats the command line, without working directory and environment.
+/// Formats a command line, without its working directory and environment.
 pub fn show(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for arg in command.get_args() {

@@ -1,8 +1,8 @@
-//! Result of a fio run, from its JSON.
+//! Parses the result of a fio run from fio's JSON.
 //!
-//! Not here: fio's command lines (xtask, weir-peers).
+//! xtask and weir-peers have the command lines of fio.
 //!
-//! Invariant: a run with an error, or without a completed operation, is an error.
+//! Invariant: a run that failed, or that completed no operation, is an error.
 
 use std::fs;
 use std::path::Path;
@@ -15,23 +15,23 @@ use crate::command;
 
 /// Result of one fio run.
 pub struct Job {
-    /// Number of reads and writes.
+    /// Number of completed reads and writes.
     pub ops: u64,
-    /// Number of flushes.
+    /// Number of completed flushes.
     pub flushes: u64,
-    /// Measured time in seconds.
+    /// Duration of the measurement in seconds.
     pub seconds: f64,
-    /// 99th percentile of the read latency, or of the write latency if fio measured no time for
+    /// 99th percentile of the read latency, or of the write latency if fio reports no time for
     /// reads.
     pub latency_p99_us: f64,
-    /// 99th percentile of the write latency alone: a load with verification also counts its own
-    /// reads.
+    /// 99th percentile of the write latency. A load with verification also counts its own reads, so
+    /// `latency_p99_us` does not suffice.
     pub write_latency_p99_us: f64,
-    /// CPU use of fio, in percent of a core.
+    /// CPU use of fio itself, in percent of a core.
     pub client_cpu_percent: f64,
 }
 
-/// Runs a fio command, which writes its JSON to the file `output`.
+/// Runs a fio command that writes its JSON to the file `output`.
 pub fn output_of(command: &mut Command, output: &Path) -> Result<Job> {
     command.arg("--output-format=json").arg(format!("--output={}", output.display()));
     command::output(command)?;
@@ -40,7 +40,7 @@ pub fn output_of(command: &mut Command, output: &Path) -> Result<Job> {
 
 fn read(output: &Path) -> Result<Job> {
     let text = fs::read_to_string(output)?;
-    // fio prints remarks into the same file, before the JSON.
+    // fio prints remarks into the same file before its JSON.
     let json = text.find('{').map(|at| &text[at..]).context("fio wrote no JSON")?;
     job(&serde_json::from_str::<Value>(json)?["jobs"][0])
 }
@@ -52,7 +52,7 @@ fn job(job: &Value) -> Result<Job> {
     let (read, write) = (&job["read"], &job["write"]);
     let ops = |side: &Value| side["total_ios"].as_u64().unwrap_or(0);
     let seconds = |side: &Value| side["runtime"].as_f64().unwrap_or(0.0) / 1000.0;
-    // A load with verification counts its reads but reports no time for them.
+    // A load with verification counts its own reads, but reports no time for these reads.
     let busy = if seconds(read) > 0.0 { read } else { write };
     let seconds = seconds(busy);
     if ops(busy) == 0 || seconds <= 0.0 {

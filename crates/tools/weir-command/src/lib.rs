@@ -1,11 +1,13 @@
-//! Commands from the workspace root, processes that end with this one, and the results of fio.
+//! Runs commands from the workspace root, starts processes that end with this process, and parses
+//! the results of fio.
 //!
-//! xtask and weir-peers share these parts. Neither imports the other, so that a build of xtask
-//! contains no benchmark.
+//! xtask and weir-peers share this crate. Neither of them imports the other, so that a build of
+//! xtask contains no benchmark.
 //!
-//! Not here: the choice of programs (xtask, weir-peers).
+//! xtask and weir-peers choose the programs to run.
 //!
-//! Invariant: this crate imports no crate of Weir, because every task compiles it first.
+//! Invariant: this crate imports no other crate of Weir, because every task compiles this crate
+//! first.
 
 pub mod command;
 pub mod fio;

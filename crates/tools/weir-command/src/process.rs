@@ -1,9 +1,10 @@
-//! A server's process: CPU time, peak memory, and a guaranteed end.
+//! Process of a server: CPU time, peak memory, and a guaranteed end.
 //!
-//! Not here: CPU time of kernel threads on its behalf (write-back of the page cache belongs to no
-//! process).
+//! The CPU time excludes kernel threads that work for the server (the write-back of the page cache
+//! belongs to no process).
 //!
-//! Invariants: CPU time includes all threads, ended ones too; the drop ends the process.
+//! Invariants: the CPU time includes all threads, even ended threads; dropping a [`Process`] ends
+//! the process.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 
-/// Creates a command for a program that the kernel kills when this process ends, whatever the
+/// Creates a command for a program that the kernel kills when this process ends, for whatever
 /// reason.
 pub fn guarded(program: &str) -> Command {
     let mut command = Command::new("setpriv");
@@ -33,7 +34,7 @@ impl Process {
         Self { child }
     }
 
-    /// Starts a command that writes its output to a file.
+    /// Starts a command whose output goes to a file.
     pub fn launch(mut command: Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -41,7 +42,7 @@ impl Process {
         Ok(Self::new(command.spawn().with_context(|| format!("cannot start `{line}`"))?))
     }
 
-    /// User and system CPU time of the process so far.
+    /// User and system CPU time that the process has used so far.
     pub fn cpu(&self) -> Result<Duration> {
         cpu(&self.read("stat")?, rustix::param::clock_ticks_per_second())
     }
@@ -57,7 +58,7 @@ impl Process {
         bytes(&self.read("status")?, "VmHWM:")
     }
 
-    /// True if the process ended by itself.
+    /// True if the process has ended by itself.
     pub fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
@@ -80,7 +81,7 @@ impl Drop for Process {
     }
 }
 
-/// Parses fields 14 and 15 of `/proc/PID/stat` (proc_pid_stat.5); the name in field 2 may contain
+/// Parses fields 14 and 15 of `/proc/PID/stat` (proc_pid_stat.5). The name in field 2 may contain
 /// blanks.
 fn cpu(stat: &str, ticks_per_second: u64) -> Result<Duration> {
     let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
@@ -97,7 +98,7 @@ pub fn own_rss_bytes() -> Result<u64> {
     bytes(&fs::read_to_string("/proc/self/status")?, "VmRSS:")
 }
 
-/// Parses a field of proc(5) `status`, whose unit is KiB; returns bytes.
+/// Parses a field of proc(5) `status`, whose unit is KiB, and returns bytes.
 fn bytes(status: &str, field: &str) -> Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|line| line.split_whitespace().next());

@@ -1,10 +1,10 @@
-//! Fuzzes the records of the dataset directory: any block, as the record of a dataset and as the
-//! record of the pool, in the layouts of formats 8 and 9.
+//! Fuzzes the entries of the dataset directory: any block, decoded as the entry of a dataset and as
+//! the entry of the pool, in the layouts of formats 8 and 9.
 //!
-//! Not here: the relations between records.
+//! The fuzz target does not check relations between directory entries.
 //!
-//! Invariants: no panic; an accepted record is encoded in the layout of format 9 and survives
-//! decoding unchanged; a record in that layout is encoded to the same bytes.
+//! Invariants: no panic; an accepted entry is encoded in the layout of format 9 and survives
+//! decoding unchanged; an entry that is already in this layout is encoded to the same bytes.
 
 use weir_base::property::{QUOTA, READ_ONLY};
 use weir_base::{BLOCK_BYTES, DatasetId, RecordSize, Txg};
@@ -17,12 +17,12 @@ use weir_format::{
 
 use crate::valid::trimmed;
 
-/// Kinds of format 8 and the kinds that replaced them.
+/// Kinds of directory entries in format 8, then the kinds in format 9.
 const KINDS: [u8; 8] = [1, 2, 3, 17, 18, 19, 20, 21];
-/// Offset of the kind.
+/// Offset of the kind in a directory entry.
 const KIND_AT: usize = 8;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let mut block = [0; BLOCK_BYTES];
     let len = data.len().min(BLOCK_BYTES);
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Records of each kind, and the records of a pool of format 8.
+/// Directory entries of each kind, and the entries of a pool of format 8.
 pub fn seeds() -> Vec<Vec<u8>> {
     let descent = Descent {
         origin: Some(Origin { snapshot: DatasetId(2), txg: Txg(9) }),
@@ -99,7 +99,7 @@ fn check(block: &[u8; BLOCK_BYTES]) {
     if let Ok(record) = DatasetRecord::decode(block) {
         let encoded = record.encode();
         assert_eq!(DatasetRecord::decode(&encoded).as_ref(), Ok(&record));
-        // A count above its bound is lowered.
+        // A count above its bound is lowered to the bound.
         assert!(is_old || encoded == *block || has_lowered_count(&record));
     }
     if let Ok(record) = PoolRecord::decode(block) {

@@ -1,9 +1,9 @@
-//! Fuzzes pools and streams with valid checksums and invalid fields: import, reads, writes,
-//! commits, destroys, `check`, `rescue` and receive.
+//! Fuzzes pools and streams whose checksums are valid and whose fields are invalid: import, reads,
+//! writes, commits, destroys, `check`, `rescue` and receive.
 //!
-//! Not here: checks of the results.
+//! The fuzz target does not check the results of these operations.
 //!
-//! Invariants: no panic; every call ends.
+//! Invariants: no panic; every call returns.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
     [VdevKind::Disk, VdevKind::Mirror, VdevKind::Raidz1].map(of).into()
 });
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let samples = &*SAMPLES;
     let Some((choice, fields)) = data.split_first() else { return };
@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Random fields for each kind of pool, and for streams.
+/// Random fields for each kind of pool and for streams.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut rng = fastrand::Rng::with_seed(1);
     let seed = |choice: u8| {

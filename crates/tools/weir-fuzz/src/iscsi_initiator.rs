@@ -1,9 +1,10 @@
-//! Fuzzes the initiator: any replies of a target, to a login or in full feature phase.
+//! Fuzzes the initiator: any replies of an iSCSI target, to a login or in full feature phase.
 //!
-//! Not here: sockets (the crate's own tests), the target side (iscsi_login, iscsi_session).
+//! The tests of weir-initiator cover sockets; `iscsi_login` and `iscsi_session` fuzz the iSCSI
+//! target.
 //!
 //! Invariants: no panic; read data stays in the slot of its command and within the expected length;
-//! the send queue is bounded; a command ends at most once.
+//! the send queue is bounded; each command ends at most once.
 
 use std::io::IoSlice;
 
@@ -20,16 +21,16 @@ use crate::valid::{self, NO_DIGESTS};
 
 const SLOTS: usize = 4;
 const SLOT_BYTES: usize = 24 << 10;
-/// Maximum number of submitted commands.
+/// Maximum number of commands that one input submits.
 const COMMANDS_MAX: usize = 64;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, input)) = data.split_first() else { return };
     if choice & 0x80 != 0 { log_in(*choice, input) } else { exchange(*choice, input) }
 }
 
-/// Replies to commands under several negotiated parameters, and replies to logins.
+/// Replies to commands with several sets of negotiated parameters, and replies to logins.
 pub fn seeds() -> Vec<Vec<u8>> {
     let answers = |choice: u8| [&[choice], &answers(negotiated(choice).digests)[..]].concat();
     let text = |stage, next_stage, transit, text: &[u8]| {
@@ -54,7 +55,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     [0, 1, 2, 15, 0x74].into_iter().map(answers).chain(logins).collect()
 }
 
-/// Data, R2Ts and responses to the first commands.
+/// Data-In PDUs, R2Ts and responses for the first commands.
 fn answers(digests: Digests) -> Vec<u8> {
     let data = |itt, is_final: bool, offset, bytes: &[u8]| {
         let status = is_final.then_some((Status::Good, Residual::None));
@@ -77,7 +78,7 @@ fn answers(digests: Digests) -> Vec<u8> {
     ];
     let mut bytes = Vec::new();
     for (number, (mut header, data)) in pdus.into_iter().enumerate() {
-        // StatSN, ExpCmdSN, MaxCmdSN.
+        // Set StatSN, ExpCmdSN and MaxCmdSN.
         header.set_word(24, number as u32);
         header.set_word(28, 4);
         header.set_word(32, 64);

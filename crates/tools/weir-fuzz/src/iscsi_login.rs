@@ -1,9 +1,9 @@
-//! Fuzzes the iSCSI login: every request before full feature phase.
+//! Fuzzes the iSCSI login of a target: any requests before full feature phase.
 //!
-//! Not here: sockets, commands.
+//! The target uses no sockets and sends no SCSI commands.
 //!
-//! Invariants: no panic; a response fits into one PDU; where the target requires CHAP, no login
-//! succeeds without the secret; negotiated values are bounded.
+//! Invariants: no panic; each response fits into one PDU; if the target requires CHAP, no login
+//! succeeds without the secret; the negotiated values are bounded.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use weir_net::{Address, Peer, PeerKey};
 
 use crate::valid::{self, NO_DIGESTS};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, mut input)) = data.split_first() else { return };
     let one = One { sessions: Arc::default(), chap: choice & 1 != 0, mutual: choice & 2 != 0 };
@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Logins in one and two steps, with and without CHAP, and a discovery.
+/// Logins in one step and in two steps, with and without CHAP, and a discovery login.
 pub fn seeds() -> Vec<Vec<u8>> {
     let pdu = |stage, next, text: &[u8]| valid::pdu(valid::login(stage, next), text, NO_DIGESTS);
     let who = b"InitiatorName=i\0TargetName=t\0SessionType=Normal\0AuthMethod=CHAP,None\0";
@@ -68,7 +68,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A set of targets with one target.
+/// List of one iSCSI target.
 struct One {
     sessions: Arc<Sessions>,
     chap: bool,

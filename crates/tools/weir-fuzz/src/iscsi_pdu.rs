@@ -1,9 +1,9 @@
-//! Fuzzes iSCSI PDUs: a byte stream of PDUs; the first byte of the input selects the digests.
+//! Fuzzes iSCSI PDUs: a byte stream of PDUs. The first byte of the input selects the digests.
 //!
-//! Not here: login, and the execution of requests.
+//! `iscsi_login` fuzzes logins; `iscsi_session` fuzzes the execution of requests.
 //!
-//! Invariants: no panic; a PDU consumes at least a header and at most the input; a decoder that
-//! requests more bytes requests more than it has.
+//! Invariants: no panic; a PDU uses at least a header and at most the whole input; if the decoder
+//! requests a length, the length exceeds the length of the input.
 
 use weir_iscsi_wire::pdu::{Digests, Framed, HEADER_BYTES, Login, Request, frame};
 use weir_iscsi_wire::text;
@@ -12,7 +12,7 @@ use crate::valid;
 
 const DATA_BYTES_MAX: usize = 4096;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, mut input)) = data.split_first() else { return };
     let digests = Digests { header: choice & 1 != 0, data: choice & 2 != 0 };
@@ -46,7 +46,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// PDUs of each kind, with each choice of digests.
+/// PDUs of each kind, with each selection of digests.
 pub fn seeds() -> Vec<Vec<u8>> {
     let with = |choice: u8| {
         let digests = Digests { header: choice & 1 != 0, data: choice & 2 != 0 };

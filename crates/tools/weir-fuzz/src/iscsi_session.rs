@@ -1,9 +1,9 @@
-//! Fuzzes iSCSI sessions over a socket pair: a valid login, then any bytes.
+//! Fuzzes iSCSI sessions over a socket pair: a valid login, followed by any bytes.
 //!
-//! Not here: the login itself (iscsi_login).
+//! `iscsi_login` fuzzes the login itself.
 //!
-//! Invariants: no panic; the session ends when its input ends; its output is bounded by the
-//! requested bytes; the nexus never gets more data than a command may transfer.
+//! Invariants: no panic; the session ends when its input ends; the length of its output is bounded
+//! by the requested bytes; the nexus never gets more data than a command may transfer.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use weir_scsi::{
 
 use crate::valid;
 
-/// Bytes that a socket accepts without a reader.
+/// Number of bytes that a socket accepts while no task reads from it.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
     static RUNTIME: RefCell<Runtime> = RefCell::new(weir_device::new_runtime().expect("a runtime"));
 }
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, rest)) = data.split_first() else { return };
     if rest.len() > INPUT_BYTES_MAX {
@@ -46,7 +46,7 @@ pub fn run(data: &[u8]) {
     RUNTIME.with_borrow(|runtime| runtime.block_on(session(input)));
 }
 
-/// Requests of each kind after logins with several parameters.
+/// Requests of each kind after logins with several sets of parameters.
 pub fn seeds() -> Vec<Vec<u8>> {
     let with = |choice: u8| {
         let digests = Digests { header: false, data: choice & 4 != 0 };
@@ -55,7 +55,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     [0, 1, 2, 4, 7].into_iter().map(with).collect()
 }
 
-/// A one-step login; `choice` selects its parameters.
+/// Login in one step; `choice` selects its parameters.
 fn login(choice: u8) -> Vec<u8> {
     let yes_no = |bit: u8| if choice & bit != 0 { "Yes" } else { "No" };
     let data_digest = if choice & 4 != 0 { "CRC32C" } else { "None" };
@@ -81,7 +81,8 @@ async fn session(input: Vec<u8>) {
         drop(ours.write_all(input).await);
         weir_net::shut(&ours, rustix::net::Shutdown::Write);
         let compio::BufResult(_, got) = ours.read_to_end(Vec::new()).await;
-        // The session answers each header of 48 bytes with a few PDUs and at most one read.
+        // The session answers each 48-byte header with a few PDUs and with the data of at most one
+        // read.
         assert!(got.len() <= (1 + asked / 48) * (16 << 10) + (64 << 10), "{} bytes", got.len());
     };
     let protocol = Iscsi::new(Arc::clone(&targets), budget);
@@ -91,7 +92,7 @@ async fn session(input: Vec<u8>) {
     assert!(targets.sessions().list().is_empty());
 }
 
-/// A set of targets with one target.
+/// List of one iSCSI target.
 #[derive(Default)]
 struct One {
     sessions: Arc<Sessions>,
@@ -127,7 +128,8 @@ impl Targets for One {
     }
 }
 
-/// Returns 16 bytes times the second byte of the CDB; waits if the operation code is odd.
+/// Nexus whose commands return as many units of 16 bytes as the second byte of the CDB says. A
+/// command waits if its operation code is odd.
 struct Echo;
 
 impl Echo {

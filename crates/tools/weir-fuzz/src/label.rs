@@ -1,6 +1,6 @@
-//! Fuzzes the label: any bytes, and any body with a valid header and checksum.
+//! Fuzzes the label: any bytes, and any body after a valid header and with a valid checksum.
 //!
-//! Not here: the choice between the labels of a pool.
+//! The import of a pool chooses between several labels; this target decodes single labels.
 //!
 //! Invariants: no panic; an accepted label has a usable geometry and survives encoding and decoding
 //! unchanged.
@@ -12,13 +12,13 @@ use weir_format::{Feature, Features, Label, LegConfig, VdevConfig, VdevKind, Vde
 
 use crate::valid::trimmed;
 
-/// Length of magic and version.
+/// Length of the magic number and the version.
 const HEAD_BYTES: usize = 12;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a valid checksum: add one, so that the decoder reaches the body.
+    // Random bytes never have a valid checksum, so add one; then the decoder also reads the body.
     for version in OLDEST_VERSION..=FORMAT_VERSION {
         let mut sealed = head(version);
         sealed.extend_from_slice(&(data.len() as u32).to_le_bytes());
@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Labels of a pool with vdevs of all kinds and roles, and their bodies.
+/// Labels of a pool with vdevs of all kinds and roles, and the bodies of these labels.
 pub fn seeds() -> Vec<Vec<u8>> {
     let vdev = |kind, role, legs: u64| {
         let leg = |number| LegConfig { guid: Guid(number), path: format!("/dev/{number}") };
@@ -73,7 +73,7 @@ fn check(bytes: &[u8]) {
     assert_eq!(again, label);
 }
 
-/// Magic and version from the encoder.
+/// Returns the magic number and the version, as the encoder writes them.
 fn head(version: u32) -> Vec<u8> {
     let empty = Label {
         version,

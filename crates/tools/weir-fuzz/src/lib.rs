@@ -1,15 +1,15 @@
-//! Fuzz targets: each parser of untrusted bytes, and a search that runs them without
+//! Fuzz targets for each parser of untrusted bytes, and a search that runs the targets without
 //! instrumentation.
 //!
-//! Not here: libFuzzer, which runs the same targets guided by coverage (fuzz/).
+//! libFuzzer runs the same targets, guided by coverage; its programs are in fuzz/.
 //!
-//! A target is a function of bytes that panics if it finds a bug. [`search`] replays a corpus and
-//! then tries mutated inputs. The corpus in `corpus/<target>/` comes from libFuzzer: inputs that
-//! cover the parsers with few bytes.
+//! A target is a function that takes bytes and panics if it finds a bug. [`search`] runs a target
+//! on its corpus and then on mutated inputs. The corpus in `corpus/<target>/` comes from libFuzzer:
+//! its inputs cover the parsers with few bytes.
 //!
 //! Invariants:
-//! - each target is one module, one entry of [`TARGETS`], one program in fuzz/ and one test;
-//! - a target may keep state from one input to the next, but this state never changes a result.
+//! - each target has one module, one entry of [`TARGETS`], one program in fuzz/ and one test;
+//! - a target may keep state between inputs, but this state never changes the result of an input.
 
 pub mod dataset_record;
 pub mod forged;
@@ -37,22 +37,22 @@ pub mod zstd_block;
 pub use search::{Failure, Plan, Tried, search};
 pub use watchdog::Watchdog;
 
-/// One fuzz target.
+/// Description of a fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name of the module, the libFuzzer program and the corpus folder.
     pub name: &'static str,
-    /// Runs one input; panics if it finds a bug.
+    /// Runs one input; panics if the input reveals a bug.
     pub run: fn(&[u8]),
-    /// Valid inputs, made by the current encoders.
+    /// Returns valid inputs, made by the current encoders.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Maximum length of an input.
+    /// Maximum length of an input in bytes.
     pub len_max: usize,
     /// Minimum number of mutated inputs in a smoke run.
     pub inputs_min: u64,
 }
 
-/// Maximum length of an input for most targets; libFuzzer's default.
+/// Maximum length of an input for most targets: the default of libFuzzer.
 const LEN_MAX: usize = 4096;
 /// Minimum number of mutated inputs in a smoke run for most targets.
 const INPUTS_MIN: u64 = 100;
@@ -88,6 +88,6 @@ pub const TARGETS: &[Target] = &[
     target!(iscsi_session),
     target!(iscsi_initiator),
     target!(scsi_command),
-    // Each input mounts a pool, which takes tens of milliseconds.
+    // Each input imports a pool, which takes tens of milliseconds.
     Target { len_max: 256, inputs_min: 10, ..target!(forged) },
 ];

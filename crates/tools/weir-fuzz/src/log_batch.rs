@@ -1,9 +1,10 @@
-//! Fuzzes the intent log batch: any bytes, and any records with a valid header and valid stamps.
+//! Fuzzes the intent log batch: any bytes, and any log records in a batch with a valid header and
+//! valid stamps.
 //!
-//! Not here: the order of batches and their replay.
+//! The order of batches and their replay belong to the import of a pool, which `forged` fuzzes.
 //!
-//! Invariants: no panic; records stay inside their batch; the records of an accepted batch survive
-//! encoding and decoding.
+//! Invariants: no panic; log records stay inside their batch; the records of an accepted batch
+//! survive encoding and decoding.
 
 use weir_base::{DatasetId, Guid, Lsn, Txg};
 use weir_format::log::{
@@ -11,19 +12,19 @@ use weir_format::log::{
     SECTOR_BYTES, SECTOR_CONTENT_BYTES, STAMP_BYTES, decode_batch, decode_header,
 };
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a valid checksum: add one, so that the decoder reaches the records.
-    // The first byte is the record count. The other bytes, repeated to fill the batch, are raw
-    // records; or they are an LZ4 block after two bytes with its raw length.
+    // Random bytes never have a valid checksum, so add one; then the decoder also reads the log
+    // records. The first byte is the record count. The other bytes, repeated to fill the batch, are
+    // either raw records, or two bytes with a raw length and an LZ4 block of this length.
     let Some((count, records)) = data.split_first() else { return };
     let Some((raw_bytes, packed)) = records.split_first_chunk() else { return };
     check(&batch(*count, records, false, 0));
     check(&batch(*count, packed, true, u16::from_le_bytes(*raw_bytes)));
 }
 
-/// Batches with compressible and incompressible records, and their records alone.
+/// Batches with compressible and incompressible log records, and the records without their batch.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut noise = [0; 512];
     fastrand::Rng::with_seed(1).fill(&mut noise);
@@ -51,11 +52,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Offset of the batch in the log region.
+/// Offset of the batch in the log region of a disk.
 const OFFSET: u64 = 8192;
 const ID: BatchId = BatchId { pool: Guid(1), epoch: 1, batch: 1 };
 
-/// A batch of these stored bytes with a valid header and valid stamps.
+/// Builds a batch of these stored bytes, with a valid header and valid stamps.
 fn batch(count: u8, records: &[u8], is_packed: bool, raw_bytes: u16) -> Vec<u8> {
     let mut content = empty_batch();
     content.truncate(HEADER_BYTES);
@@ -116,7 +117,7 @@ fn empty_batch() -> Vec<u8> {
     out
 }
 
-/// Overwrites a field of the header.
+/// Overwrites a field in the header of a batch.
 fn put(batch: &mut [u8], name: &str, value: &[u8]) {
     let before = HEADER_FIELDS.iter().take_while(|field| field.name != name);
     let offset: usize = before.map(|field| field.bytes).sum();

@@ -1,25 +1,28 @@
-//! Mutation of inputs: bits, bytes, integers, and pieces of other inputs.
+//! Mutates inputs: bits, bytes, integers, and pieces of other inputs.
 //!
-//! Not here: the choice of the input to mutate (search).
+//! `search` chooses the input to mutate.
 //!
-//! Invariants: the random generator alone determines the result; no result exceeds the limit.
+//! Invariants: the random generator alone determines the result; no result exceeds the length
+//! limit.
 
 use std::ops::Range;
 
 use fastrand::Rng;
 
-/// Boundary values, at which parsers change their behaviour.
+/// Boundary values of a byte, at which the behaviour of parsers changes.
 const BYTES: [u8; 5] = [0, 1, 0x7f, 0x80, 0xff];
 
 /// Maximum number of mutations of one input.
 const STEPS_MAX: usize = 6;
 
-/// Maximum bytes that one mutation inserts, deletes or duplicates; a splice may replace the tail.
+/// Maximum number of bytes that one mutation inserts, deletes or duplicates. A splice may replace
+/// more bytes: the whole tail.
 const PIECE_BYTES_MAX: usize = 64;
 
-/// Mutates `input` a few times; pieces come from `other`.
+/// Mutates `input` a few times; spliced pieces come from `other`.
 pub(crate) fn mutate(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8], len_max: usize) {
-    // Draw all step counts equally often, because bugs need both small and large changes.
+    // Draw all step counts equally often, because some bugs need small changes and some need large
+    // ones.
     for _ in 0..rng.usize(1..=STEPS_MAX) {
         step(rng, input, other);
         input.truncate(len_max);
@@ -64,10 +67,10 @@ fn set_integer(rng: &mut Rng, input: &mut [u8], at: usize) {
     let value = match rng.u8(..7) {
         0 => 0,
         1 => u64::MAX,
-        // The largest signed value, and the bits of the smallest.
+        // The largest signed value, and below it the bits of the smallest signed value.
         2 => (1 << (bits - 1)) - 1,
         3 => 1 << (bits - 1),
-        // Limits and sizes of blocks are powers of two.
+        // Limits and block sizes are powers of two.
         4 => (1_u64 << rng.u32(..bits)).wrapping_add(rng.u64(..3)).wrapping_sub(1),
         5 => old.wrapping_add(near),
         _ => len.wrapping_add(near),
@@ -79,7 +82,7 @@ fn set_integer(rng: &mut Rng, input: &mut [u8], at: usize) {
     place.copy_from_slice(&bytes[..width]);
 }
 
-/// Inserts random bytes, or one byte several times.
+/// Inserts random bytes, or the same byte several times.
 fn insert(rng: &mut Rng, input: &mut Vec<u8>) {
     let at = rng.usize(..=input.len());
     let len = rng.usize(1..=PIECE_BYTES_MAX);
@@ -96,7 +99,7 @@ fn splice(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8]) {
         return;
     }
     if rng.bool() {
-        // Both inputs often share a format: cut them at the same offset.
+        // The two inputs often have the same format, so cut both at the same offset.
         let at = rng.usize(..input.len().min(other.len()));
         input.truncate(at);
         input.extend_from_slice(&other[at..]);
@@ -107,7 +110,7 @@ fn splice(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// A range of at least one byte inside `len` bytes; `len` is at least 1.
+/// Random range of at least one byte within `len` bytes; `len` is at least 1.
 fn piece(rng: &mut Rng, len: usize) -> Range<usize> {
     let start = rng.usize(..len);
     start..start + rng.usize(1..=PIECE_BYTES_MAX.min(len - start))

@@ -1,10 +1,10 @@
-//! Fuzzes the NBD handshake: all bytes of a client before its first request.
+//! Fuzzes the NBD handshake: any bytes that a client sends before its first request.
 //!
-//! Not here: requests.
+//! `nbd_request` fuzzes requests.
 //!
-//! Invariants: no panic; a message consumes at least one byte; a negotiation that requests more
-//! bytes requests more than it has; each reply is at most `ANSWER_BYTES_MAX` long; TLS starts
-//! only if no byte follows STARTTLS.
+//! Invariants: no panic; a message uses at least one byte; if the negotiation requests a length,
+//! the length exceeds the length of the input; each reply has at most `ANSWER_BYTES_MAX` bytes; TLS
+//! starts only if no byte follows STARTTLS.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use weir_block::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 use weir_nbd::negotiate::{Negotiation, Step};
 use weir_nbd::wire::{OPTION_MAGIC, option};
 
-/// Maximum reply to an option; the longest valid one is a list of two exports.
+/// Maximum length of a reply to an option. The longest valid reply is a list of two exports.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     negotiate(data, false);
     negotiate(data, true);
 }
 
-/// Handshakes of common clients.
+/// Handshakes that common clients send.
 pub fn seeds() -> Vec<Vec<u8>> {
     let option = |number: u32, data: &[u8]| {
         let magic = OPTION_MAGIC.to_be_bytes();
         [&magic, &number.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
     };
-    // Length of the name, the name, number of information requests, the requests.
+    // Length of the name, the name, the number of information requests, and the requests.
     let name = b"\0\0\0\x06tank/b\0\x02\0\x01\0\x03";
     let contexts = b"\0\0\0\x01a\0\0\0\x01\0\0\0\x0fbase:allocation";
     let flags = [0, 0, 0, 3];
@@ -85,7 +85,7 @@ fn negotiate(data: &[u8], is_tls_required: bool) {
     }
 }
 
-/// Two exports, one of them read-only; the handshake never accesses their data.
+/// List of two exports, one of which is read-only. The handshake never accesses their data.
 struct Two;
 
 impl Exports for Two {
@@ -106,7 +106,7 @@ impl Exports for Two {
     }
 }
 
-/// An export that reads as zeros and stores no data.
+/// Export that reads as zeros and stores no data.
 struct Empty {
     read_only: bool,
 }

@@ -1,15 +1,15 @@
-//! Fuzzes NBD requests: a byte stream of requests; the first byte selects the negotiated
-//! parameters.
+//! Fuzzes NBD requests: a byte stream of requests. The first byte of the input selects the
+//! negotiated parameters.
 //!
-//! Not here: execution of requests, and replies.
+//! The fuzz target parses requests; it neither executes them nor builds replies.
 //!
-//! Invariants: no panic; a message consumes at least one byte and a request lies inside the export;
-//! a parser that requests more bytes requests more than it has.
+//! Invariants: no panic; a message uses at least one byte, and a request lies inside the export; if
+//! the parser requests a length, the length exceeds the length of the input.
 
 use weir_nbd::request::{Command, Negotiated, Parsed, parse};
 use weir_nbd::wire::{REQUEST_MAGIC, command, command_flag};
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, mut input)) = data.split_first() else { return };
     let negotiated = Negotiated {
@@ -54,7 +54,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Requests of each kind, under several negotiated parameters.
+/// Requests of each kind, with several sets of negotiated parameters.
 pub fn seeds() -> Vec<Vec<u8>> {
     let request = |kind: u16, flags: u16, offset: u64, len: u32, payload: usize| {
         let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();

@@ -1,16 +1,17 @@
-//! Fuzzes tree nodes: any block, every slot.
+//! Fuzzes tree nodes: decodes every slot of any block.
 //!
-//! Not here: checksums. The pool decodes a node only if its bytes match the checksum in its
-//! pointer, but a faulty or hostile machine can write such a pointer.
+//! The fuzz target adds no checksums. The pool decodes a node only if the bytes of the node match
+//! the checksum in the pointer to the node, but a faulty or hostile machine can write such a
+//! pointer.
 //!
-//! Invariants: no panic; encoding an accepted pointer reproduces the node byte for byte.
+//! Invariants: no panic; encoding the accepted pointers reproduces the node byte for byte.
 
 use weir_base::{BLOCK_BYTES, Txg, VsegId};
 use weir_format::{BlockPtr, Codec, NODE_FANOUT, PtrKind, node_pointer, set_node_pointer};
 
 use crate::valid::trimmed;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let mut node = [0; BLOCK_BYTES];
     let len = data.len().min(BLOCK_BYTES);
@@ -24,7 +25,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A node with pointers of all kinds.
+/// Node with pointers of all kinds.
 pub fn seeds() -> Vec<Vec<u8>> {
     let data = BlockPtr {
         kind: PtrKind::Data,

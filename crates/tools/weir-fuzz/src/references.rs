@@ -1,18 +1,18 @@
 //! Fuzzes the reference table: any bytes, and any entries after a valid header.
 //!
-//! Not here: the segments that have tables, and their contents.
+//! The fuzz target does not check a table against the contents of its segment.
 //!
-//! Invariants: no panic; blocks are sorted and have references; an accepted table survives encoding
-//! and decoding unchanged; its counters add up.
+//! Invariants: no panic; the blocks are sorted and each has references; an accepted table survives
+//! encoding and decoding unchanged; its counters add up.
 
 use weir_base::VsegId;
 use weir_format::{REFERENCES_MAX, ReferenceTable};
 
 const VSEG: VsegId = VsegId(7);
-/// Offset of the number of blocks.
+/// Length of the header, after which the number of blocks follows.
 const HEAD_BYTES: usize = 16;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     let mut bytes = ReferenceTable::default().encode(VSEG);
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// Tables with and without entries, and the entries alone.
+/// Tables with and without entries, and entries without a header.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut table = ReferenceTable::default();
     table.share(&[64, 64, 64, 128, 4096]);

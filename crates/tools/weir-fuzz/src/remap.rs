@@ -1,21 +1,21 @@
 //! Fuzzes the remap table: any bytes, and any hosts and runs after a valid header.
 //!
-//! Not here: the segments that have tables, and the contents of the hosts.
+//! The fuzz target does not check a table against the segments that the table refers to.
 //!
-//! Invariants: no panic; runs are sorted, disjoint and inside a segment; an accepted table
-//! translates every address as a linear search of its runs does; it survives encoding and decoding,
-//! or a rebuild from its runs.
+//! Invariants: no panic; the runs are sorted, disjoint and inside a segment; an accepted table
+//! translates every address to the same result as a linear search of its runs; the table survives
+//! encoding and decoding, or a rebuild from its runs.
 
 use weir_base::VsegId;
 use weir_format::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
 use weir_format::{RemapRun, RemapTable};
 
 const VSEG: VsegId = VsegId(7);
-/// Length of magic and segment.
+/// Length of the magic number and the segment number.
 const HEAD_BYTES: usize = 16;
 const UNITS_MAX: u64 = SEGMENT_BYTES_MAX / PACK_BYTES as u64;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     // The first byte is the number of hosts; hosts and runs follow.
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// Tables with and without runs, and the hosts and runs alone.
+/// Tables with and without runs, and hosts and runs without a header.
 pub fn seeds() -> Vec<Vec<u8>> {
     let run = |old, units, host, new| RemapRun { old, units, host: VsegId(host), new };
     let runs = vec![run(0, 64, 1, 128), run(64, 10, 1, 192), run(200, 64, 2, 0)];
@@ -54,7 +54,8 @@ fn check(bytes: &[u8]) {
         for (old, units) in edges.into_iter().flat_map(|old| [(old, 1), (old, run.units)]) {
             assert_eq!(table.translate(old, units), search(&runs, old, units), "{old} {units}");
         }
-        // A block can span two runs that moved together: only the merged table finds it.
+        // A block can span two runs that moved together; then only the merged table translates its
+        // address.
         assert_eq!(merged.translate(run.old, run.units), Some((run.host, run.new)), "{run:?}");
     }
     let again = RemapTable::decode(&table.encode(VSEG), VSEG);

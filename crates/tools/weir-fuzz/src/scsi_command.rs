@@ -1,9 +1,9 @@
 //! Fuzzes SCSI commands: several nexuses send any command descriptor blocks with any data to two
 //! small logical units.
 //!
-//! Not here: the transport of commands.
+//! `iscsi_session` fuzzes the transport of the commands.
 //!
-//! Invariants: no panic; a command returns at most its allocation length; a command keeps earlier
+//! Invariants: no panic; a command returns at most its allocation length; a command leaves earlier
 //! bytes of the output buffer unchanged; the logical unit continues to respond.
 
 use std::any::Any;
@@ -21,7 +21,7 @@ use weir_scsi::{
 
 const SIZE: usize = 128 << 10;
 
-/// A volume in memory that completes every other request immediately.
+/// Volume in memory. Every other request completes without waiting.
 struct Memory(Mutex<(Vec<u8>, bool)>);
 
 impl Memory {
@@ -191,7 +191,7 @@ fn execute(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Vec<u8> 
     assert!(out.filled().starts_with(b"before"));
     let sent = out.len() - 6;
     assert!(sent as u64 <= TRANSFER_BYTES_MAX, "{sent} bytes for {cdb:x?}");
-    // Allocation lengths of the commands with the field at a common offset.
+    // Allocation lengths of the commands that have this field at a common offset.
     let asked = match cdb {
         [0x12, _, _, high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
         [0x03 | 0x1A, _, _, _, len, ..] => usize::from(*len),
@@ -204,7 +204,7 @@ fn execute(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Vec<u8> 
     out.filled()[6..].to_vec()
 }
 
-/// Runs POPULATE TOKEN (10h) or WRITE USING TOKEN (11h) with this parameter list.
+/// Runs POPULATE TOKEN (10h) or WRITE USING TOKEN (11h) with `list` as its parameter list.
 fn run_list(nexus: &dyn Nexus, lun: Lun, action: u8, list: &[u8]) {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (0x83, action);
@@ -212,7 +212,7 @@ fn run_list(nexus: &dyn Nexus, lun: Lun, action: u8, list: &[u8]) {
     execute(nexus, lun, &cdb, list);
 }
 
-/// Creates a ROD token; an input could not guess one.
+/// Creates a ROD token, because an input could not guess a valid token.
 fn make_token(nexus: &dyn Nexus, lun: Lun, list: &[u8]) -> Option<[u8; 512]> {
     run_list(nexus, lun, 0x10, list);
     let cdb = [0x84, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0, 0, 0];
@@ -220,7 +220,7 @@ fn make_token(nexus: &dyn Nexus, lun: Lun, list: &[u8]) -> Option<[u8; 512]> {
     told.last_chunk().filter(|_| told.len() > 512).copied()
 }
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let port = |relative| Port { relative, name: format!("p{relative}"), group: 1 };
     let target = Target::new("t", vec![port(1), port(2)], None);
@@ -233,7 +233,8 @@ pub fn run(data: &[u8]) {
         .collect();
     let mut token = [0; 512];
     let mut rest = data;
-    // Choice byte, length of the descriptor block, length of the data, then both.
+    // A step of the input: a choice byte, the length of the CDB, the length of the data, the CDB
+    // and the data.
     while let [choice, cdb_len, high, low, next @ ..] = rest {
         let nexus = &nexuses[usize::from(choice & 3) % 3];
         let lun = Lun::new(u16::from(choice >> 2 & 3) % 3);
@@ -256,7 +257,7 @@ pub fn run(data: &[u8]) {
         }
         rest = next;
     }
-    // The unit still works: no command waits, no reservation remains.
+    // The unit still works: no command waits, and no reservation remains.
     for nexus in &nexuses {
         nexus.manage(Lun::new(0), Management::LunReset);
     }
@@ -268,7 +269,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Commands of each kind, one after another.
+/// Commands of each kind, which run one after the other.
 pub fn seeds() -> Vec<Vec<u8>> {
     let step = |choice: u8, cdb: &[u8], data: &[u8]| {
         let head = [choice, cdb.len() as u8];
@@ -286,10 +287,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         8,
         512,
     );
-    // Registers key 1, then reserves with it (SPC-4 6.16).
+    // Register key 1, then make a reservation with this key (SPC-4 6.16).
     let register = [&[0; 8][..], &1_u64.to_be_bytes(), &[0; 8]].concat();
     let reserve = [&1_u64.to_be_bytes()[..], &[0; 16]].concat();
-    // A token for 8 blocks from block 0 (SBC-3 5.8).
+    // Create a token for 8 blocks that start at block 0 (SBC-3 5.8).
     let token =
         [&[0, 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16][..], &[0; 8], &[0, 0, 0, 8], &[0; 4]];
     let token = token.concat();
@@ -320,7 +321,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Designator of a logical unit.
+/// NAA designator of a logical unit.
 const fn naa(number: u8) -> [u8; 16] {
     [0x60, number, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 }

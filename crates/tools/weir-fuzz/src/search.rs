@@ -1,6 +1,7 @@
-//! Search for an input that makes a target panic: first the corpus, then mutations of it.
+//! Search for an input that makes a target panic: runs the corpus first, then mutations of the
+//! corpus.
 //!
-//! Not here: the mutation of an input (mutate); the storage of a failing input (tests/smoke.rs).
+//! `mutate` mutates an input; tests/smoke.rs saves an input that fails.
 //!
 //! Invariants: the seed determines the inputs and their order; a failure contains the input that
 //! caused it.
@@ -14,45 +15,45 @@ use crate::Target;
 use crate::mutate::mutate;
 use crate::watchdog::Watchdog;
 
-/// Time after which a search ends even below its minimum of inputs.
+/// Time after which a search ends even if it has tried fewer inputs than its minimum.
 const SEARCH_TIME_MAX: Duration = Duration::from_mins(1);
 
-/// Time and seed of a search.
+/// Duration and seed of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Time for mutated inputs. The search continues if it has tried fewer than the target's
-    /// minimum by then, up to 60 s.
+    /// Time for mutated inputs. If the search has tried fewer inputs than the target's minimum by
+    /// then, it continues, up to 60 s in total.
     pub time: Duration,
     /// Seed of the mutations.
     pub seed: u64,
 }
 
-/// Inputs of a search without a failure.
+/// Numbers of inputs of a search that found no failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
-    /// Inputs of the corpus.
+    /// Number of inputs of the corpus.
     pub replayed: usize,
-    /// Mutated inputs.
+    /// Number of mutated inputs.
     pub mutated: u64,
 }
 
-/// An input at which the target panicked.
+/// Failure: an input that made the target panic.
 #[derive(Debug)]
 pub struct Failure {
-    /// The input.
+    /// Input that caused the panic.
     pub input: Vec<u8>,
     /// Message of the panic.
     pub message: String,
 }
 
-/// Runs a target on its corpus and then on mutations of it.
+/// Runs a target on its corpus, and then on mutations of the corpus.
 pub fn search(
     target: &Target,
     corpus: &[Vec<u8>],
     plan: Plan,
     watchdog: &Watchdog,
 ) -> Result<Tried, Failure> {
-    // No watchdog here: the first call builds state for all inputs, such as pools.
+    // Run the first input without a watchdog: it builds state that all inputs share, such as pools.
     try_input(target, &[])?;
     let mut tried = Tried { replayed: 0, mutated: 0 };
     for input in corpus {
@@ -79,7 +80,8 @@ pub fn search(
 }
 
 fn try_input(target: &Target, input: &[u8]) -> Result<(), Failure> {
-    // The search ends at the first panic, so no later input sees partly changed state.
+    // The search ends at the first panic, so no later input sees state that was changed only in
+    // part.
     catch_unwind(AssertUnwindSafe(|| (target.run)(input))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -91,7 +93,7 @@ fn try_input(target: &Target, input: &[u8]) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// A parser with a planted bug: it trusts a length after its magic number.
+    /// Parser with a planted bug: it trusts a length that follows its magic number.
     fn toy(data: &[u8]) {
         let Some((b"TOY!", rest)) = data.split_first_chunk() else { return };
         let Some((len, rest)) = rest.split_first_chunk() else { return };

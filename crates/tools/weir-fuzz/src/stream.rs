@@ -1,10 +1,11 @@
 //! Fuzzes the reader of send streams: any bytes, any bytes after a valid begin frame, and any
 //! payloads with valid checksums.
 //!
-//! Not here: the receiver of the frames.
+//! `forged` fuzzes the receive, which applies the frames.
 //!
-//! Invariants: no panic; the split of the input into reads does not change the result; changes
-//! ascend and stay inside the volume; an accepted stream survives encoding and decoding.
+//! Invariants: no panic; the result does not depend on how the input is split into reads; the
+//! changes are in ascending order and inside the volume; an accepted stream survives encoding and
+//! decoding.
 
 use weir_base::BLOCK_BYTES;
 use weir_base::RecordSize;
@@ -17,7 +18,7 @@ use weir_format::{Codec, Compression};
 const BLOCKS: u64 = 1000;
 const PREAMBLE_BYTES: usize = 16;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
     if let Some(token) = std::str::from_utf8(data).ok().and_then(|text| text.parse().ok()) {
@@ -27,7 +28,7 @@ pub fn run(data: &[u8]) {
     let (_, start) = StreamWriter::new(&begin());
     check(&[&start, data].concat());
     let Some((kind, payload)) = data.split_first() else { return };
-    // Try the payload as the begin frame, and after a valid begin frame.
+    // Read the payload as the begin frame, and as a frame after a valid begin frame.
     let (preamble, _) = start.split_at(PREAMBLE_BYTES);
     check(&[preamble, &frame(xxh3_128(preamble), *kind, payload)].concat());
     let last = u128::from_le_bytes(*start.last_chunk().expect("a checksum"));
@@ -47,7 +48,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let stream = [&start[..], &rest].concat();
     let mut seeds = vec![token, StreamWriter::new(&begin()).0.finish().0];
     let mut frames = &stream[PREAMBLE_BYTES..];
-    // Kind; length at offset 4; payload at 16; a checksum of 16 bytes after it.
+    // A frame: the kind, the length at offset 4, the payload at offset 16, and a checksum of 16
+    // bytes.
     while let [kind, _, _, _, a, b, c, d, ..] = *frames {
         let end = 16 + u32::from_le_bytes([a, b, c, d]) as usize;
         seeds.push([&[kind], &frames[16..end]].concat());
@@ -72,7 +74,7 @@ fn begin() -> StreamBegin {
     }
 }
 
-/// A frame of any payload with valid checksums.
+/// Builds a frame of any payload, with valid checksums.
 fn frame(before: u128, kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0, 0, 0];
     bytes.extend((payload.len() as u32).to_le_bytes());
@@ -137,7 +139,7 @@ fn check(bytes: &[u8]) {
     assert_eq!(changes(&frames_again), changes(&frames));
 }
 
-/// All changes; adjacent holes are merged.
+/// Returns all changes in these frames; adjacent holes are merged.
 fn changes(frames: &[StreamFrame]) -> Vec<(u64, u64, Option<Vec<u8>>)> {
     let mut all: Vec<(u64, u64, Option<Vec<u8>>)> = Vec::new();
     for frame in frames {

@@ -1,8 +1,8 @@
 //! Fuzzes the segment summary: any bytes, and any fields and blocks with a valid checksum.
 //!
-//! Not here: the chain of summaries, and the lookup of a block's owner.
+//! The fuzz target checks neither the chain of summaries nor the lookup of a block's owner.
 //!
-//! Invariants: no panic; every accepted block lies in a segment; an accepted summary survives
+//! Invariants: no panic; every accepted block lies inside a segment; an accepted summary survives
 //! encoding and decoding unchanged.
 
 use weir_base::{DatasetId, ObjectId, Txg, VsegId};
@@ -14,17 +14,18 @@ use crate::valid::trimmed;
 
 const VSEG: VsegId = VsegId(7);
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a valid checksum: add one. The first byte selects the random part.
+    // Random bytes never have a valid checksum, so add one. The first byte selects which part is
+    // random.
     let Some((mode, rest)) = data.split_first() else { return };
     let empty = Summary { vseg: VSEG, previous: SummaryPlace::default(), entries: Vec::new() };
     let mut bytes = empty.encode();
     let header: usize = Summary::FIELDS.iter().map(|field| field.bytes).sum();
     bytes.truncate(header);
     if mode % 3 == 0 {
-        // The count is random too; the decoder must check it against the length.
+        // The count is random as well; the decoder must compare it with the length.
         bytes.extend_from_slice(rest);
         let from = place("count").start;
         let random = rest.len().min(header - from);
@@ -45,7 +46,8 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// A summary without and with object numbers, its header from the count on, and its entries.
+/// A part of a header that begins with the count, the entries of summaries without and with object
+/// numbers, and both summaries.
 pub fn seeds() -> Vec<Vec<u8>> {
     let entry = |number: u32| SummaryEntry {
         vseg: VsegId(u64::from(number)),
@@ -97,7 +99,7 @@ fn check(bytes: &[u8]) {
     assert!(Summary::decode(bytes, VSEG, !named).is_err(), "taken for another one's");
 }
 
-/// Byte range of a header field.
+/// Byte range of a field in the header of a summary.
 fn place(name: &str) -> std::ops::Range<usize> {
     let mut start = 0;
     for field in Summary::FIELDS {

@@ -1,6 +1,6 @@
-//! Fuzzes the uberblock: any bytes, and any content with a valid header and checksum.
+//! Fuzzes the uberblock: any bytes, and any contents with a valid header and checksum.
 //!
-//! Not here: the choice of the uberblock by an import.
+//! The import of a pool chooses between several uberblocks; this target decodes single uberblocks.
 //!
 //! Invariants: no panic; an accepted uberblock survives encoding and decoding unchanged.
 
@@ -11,14 +11,14 @@ use weir_format::{BootstrapCopy, ImportEpoch, StaleLeg, Uberblock};
 
 use crate::valid::trimmed;
 
-/// Length of magic and version.
+/// Length of the magic number and the version.
 const HEAD_BYTES: usize = 12;
 const CHECKSUM_OFFSET: usize = SLOT_BYTES - 16;
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a valid checksum: add one, so that the decoder reaches the fields.
+    // Random bytes never have a valid checksum, so add one; then the decoder also reads the fields.
     let mut slot = sample().encode();
     let len = data.len().min(CHECKSUM_OFFSET - HEAD_BYTES);
     slot[HEAD_BYTES..HEAD_BYTES + len].copy_from_slice(&data[..len]);
@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
     check(&slot);
 }
 
-/// Uberblocks with and without lists of legs, and their contents.
+/// Uberblocks with and without lists of legs, and the contents of these uberblocks.
 pub fn seeds() -> Vec<Vec<u8>> {
     let leg = |number| StaleLeg { guid: Guid(number), after: Txg(number) };
     let import_epoch = |number| ImportEpoch { id: Guid(number), first: Txg(number) };

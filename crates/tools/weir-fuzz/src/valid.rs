@@ -1,29 +1,29 @@
 //! Valid inputs that the seeds of several targets share.
 //!
-//! Not here: inputs of one target (its `seeds`).
+//! The `seeds` function of a target builds the inputs that only this target uses.
 //!
-//! Invariant: each call returns the same bytes.
+//! Invariant: a function returns the same bytes in each call.
 
 use weir_block::OutBuf;
 use weir_iscsi_wire::pdu::{self, Digests, Header, Login, NO_TAG, opcode};
 
-/// No digests: the state before negotiation.
+/// No digests, as before the negotiation.
 pub(crate) const NO_DIGESTS: Digests = Digests { header: false, data: false };
 
-/// Removes trailing zeros.
+/// Returns the bytes without trailing zeros.
 pub(crate) fn trimmed(bytes: &[u8]) -> Vec<u8> {
     let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes[..len].to_vec()
 }
 
-/// An iSCSI PDU.
+/// Encodes an iSCSI PDU.
 pub(crate) fn pdu(header: Header, data: &[u8], digests: Digests) -> Vec<u8> {
     let mut out = OutBuf::default();
     pdu::put(&mut out, header, data, digests);
     out.filled().to_vec()
 }
 
-/// A login request that ends a stage.
+/// Builds a Login Request that ends a login stage.
 pub(crate) fn login(stage: u8, next_stage: u8) -> Header {
     let login = Login {
         transit: stage != next_stage,
@@ -41,12 +41,12 @@ pub(crate) fn login(stage: u8, next_stage: u8) -> Header {
     login.encode()
 }
 
-/// A text request.
+/// Builds a Text Request.
 pub(crate) fn text(cmd_sn: u32) -> Header {
     request(opcode::TEXT, 0x80, cmd_sn)
 }
 
-/// A request with this CmdSN, which is also its task tag.
+/// Builds a request with this CmdSN, which is also the request's task tag.
 fn request(opcode: u8, flags: u8, cmd_sn: u32) -> Header {
     let mut header = Header::new(opcode, flags);
     header.set_word(16, cmd_sn);
@@ -55,7 +55,7 @@ fn request(opcode: u8, flags: u8, cmd_sn: u32) -> Header {
     header
 }
 
-/// Requests of each kind in full feature phase, for one session.
+/// Encodes requests of each kind in full feature phase, which one session can execute.
 pub(crate) fn requests(digests: Digests) -> Vec<u8> {
     let command = |flags, cmd_sn, expected_bytes, cdb: [u8; 2]| {
         let mut header = request(opcode::COMMAND, flags, cmd_sn);
@@ -69,10 +69,10 @@ pub(crate) fn requests(digests: Digests) -> Vec<u8> {
     abort.set_word(20, 3);
     let parts: [(Header, &[u8]); 9] = [
         (request(opcode::NOP_OUT, 0x80, 0), b"ping"),
-        // The nexus completes the first read immediately; the second one waits.
+        // The nexus completes the first read immediately; the second read waits.
         (command(0xC0, 1, 4096, [0x28, 255]), b""),
         (command(0xC0, 2, 64, [0x29, 4]), b""),
-        // A write with immediate and unsolicited data.
+        // Send a write with immediate data and unsolicited data.
         (command(0x20, 3, 1024, [0x2A, 0]), &[1; 512]),
         (data_out, &[2; 512]),
         (abort, b""),

@@ -1,19 +1,19 @@
-//! Watchdog: a thread that reports an input that exceeds its limit of time or memory.
+//! Watchdog: a thread that reports an input that takes too long or needs too much memory.
 //!
-//! Not here: panics, which the search catches.
+//! The search catches panics; the watchdog does not.
 //!
-//! Invariants: the report contains the input that runs at that time; the watchdog never reports an
-//! input that ended within its limits.
+//! Invariants: the report contains the input that is running at this time; the watchdog never
+//! reports an input that ended within its limits.
 
 use std::fs;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Interval at which the thread reads the clock and the memory use of the process.
+/// Interval at which the thread checks the elapsed time and the memory use of the process.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Callback of the thread; its arguments are the input and the exceeded limit.
+/// Function that the thread calls with the input and the limit that it exceeded.
 type Report = dyn Fn(&[u8], &str) + Send;
 
 /// Watches the inputs of one search.
@@ -31,7 +31,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     input: Vec<u8>,
-    /// Start time of the current input.
+    /// Start time of the input that is running.
     since: Option<Instant>,
     is_ended: bool,
 }
@@ -43,7 +43,7 @@ impl Shared {
 }
 
 impl Watchdog {
-    /// Starts the thread. `report` should write the input to a file and end the process.
+    /// Starts the watchdog thread. `report` should write the input to a file and end the process.
     pub fn start(
         input_time_max: Duration,
         memory_bytes_max: u64,
@@ -57,7 +57,7 @@ impl Watchdog {
         Self { shared, thread: Some(thread) }
     }
 
-    /// Runs `run` on the input under supervision.
+    /// Runs `run` on an input, which the watchdog supervises.
     pub(crate) fn run<T>(&self, input: &[u8], run: impl FnOnce() -> T) -> T {
         let mut state = self.shared.lock();
         state.input.clear();
@@ -98,7 +98,7 @@ fn watch(shared: &Shared, input_time_max: Duration, memory_bytes_max: u64, repor
     }
 }
 
-/// Resident memory of this process; 0 if the kernel does not report it.
+/// Resident memory of this process in bytes; 0 if the kernel does not report it.
 fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

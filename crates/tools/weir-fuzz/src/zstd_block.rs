@@ -1,9 +1,10 @@
-//! Fuzzes zstd of single blocks: any bytes as a stored block, and any block at every level.
+//! Fuzzes zstd compression of single blocks: decompresses any bytes as a stored block, and
+//! compresses any block at every level.
 //!
-//! Not here: LZ4 (log_batch), the checksum that the pool verifies before decompression.
+//! `log_batch` fuzzes LZ4. The pool verifies a block's checksum before it decompresses the block.
 //!
-//! Invariants: no panic; the decoder writes only inside the block; a compressed block decompresses
-//! to its original bytes.
+//! Invariants: no panic; the decompressor writes only inside the block; a compressed block
+//! decompresses to the original bytes.
 
 use weir_base::ZstdLevel;
 use weir_codec::compress::{ZstdPacker, ZstdUnpacker};
@@ -11,11 +12,12 @@ use weir_codec::compress::{ZstdPacker, ZstdUnpacker};
 const BLOCK_BYTES: usize = 4096;
 const GUARD: [u8; 64] = [0xa5; 64];
 
-/// Runs the target on one input.
+/// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     let mut unpacker = ZstdUnpacker::default();
     let mut raw = [0xa5; BLOCK_BYTES + GUARD.len()];
-    // Random bytes are never a frame: try them also after a magic number and a valid length.
+    // Random bytes are never a zstd frame, so also try them after a magic number and a valid
+    // length.
     let framed = [&0xfd2f_b528_u32.to_le_bytes(), data].concat();
     let len = u16::try_from(framed.len()).unwrap_or(u16::MAX).to_le_bytes();
     for stored in [data, &[&len, &framed[..]].concat()] {
@@ -23,7 +25,8 @@ pub fn run(data: &[u8]) {
         assert!(done.is_err() || stored.len() > 2);
         assert_eq!(raw[BLOCK_BYTES..], GUARD);
     }
-    // The first byte selects the level; the rest, repeated, forms a block that may compress.
+    // The first byte selects the level. The other bytes, repeated, form a block that may be
+    // compressible.
     let Some((level, rest)) = data.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return;
     };

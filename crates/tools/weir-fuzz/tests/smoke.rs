@@ -1,15 +1,15 @@
-//! Fuzz smoke: one test for each target, which replays the corpus and tries mutated inputs for 5 s.
-//!
-//! Not here: coverage-guided fuzzing (`make fuzz`).
+//! Fuzz smoke test: each target runs its corpus, then mutated inputs for 5 s. `make fuzz` runs
+//! coverage-guided fuzzing.
 //!
 //! Environment:
-//! - `WEIR_FUZZ_SECONDS`: time for mutated inputs, instead of 5 s; below 1 no minimum of inputs;
+//! - `WEIR_FUZZ_SECONDS`: time for mutated inputs in place of 5 s; below 1 s, the minimum number of
+//!   inputs does not apply;
 //! - `WEIR_FUZZ_SEED`: repeats the run that printed this seed;
 //! - `WEIR_FUZZ_INPUT`: runs only the input in this file;
-//! - `WEIR_FUZZ_SEEDS`: writes the target's valid inputs to this folder and runs none.
+//! - `WEIR_FUZZ_SEEDS`: writes the valid inputs of the target to this folder, and runs no input.
 //!
-//! Invariants: the test fails and writes the input to a file if the input panics, runs for more
-//! than 10 s or needs more than 1 GiB; each target has a test.
+//! Invariants: each target has a test; an input that panics, runs for more than 10 s or needs more
+//! than 1 GiB is written to a file and fails the test.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -21,11 +21,11 @@ use std::{env, fs, io};
 use weir_codec::checksum::xxh3_64;
 use weir_fuzz::{Plan, TARGETS, Target, Watchdog, search};
 
-/// Time for mutated inputs.
+/// Default time for mutated inputs.
 const SECONDS: f64 = 5.0;
 /// Time limit of one input.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
-/// Limit of the process's resident memory; a run without a bug stays below 100 MiB.
+/// Limit of the resident memory of the process. A run that finds no bug stays below 100 MiB.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 macro_rules! smoke {
@@ -57,7 +57,7 @@ fn each_target_has_a_test_a_program_and_a_corpus() {
     assert_eq!(names, stems(&root.join("corpus")));
 }
 
-/// File names in a folder, without extensions.
+/// Names of the files in a folder, without extensions.
 fn stems(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).expect("a folder of the project");
     let stem = |entry: io::Result<fs::DirEntry>| {
@@ -83,11 +83,12 @@ fn smoke(name: &str) {
         target.inputs_min = 0;
     }
     let seed = from_env("WEIR_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
-    // The harness does not capture this line, so it survives an abort.
+    // The test harness does not capture this line, so the line is visible even after an abort.
     print_uncaptured(&format!("fuzz {name}: WEIR_FUZZ_SEED={seed}"));
     let watchdog = Watchdog::start(INPUT_TIME_MAX, MEMORY_BYTES_MAX, move |input, what| {
         print_uncaptured(&report(&target, input, what));
-        // Another test may use the memory: give its watchdog 1 s to write its input.
+        // Another test in this process may use the memory, so give its watchdog 1 s to write its
+        // input.
         std::thread::sleep(Duration::from_secs(1));
         std::process::abort();
     });
@@ -113,7 +114,7 @@ fn print_uncaptured(line: &str) {
     drop(writeln!(io::stderr(), "{line}"));
 }
 
-/// The committed corpus sorted by file name, then the valid inputs.
+/// Inputs of the committed corpus, sorted by file name, followed by the valid inputs of the target.
 fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let entries = fs::read_dir(&folder).expect("the target has a corpus");
@@ -123,7 +124,7 @@ fn corpus(target: &Target) -> Vec<Vec<u8>> {
     files.chain((target.seeds)()).collect()
 }
 
-/// Writes an input to a file; returns the command that runs it again.
+/// Writes an input to a file, and returns the command that runs this input again.
 fn report(target: &Target, input: &[u8], what: &str) -> String {
     let name = target.name;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz-failures");

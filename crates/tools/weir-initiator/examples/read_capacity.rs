@@ -3,9 +3,9 @@
 //! `cargo run -p weir-initiator --example read_capacity -- URL`, for example with the URL
 //! iscsi://127.0.0.1/iqn.2026-01.org.weir:vms/0; `weir target show vms` prints the portals.
 //!
-//! Not here: many commands at once (`Connection`, which weir-bench uses).
+//! To run many commands at once, use `Connection`, as weir-bench does.
 //!
-//! Invariant: it writes nothing.
+//! Invariant: the example writes nothing to the logical unit.
 
 #![expect(clippy::print_stdout, reason = "the capacity is the result")]
 

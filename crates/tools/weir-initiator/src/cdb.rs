@@ -1,11 +1,11 @@
-//! Command descriptor blocks and parameter lists.
+//! Command descriptor blocks (CDBs) and parameter lists.
 //!
-//! `facts` parses the returned data; `exchange` sends commands.
+//! `facts` parses the data that commands return; `exchange` sends commands.
 //!
-//! The code follows the standards, not the tables of this project's target side, so that an error
-//! on one side fails on the other.
+//! The code follows the standards, not the tables of weir-scsi, so that tests find an error in
+//! either crate.
 //!
-//! Invariant: each list has the length that its length fields state.
+//! Invariant: each parameter list has the length that its length fields state.
 //!
 //! Spec: SPC-4 clause 6, SBC-3 clause 5; numbers are big-endian.
 
@@ -42,7 +42,7 @@ pub const fn test_unit_ready() -> Cdb {
     [0; 16]
 }
 
-/// INQUIRY (SPC-4 6.6): a vital product data page, or standard data if `vital` is `None`.
+/// INQUIRY (SPC-4 6.6): requests a vital product data page, or standard data if `vital` is `None`.
 pub fn inquiry(vital: Option<u8>, allocation_bytes: u16) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [0x12, u8::from(vital.is_some()), vital.unwrap_or(0)]);
@@ -50,7 +50,7 @@ pub fn inquiry(vital: Option<u8>, allocation_bytes: u16) -> Cdb {
     cdb
 }
 
-/// MODE SENSE (10) (SPC-4 6.14): current values of a page, without block descriptors.
+/// MODE SENSE (10) (SPC-4 6.14): requests the current values of a page, without block descriptors.
 pub fn mode_sense10(code: u8, allocation_bytes: u16) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [0x5A, 0x08, code & 0x3F]);
@@ -58,7 +58,7 @@ pub fn mode_sense10(code: u8, allocation_bytes: u16) -> Cdb {
     cdb
 }
 
-/// REPORT LUNS (SPC-4 6.33): all logical units that this I_T nexus can access.
+/// REPORT LUNS (SPC-4 6.33): requests all logical units that this I_T nexus can access.
 pub fn report_luns(allocation_bytes: u32) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [0xA0]);
@@ -84,20 +84,21 @@ pub fn read16(lba: u64, blocks: u32, fua: bool) -> Cdb {
 /// WRITE (16) (SBC-3 5.34).
 ///
 /// # Durability
-/// With FUA the data is on stable media when the command ends with GOOD.
+/// With FUA, the data is on stable media when the command ends with GOOD.
 pub fn write16(lba: u64, blocks: u32, fua: bool) -> Cdb {
     wide(0x8A, fua_bit(fua), lba, blocks)
 }
 
-/// SYNCHRONIZE CACHE (16) (SBC-3 5.30); 0 blocks mean all blocks from the address to the end.
+/// SYNCHRONIZE CACHE (16) (SBC-3 5.30). If `blocks` is 0, the range ends at the last block of the
+/// unit.
 ///
 /// # Durability
-/// Earlier writes to those blocks are on stable media when the command ends with GOOD.
+/// Earlier writes to this range are on stable media when the command ends with GOOD.
 pub fn synchronize_cache16(lba: u64, blocks: u32) -> Cdb {
     wide(0x91, 0, lba, blocks)
 }
 
-/// UNMAP (SBC-3 5.31) with a parameter list of this length.
+/// UNMAP (SBC-3 5.31) with a parameter list of `list_bytes` bytes.
 pub fn unmap(list_bytes: u16) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [0x42]);
@@ -105,8 +106,8 @@ pub fn unmap(list_bytes: u16) -> Cdb {
     cdb
 }
 
-/// Parameter list of [`unmap`]: first block and number of blocks of each range; at most 4094
-/// ranges.
+/// Parameter list of [`unmap`]: the first block and the number of blocks of each range; at most
+/// 4094 ranges.
 pub fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     let descriptor_bytes = UNMAP_DESCRIPTOR_BYTES.saturating_mul(ranges.len() as u16);
     let mut list = Vec::new();
@@ -124,28 +125,29 @@ pub fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
 /// Options of WRITE SAME (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteSame {
-    /// Whether the target may deallocate the blocks (UNMAP) if they then read as the written data.
+    /// Whether the target may deallocate the blocks (UNMAP), if they then read as the written
+    /// block.
     pub unmap: bool,
-    /// Whether the target writes zeros and the initiator sends no block (NDOB, SBC-4).
+    /// Whether the target writes zeros, so that the initiator sends no block (NDOB, SBC-4).
     pub no_data: bool,
 }
 
 /// WRITE SAME (16) (SBC-3 5.45): the target writes one block to all addressed blocks. The initiator
-/// sends this block unless `no_data` is set.
+/// sends this block, unless `no_data` is set.
 pub fn write_same16(lba: u64, blocks: u32, how: WriteSame) -> Cdb {
     let flags = u8::from(how.no_data) | if how.unmap { 0x08 } else { 0 };
     wide(0x93, flags, lba, blocks)
 }
 
-/// COMPARE AND WRITE (SBC-3 5.2): the initiator sends the blocks to compare, then the blocks to
-/// write.
+/// COMPARE AND WRITE (SBC-3 5.2): the initiator sends the blocks to compare, followed by the blocks
+/// to write.
 pub fn compare_and_write(lba: u64, blocks: u8, fua: bool) -> Cdb {
     let mut cdb = wide(0x89, fua_bit(fua), lba, 0);
     put(&mut cdb, 13, [blocks]);
     cdb
 }
 
-/// EXTENDED COPY (LID1) (SPC-4 6.4) with a parameter list of this length.
+/// EXTENDED COPY (LID1) (SPC-4 6.4) with a parameter list of `list_bytes` bytes.
 pub fn extended_copy(list_bytes: u32) -> Cdb {
     wide(0x83, 0, 0, list_bytes)
 }
@@ -159,19 +161,19 @@ pub struct CopyEnd<'a> {
     pub lba: u64,
 }
 
-/// A contiguous range of a copy from one logical unit to another.
+/// Segment of a copy: a contiguous range that is copied from one logical unit to another.
 #[derive(Clone, Copy, Debug)]
 pub struct CopySegment {
-    /// First block of the source.
+    /// First block on the source.
     pub from: u64,
-    /// First block of the destination.
+    /// First block on the destination.
     pub to: u64,
     /// Number of blocks.
     pub blocks: u16,
 }
 
 /// Parameter list of [`extended_copy`]: copies `blocks` blocks of `block_bytes` bytes each. The
-/// target keeps no state of the copy (LIST ID USAGE 11b, SPC-4 6.4.3.2).
+/// target keeps no copy result (LIST ID USAGE 11b, SPC-4 6.4.3.2).
 pub fn copy_list(
     source: CopyEnd<'_>,
     destination: CopyEnd<'_>,
@@ -182,7 +184,7 @@ pub fn copy_list(
     copy_list_of(source.naa, destination.naa, block_bytes, &[segment])
 }
 
-/// Like [`copy_list`], with up to 1024 segments between the two logical units.
+/// Like [`copy_list`], with up to 1024 segments that are copied between the same two logical units.
 pub fn copy_list_of(
     source_naa: &[u8],
     destination_naa: &[u8],
@@ -198,8 +200,8 @@ pub fn copy_list_of(
         list.extend(identification(naa, block_bytes));
     }
     for segment in segments {
-        // Copy from block device to block device (SPC-4 6.4.6.4), from the first target descriptor
-        // to the second.
+        // Segment type: copy from block device to block device (SPC-4 6.4.6.4), from the first CSCD
+        // descriptor to the second.
         list.extend([0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0]);
         list.extend(segment.blocks.to_be_bytes());
         list.extend(segment.from.to_be_bytes());
@@ -208,8 +210,8 @@ pub fn copy_list_of(
     list
 }
 
-/// Identification descriptor (SPC-4 6.4.5.2) of a disk, with the binary NAA designator of its
-/// logical unit.
+/// Identification descriptor (SPC-4 6.4.5.2) of a disk, with the binary NAA designator of the
+/// disk's logical unit.
 fn identification(naa: &[u8], block_bytes: u32) -> [u8; 32] {
     let mut descriptor = [0; 32];
     let naa = naa.get(..naa.len().min(16)).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Non-blocking socket with an exchange: sends as much as the socket accepts and receives as much
-//! as it has.
+//! Connection: a non-blocking socket with an exchange. Sends as much as the socket accepts, and
+//! receives as much as is available.
 //!
-//! [`Session`](crate::Session) runs one command after another; `exchange` interprets PDUs.
+//! [`Session`](crate::Session) runs commands one after the other; `exchange` interprets PDUs.
 //!
-//! Invariants: large read data is received directly into the caller's buffer; after an error the
+//! Invariants: large read data is received directly into the caller's buffer; after an error, the
 //! caller must not use the connection again.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -23,7 +23,7 @@ use crate::negotiated::Negotiated;
 use crate::options::LoginOptions;
 use crate::url::Url;
 
-/// Maximum number of slices in one send: 32 writes, each with header, data and digest.
+/// Maximum number of slices in one send: 32 writes, each with a header, data and a digest.
 const PIECES: usize = 96;
 
 /// Numbers of bytes sent and received on a socket, including headers and padding.
@@ -35,14 +35,14 @@ pub struct WireBytes {
     pub received: u64,
 }
 
-/// A session's connection in full feature phase, with a non-blocking socket.
+/// Connection of a session in full feature phase, with a non-blocking socket.
 pub struct Connection {
     stream: TcpStream,
     pub(super) exchange: Exchange,
     received: Vec<u8>,
-    /// Start of the received bytes that are not yet processed.
+    /// Start of the received bytes that are not processed yet, in `received`.
     from: usize,
-    /// End of the received bytes that are not yet processed.
+    /// End of the received bytes that are not processed yet, in `received`.
     to: usize,
     wire: WireBytes,
 }
@@ -52,7 +52,7 @@ impl Connection {
         Self { stream, exchange, received: vec![0; RECEIVE_BYTES], from: 0, to: 0, wire }
     }
 
-    /// Logs in to the logical unit of a URL, with `slots` command slots.
+    /// Connects and logs in to the logical unit of a URL. The connection has `slots` command slots.
     ///
     /// # Errors
     /// The login failed.
@@ -61,17 +61,17 @@ impl Connection {
         handshake::connect(&url.host, url.port, options, &purpose, (url.lun, slots))
     }
 
-    /// Negotiated parameters.
+    /// Parameters that the login negotiated.
     pub const fn negotiated(&self) -> &Negotiated {
         self.exchange.negotiated()
     }
 
-    /// Bytes sent and received on the socket, including the login.
+    /// Number of bytes sent and received on the socket, including the login.
     pub const fn wire_bytes(&self) -> WireBytes {
         self.wire
     }
 
-    /// The exchange of this connection.
+    /// Exchange that this connection runs.
     pub const fn exchange(&self) -> &Exchange {
         &self.exchange
     }
@@ -80,7 +80,7 @@ impl Connection {
         &mut self.exchange
     }
 
-    /// Submits a command in a free slot; [`Self::send`] sends it.
+    /// Submits a command in a free slot; a later [`Self::send`] sends the command.
     ///
     /// # Panics
     /// See [`Exchange::submit`].
@@ -88,7 +88,7 @@ impl Connection {
         self.exchange.submit(slot, cdb, data, buffers);
     }
 
-    /// Sends as many bytes as the socket accepts.
+    /// Sends as many queued bytes as the socket accepts.
     ///
     /// # Errors
     /// The session is lost.
@@ -111,8 +111,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives available bytes once; returns false if there were none. Appends completed commands
-    /// to `done`.
+    /// Receives the available bytes once; returns false if no bytes are available. Appends the
+    /// commands that completed to `done`.
     ///
     /// # Errors
     /// The session is lost.
@@ -126,8 +126,8 @@ impl Connection {
             .place()
             .filter(|place| self.from == self.to && place.range.len() >= DIRECT_BYTES_MIN)
         {
-            // Receive the remaining bytes of large data directly into the caller's buffer, and
-            // later bytes into the connection's own buffer.
+            // Receive the remaining bytes of large data directly into the caller's buffer, and the
+            // bytes after them into the connection's own buffer.
             Some(place) => {
                 (self.from, self.to) = (0, 0);
                 let wanted = place.range.len();
@@ -164,7 +164,8 @@ impl Connection {
         Ok(is_anything)
     }
 
-    /// Waits until the socket is readable, or writable if data is queued, for at most `limit`.
+    /// Waits until the socket is readable, or also writable if bytes are queued, for at most
+    /// `limit`.
     ///
     /// # Errors
     /// The system call failed.
@@ -181,11 +182,12 @@ impl Connection {
         }
     }
 
-    /// Logs out; waits at most 2 s for the target ([`LOGOUT_LIMIT`]). No command may be in flight.
+    /// Logs out, and waits at most 2 s for the target ([`LOGOUT_LIMIT`]). No command may be in
+    /// flight.
     ///
     /// # Errors
-    /// The target does not complete the logout. The connection is unusable afterwards in either
-    /// case.
+    /// The target did not complete the logout. Whether it did or not, the connection is unusable
+    /// afterwards.
     pub fn log_out(&mut self) -> Result<(), InitiatorError> {
         let (give_up, mut nothing) = (Instant::now() + LOGOUT_LIMIT, Nothing);
         self.exchange.log_out();
@@ -210,7 +212,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Buffers without any slot, for exchanges without commands.
+/// Buffers without slots, for exchanges that run no commands.
 pub(crate) struct Nothing;
 
 impl Buffers for Nothing {

@@ -1,8 +1,8 @@
-//! SendTargets: lists the targets of a host.
+//! Discovery: SendTargets lists the targets of a host.
 //!
 //! `handshake` and `exchange` provide the discovery session.
 //!
-//! Invariant: each result is valid text from the target; invalid names are omitted.
+//! Invariant: each result is valid text from the target; invalid target names are omitted.
 //!
 //! Spec: RFC 7143 4.3 and appendix C.
 
@@ -20,7 +20,7 @@ use crate::url::portal_of;
 pub struct Discovered {
     /// Name of the target.
     pub name: String,
-    /// `HOST:PORT,GROUP` of each portal, as reported.
+    /// Portals of the target: `HOST:PORT,GROUP` as the host reports them.
     pub portals: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ pub fn discover(portal: &str, options: &LoginOptions) -> Result<Vec<Discovered>,
         .map_err(|why| InitiatorError::Url { text: portal.to_owned(), why: why.to_owned() })?;
     let mut connection = handshake::connect(&host, port, options, &Purpose::Discovery, (0, 0))?;
     let text = ask(&mut connection, options)?;
-    // The list is complete, so the result of the logout is irrelevant.
+    // The list is already complete, so the result of the logout does not matter.
     drop(connection.log_out());
     Ok(targets_in(&text))
 }
@@ -54,7 +54,7 @@ fn ask(connection: &mut Connection, options: &LoginOptions) -> Result<Vec<u8>, I
     }
 }
 
-/// Parses a target list, in which each name is followed by its addresses.
+/// Parses a target list, in which the addresses of a target follow its name.
 fn targets_in(text: &[u8]) -> Vec<Discovered> {
     let mut found: Vec<Discovered> = Vec::new();
     for part in text.split(|byte| *byte == 0) {

@@ -1,7 +1,7 @@
-//! Errors of sessions with a target.
+//! Errors that end a session with a target, or prevent it.
 //!
-//! A failed command is a [`Reply`](crate::Reply), not an error, unless the caller requires its
-//! success.
+//! A failed command is a [`Reply`](crate::Reply), not an error, unless the caller requires that the
+//! command succeeds.
 //!
 //! Invariant: no error contains a secret.
 
@@ -9,19 +9,19 @@ use weir_base::ErrorKind;
 
 use crate::sense::{Sense, Status};
 
-/// Error that ends a session or prevents it.
+/// Error that ends a session or prevents the login.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitiatorError {
-    /// The address names no logical unit.
+    /// The address does not name a logical unit.
     #[error("bad address {text:?}: {why}")]
     Url {
-        /// Address as the user gave it.
+        /// Address as the user wrote it.
         text: String,
         /// Reason why the address is invalid.
         why: String,
     },
-    /// The file of a secret is unreadable or invalid.
+    /// The file of a secret cannot be read or has invalid content.
     #[error("secret file {file}: {why}")]
     Secret {
         /// Path of the file.
@@ -29,25 +29,25 @@ pub enum InitiatorError {
         /// Reason why the file is invalid.
         why: String,
     },
-    /// The connection could not be established.
+    /// The connection to the host could not be established.
     #[error("cannot connect to {address}: {source}")]
     Connect {
         /// Host and port of the target.
         address: String,
-        /// Error of the system.
+        /// Error that the operating system returned.
         source: std::io::Error,
     },
     /// The socket failed.
     #[error("socket: {source}")]
     Socket {
-        /// Error of the system.
+        /// Error that the operating system returned.
         #[from]
         source: std::io::Error,
     },
     /// The target closed the connection.
     #[error("the target closed the connection")]
     Closed,
-    /// An operation exceeded its time limit.
+    /// An operation took longer than its time limit.
     #[error("no answer within {seconds} s: {what}")]
     Timeout {
         /// Name of the operation.
@@ -61,10 +61,10 @@ pub enum InitiatorError {
         /// Description of the violation.
         why: &'static str,
     },
-    /// A header has a wrong digest.
+    /// A PDU header does not match its digest.
     #[error("bad header digest from the target")]
     HeaderDigest,
-    /// A data segment has a wrong digest.
+    /// A data segment does not match its digest.
     #[error("bad data digest from the target")]
     DataDigest,
     /// The target refused the login.
@@ -73,16 +73,16 @@ pub enum InitiatorError {
         /// Status class and detail of the login response (RFC 7143 11.13.5).
         status: [u8; 2],
     },
-    /// The target did not authenticate, or requires a secret that this side lacks.
+    /// The target did not authenticate, or requires a secret that the initiator lacks.
     #[error("authentication: {why}")]
     Authentication {
         /// Reason why the authentication failed.
         why: &'static str,
     },
-    /// The target did not agree to a required parameter.
+    /// The target did not accept a parameter that the initiator requires.
     #[error("the target answers {value:?} to the required key {key}")]
     NotAgreed {
-        /// Name of the text key.
+        /// Name of the key in the negotiation.
         key: &'static str,
         /// Value that the target sent.
         value: String,
@@ -95,13 +95,13 @@ pub enum InitiatorError {
         /// Opcode of the rejected PDU.
         opcode: u8,
     },
-    /// The target ends the session.
+    /// The target ended the session.
     #[error("the target ends the session: {why}")]
     Ended {
-        /// Reason that the target gave.
+        /// Reason that the target gave for the end.
         why: &'static str,
     },
-    /// A command that had to succeed failed.
+    /// A command failed although the caller required its success.
     #[error("{command}: {status}{}", sense.as_ref().map(|s| format!(", {s}")).unwrap_or_default())]
     Command {
         /// Name of the command.
@@ -119,13 +119,14 @@ pub enum InitiatorError {
         /// Reason why the data is invalid.
         why: &'static str,
     },
-    /// The system provides no random numbers, so the initiator cannot make a session identifier.
+    /// The operating system supplies no random numbers, so the initiator cannot create a session
+    /// identifier.
     #[error("the system has no random numbers")]
     NoRandomness,
 }
 
 impl InitiatorError {
-    /// Kind of the error for callers outside the crate.
+    /// Kind of the error, for callers outside this crate.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Url { .. } | Self::Secret { .. } | Self::NotAgreed { .. } => ErrorKind::Invalid,
@@ -148,7 +149,7 @@ impl InitiatorError {
         }
     }
 
-    /// Recommended action for the user.
+    /// Action that the user should take.
     pub fn action(&self) -> &'static str {
         match self {
             Self::Url { .. } => {
@@ -190,7 +191,7 @@ fn kind_of(status: Status, sense: Option<&Sense>) -> ErrorKind {
     }
 }
 
-/// Describes a login status (RFC 7143 11.13.5).
+/// Meaning of a login status (RFC 7143 11.13.5), as text.
 fn meaning(status: [u8; 2]) -> &'static str {
     match status {
         [1, _] => "it has moved and gives no new address",

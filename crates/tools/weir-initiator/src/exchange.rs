@@ -1,18 +1,19 @@
-//! Full feature phase as a state machine without a socket: builds the PDUs to send and processes
-//! the received bytes.
+//! Exchange: the full feature phase as a state machine without a socket. It builds the PDUs to send
+//! and processes the received bytes.
 //!
-//! `login` handles the login, `connection` the sockets, `cdb` the commands.
+//! `login` handles the login, `connection` the sockets, `cdb` the command descriptor blocks.
 //!
-//! Each command has a slot. The data that it sends or receives is in the caller's memory
-//! ([`Buffers`]), by slot. The exchange does not copy the data, except small amounts received
-//! together with other PDUs.
+//! Each command has a slot. The data that the command sends or receives is in the caller's memory
+//! ([`Buffers`]), by slot. The exchange does not copy this data, except small amounts that were
+//! received together with other PDUs.
 //!
 //! Invariants:
-//! - StatSN, DataSN, R2TSN, offsets and tags from the target are compared with their expected
-//!   values; any other value ends the session;
-//! - commands are sent in submission order, and none beyond MaxCmdSN;
-//! - a slot is done when its status has arrived and none of its memory is still to be sent;
-//! - `limits` bounds the memory that a target can make this side hold.
+//! - the exchange compares StatSN, DataSN, R2TSN, offsets and tags from the target with their
+//!   expected values; any other value ends the session;
+//! - commands are sent in submission order, and no command is sent beyond MaxCmdSN;
+//! - a slot is done when the status of its command has arrived and all queued data of its buffer
+//!   was sent;
+//! - `limits` bounds the memory that a target can make the initiator hold.
 //!
 //! Spec: RFC 7143 4.2.2 (numbering), 4.2.5 (data), 11.3 to 11.19 (PDUs).
 
@@ -38,11 +39,11 @@ use input::Input;
 use output::Output;
 use requests::{Ending, TextRequest};
 
-/// Data buffers of the commands, indexed by slot and owned by the caller.
+/// Data buffers of the commands. The caller owns the buffers; each slot has one.
 pub trait Buffers {
-    /// Data that the command in this slot sends.
+    /// Data that the command in this slot sends to the target.
     fn data(&self, slot: usize) -> &[u8];
-    /// Buffer for the data that the command in this slot receives.
+    /// Buffer for the data that the command in this slot receives from the target.
     fn data_mut(&mut self, slot: usize) -> &mut [u8];
 }
 
@@ -53,7 +54,7 @@ pub enum Data {
     None,
     /// The initiator sends this many bytes from the start of the slot's buffer.
     Out(u32),
-    /// The initiator receives at most this many bytes.
+    /// The initiator receives at most this many bytes into the slot's buffer.
     In(u32),
 }
 
@@ -64,50 +65,50 @@ pub struct Answer {
     pub status: Status,
     /// Sense data as received; empty if the target sent none.
     pub sense: Vec<u8>,
-    /// Number of received bytes, which start at the begin of the slot's buffer.
+    /// Number of received bytes, which are at the start of the slot's buffer.
     pub received_bytes: u32,
-    /// Residual count that the target reports.
+    /// Residual count that the target reported.
     pub residual: Residual,
 }
 
 /// A completed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Slot of the command, which is free again.
+    /// Slot of the command. The slot is free again.
     pub slot: usize,
     /// Result of the command.
     pub answer: Answer,
 }
 
-/// A command that is in flight, or that waits for the command window.
+/// A command that is in flight, or that waits until the command window admits it.
 struct Task {
     itt: u32,
     cdb: Cdb,
     data: Data,
-    /// For a read: number of bytes received.
+    /// For a read: number of data bytes that have arrived.
     received_bytes: u32,
-    /// For a write: number of bytes sent unsolicited or requested by R2Ts.
+    /// For a write: number of data bytes that were sent unsolicited or requested by R2Ts.
     covered_bytes: u32,
     /// DataSN of the next Data-In, or R2TSN of the next R2T.
     data_sn: u32,
-    /// Number of R2Ts whose data is not completely sent.
+    /// Number of R2Ts whose data has not been sent completely.
     r2ts_open: u32,
-    /// Number of queued ranges of the slot's buffer.
+    /// Number of ranges of the slot's buffer that are in the output queue.
     queued: u32,
-    /// Whether the command was sent; before that, no response to it is valid.
+    /// Whether the command was sent. Before it is sent, no response to it is valid.
     is_sent: bool,
     answer: Option<Answer>,
 }
 
-/// Sequence numbers of initiator and target (RFC 7143 4.2.2).
+/// Sequence numbers of the initiator and the target (RFC 7143 4.2.2).
 #[expect(clippy::struct_field_names, reason = "they are called so in the RFC")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     /// CmdSN of the next command.
     pub(crate) cmd_sn: u32,
-    /// Last CmdSN that the target accepts now.
+    /// Last CmdSN that the target accepts at present.
     pub(crate) max_cmd_sn: u32,
-    /// StatSN expected in the next status.
+    /// StatSN that the next status must have.
     pub(crate) exp_stat_sn: u32,
 }
 
@@ -117,9 +118,9 @@ pub struct Exchange {
     lun: Lun,
     numbers: Numbers,
     tasks: Vec<Option<Task>>,
-    /// Counter of commands, which becomes part of the task tags so that they do not repeat soon.
+    /// Counter of commands. It becomes a part of the task tags, so that a tag is not reused soon.
     count: u16,
-    /// Slots of submitted commands that the command window does not yet admit.
+    /// Slots of submitted commands that wait until the command window admits them.
     waiting: VecDeque<usize>,
     under_way: usize,
     output: Output,
@@ -129,7 +130,7 @@ pub struct Exchange {
     done: Vec<Done>,
 }
 
-/// Destination in the caller's buffers for the next bytes from the socket.
+/// Place in the caller's buffers for the next bytes from the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Slot of the command.
@@ -138,7 +139,7 @@ pub struct Place {
     pub range: Range<usize>,
 }
 
-/// True if `number` is not after `max` in serial number arithmetic (RFC 1982).
+/// True if `number` does not exceed `max` in serial number arithmetic (RFC 1982).
 pub(crate) const fn reached(max: u32, number: u32) -> bool {
     max.wrapping_sub(number).cast_signed() >= 0
 }
@@ -161,19 +162,20 @@ impl Exchange {
         }
     }
 
-    /// For tests and fuzzing: creates an exchange in full feature phase with these parameters,
-    /// without a login. The first CmdSN is 1, the window ends at `max_cmd_sn`, and the next StatSN
-    /// is 1.
+    /// For tests and fuzzing: creates an exchange in full feature phase without a login, with the
+    /// given parameters. The first CmdSN is 1, the command window ends at `max_cmd_sn`, and the
+    /// next StatSN is 1.
     pub fn without_login(negotiated: Negotiated, max_cmd_sn: u32, slots: usize) -> Self {
         Self::new(negotiated, 0, Numbers { cmd_sn: 1, max_cmd_sn, exp_stat_sn: 1 }, slots)
     }
 
-    /// Negotiated parameters.
+    /// Parameters that the login negotiated.
     pub const fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
-    /// Number of submitted commands that are not done, including commands that wait for the window.
+    /// Number of submitted commands that are not done, including commands that wait for the command
+    /// window.
     pub const fn under_way(&self) -> usize {
         self.under_way
     }
@@ -183,18 +185,18 @@ impl Exchange {
         self.waiting.len()
     }
 
-    /// True if the command in a slot is not done.
+    /// True if the command in this slot is not done.
     pub fn is_busy(&self, slot: usize) -> bool {
         self.tasks.get(slot).is_some_and(Option::is_some)
     }
 
-    /// True if the target requested a logout or ends the session; the exchange then sends no more
+    /// True if the target requested a logout or ends the session. The exchange then sends no more
     /// commands.
     pub fn is_ending(&self) -> bool {
         self.ending != Ending::No
     }
 
-    /// Adds slots until there are `slots` of them; existing slots stay.
+    /// Adds slots until the exchange has `slots` slots; existing slots stay.
     pub fn set_slots(&mut self, slots: usize) {
         let slots = slots.min(TASKS_MAX);
         while self.tasks.len() < slots {
@@ -202,10 +204,10 @@ impl Exchange {
         }
     }
 
-    /// Submits a command in a free slot. It is sent when the command window admits it.
+    /// Submits a command in a free slot. The command is sent when the command window admits it.
     ///
     /// # Panics
-    /// The slot is busy or does not exist, or its memory is shorter than the data.
+    /// The slot is busy or does not exist, or its buffer is shorter than the command's data.
     pub fn submit(&mut self, slot: usize, cdb: Cdb, data: Data, buffers: &impl Buffers) {
         let data = match data {
             Data::None | Data::Out(0) | Data::In(0) => Data::None,
@@ -236,7 +238,7 @@ impl Exchange {
         self.release(buffers);
     }
 
-    /// Sends waiting commands that the window admits.
+    /// Sends the waiting commands that the command window admits.
     fn release(&mut self, buffers: &impl Buffers) {
         while self.ending == Ending::No && reached(self.numbers.max_cmd_sn, self.numbers.cmd_sn) {
             let Some(slot) = self.waiting.pop_front() else { return };
@@ -245,7 +247,7 @@ impl Exchange {
         }
     }
 
-    /// Queues the command's PDU with immediate data, followed by unsolicited Data-Out PDUs
+    /// Queues the PDU of a command with its immediate data, followed by unsolicited Data-Out PDUs
     /// (4.2.5.2).
     fn send_command(&mut self, slot: usize, buffers: &impl Buffers) {
         let (negotiated, numbers, lun) = (self.negotiated, self.numbers, self.lun);
@@ -260,7 +262,7 @@ impl Exchange {
         let with_command =
             if negotiated.immediate_data { unasked.min(negotiated.send_data_bytes_max) } else { 0 };
         let behind = if negotiated.initial_r2t { 0 } else { unasked - with_command };
-        // Set the task attribute SIMPLE, and F if no unsolicited Data-Out follows.
+        // Set the task attribute SIMPLE, and the F bit if no unsolicited Data-Out follows.
         let is_final = if behind == 0 { 0x80 } else { 0 };
         let mut header = Header::new(opcode::COMMAND, is_final | flags | 0x01);
         header.set(8, lun.0);
@@ -280,7 +282,7 @@ impl Exchange {
         }
     }
 
-    /// Queues one sequence of Data-Out PDUs (11.7).
+    /// Queues the Data-Out PDUs of one sequence (11.7).
     fn send_burst(&mut self, burst: &Burst, buffers: &impl Buffers) {
         let Burst { slot, itt, ttt, ref range } = *burst;
         let (mut from, mut data_sn) = (range.start, 0);
@@ -288,7 +290,7 @@ impl Exchange {
             let to = range.end.min(from + self.negotiated.send_data_bytes_max);
             let is_last = to == range.end;
             let mut header = Header::new(opcode::DATA_OUT, if is_last { 0x80 } else { 0 });
-            // Without a target transfer tag the LUN field is reserved.
+            // In a PDU without a Target Transfer Tag, the LUN field is reserved.
             if ttt != NO_TAG {
                 header.set(8, self.lun.0);
             }
@@ -302,7 +304,7 @@ impl Exchange {
         }
     }
 
-    /// Queues a PDU whose data is a range of a slot's buffer.
+    /// Queues a PDU whose data is a range of the slot's buffer.
     fn put(
         &mut self,
         header: Header,
@@ -323,13 +325,13 @@ impl Exchange {
         }
     }
 
-    /// Fills `pieces` with slices of the queued bytes, from the front of the queue, as many as fit;
-    /// returns the number of slices.
+    /// Fills `pieces` with slices of the queued bytes, starting at the front of the queue. Returns
+    /// the number of slices.
     pub fn outgoing<'a>(&'a self, buffers: &'a impl Buffers, pieces: &mut [IoSlice<'a>]) -> usize {
         self.output.pieces(buffers, pieces)
     }
 
-    /// True if bytes are queued.
+    /// True if bytes are queued for sending.
     pub fn has_outgoing(&self) -> bool {
         !self.output.is_empty()
     }
@@ -349,8 +351,8 @@ impl Exchange {
         }
     }
 
-    /// Completes the command of a slot if its response has arrived and its buffer is no longer
-    /// needed.
+    /// Completes the command in a slot if its response has arrived and the output queue no longer
+    /// refers to its buffer.
     fn finish(&mut self, slot: usize) {
         let Some(place) = self.tasks.get_mut(slot) else { return };
         let is_done = |task: &mut Task| task.queued == 0 && task.answer.is_some();
@@ -367,20 +369,21 @@ impl Exchange {
         done.append(&mut self.done);
     }
 
-    /// Destination of the next bytes from the socket, if they are read data. The caller may receive
-    /// the bytes there and must then call [`Self::placed`].
+    /// Place for the next bytes from the socket, if they are read data. The caller may receive the
+    /// bytes there, and must then call [`Self::placed`].
     pub fn place(&self) -> Option<Place> {
         self.input.place()
     }
 
-    /// Records that the caller received this many bytes into [`Self::place`].
+    /// Records that the caller received this many bytes into the place that [`Self::place`]
+    /// returned.
     pub fn placed(&mut self, bytes: usize) {
         self.input.placed(bytes);
     }
 
-    /// Processes received bytes and returns the number of bytes used. The caller passes the unused
-    /// bytes again, followed by more: at most [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX)
-    /// remain.
+    /// Processes received bytes. Returns the number of bytes used. The caller passes the unused
+    /// bytes again, followed by further bytes; at most
+    /// [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX) bytes remain unused.
     ///
     /// # Errors
     /// The session is lost.
@@ -399,13 +402,13 @@ impl Exchange {
         }
     }
 
-    /// Digests that the next PDUs have.
+    /// Digests that the next PDUs must have.
     const fn digests(&self) -> Digests {
         self.negotiated.digests
     }
 }
 
-/// Data that is sent as one sequence of Data-Out PDUs.
+/// Data that the initiator sends as one sequence of Data-Out PDUs.
 struct Burst {
     slot: usize,
     itt: u32,

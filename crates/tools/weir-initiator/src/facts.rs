@@ -1,29 +1,29 @@
-//! Parsers of the data in which a logical unit describes itself.
+//! Parsers of the data with which a logical unit describes itself.
 //!
-//! [`Session`](crate::Session) sends the commands.
+//! [`Session`](crate::Session) sends the commands that return this data.
 //!
-//! Invariant: fields beyond the end of short data read as zero, or as absent where zero would be a
-//! value; text is printable.
+//! Invariant: fields beyond the end of short data read as zero, or as absent if zero would be a
+//! valid value; all text is printable.
 //!
 //! Spec: SPC-4 6.6 and 7.8, SBC-3 5.16 and 6.6.
 
 /// Data of READ CAPACITY (16) (SBC-3 5.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Number of blocks.
+    /// Number of logical blocks.
     pub blocks: u64,
-    /// Block size in bytes: a power of two from 512.
+    /// Length of a logical block in bytes: a power of two, at least 512.
     pub block_bytes: u32,
-    /// Physical block size in bytes.
+    /// Length of a physical block in bytes.
     pub physical_bytes: u64,
-    /// Whether blocks can be unmapped (LBPME).
+    /// Whether the unit can unmap blocks (LBPME).
     pub thin: bool,
     /// Whether unmapped blocks read as zeros (LBPRZ).
     pub zeros: bool,
 }
 
 impl Capacity {
-    /// Parses the data; `None` if the data is too short or describes an impossible size.
+    /// Parses the data. Returns `None` if the data is too short or describes an impossible size.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let blocks = number(bytes.get(..8)?).checked_add(1)?;
         let block_bytes = number(bytes.get(8..12)?) as u32;
@@ -56,7 +56,7 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Parses the data; `None` if the data is too short.
+    /// Parses the data. Returns `None` if the data is too short.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         bytes.get(..5)?;
         let text = |from: usize, to: usize| printable(bytes.get(from..to).unwrap_or_default());
@@ -69,29 +69,30 @@ impl Inquiry {
     }
 }
 
-/// Block limits page B0h (SBC-3 6.6.4). A field is 0 if the target states no limit.
+/// Block limits page B0h (SBC-3 6.6.4). A field is 0 if the unit states no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {
     /// Whether the unit refuses WRITE SAME with a block count of 0.
     pub write_same_not_zero: bool,
-    /// Maximum number of blocks of one COMPARE AND WRITE; 0: the unit does not support it.
+    /// Maximum number of blocks of one COMPARE AND WRITE; 0 if the unit does not support the
+    /// command.
     pub compare_blocks_max: u8,
     /// Maximum number of blocks of one READ or WRITE.
     pub transfer_blocks_max: u32,
     /// Optimal number of blocks of one READ or WRITE.
     pub optimal_blocks: u32,
-    /// Maximum number of blocks of one UNMAP; 0: the unit does not support it.
+    /// Maximum number of blocks of one UNMAP; 0 if the unit does not support the command.
     pub unmap_blocks_max: u32,
-    /// Maximum number of ranges of one UNMAP; 0: the unit does not support it.
+    /// Maximum number of ranges of one UNMAP; 0 if the unit does not support the command.
     pub unmap_ranges_max: u32,
-    /// Granularity of unmapping in blocks.
+    /// Granularity in which the unit unmaps, in blocks.
     pub unmap_granularity_blocks: u32,
     /// Maximum number of blocks of one WRITE SAME.
     pub write_same_blocks_max: u64,
 }
 
 impl BlockLimits {
-    /// Parses the page with its header.
+    /// Parses the page, which includes its header.
     pub fn parse(bytes: &[u8]) -> Self {
         let word = |at: usize| bytes.get(at..at + 4).map_or(0, number) as u32;
         Self {
@@ -122,7 +123,7 @@ pub struct Provisioning {
 }
 
 impl Provisioning {
-    /// Parses the page with its header.
+    /// Parses the page, which includes its header.
     pub fn parse(bytes: &[u8]) -> Self {
         let flags = byte(bytes, 5);
         Self {
@@ -134,7 +135,8 @@ impl Provisioning {
     }
 }
 
-/// Caching and write protection, from the caching mode page and its header (SBC-3 6.5.5).
+/// Write cache and write protection, from the caching mode page and the mode parameter header
+/// (SBC-3 6.5.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caching {
     /// Whether the unit has a volatile write cache (WCE); `None` if the unit does not report it.
@@ -146,10 +148,10 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// Parses the data of MODE SENSE (10) with its header.
+    /// Parses the data of MODE SENSE (10), which includes the header.
     pub fn parse(bytes: &[u8]) -> Self {
         let flags = byte(bytes, 3);
-        // The command requests no block descriptors, but a target may send some.
+        // MODE SENSE requests no block descriptors, but a target may send some.
         let descriptor_bytes = bytes.get(6..8).map_or(0, number) as usize;
         let caching = bytes.get(8 + descriptor_bytes..).unwrap_or_default();
         let is_caching = byte(caching, 0) & 0x3F == 0x08;
@@ -159,8 +161,8 @@ impl Caching {
 }
 
 /// Finds the NAA designator of the logical unit in the device identification page 83h (SPC-4
-/// 7.8.6). It identifies the unit in copies and has 8 or 16 bytes; if there are two, the longer one
-/// is returned.
+/// 7.8.6). The designator identifies the unit in copies and has 8 or 16 bytes; if there are two
+/// designators, returns the longer one.
 pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = number(bytes.get(2..4)?) as usize;
     let mut rest = bytes.get(4..)?;
@@ -178,8 +180,8 @@ pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Maximum number of blocks of one copy segment, if the third-party copy page 8Fh (SPC-4 7.8.17)
-/// lists EXTENDED COPY (LID1) with block device to block device segments; `None` otherwise. The
-/// page states the maximum in bytes.
+/// lists EXTENDED COPY (LID1) with block device to block device segments; otherwise `None`. The
+/// page states this maximum in bytes.
 pub fn copy_segment_blocks_max(bytes: &[u8], block_bytes: u32) -> Option<u64> {
     let len = number(bytes.get(2..4)?) as usize;
     let mut rest = bytes.get(4..)?;
@@ -206,7 +208,7 @@ pub fn copy_segment_blocks_max(bytes: &[u8], block_bytes: u32) -> Option<u64> {
 }
 
 /// Whether the supported commands descriptor (SPC-4 7.8.17.4) lists EXTENDED COPY (LID1). The
-/// descriptor has operation codes, each with its service actions.
+/// descriptor lists operation codes, each with its service actions.
 fn lists_extended_copy(content: &[u8]) -> bool {
     let len = usize::from(byte(content, 0));
     let mut rest = content.get(1..).unwrap_or_default();
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(Caching::parse(&modes), caching);
         assert_eq!(Caching::parse(&modes[..8]).write_cache, None);
         assert!(Provisioning::parse(&[0, 0xB2, 0, 4, 0, 0xC4, 2, 0]).write_same16);
-        // The page has a vendor-specific name, then NAA designators of 8 and of 16 bytes.
+        // The page contains a vendor-specific name, then NAA designators of 8 and of 16 bytes.
         let mut vital = vec![0, 0x83, 0, 36, 2, 1, 0, 0, 1, 3, 0, 8, 5, 5, 5, 5, 5, 5, 5, 5];
         vital.extend([1, 3, 0, 16]);
         vital.extend([6; 16]);

@@ -1,9 +1,9 @@
-//! Connects and logs in, within one time limit.
+//! Connects to a target and logs in, within one time limit.
 //!
-//! `login` interprets requests and responses.
+//! `login` builds the requests and interprets the responses.
 //!
-//! Invariants: no step waits beyond the limit, however slowly a target sends; at most
-//! [`REDIRECTIONS_MAX`] redirections are followed.
+//! Invariants: no step waits beyond the time limit, however slowly a target sends; the login
+//! follows at most [`REDIRECTIONS_MAX`] redirections.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -20,10 +20,10 @@ use crate::login::{Agreed, Login, Purpose, Step};
 use crate::options::LoginOptions;
 use crate::url::portal_of;
 
-/// Maximum number of bytes of one receive during the login.
+/// Maximum number of bytes that one receive takes during the login.
 const PIECE_BYTES: usize = 4096;
 
-/// Deadline of an operation with its time limit.
+/// Deadline of an operation, with the time limit that it comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -36,7 +36,7 @@ impl Deadline {
         Self { at: Instant::now() + limit, limit, what }
     }
 
-    /// Time left until the deadline; an error if it has passed.
+    /// Time left until the deadline; an error if the deadline has passed.
     pub(crate) fn left(&self) -> Result<Duration, InitiatorError> {
         let left = self.at.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.error()) } else { Ok(left) }
@@ -46,7 +46,7 @@ impl Deadline {
         InitiatorError::Timeout { what: self.what, seconds: self.limit.as_secs() }
     }
 
-    /// Converts an error of a socket with a timeout.
+    /// Converts an error of a socket whose timeout is the deadline.
     fn told(&self, error: std::io::Error) -> InitiatorError {
         match error.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => self.error(),
@@ -120,7 +120,7 @@ fn log_in(
         stream.write_all(&request).map_err(|error| deadline.told(error))?;
         wire.sent += request.len() as u64;
         let (step, used) = loop {
-            // PDUs have digests only from the full feature phase on.
+            // During the login PDUs have no digests.
             match frame(&input, Digests::default(), LOGIN_DATA_BYTES_MAX) {
                 Ok(Framed::Pdu(pdu, used)) => break (login.feed(&pdu)?, used),
                 Ok(Framed::Need(_)) => receive(stream, &mut input, deadline, wire)?,
@@ -131,7 +131,7 @@ fn log_in(
             }
         };
         input.drain(..used);
-        // Each request has one response, so additional bytes respond to no request.
+        // Each request has one response, so additional bytes belong to no request.
         if !input.is_empty() {
             return Err(InitiatorError::Protocol { why: "it sent data after the login response" });
         }

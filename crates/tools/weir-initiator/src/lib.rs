@@ -1,9 +1,10 @@
 //! iSCSI initiator library, for tools that measure and check targets.
 //!
-//! weir-iscsi is the target side, whose codec this crate shares; weir-bench measures.
+//! weir-iscsi is the target; both crates use the codec of weir-iscsi-wire.
 //!
 //! Place in the flow: [`Url`] -> `handshake` with [`login::Login`] -> [`Connection`], a socket with
-//! an [`Exchange`]; [`Session`] runs one command after another on it, weir-bench many at once.
+//! an [`Exchange`]. On a connection, [`Session`] runs one command after the other, and weir-bench
+//! many at once.
 //!
 //! Invariants:
 //! - no data from a target makes this crate panic, wait without a limit, or hold more memory than
@@ -45,5 +46,5 @@ pub use url::Url;
 pub use weir_iscsi_wire::pdu::{Digests, Residual};
 pub use weir_iscsi_wire::{Credentials, Secret};
 
-/// Default initiator name.
+/// Initiator name that is used if the user gives none.
 pub const INITIATOR_NAME: &str = "iqn.2026-01.org.weir:initiator";

@@ -1,6 +1,6 @@
-//! Login as a state machine: builds the requests and processes the responses.
+//! Login as a state machine: builds the requests and processes the responses of the target.
 //!
-//! `handshake` has the socket, `negotiated` the rules of the keys, weir-iscsi the CHAP digests.
+//! `handshake` has the socket, `negotiated` the key rules, weir-iscsi-wire the CHAP digests.
 //!
 //! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12.1 (CHAP).
 //!
@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! - with mutual CHAP, no session is negotiated with a target that has not authenticated;
-//! - a challenge of the target that equals our own gets no response;
-//! - the number of requests is bounded, and each fits into one PDU.
+//! - the initiator does not respond to a challenge that equals its own challenge;
+//! - the number of requests is bounded, and each request fits into one PDU.
 
 use weir_iscsi_wire::limits::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX};
 use weir_iscsi_wire::pdu::{HEADER_BYTES, Header, Login as Request, Pdu, opcode, padded};
@@ -37,28 +37,28 @@ const ADDRESS_BYTES_MAX: usize = 300;
 pub enum Purpose {
     /// Discovery session.
     Discovery,
-    /// Normal session with the target of this name.
+    /// Normal session with the target of this iSCSI name.
     Target(String),
 }
 
-/// Next step of the initiator after a response.
+/// Next step of the initiator after a response of the target.
 #[derive(Debug)]
 pub enum Step {
-    /// Send this request and wait for the response.
+    /// Send this request, then wait for the response.
     Send(Vec<u8>),
-    /// Enter full feature phase; the negotiation is complete.
+    /// Enter full feature phase, because the negotiation is complete.
     Ready(Agreed),
-    /// Log in at this address instead (`HOST[:PORT]` from the target).
+    /// Log in at this address instead: `HOST[:PORT]`, as the target sent it.
     Elsewhere(String),
 }
 
-/// Initial state of the full feature phase.
+/// Result of a login: the initial state of the full feature phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Agreed {
     /// Negotiated parameters.
     pub negotiated: Negotiated,
     pub(crate) numbers: Numbers,
-    /// Session handle of the target (TSIH).
+    /// Target session identifying handle (TSIH).
     pub tsih: u16,
 }
 
@@ -77,7 +77,7 @@ pub struct Login {
     transits: bool,
 }
 
-/// First CmdSN of a session; its value is arbitrary (4.2.2.1).
+/// CmdSN of the first command; any value is allowed (4.2.2.1).
 const FIRST_CMD_SN: u32 = 1;
 const ITT: u32 = 0;
 
@@ -96,7 +96,7 @@ fn from_text(error: TextError) -> InitiatorError {
 }
 
 impl Login {
-    /// Creates a login with the session identifier `isid`; [`Self::first`] returns the first
+    /// Creates a login with the session identifier `isid`. [`Self::first`] then returns the first
     /// request.
     pub fn new(options: &LoginOptions, purpose: Purpose, isid: [u8; 6]) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl Login {
         }
     }
 
-    /// First request: the initiator's name and its authentication methods.
+    /// Builds the first request: the initiator's name, and its authentication methods.
     ///
     /// # Errors
     /// A name is too long.
@@ -165,7 +165,7 @@ impl Login {
         Ok(pdu)
     }
 
-    /// Processes a response.
+    /// Processes a response of the target.
     ///
     /// # Errors
     /// The target refused the login or violated the protocol.
@@ -244,7 +244,7 @@ impl Login {
         Ok(())
     }
 
-    /// Checks the fields that every response has; returns the address if the response is a
+    /// Checks the fields that every response has. Returns the new address if the response is a
     /// redirection.
     fn check(&mut self, header: &Header, data: &[u8]) -> Result<Option<String>, InitiatorError> {
         if header.opcode() != opcode::LOGIN_RESPONSE {
@@ -271,7 +271,7 @@ impl Login {
         Ok(None)
     }
 
-    /// Returns the address of a redirection (11.13.5, 13.8), without its portal group tag.
+    /// Returns the new address of a redirection (11.13.5, 13.8), without its portal group tag.
     fn elsewhere(status: [u8; 2], data: &[u8]) -> Result<String, InitiatorError> {
         let refused = InitiatorError::Refused { status };
         let Ok(pairs) = text::pairs(data) else { return Err(refused) };
@@ -290,7 +290,7 @@ impl Login {
         if exp_cmd_sn != FIRST_CMD_SN {
             return broken("an ExpCmdSN that differs from the login's CmdSN");
         }
-        // A window below zero counts as closed.
+        // A MaxCmdSN below ExpCmdSN - 1 counts as a closed window.
         let is_window = crate::exchange::reached(max_cmd_sn, exp_cmd_sn.wrapping_sub(1));
         let max_cmd_sn = if is_window { max_cmd_sn } else { exp_cmd_sn.wrapping_sub(1) };
         let exp_stat_sn = self.exp_stat_sn.unwrap_or(0);

@@ -1,10 +1,12 @@
 //! Negotiation of the operational parameters.
 //!
-//! `login` handles names and CHAP; weir-iscsi is the target side of the same keys.
+//! `login` handles names and CHAP. weir-iscsi negotiates the same keys in the role of the target.
 //!
 //! Invariants:
-//! - no response of a target makes a result exceed the offer or fall below the minimum of RFC 7143;
-//! - a key that a target does not answer has the default of section 13, limited to the offer.
+//! - no response of a target makes a parameter exceed the offer or fall below the minimum of RFC
+//!   7143;
+//! - a key to which the target does not respond has the default of section 13, limited to the
+//!   offer.
 //!
 //! Spec: RFC 7143 section 13, with the result functions of 6.2.
 
@@ -21,14 +23,14 @@ use crate::options::LoginOptions;
 /// Bounds of every negotiated length (13.12 to 13.14).
 const LENGTHS: RangeInclusive<u32> = 512..=(1 << 24) - 1;
 
-/// Negotiated parameters.
+/// Negotiated parameters of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Digests that PDUs have.
+    /// Digests that the PDUs of the session have.
     pub digests: Digests,
     /// Maximum data segment that the target accepts, a multiple of 4.
     pub send_data_bytes_max: u32,
-    /// Maximum data segment that this side accepts.
+    /// Maximum data segment that the initiator accepts.
     pub receive_data_bytes_max: u32,
     /// Maximum length of a data sequence.
     pub max_burst_bytes: u32,
@@ -67,7 +69,7 @@ impl Negotiation {
         Self { offered: offered.clone(), negotiated, seen: HashSet::new() }
     }
 
-    /// Appends the keys that this side offers or declares.
+    /// Appends the keys that the initiator offers or declares.
     pub(crate) fn offer(&self, discovery: bool, out: &mut Vec<u8>) {
         let offered = &self.offered;
         let digest = |wanted: bool| if wanted { "CRC32C" } else { "None" };
@@ -91,8 +93,8 @@ impl Negotiation {
         text::put(out, "DataSequenceInOrder", "Yes");
     }
 
-    /// Processes a key of the target, which is a response or an offer; appends the response to an
-    /// offer.
+    /// Processes a key of the target, which is a response or an offer. Appends the initiator's
+    /// response to an offer.
     pub(crate) fn take(
         &mut self,
         key: &str,
@@ -140,8 +142,8 @@ impl Negotiation {
             "TargetPortalGroupTag" => {
                 negotiated.portal_group_tag = number(value, 0..=65535).map(|tag| tag as u16);
             }
-            // For these keys the result equals the offer whatever the target responds, or has no
-            // effect here.
+            // For these keys, the result equals the offer whatever the target responds, or does not
+            // affect the initiator.
             "DataPDUInOrder"
             | "DataSequenceInOrder"
             | "MaxConnections"
@@ -157,10 +159,11 @@ impl Negotiation {
         Ok(())
     }
 
-    /// Returns the parameters of the full feature phase.
+    /// Returns the negotiated parameters for the full feature phase.
     pub(crate) fn settled(&self) -> Result<Negotiated, InitiatorError> {
         let wanted = self.offered.digests;
-        // A target that omits a required digest counts as a target that refuses it.
+        // A target that does not respond to the offer of a required digest counts as a target that
+        // refuses it.
         for (key, wanted) in [("HeaderDigest", wanted.header), ("DataDigest", wanted.data)] {
             if wanted && !self.seen.contains(key) {
                 return Err(InitiatorError::NotAgreed { key, value: String::new() });
@@ -172,7 +175,8 @@ impl Negotiation {
     }
 }
 
-/// Whether a digest is used. The offer had a single value, and any other value is an error.
+/// Whether the session uses a digest. The initiator offered only one value, so any other value is
+/// an error.
 fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, InitiatorError> {
     match (wanted, value) {
         (true, "CRC32C") => Ok(true),
@@ -184,13 +188,13 @@ fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, Initiato
     }
 }
 
-/// Shortens text of a target, for error messages.
+/// Shortens text from a target, for error messages.
 fn shortened(value: &str) -> String {
     value.chars().take(64).collect()
 }
 
-/// Sets `agreed` to the smaller of the offered and the received value; an invalid value leaves the
-/// default.
+/// Sets `agreed` to the smaller of the offered and the received value. An invalid value leaves the
+/// default unchanged.
 fn minimum(agreed: &mut u32, value: &str, range: RangeInclusive<u32>, offered: u32) {
     if let Some(answered) = number(value, range) {
         *agreed = answered.min(offered);

@@ -1,9 +1,9 @@
 //! Login options: names, credentials, offered parameters and time limits.
 //!
-//! [`Url`] is the address.
+//! [`Url`] is the address of the logical unit.
 //!
-//! Invariants: a secret comes from a file and is never printed; the two directions have different
-//! secrets.
+//! Invariants: secrets come from files and are never printed; the initiator and the target have
+//! different secrets.
 
 use std::fmt;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::limits::{
 };
 use crate::url::Url;
 
-/// CHAP credentials.
+/// CHAP credentials of a login.
 #[derive(Clone, Debug)]
 pub struct Chap {
     /// Credentials of the initiator.
     pub initiator: Credentials,
-    /// Secret with which the target must authenticate (mutual CHAP), and the CHAP name that it must
-    /// use, if any.
+    /// Secret with which the target must authenticate (mutual CHAP), with the CHAP name that the
+    /// target must use, if one is required.
     pub target: Option<(Secret, Option<String>)>,
 }
 
@@ -35,11 +35,11 @@ pub struct Chap {
 pub struct LoginOptions {
     /// Name of the initiator.
     pub initiator: String,
-    /// Initiator session identifier; `None`: a random identifier, so that the login ends no other
-    /// session.
+    /// Initiator session identifier; `None` for a random identifier, so that the login reinstates
+    /// no other session.
     pub isid: Option<[u8; 6]>,
-    /// CHAP credentials. If they include a target secret, a target that does not authenticate is
-    /// refused.
+    /// CHAP credentials. If they include a target secret, the initiator refuses a target that does
+    /// not authenticate.
     pub chap: Option<Chap>,
     /// Digests that the session must use.
     pub digests: Digests,
@@ -53,7 +53,7 @@ pub struct LoginOptions {
     pub initial_r2t: bool,
     /// Offered ImmediateData: if true, commands may carry data.
     pub immediate_data: bool,
-    /// Time limit of connection and login.
+    /// Time limit for connecting and logging in.
     pub login_limit: Duration,
     /// Time limit of each command.
     pub command_limit: Duration,
@@ -78,10 +78,10 @@ impl Default for LoginOptions {
 }
 
 impl LoginOptions {
-    /// Options of a URL; reads the files of its secrets.
+    /// Login options from a URL. Reads the secret files that the URL names.
     ///
     /// # Errors
-    /// A file cannot be read, or holds no valid secret.
+    /// A secret file cannot be read, or does not contain a valid secret.
     pub fn of(url: &Url) -> Result<Self, InitiatorError> {
         let mut options = Self { digests: url.digests, ..Self::default() };
         if let Some(name) = &url.initiator {
@@ -101,8 +101,8 @@ impl LoginOptions {
         Ok(options)
     }
 
-    /// Returns the session identifier: the given one, or a random one (RFC 7143 11.12.5, format
-    /// 10b).
+    /// Returns the session identifier: the given identifier, or a random one (RFC 7143 11.12.5,
+    /// format 10b).
     pub(crate) fn isid(&self) -> Result<[u8; 6], InitiatorError> {
         if let Some(isid) = self.isid {
             return Ok(isid);
@@ -122,8 +122,8 @@ impl fmt::Debug for LoginOptions {
     }
 }
 
-/// Reads the file of a secret, in the format of `weir target allow`: 12 to 255 bytes, without
-/// trailing line ends.
+/// Reads a secret file, in the format of `weir target allow`: 12 to 255 bytes, without trailing
+/// line ends.
 fn read_secret(path: &Path) -> Result<Secret, InitiatorError> {
     let bad = |why: String| InitiatorError::Secret { file: path.display().to_string(), why };
     let mut bytes =
@@ -132,7 +132,7 @@ fn read_secret(path: &Path) -> Result<Secret, InitiatorError> {
         bytes.pop();
     }
     let fits = (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len());
-    // `Secret` clears its memory when dropped, so create it also for bytes of invalid length.
+    // `Secret` clears its memory on drop, so create a `Secret` even if the length is invalid.
     let secret = Secret::new(bytes);
     if fits {
         Ok(secret)

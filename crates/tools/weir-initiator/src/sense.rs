@@ -1,23 +1,23 @@
-//! Status, sense data and retry advice of commands, with their names as text.
+//! Status, sense data and retry advice for commands, with their names as text.
 //!
-//! weir-scsi builds the sense data that this project's target sends.
+//! weir-scsi builds the sense data that Weir's target sends.
 //!
-//! Invariant: sense data of any length and content parses without assumptions; missing bytes are 0.
+//! Invariant: sense data of any length and content can be parsed; missing bytes count as 0.
 //!
 //! Spec: SAM-5 5.3, SPC-4 4.5 and its annex of additional sense codes.
 
 use std::fmt;
 
-/// Status of a command, as received.
+/// Status of a command, as the target sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u8);
 
 impl Status {
     /// Success.
     pub const GOOD: Self = Self(0x00);
-    /// Failure, or a condition; sense data describes it.
+    /// Failure or another condition, which the sense data describes.
     pub const CHECK_CONDITION: Self = Self(0x02);
-    /// Success; the condition is met.
+    /// Success: the condition of the command is met.
     pub const CONDITION_MET: Self = Self(0x04);
     /// The target cannot accept the command now.
     pub const BUSY: Self = Self(0x08);
@@ -27,7 +27,8 @@ impl Status {
     pub const TASK_SET_FULL: Self = Self(0x28);
     /// Another nexus aborted the command.
     pub const TASK_ABORTED: Self = Self(0x40);
-    /// No status: the target could not run the command. SCSI defines no status with this number.
+    /// No status, because the target could not run the command. SCSI defines no status with this
+    /// number.
     pub const NONE: Self = Self(0xff);
 }
 
@@ -65,7 +66,7 @@ pub struct Sense {
 const UNIT_ATTENTION: u8 = 0x6;
 
 impl Sense {
-    /// Parses sense data in fixed or descriptor format; `None` for any other format.
+    /// Parses sense data in fixed or descriptor format; returns `None` for any other format.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
         match byte(0) & 0x7f {
@@ -84,14 +85,14 @@ impl Sense {
         }
     }
 
-    /// True if the sense data reports an event rather than an error of the command.
+    /// True if the sense data reports an event that did not come from the command.
     pub const fn is_unit_attention(&self) -> bool {
         self.key == UNIT_ATTENTION
     }
 }
 
-/// Returns the INFORMATION field of the information descriptor (SPC-4 4.5.2.2), if there is a valid
-/// descriptor.
+/// Returns the INFORMATION field of the information descriptor (SPC-4 4.5.2.2), if the sense data
+/// has a valid one.
 fn described_information(mut descriptors: &[u8]) -> Option<u64> {
     while let Some(([kind, len], rest)) = descriptors.split_first_chunk::<2>() {
         let content = rest.get(..usize::from(*len))?;
@@ -145,7 +146,7 @@ const KEYS: [&str; 16] = [
     "COMPLETED",
 ];
 
-/// Names of the additional sense codes that iSCSI storage sends; other codes are printed as
+/// Names of the additional sense codes that iSCSI storage sends. Other codes are printed as
 /// numbers.
 const CODES: [([u8; 2], &str); 48] = [
     ([0x00, 0x16], "OPERATION IN PROGRESS"),
@@ -198,12 +199,12 @@ const CODES: [([u8; 2], &str); 48] = [
     ([0x55, 0x00], "SYSTEM RESOURCE FAILURE"),
 ];
 
-/// Recommended action of an initiator after the result of a command.
+/// Action that an initiator should take after the result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// No action: the command succeeded.
     Done,
-    /// Retry without a delay: the sense data reports an event, not an error of the command.
+    /// Retry without a delay: the sense data reports an event that did not come from the command.
     Again,
     /// Retry after a delay.
     Later,
@@ -212,13 +213,14 @@ pub enum Advice {
 }
 
 /// Returns the recommended action after a result. The caller decides whether and how often to
-/// follow it.
+/// follow the advice.
 pub fn advice(status: Status, sense: Option<&Sense>) -> Advice {
     match (status, sense) {
         // With the sense key RECOVERED ERROR, the command succeeded.
         (Status::GOOD | Status::CONDITION_MET, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x1, .. })) => Advice::Done,
-        // IN PROCESS OF BECOMING READY and ASYMMETRIC ACCESS STATE TRANSITION end after some time.
+        // The conditions IN PROCESS OF BECOMING READY and ASYMMETRIC ACCESS STATE TRANSITION end
+        // after some time.
         (Status::BUSY | Status::TASK_SET_FULL, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x2, asc: 0x04, ascq: 0x01 | 0x0A, .. })) => {
             Advice::Later

@@ -1,9 +1,9 @@
-//! Session that runs one command after another, for target checks and simple tools.
+//! Session that runs one command after the other, for target checks and simple tools.
 //!
-//! [`Connection`] runs many commands at once.
+//! [`Connection`] can run many commands at once.
 //!
-//! Invariants: no call waits beyond the limits of the options; after an error every later call
-//! fails.
+//! Invariants: no call waits beyond the time limits in the options; after an error that loses the
+//! session, every later call fails.
 
 use std::thread::sleep;
 
@@ -37,25 +37,25 @@ pub struct Reply {
     pub sense: Option<Sense>,
     /// Sense data as received.
     pub sense_bytes: Vec<u8>,
-    /// Data that the initiator received.
+    /// Data that the command returned.
     pub data: Vec<u8>,
     /// Difference between the expected and the transferred length, as the target reports it.
     pub residual: Residual,
 }
 
 impl Reply {
-    /// Recommended action after this result.
+    /// Recommended action after this reply.
     pub fn advice(&self) -> Advice {
         advice(self.status, self.sense.as_ref())
     }
 
-    /// True if the target reports that it does not support the command or one of its fields.
+    /// True if the target does not support the command or one of its fields.
     pub fn is_not_supported(&self) -> bool {
         self.sense.is_some_and(|sense| sense.key == 0x5 && NOT_SUPPORTED.contains(&sense.asc))
     }
 }
 
-/// Buffer of the session's only command slot.
+/// Data buffer of the session's only command slot.
 struct One(Vec<u8>);
 
 impl Buffers for One {
@@ -68,7 +68,7 @@ impl Buffers for One {
     }
 }
 
-/// A session that runs one command at a time and waits for its result.
+/// A session that runs one command at a time and waits for the result of each.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), weir_initiator::InitiatorError> {
@@ -89,7 +89,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Logs in and consumes the unit attentions of a new session.
+    /// Logs in, and receives the unit attentions of a new session.
     ///
     /// # Errors
     /// The login failed, or the logical unit does not become ready.
@@ -99,7 +99,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Logs in and sends no command, so the next command may return a unit attention.
+    /// Logs in without sending a command, so the next command may return a unit attention.
     ///
     /// # Errors
     /// The login failed.
@@ -108,14 +108,14 @@ impl Session {
         Ok(Self { connection, options: options.clone(), is_lost: false })
     }
 
-    /// Runs a command once and returns its result. It sends `data`, or expects at most `expected`
-    /// bytes; not both.
+    /// Runs a command once and returns its result. The command sends `data`, or receives at most
+    /// `expected` bytes, but never both.
     ///
     /// # Errors
     /// The session is lost.
     ///
     /// # Panics
-    /// `data` and `expected` are both set, or `data` is 4 GiB or longer.
+    /// `data` is not empty and `expected` is not 0, or `data` is 4 GiB or longer.
     pub fn execute(
         &mut self,
         cdb: Cdb,
@@ -146,7 +146,7 @@ impl Session {
             self.connection.send(&memory)?;
             let is_anything = self.connection.receive(&mut memory, &mut done)?;
             if let Some(done) = done.pop() {
-                // Before returning, send a response that became due, for example a NOP-Out.
+                // Before returning, send a response that is due, such as a NOP-Out.
                 self.connection.send(&memory)?;
                 let answer = done.answer;
                 memory.0.truncate(answer.received_bytes as usize);
@@ -165,8 +165,8 @@ impl Session {
         }
     }
 
-    /// Runs a command as an operating system does: retries after a unit attention, and after a
-    /// delay while the target is busy, [`TRIES_MAX`] times in total.
+    /// Runs a command as an operating system does: retries it after a unit attention, and after a
+    /// delay while the target is busy; tries it at most [`TRIES_MAX`] times.
     ///
     /// # Errors
     /// The session is lost.
@@ -195,7 +195,8 @@ impl Session {
         Ok(reply)
     }
 
-    /// Runs a command that must succeed and returns its data; `command` is its name in errors.
+    /// Runs a command that must succeed, and returns its data. `command` is the command's name in
+    /// errors.
     ///
     /// # Errors
     /// The command failed, or the session is lost.
@@ -209,7 +210,7 @@ impl Session {
         done(command, reply).map(|reply| reply.data)
     }
 
-    /// Runs a command that must succeed and sends `data`, which may be empty.
+    /// Runs a command that must succeed, and sends `data`, which may be empty.
     ///
     /// # Errors
     /// The command failed, or the session is lost.
@@ -223,7 +224,7 @@ impl Session {
         done(command, reply).map(drop)
     }
 
-    /// Waits until the logical unit accepts commands, for a limited number of tries.
+    /// Waits until the logical unit accepts commands, with a limited number of tries.
     ///
     /// # Errors
     /// The logical unit is not ready or does not exist.
@@ -255,7 +256,7 @@ impl Session {
     /// A vital product data page with its header; `None` if the unit does not support the page.
     ///
     /// # Errors
-    /// The command failed otherwise, or the target returned another page.
+    /// The command failed for another reason, or the target returned another page.
     pub fn vital_data(&mut self, code: u8) -> Result<Option<Vec<u8>>, InitiatorError> {
         let cdb = cdb::inquiry(Some(code), VITAL_BYTES);
         let reply = self.insist(cdb, &[], u32::from(VITAL_BYTES))?;
@@ -270,7 +271,7 @@ impl Session {
         Ok(Some(data))
     }
 
-    /// Block limits page; all fields are 0 if the unit does not support it.
+    /// Block limits page; all fields are 0 if the unit does not support the page.
     ///
     /// # Errors
     /// See [`Self::vital_data`].
@@ -278,7 +279,7 @@ impl Session {
         Ok(BlockLimits::parse(&self.vital_data(0xB0)?.unwrap_or_default()))
     }
 
-    /// Logical block provisioning page; all fields are false if the unit does not support it.
+    /// Logical block provisioning page; all fields are false if the unit does not support the page.
     ///
     /// # Errors
     /// See [`Self::vital_data`].
@@ -286,10 +287,11 @@ impl Session {
         Ok(Provisioning::parse(&self.vital_data(0xB2)?.unwrap_or_default()))
     }
 
-    /// Caching mode page and write protection; defaults if the unit does not support the page.
+    /// Write cache and write protection; default values if the unit does not support the caching
+    /// page.
     ///
     /// # Errors
-    /// The command failed for any other reason.
+    /// The command failed for another reason.
     pub fn caching(&mut self) -> Result<Caching, InitiatorError> {
         let reply = self.insist(cdb::mode_sense10(0x08, 255), &[], 255)?;
         if reply.is_not_supported() {
@@ -298,7 +300,7 @@ impl Session {
         done("MODE SENSE (10)", reply).map(|reply| Caching::parse(&reply.data))
     }
 
-    /// Numbers of the logical units that this initiator can access; omits LUNs with several levels.
+    /// LUNs of the logical units that this initiator can access, without LUNs of several levels.
     ///
     /// # Errors
     /// The command failed.
@@ -313,12 +315,12 @@ impl Session {
         self.connection.negotiated()
     }
 
-    /// Bytes sent and received on the socket, including the login.
+    /// Number of bytes sent and received on the socket, including the login.
     pub const fn wire_bytes(&self) -> WireBytes {
         self.connection.wire_bytes()
     }
 
-    /// Returns the connection, with `slots` command slots.
+    /// Turns the session into its connection, with `slots` command slots.
     pub fn into_connection(mut self, slots: usize) -> Connection {
         self.connection.exchange_mut().set_slots(slots);
         self.connection
@@ -327,13 +329,13 @@ impl Session {
     /// Logs out.
     ///
     /// # Errors
-    /// The target does not complete the logout; the connection is closed anyway.
+    /// The target did not complete the logout. The connection is closed in any case.
     pub fn logout(mut self) -> Result<(), InitiatorError> {
         if self.is_lost { Ok(()) } else { self.connection.log_out() }
     }
 }
 
-/// Returns the reply if the command succeeded, otherwise an error.
+/// Returns the reply if the command succeeded, or an error if it failed.
 fn done(command: &'static str, reply: Reply) -> Result<Reply, InitiatorError> {
     match reply.advice() {
         Advice::Done => Ok(reply),

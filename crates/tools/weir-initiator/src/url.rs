@@ -1,6 +1,6 @@
-//! URLs of logical units, as users write them.
+//! URLs with which users name logical units.
 //!
-//! A URL never contains a secret, only the name of the file that holds it.
+//! A URL never contains a secret; it contains the name of the secret's file.
 //!
 //! ```text
 //! iscsi://HOST[:PORT]/TARGET/LUN[?KEY=VALUE[&KEY=VALUE ...]]
@@ -8,10 +8,10 @@
 //!   header-digest=crc32c|none  data-digest=crc32c|none
 //! ```
 //!
-//! Invariant: a parsed URL prints the same text, except that the port is always present.
+//! Invariant: a parsed URL prints as the same text, except that the port is always present.
 //!
-//! The syntax is that of libiscsi. Unlike libiscsi, it refuses a user and a secret before the host,
-//! because all users of a machine can read its command lines.
+//! The syntax follows libiscsi, but a user name and a secret before the host are refused, because
+//! all users of a machine can read the command lines of its processes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,13 +24,13 @@ use weir_scsi::limits::LUN_MAX;
 
 use crate::error::InitiatorError;
 
-/// Characters that a value must percent-encode.
+/// Characters that must be percent-encoded in a value.
 const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'&').add(b'#').add(b'+').add(b'?');
 
-/// Location of a logical unit, and the identity that accesses it.
+/// Address of a logical unit, and the identity with which the initiator accesses the unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Name or address of the host, without brackets.
+    /// Name or IP address of the host, without brackets.
     pub host: String,
     /// TCP port.
     pub port: u16,
@@ -42,11 +42,11 @@ pub struct Url {
     pub initiator: Option<String>,
     /// File of the secret with which the initiator authenticates.
     pub chap_file: Option<PathBuf>,
-    /// CHAP name of the initiator; `None`: the initiator name.
+    /// CHAP name of the initiator; `None` means the initiator name.
     pub chap_user: Option<String>,
     /// File of the secret with which the target must authenticate.
     pub mutual_file: Option<PathBuf>,
-    /// Required CHAP name of the target; `None`: any.
+    /// CHAP name that the target must use; `None` allows any name.
     pub mutual_user: Option<String>,
     /// Digests that the session must use.
     pub digests: Digests,
@@ -59,10 +59,10 @@ impl Url {
     /// Parses a URL.
     ///
     /// # Errors
-    /// The URL names no logical unit, or contains an unknown key or value.
+    /// The URL does not name a logical unit, or contains an unknown key or an invalid value.
     pub fn parse(text: &str) -> Result<Self, InitiatorError> {
         let bad = |why: &str| {
-            // The text before an @ may contain a secret.
+            // The text before an @ may contain a secret, so leave it out of the error.
             let shown = match text.rsplit_once('@') {
                 Some((_, rest)) => format!("{}...@{rest}", Self::SCHEME),
                 None => text.to_owned(),
@@ -129,7 +129,7 @@ impl Url {
         Ok(())
     }
 
-    /// Host and port in the form that a connection needs.
+    /// Host and port in the form that connecting needs.
     pub fn portal(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -140,7 +140,7 @@ impl Url {
 }
 
 impl fmt::Display for Url {
-    /// Prints the URL in the form that [`Self::parse`] accepts, always with the port.
+    /// Formats the URL as [`Self::parse`] accepts it, always with the port.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}/{}/{}", Self::SCHEME, self.portal(), encoded(&self.target), self.lun)?;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());

@@ -1,6 +1,6 @@
-//! Tests against targets that do not respond, respond slowly, or send invalid data.
+//! Tests with targets that do not respond, respond slowly, or send invalid data.
 //!
-//! Invariant: for every such target, the caller gets an error within its time limit.
+//! Invariant: with every such target, the caller gets an error within its time limit.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 
@@ -13,7 +13,7 @@ use weir_initiator::{InitiatorError, LoginOptions, Session, Url, discover};
 
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// Starts a target that runs `does` for each connection.
+/// Starts a target that runs `does` for each connection to it.
 fn target(does: impl Fn(TcpStream, SocketAddr) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -35,7 +35,7 @@ fn refused(address: SocketAddr) -> InitiatorError {
     error
 }
 
-/// Sends a login response with the ISID and the task tag of the request.
+/// Sends a login response with the ISID and the Initiator Task Tag of the request.
 fn answer(stream: &mut TcpStream, flags: u8, status: [u8; 2], text: &[u8]) {
     let mut request = [0; 48];
     stream.read_exact(&mut request).unwrap();
@@ -47,7 +47,7 @@ fn answer(stream: &mut TcpStream, flags: u8, status: [u8; 2], text: &[u8]) {
     header[8..14].copy_from_slice(&request[8..14]);
     (header[15], header[31], header[35]) = (1, 1, 9);
     header[36..38].copy_from_slice(&status);
-    // Each request has one response, so StatSN equals the request's ExpStatSN.
+    // Each request has one response, so StatSN equals the ExpStatSN of the request.
     header[24..28].copy_from_slice(&request[28..32]);
     let padded = [&header[..], text, &vec![0; text.len().next_multiple_of(4) - text.len()]];
     stream.write_all(&padded.concat()).unwrap();

@@ -1,8 +1,8 @@
-//! Markdown that the tables of all benchmarks share, and their position in a document.
+//! Markdown that all benchmarks share: common tables, and the position of tables in a document.
 //!
-//! Not here: the tables of each benchmark.
+//! Each benchmark formats its own tables.
 //!
-//! Invariant: text outside the markers does not change.
+//! Invariant: text outside the markers of a document never changes.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) fn row(text: &mut String, cells: &[String]) {
     writeln!(text, "| {} |", cells.join(" | ")).expect("a String takes every write");
 }
 
-/// Formats `value` with its bar (required value) and the verdict.
+/// Formats `value` with its bar (the required value) and the verdict.
 pub(crate) fn judged(value: f64, met: bool, bar: &str) -> String {
     let verdict = if met { "met" } else { "**missed**" };
     format!("{value:.2} ({bar}: {verdict})")
@@ -36,7 +36,7 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     Some(f64::midpoint(*upper, *lower))
 }
 
-/// Writes the text between the markers of a document; a new document gets a title.
+/// Writes text between the markers of a document. A new document also gets a title.
 pub(crate) fn write_between(out: &Path, markers: (&str, &str), text: &str) -> Result<()> {
     let file = command::root().join(out);
     let name = file.display().to_string();

@@ -1,10 +1,10 @@
 //! `cargo xtask bench-iscsi`: compares Weir's iSCSI target with tgt, and with Weir's NBD server.
 //!
-//! Not here: other NBD servers (peers); conformance of the protocol (tests).
+//! `peers` compares other NBD servers; tests check the conformance of the protocol.
 //!
 //! Invariants:
-//! - one client, `weir bench`, measures all targets in turns;
-//! - targets are compared only if they give the same durability to an acknowledged write;
+//! - one client, `weir bench`, measures the targets in turn;
+//! - the table compares two targets only if an acknowledged write is equally durable on both;
 //! - the table marks each missed bar and states how the figures were measured.
 
 mod fairness;
@@ -27,8 +27,8 @@ use crate::place::Place;
 const BEGIN: &str = "<!-- bench-iscsi: begin -->";
 const END: &str = "<!-- bench-iscsi: end -->";
 
-/// Minimum ratio of operations per second over iSCSI to those over NBD, both with Weir, for 4 KiB
-/// at QD32.
+/// Minimum ratio of Weir's operations per second over iSCSI to those over NBD, with 4 KiB blocks at
+/// QD32.
 const NBD_RATIO_MIN: f64 = 0.8;
 
 const WORDS: &str = "\
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     place: Place,
 }
 
-/// Runs the task.
+/// Runs the iSCSI benchmark.
 pub(crate) fn main(args: &Args) -> Result<()> {
     args.place.tables("iscsi", (BEGIN, END), |program, data| tables(args, program, data))
 }
@@ -65,8 +65,8 @@ fn tables(args: &Args, program: &Path, data: &Path) -> Result<String> {
     let servers = Servers::start(program, data)?;
     let mut samples = Vec::new();
     for round in 0..args.rounds {
-        // The first target after a pause finds the quietest disk, so a different target is first in
-        // each turn.
+        // The first target after a pause finds the disk idle, so each turn begins with another
+        // target.
         for turn in 0..Contestant::ALL.len() {
             let of = Contestant::ALL[(round + turn) % Contestant::ALL.len()];
             let got = load::run(program, &servers, of, args.seconds, data)?;
@@ -96,7 +96,7 @@ fn of<'a>(samples: &'a Samples, of: Contestant, row: &Row) -> Vec<(usize, &'a Sa
     fits.map(|(round, _, sample)| (*round, sample)).collect()
 }
 
-/// Ratios of all turns: median, minimum and maximum.
+/// Ratios of two targets over all turns: median, minimum and maximum.
 fn ratios(ours: &[(usize, &Sample)], theirs: &[(usize, &Sample)]) -> Option<(f64, f64, f64)> {
     let by_round = |(round, ours): &(usize, &Sample)| {
         let (_, theirs) = theirs.iter().find(|(other, _)| other == round)?;

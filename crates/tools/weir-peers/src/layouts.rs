@@ -1,12 +1,12 @@
 //! `cargo xtask bench-layouts`: compares mirrors and raidz, intact, degraded, full, and during
 //! scans.
 //!
-//! Not here: other servers (peers).
+//! `peers` compares Weir with other servers.
 //!
 //! Invariants:
-//! - layouts are measured in turns, each in its own server and files, all on one disk; ratios
-//!   within a run are results, rates are not;
-//! - every table states how the figures were measured and marks each missed bar.
+//! - the layouts are measured in turn, each with its own server and files, and all on one disk.
+//!   Ratios within one run are results; absolute rates are not;
+//! - every table states how the figures were measured, and marks each missed bar.
 
 pub(crate) mod layout;
 mod memory;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     place: Place,
 }
 
-/// Figures of one layout; each list has one entry for each turn.
+/// Figures of one layout. Each list has one entry for each turn.
 #[derive(Default)]
 struct Figures {
     usable: f64,
@@ -48,20 +48,21 @@ struct Figures {
     degraded: Vec<f64>,
     scrub: Speed,
     resilver: Speed,
-    /// 99th percentiles of reads: idle, during scrubs, during resilvers, and with a disk offline.
+    /// 99th percentiles of read latency: idle, during scrubs, during resilvers, and with a disk
+    /// offline.
     reads: Vec<[f64; 4]>,
     empty: Vec<(f64, f64)>,
     full: Vec<(f64, f64)>,
 }
 
-/// Sequential speed of a disk file with direct I/O, without Weir.
+/// Sequential speed of a disk file with direct I/O and without Weir.
 #[derive(Clone, Copy)]
 struct Raw {
     read_mib_s: f64,
     write_mib_s: f64,
 }
 
-/// Runs the task.
+/// Runs the layout benchmark.
 pub(crate) fn main(args: &Args) -> Result<()> {
     args.place.tables("layouts", (BEGIN, END), |program, data| {
         let (raw, figures, space, memory) = measure(args, program, data)?;
@@ -73,7 +74,7 @@ type Measured = (Raw, Vec<Figures>, space::Figures, memory::Figures);
 
 fn measure(args: &Args, program: &Path, data: &Path) -> Result<Measured> {
     let (raw, figures) = layouts(args, program, data)?;
-    // Run long enough for several txg commits.
+    // The measurement of space must be long enough for several txg commits.
     let space = space::measure(program, data, 3 * args.seconds)?;
     let memory = memory::measure(data)?;
     Ok((raw, figures, space, memory))

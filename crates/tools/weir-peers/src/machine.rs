@@ -1,8 +1,8 @@
-//! Facts about the machine that a reader needs to judge the figures.
+//! Facts about the machine that a reader needs to understand the figures.
 //!
-//! Not here: names of machines or people.
+//! The facts contain no names of machines or people.
 //!
-//! Invariant: an unavailable fact is shown as `unknown`, never left out.
+//! Invariant: a fact that is not available is shown as `unknown`, never left out.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::Result;
 use weir_command::command;
 
-/// Facts about the machine, each with its name, in the order of the table.
+/// Facts about the machine, each with its name, in the order of the table rows.
 pub(crate) fn facts(data: &Path, weir: Option<&Path>) -> Result<Vec<(String, String)>> {
     let mut facts = vec![
         ("date".to_owned(), first_line(Command::new("date").args(["-u", "+%F"]))),
@@ -58,7 +58,7 @@ fn memory() -> String {
     known(gib.map(|gib| format!("{gib:.0} GiB")))
 }
 
-/// Describes the block device below the folder, with its kind and its write cache.
+/// Describes the block device that stores the folder: its kind and its write cache.
 fn disk(data: &Path) -> Result<String> {
     let device = fs::metadata(data)?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -66,7 +66,7 @@ fn disk(data: &Path) -> Result<String> {
     let Ok(folder) = fs::canonicalize(link) else {
         return Ok("unknown".to_owned());
     };
-    // The queue directory of a partition is one level up, at the whole disk.
+    // A partition has no queue directory; the directory of the whole disk is one level up.
     let whole =
         if folder.join("queue").is_dir() { Some(folder.as_path()) } else { folder.parent() };
     let Some(whole) = whole else {

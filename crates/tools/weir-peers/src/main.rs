@@ -4,9 +4,9 @@
 //! `cargo xtask bench-peers`, `bench-iscsi`, `bench-layouts` and `bench-services` install the other
 //! servers and run this program.
 //!
-//! Not here: benchmarks of any storage (weir-bench).
+//! weir-bench measures storage of any kind.
 //!
-//! Invariant: servers end with this process, however it ends.
+//! Invariant: the servers end with this process, however this process ends.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 

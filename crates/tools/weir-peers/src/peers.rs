@@ -1,14 +1,14 @@
-//! `cargo xtask bench-peers`: compares Weir with other NBD servers, on this machine's disk, with
-//! fio.
+//! `cargo xtask bench-peers`: uses fio to compare Weir with other NBD servers on this machine's
+//! disk.
 //!
-//! Not here: general standards for the figures; the bars are the project's own.
+//! The bars are the project's own requirements; no general standard defines them.
 //!
 //! Invariants:
-//! - each server stores its data in its own file on one file system, is filled the same way, and is
-//!   measured in turns with the others, so that a noisy minute affects all of them;
-//! - every sample is kept (`results.json` in the folder of the run); the table shows medians;
-//! - a run has a deadline, and measurements after it are shown as not measured;
-//! - servers end with this process, however it ends.
+//! - each server stores its data in its own file on one file system, is filled in the same way, and
+//!   is measured in turn with the others, so that a noisy minute affects all servers;
+//! - every sample is kept in `results.json` in the folder of the run; the table shows medians;
+//! - a run has a deadline; the table shows measurements after the deadline as not measured;
+//! - the servers end with this process, however this process ends.
 
 mod figures;
 mod fio;
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     place: Place,
 }
 
-/// Lengths of the phases of a run.
+/// Durations and counts of the phases of a run.
 struct Pace {
     rounds: usize,
     run_seconds: u64,
@@ -90,7 +90,7 @@ impl Pace {
     }
 }
 
-/// Runs the task.
+/// Runs the benchmark.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let wanted = |kind: &Kind| args.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
@@ -110,7 +110,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         ..Results::default()
     };
     let measured = measure(&kinds, &workloads, args, weir.as_deref(), &data, &mut results);
-    // Keep the samples so far, even after an error; the volumes are not needed.
+    // Save the samples so far, even after an error; the volumes are no longer needed.
     fs::write(dir.join("results.json"), serde_json::to_string_pretty(&results)?)?;
     fs::remove_dir_all(&data)?;
     measured?;
@@ -136,7 +136,7 @@ fn measure(
         server.settle()?;
         fio::warm(&server)?;
         if workloads.iter().any(|workload| workload.writes()) {
-            // On a virtual machine, the first access to memory costs more than the write.
+            // On a virtual machine, the first access to memory costs more than the write itself.
             fio::warm_writes(&server, pace.warm_seconds)?;
             server.settle()?;
             fio::warm(&server)?;
@@ -145,8 +145,8 @@ fn measure(
     }
     for workload in workloads {
         for round in 0..pace.rounds {
-            // The first server after a pause finds the quietest disk, so a different server is
-            // first in each round.
+            // The first server after a pause finds the disk idle, so each round begins with another
+            // server.
             for turn in 0..running.len() {
                 let server = &running[(round + turn) % running.len()];
                 let seconds = pace.seconds(workload);

@@ -1,9 +1,9 @@
-//! Shared code of the benchmarks that print tables: folders, the program under test, and the output
-//! of tables.
+//! Code that the benchmarks with tables share: folders, the program under test, and the output of
+//! tables.
 //!
-//! Not here: measurements (layouts, services, iscsi).
+//! `layouts`, `services` and `iscsi` perform the measurements.
 //!
-//! Invariant: a run starts with an empty folder and removes it at its end.
+//! Invariant: a run starts with an empty folder, and removes the folder at its end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the program to measure; builds one if none was named.
+    /// Returns the program to measure; builds one if the user named none.
     pub(crate) fn program(&self) -> Result<PathBuf> {
         match &self.weir {
             Some(program) => Ok(std::path::absolute(program)?),
@@ -44,7 +44,7 @@ impl Place {
         }
     }
 
-    /// Prints tables, and writes them into the document if one was named.
+    /// Prints the tables, and writes them into the document if the user named one.
     pub(crate) fn print(&self, text: &str, markers: (&str, &str)) -> Result<()> {
         println!("{text}");
         match &self.out {
@@ -53,8 +53,8 @@ impl Place {
         }
     }
 
-    /// Measures a program in an empty folder, and prints the tables and a description of the
-    /// machine. `markers` are the document's begin and end markers.
+    /// Measures a program in an empty folder, and prints the tables with a description of the
+    /// machine. `markers` are the begin and end markers in the document.
     pub(crate) fn tables(
         &self,
         name: &str,
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-/// Creates an empty folder; removes the files of a killed run.
+/// Creates an empty folder. If a killed run left files in the folder, removes these files first.
 pub(crate) fn empty(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;

@@ -1,10 +1,11 @@
 //! `cargo xtask bench-services`: the cost of snapshots, clones and other data services.
 //!
-//! Not here: layouts of disks (layouts), other servers (peers).
+//! `layouts` compares layouts of disks; `peers` compares other servers.
 //!
 //! Invariants:
-//! - ratios compare runs of one server, taken in turns: ratios are results, rates are not;
-//! - every table states how the figures were measured and marks each missed bar.
+//! - a ratio compares runs of one server that alternate in turns. Ratios are results; absolute
+//!   rates are not;
+//! - every table states how the figures were measured, and marks each missed bar.
 
 mod compression;
 mod sending;
@@ -47,13 +48,14 @@ enum Part {
     Sending,
 }
 
-/// Runs the task.
+/// Runs the benchmark of data services.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let measure = |program: &Path, data: &Path| Ok(tables(args, program, data)?.join("\n"));
     args.place.tables("services", (BEGIN, END), measure)
 }
 
-/// The selected tables. Each part has its own pool, whose files are removed before the next part.
+/// Measures the selected parts and returns their tables. Each part has its own pool, whose files
+/// are removed before the next part.
 fn tables(args: &Args, program: &Path, data: &Path) -> Result<Vec<String>> {
     let all = [Part::Snapshots, Part::Sharing, Part::Compression, Part::Sending];
     let parts = all.into_iter().filter(|part| args.only.is_none_or(|only| only == *part));

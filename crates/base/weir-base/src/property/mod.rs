@@ -1,4 +1,4 @@
-//! Properties of pools, volumes and snapshots: one typed table.
+//! Table of the properties of pools, volumes and snapshots, with the types of their values.
 
 mod table;
 mod value;

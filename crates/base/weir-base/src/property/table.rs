@@ -1,13 +1,13 @@
-//! The table of all properties.
+//! Table of all properties of pools, volumes and snapshots.
 //!
-//! The types of the values are in `value`, the effects of properties in weir-dataset, the commands
-//! that set them in bin/weir.
+//! The types of the values are in `value`, the effects of the properties in weir-dataset, the
+//! commands that set properties in bin/weir.
 //!
-//! Get, set, inherit, help, completion, the operator's page and the API iterate over this table. A
-//! new property needs a row in this table and the code that applies it.
+//! Get, set, inherit, help, completion, docs/operating/properties.md and the API come from this
+//! table. A new property needs a row in this table and the code that applies the property.
 //!
 //! Invariants:
-//! - a property that can be set has a number, which is never assigned to another property;
+//! - every property that can be set has a number, which no other property ever gets;
 //! - the default of a property that can be set is a valid value.
 
 use std::fmt;
@@ -19,11 +19,11 @@ use crate::names::PropertyOf;
 
 /// A property that Weir interprets.
 pub struct Property {
-    /// Number of the property in on-disk records; 0 if they do not store it.
+    /// Number of the property in on-disk records; 0 if on-disk records do not store the property.
     pub id: u16,
     /// Name of the property.
     pub name: &'static str,
-    /// Kind of the property's value.
+    /// Kind of the property's values.
     pub kind: Kind,
     /// Description of the accepted values; `None` if the property is read-only.
     pub values: Option<&'static str>,
@@ -31,7 +31,7 @@ pub struct Property {
     pub default: &'static str,
     /// True if volumes inherit the property from their pool.
     pub inherits: bool,
-    /// Kinds of objects with this property.
+    /// Kinds of objects that have this property.
     pub of: &'static [PropertyOf],
     /// Description for users.
     pub what: &'static str,
@@ -54,7 +54,7 @@ impl fmt::Debug for Property {
 }
 
 impl Property {
-    /// Parses a value and encodes it; `None` if the text is invalid.
+    /// Parses a text and encodes the value; `None` if the text is invalid.
     pub fn parse(&self, text: &str) -> Option<Vec<u8>> {
         (self.parse)(text)
     }
@@ -69,7 +69,7 @@ impl Property {
         self.parse(self.default).and_then(|bytes| self.show(&bytes))
     }
 
-    /// Help line of the property.
+    /// Line about the property in the help.
     pub fn help(&self) -> String {
         match self.values {
             Some(values) => format!("{}: {} ({values})", self.name, self.what),
@@ -80,7 +80,7 @@ impl Property {
 
 /// A property together with the type of its values.
 pub struct Key<T> {
-    /// Row of the property.
+    /// Row of the property in the table.
     pub row: &'static Property,
     value: PhantomData<fn() -> T>,
 }
@@ -98,7 +98,7 @@ impl<T: Value> Key<T> {
         Self { row, value: PhantomData }
     }
 
-    /// Default value from the table.
+    /// Default value of the property, from the table.
     ///
     /// # Panics
     /// If the default in the table is invalid.
@@ -120,7 +120,7 @@ const VOLUME: PropertyOf = PropertyOf::Volume;
 const SNAPSHOT: PropertyOf = PropertyOf::Snapshot;
 
 /// Creates a row for a property that can be set: number, name, values, default and description.
-/// Pools and volumes have such a property, and volumes inherit it.
+/// Pools and volumes have the property, and volumes inherit it from their pool.
 const fn set<T: Value>(
     id: u16,
     name: &'static str,
@@ -163,7 +163,7 @@ const fn shown(
     }
 }
 
-/// Compression of new blocks.
+/// Row of `compression`: the compression of new blocks.
 pub const COMPRESSION: Key<Compression> = Key::new(&set::<Compression>(
     1,
     "compression",
@@ -172,7 +172,7 @@ pub const COMPRESSION: Key<Compression> = Key::new(&set::<Compression>(
     "compression of new blocks",
 ));
 
-/// Deduplication of new blocks.
+/// Row of `dedupe`: whether new blocks are deduplicated.
 pub const DEDUPE: Key<bool> = Key::new(&set::<bool>(
     2,
     "dedupe",
@@ -181,7 +181,7 @@ pub const DEDUPE: Key<bool> = Key::new(&set::<bool>(
     "whether new records are deduplicated against stored data",
 ));
 
-/// Refusal of writes.
+/// Row of `readonly`: whether writes are refused.
 pub const READ_ONLY: Key<bool> = Key::new(&set::<bool>(
     3,
     "readonly",
@@ -190,7 +190,7 @@ pub const READ_ONLY: Key<bool> = Key::new(&set::<bool>(
     "whether writes are rejected; its exports become read-only",
 ));
 
-/// Maximum bytes that a volume with its snapshots, or the pool, may use.
+/// Row of `quota`: maximum bytes that a volume with its snapshots, or a pool, may use.
 pub const QUOTA: Key<Limit> = Key::new(&Property {
     inherits: false,
     ..set::<Limit>(
@@ -202,7 +202,7 @@ pub const QUOTA: Key<Limit> = Key::new(&Property {
     )
 });
 
-/// Bytes reserved for a volume and its snapshots.
+/// Row of `reservation`: bytes reserved for a volume with its snapshots.
 pub const RESERVATION: Key<Limit> = Key::new(&Property {
     inherits: false,
     of: &[VOLUME],
@@ -215,7 +215,7 @@ pub const RESERVATION: Key<Limit> = Key::new(&Property {
     )
 });
 
-/// Bytes reserved for a volume's own data.
+/// Row of `refreservation`: bytes reserved for a volume's own data.
 pub const REFRESERVATION: Key<Refreservation> = Key::new(&Property {
     inherits: false,
     of: &[VOLUME],
@@ -228,7 +228,7 @@ pub const REFRESERVATION: Key<Refreservation> = Key::new(&Property {
     )
 });
 
-/// All properties, in display order.
+/// All properties, in the order in which they are displayed.
 pub static TABLE: &[&Property] = &[
     &shown("type", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "pool, volume or snapshot"),
     &shown("creation", Kind::Time, &[VOLUME, SNAPSHOT], "time of creation"),
@@ -254,7 +254,7 @@ pub static TABLE: &[&Property] = &[
     &shown("origin", Kind::Word, &[VOLUME], "the snapshot it was cloned from"),
     &shown("clones", Kind::Word, &[SNAPSHOT], "the volumes cloned from it"),
     &shown("guid", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "globally unique id"),
-    // Records do not store the size as a property; a new size resizes the volume.
+    // On-disk records do not store the size as a property. Setting a new size resizes the volume.
     &Property {
         values: Some("a size such as 10GiB, a multiple of record_size"),
         ..shown(

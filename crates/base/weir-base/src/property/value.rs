@@ -5,12 +5,12 @@
 //! Invariants:
 //! - [`Value::parse`] accepts the output of [`Value::show`], and [`Value::decode`] the output of
 //!   [`Value::encode`];
-//! - decoding refuses all other bytes, because they come from disks.
+//! - decoding refuses all other bytes, because the bytes come from disks.
 
 use crate::compression::Compression;
 use crate::size;
 
-/// Kind of a value.
+/// Kind of a property value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A word.
@@ -27,13 +27,13 @@ pub enum Kind {
 
 /// Type of a property value.
 pub trait Value: Sized + 'static {
-    /// Kind of the value in tables.
+    /// Kind of the values, in tables.
     const KIND: Kind;
 
-    /// Parses the text form that a user enters.
+    /// Parses the text form of a value that a user enters.
     fn parse(text: &str) -> Option<Self>;
 
-    /// Exact text form for programs; a size is in bytes.
+    /// Exact text form of the value, for programs; sizes are in bytes.
     fn show(&self) -> String;
 
     /// Encodes the value for on-disk records.
@@ -124,13 +124,13 @@ impl Value for Limit {
     }
 }
 
-/// Bytes reserved for a volume's own data.
+/// Value of `refreservation`: bytes reserved for a volume's own data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreservation {
-    /// This many bytes; 0: no reservation.
+    /// A fixed number of bytes; 0 means no reservation.
     Bytes(u64),
-    /// As much as the volume can ever use: its size and the nodes of its tree. Directory entries
-    /// store the resulting number.
+    /// As much space as the volume can ever use: its size and the nodes of its tree. Directory
+    /// entries store the resulting number of bytes.
     Auto,
 }
 

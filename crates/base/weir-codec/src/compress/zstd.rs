@@ -1,15 +1,15 @@
-//! Zstandard compression of single blocks, with contexts that are reused.
+//! Zstandard compression of single blocks. The contexts of the zstd library are reused.
 //!
-//! weir-pool decides whether to compress a block at all (property and history of the volume).
+//! weir-pool decides whether to compress a block at all, by the volume's property and history.
 //!
 //! Invariants:
 //! - a compressed block is kept only if it saves at least an eighth; otherwise the block is stored
 //!   raw;
-//! - the stored form is a `u16` little-endian length and the frame of that length (`u32` if the
-//!   stored form can exceed 64 KiB): stored sizes are rounded up to 64 bytes, and a decoder does
-//!   not treat zeros after a frame as its end;
-//! - only the writer uses the level: one decoder reads the output of all levels;
-//! - decompression never writes past the block to be filled, whatever size the frame states.
+//! - the stored form is a `u16` little-endian length, followed by the zstd frame of this length
+//!   (the length is a `u32` if the stored form can exceed 64 KiB). Stored sizes are rounded up to
+//!   64 bytes, and a zstd decoder does not treat zeros after a frame as its end;
+//! - only compression uses the level: one decompressor reads the output of all levels;
+//! - decompression never writes beyond the block to be filled, whatever size the frame contains.
 //!
 //! Spec: RFC 8878.
 
@@ -20,7 +20,7 @@ use weir_base::ZstdLevel;
 
 use super::{MalformedError, keep_max, len_bytes, packed_of, put_len};
 
-/// Compressor for blocks; keeps the tables of the last level.
+/// Compressor for blocks. It keeps the tables of the level that it used last.
 pub struct ZstdPacker {
     context: Compressor<'static>,
     level: ZstdLevel,
@@ -33,10 +33,10 @@ impl ZstdPacker {
         Self { context, level }
     }
 
-    /// Compresses `raw`, at most 1 MiB, into `stored`. Returns the stored length, or `None` if that
-    /// would save less than an eighth; it stops as soon as that is certain.
+    /// Compresses `raw`, at most 1 MiB, into `stored`. Returns the stored length, or `None` if the
+    /// compression would save less than an eighth; it stops as soon as this is certain.
     ///
-    /// `stored`: scratch of at least `raw.len()` bytes.
+    /// `stored` is scratch space of at least `raw.len()` bytes.
     pub fn pack(&mut self, level: ZstdLevel, raw: &[u8], stored: &mut [u8]) -> Option<usize> {
         self.set_level(level);
         let stored = stored.get_mut(..keep_max(raw.len()))?;
@@ -48,7 +48,7 @@ impl ZstdPacker {
 
     fn set_level(&mut self, level: ZstdLevel) {
         if self.level != level {
-            // A context that abandoned a block does not accept a new level.
+            // A context that abandoned a block does not accept another level.
             *self = Self::new(level);
         }
     }
@@ -60,7 +60,7 @@ impl fmt::Debug for ZstdPacker {
     }
 }
 
-/// Decompressor for blocks of any level.
+/// Decompressor for blocks that were compressed at any level.
 pub struct ZstdUnpacker(Decompressor<'static>);
 
 impl Default for ZstdUnpacker {
@@ -70,11 +70,11 @@ impl Default for ZstdUnpacker {
 }
 
 impl ZstdUnpacker {
-    /// Decompresses a stored block; the content must fill `raw` exactly.
+    /// Decompresses a stored block. The decompressed content must fill `raw` exactly.
     ///
     /// # Errors
-    /// The bytes are not the output of [`ZstdPacker::pack`] for a block of `raw.len()` bytes. The
-    /// content of `raw` is then undefined.
+    /// The bytes are not the output of [`ZstdPacker::pack`] for a block of `raw.len()` bytes. After
+    /// the error, the content of `raw` is undefined.
     pub fn unpack(&mut self, stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
         let frame = packed_of(stored, raw.len())?;
         match self.0.decompress_to_buffer(frame, raw) {
@@ -90,7 +90,8 @@ impl fmt::Debug for ZstdUnpacker {
     }
 }
 
-/// Contexts need a few hundred KiB. Like a failed allocation, this error is fatal.
+/// A context needs a few hundred KiB. If no memory is left for a context, the process ends, as
+/// after any failed allocation.
 const NO_MEMORY: &str = "memory for a zstd context";
 
 #[cfg(test)]
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Partly repetitive, like records; different for each `seed`.
+    /// Returns partly repetitive text, which is different for each `seed`.
     fn text(seed: u64) -> Vec<u8> {
         (0..4096_u64).map(|at| ((at * at + seed) % 251 / 16 + 97) as u8).collect()
     }
@@ -167,14 +168,16 @@ mod tests {
         ) {
             let (mut unpacker, mut raw) = (ZstdUnpacker::default(), vec![0; 4096]);
             prop_assert!(unpacker.unpack(&stored, &mut raw).is_err() || stored.len() > 2);
-            // Random bytes are rarely a frame, so the test also uses almost valid frames.
+            // Random bytes are rarely a zstd frame, so the test also uses frames with a few wrong
+            // bytes.
             let mut stored = vec![0; 4096];
             let len = ZstdPacker::new(ZstdLevel::MIN).pack(ZstdLevel::MIN, &text(1), &mut stored);
             let len = len.expect("text compresses");
             for (at, bits) in flips {
                 stored[at % len] ^= bits;
             }
-            // The checksum detects such damage; the decompressor must stay usable.
+            // The block checksum detects such damage. The decompressor must remain usable after the
+            // error.
             let answer = unpacker.unpack(&stored[..len], &mut raw);
             prop_assert_eq!(answer, unpacker.unpack(&stored[..len], &mut raw));
             let len = ZstdPacker::new(ZstdLevel::MIN).pack(ZstdLevel::MIN, &text(2), &mut stored);

@@ -1,9 +1,9 @@
-//! Parity kernels for AVX2: 32 bytes per instruction, two such lanes per step.
+//! Parity kernels for AVX2: 32 bytes in each instruction, two such lanes in each step.
 //!
-//! The parent module chooses the kernel and checks the lengths.
+//! The parent module chooses the kernel and checks the lengths of the strips.
 //!
-//! Invariants: a kernel runs only on machines with AVX2, which it asserts; its results equal those
-//! of the portable kernel.
+//! Invariants: a kernel asserts that the machine has AVX2; its results equal the results of the
+//! portable kernel.
 
 #![expect(unsafe_code, reason = "vector instructions and their unaligned loads")]
 #![expect(clippy::cast_ptr_alignment, reason = "only for loads and stores of any alignment")]
@@ -25,14 +25,14 @@ fn assert_avx2() {
     assert!(std::arch::is_x86_feature_detected!("avx2"), "chosen only where AVX2 is");
 }
 
-/// Computes the parity by Horner's rule, from the last data strip to the first.
+/// Computes the parity strips by Horner's rule, from the last data strip to the first.
 pub(super) fn encode<const P: usize>(data: &[&[u8]], parity: &mut [&mut [u8]; P]) {
     assert_avx2();
     // SAFETY: the machine has AVX2.
     unsafe { encode_avx2(data, parity) }
 }
 
-/// `sum += factor * source`.
+/// Computes `sum += factor * source` for all bytes of a strip.
 pub(super) fn multiply_add(sum: &mut [u8], source: &[u8], factor: u8) {
     assert_avx2();
     // SAFETY: the machine has AVX2.
@@ -51,7 +51,8 @@ fn store(bytes: &mut [u8; LANE_BYTES], value: __m256i) {
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast::<__m256i>(), value) }
 }
 
-/// Doubles each byte. A byte whose high bit is set (a negative one) folds the carry back.
+/// Doubles each byte in the field: a byte with its high bit set (a negative byte) folds the carry
+/// back.
 #[target_feature(enable = "avx2")]
 fn double(value: __m256i) -> __m256i {
     let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), value);
@@ -68,7 +69,7 @@ fn encode_avx2<const P: usize>(data: &[&[u8]], parity: &mut [&mut [u8]; P]) {
             for (lane, bytes) in lanes.iter().enumerate() {
                 let value = load(bytes);
                 for (row, sum) in sums.iter_mut().enumerate() {
-                    // A closure would not inherit the target feature.
+                    // Use a loop here, because a closure would not inherit the target feature.
                     for _ in 0..row {
                         sum[lane] = double(sum[lane]);
                     }

@@ -4,7 +4,8 @@
 //!
 //! Invariant: zero has no logarithm and no inverse; every other element is a power of 2.
 
-/// 2^n for n from 0 to 254, stored twice, so that sums of two logarithms need no modulo.
+/// 2^n for n from 0 to 254. The table is stored twice, so that a sum of two logarithms needs no
+/// modulo.
 const POWERS: [u8; 510] = {
     let mut powers = [0; 510];
     let (mut value, mut n) = (1_u8, 0);
@@ -17,7 +18,7 @@ const POWERS: [u8; 510] = {
     powers
 };
 
-/// The logarithm n of each 2^n.
+/// Table of logarithms: the n of each 2^n.
 const LOGARITHMS: [u8; 256] = {
     let mut logarithms = [0; 256];
     let mut n = 0;
@@ -28,7 +29,7 @@ const LOGARITHMS: [u8; 256] = {
     logarithms
 };
 
-/// Value that is added to a byte when doubling carries out of the eighth bit.
+/// Value that is added to a byte if doubling the byte carries out of the eighth bit.
 pub(super) const REDUCTION: u8 = 0x1d;
 
 const fn double(value: u8) -> u8 {
@@ -40,23 +41,23 @@ fn logarithm(value: u8) -> usize {
     usize::from(LOGARITHMS[usize::from(value)])
 }
 
-/// a * b.
+/// Product a * b in the field.
 pub(super) fn multiply(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 { 0 } else { POWERS[logarithm(a) + logarithm(b)] }
 }
 
-/// 1 / value.
+/// Inverse 1 / value in the field.
 pub(super) fn inverse(value: u8) -> u8 {
     POWERS[255 - logarithm(value)]
 }
 
-/// base^exponent; `base` must not be zero.
+/// Power base^exponent in the field; `base` must not be zero.
 pub(super) fn power(base: u8, exponent: usize) -> u8 {
     POWERS[logarithm(base) * exponent % 255]
 }
 
-/// Products of a factor with every low and every high half of a byte. Their sum is the product with
-/// the whole byte.
+/// Products of a factor with every low half and every high half of a byte. The sum of two of these
+/// products is the product of the factor with the whole byte.
 pub(super) fn half_products(factor: u8) -> ([u8; 16], [u8; 16]) {
     let low = std::array::from_fn(|half| multiply(factor, half as u8));
     let high = std::array::from_fn(|half| multiply(factor, (half as u8) << 4));

@@ -1,4 +1,5 @@
-//! Compares all kernels with a plain oracle, and tests every loss that the parity covers.
+//! Compares all kernels with a simple reference implementation, and tests every loss of strips that
+//! the parity covers.
 
 use proptest::prelude::*;
 
@@ -12,7 +13,8 @@ fn kernels() -> Vec<Kernel> {
     kernels
 }
 
-/// Schoolbook product of two polynomials and the remainder; independent of the field's tables.
+/// Schoolbook product of two polynomials, reduced modulo 0x11d; independent of the tables of
+/// `field`.
 fn product(a: u8, b: u8) -> u8 {
     let mut wide =
         (0..8).filter(|bit| b >> bit & 1 == 1).fold(0, |sum, bit| sum ^ u16::from(a) << bit);
@@ -24,7 +26,7 @@ fn product(a: u8, b: u8) -> u8 {
     wide as u8
 }
 
-/// Parity, computed from its definition.
+/// Parity strips, computed from the definition of the parity.
 fn oracle(data: &[Vec<u8>], parity: usize) -> Vec<Vec<u8>> {
     (0..parity)
         .map(|row| {
@@ -59,7 +61,7 @@ fn noise(seed: u64, strips: usize, len: usize) -> Vec<Vec<u8>> {
     (0..strips).map(|_| (0..len).map(|_| next()).collect()).collect()
 }
 
-/// All sets of at most `max` elements of `0..count`, sorted.
+/// All sets of at most `max` elements of `0..count`, each set sorted.
 fn losses(count: usize, max: usize) -> Vec<Vec<usize>> {
     let mut sets: Vec<Vec<usize>> = vec![Vec::new()];
     let mut last = sets.clone();
@@ -95,7 +97,7 @@ fn field_matches_the_published_one() {
         }
         assert!(a == 0 || field::multiply(a, field::inverse(a)) == 1);
     }
-    // Anvin: {02}^8 = {1d}.
+    // Example of Anvin's paper: {02}^8 = {1d}.
     assert_eq!((field::power(2, 8), field::power(4, 4)), (0x1d, 0x1d));
 }
 

@@ -1,4 +1,4 @@
-//! Measurements of disks with known times.
+//! Tests of the flush probe with disks whose times are known.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -52,7 +52,7 @@ fn slow_and_fast_disks_are_measured_concurrently() {
         }
         assert!(figures[1].durable() < delay, "{:?}", figures[1]);
         assert_eq!(figures[1].samples, SAMPLES_MAX);
-        // Measuring the two slow disks one after the other would take twice the time.
+        // Measuring the two slow disks one after the other would take twice as long.
         assert!(took >= TIME_MAX && took < TIME_MAX * 2, "{took:?}");
     });
 }

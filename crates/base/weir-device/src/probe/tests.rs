@@ -1,5 +1,5 @@
-//! Tests of the probe: magic numbers at their positions, the output of real tools if they are
-//! installed, and noise.
+//! Tests of the content probe: magic numbers at their positions, the output of real tools if they
+//! are installed, and random bytes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,11 +16,11 @@ use crate::open::OpenMode;
 
 const DISK_BYTES: usize = 8 << 20;
 
-/// Name of a format, and bytes with their offsets that make a disk look like it.
+/// Name of a format, and the bytes with their offsets that make a disk look like this format.
 type Case = (&'static str, &'static [(usize, &'static [u8])]);
 
-/// Magic numbers with their absolute offsets on a disk of [`DISK_BYTES`], written a second time,
-/// independent of the code.
+/// Magic numbers with their absolute offsets on a disk of [`DISK_BYTES`]. This second list is
+/// independent of the list in the code.
 #[rustfmt::skip]
 const PLACES: &[Case] = &[
     ("LUKS encryption", &[(0, b"LUKS\xba\xbe\x00\x01")]),
@@ -68,7 +68,8 @@ fn magic_numbers_are_recognised_at_their_offsets() {
 
 #[test]
 fn magic_numbers_near_the_end_are_found_for_any_length() {
-    // Versions 0.90 and 1.0 are rounded down from the end: 8 MiB + 20 KiB + 512 bytes.
+    // Positions of the versions 0.90 and 1.0 are rounded down from the end: 8 MiB + 20 KiB + 512
+    // bytes.
     let len = DISK_BYTES + (20 << 10) + 512;
     for offset in [DISK_BYTES - 65536, DISK_BYTES + (12 << 10)] {
         let mut disk = vec![0; len];
@@ -83,8 +84,7 @@ fn arbitrary_bytes_and_lengths_never_panic() {
         assert_eq!(probe(&vec![0; len]), None);
         assert_eq!(probe(&vec![0xff; len]), None);
     }
-    // A caller that passes more bytes of the end of the disk than the disk has must not cause a
-    // panic.
+    // If a caller passes more bytes of the end than the disk has, the probe must not panic.
     assert_eq!(probe_content(&[], &[0; 512], 100), None);
 }
 
@@ -120,7 +120,7 @@ fn both_ends_of_a_device_are_probed() {
     });
 }
 
-/// Runs a tool on `disk`; false if it is not installed.
+/// Runs a tool on `disk`; returns false if the tool is not installed.
 fn make(tool: &str, args: &[&str], disk: &Path) -> bool {
     // The PATH of a user often lacks the directories of system tools.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
@@ -169,7 +169,7 @@ fn output_of_real_tools_is_recognised() {
     let mut made_count = 0;
     for (index, (tool, args, name)) in cases.iter().enumerate() {
         let path = dir.path().join(index.to_string());
-        // Sparse; the smallest size that all tools accept.
+        // Creates a sparse file of the smallest size that all tools accept.
         FileDevice::create_sparse(&path, 512 << 20).unwrap();
         if !make(tool, args, &path) {
             continue;

@@ -18,7 +18,7 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     new_runtime().unwrap().block_on(future)
 }
 
-/// Bytes that depend on their offset on the disk.
+/// Returns bytes that depend on their offset on the disk.
 pub(crate) fn pattern(offset: u64, len: usize) -> IoBuf {
     let mut buf = IoBuf::zeroed(len);
     for (index, word) in buf.chunks_exact_mut(8).enumerate() {
@@ -37,7 +37,7 @@ pub(crate) async fn read(disk: &dyn Device, offset: u64, len: usize) -> Result<I
     result.map(|()| buf)
 }
 
-/// Reads and compares with the bytes that `write` writes.
+/// Reads a range and compares it with the bytes that `write` writes there.
 pub(crate) async fn verify(disk: &dyn Device, offset: u64, len: usize) {
     let found = read(disk, offset, len).await.unwrap();
     assert!(found[..] == pattern(offset, len)[..], "wrong bytes at {offset}");
@@ -53,11 +53,12 @@ pub(crate) fn open(path: &Path) -> Result<FileDevice, DeviceError> {
     FileDevice::open(path, OpenMode::ReadWrite, MIB)
 }
 
-/// A loop device over a file; detached when dropped.
+/// A loop device on a file; dropping this value detaches the device.
 pub(crate) struct Loop(pub(crate) PathBuf);
 
 impl Loop {
-    /// Prints a message and returns `None` if loop devices cannot be created.
+    /// Attaches a loop device. Prints a message and returns `None` if loop devices cannot be
+    /// created.
     pub(crate) fn attach(file: &Path, args: &[&str]) -> Option<Self> {
         let mut losetup = Command::new("/usr/sbin/losetup");
         let output = losetup.args(args).args(["-f", "--show"]).arg(file).output().ok();
@@ -80,7 +81,7 @@ impl Drop for Loop {
 }
 
 /// Runs one ignored test of this binary in a child process and returns its output. `prefix` is a
-/// command that finally runs its arguments.
+/// command that runs its arguments as a program.
 pub(crate) fn child(prefix: &[&str], test: &str) -> String {
     let binary = std::env::current_exe().unwrap();
     let mut words = prefix.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();

@@ -1,6 +1,6 @@
 //! Requests from initiators.
 //!
-//! weir-iscsi executes them.
+//! weir-iscsi executes the requests.
 //!
 //! Spec: RFC 7143 11.3 to 11.16.
 //!
@@ -35,11 +35,11 @@ pub enum Request {
 /// NOP-Out (11.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NopOut {
-    /// Immediate request, outside of CmdSN order.
+    /// Whether the request is immediate, outside of CmdSN order.
     pub immediate: bool,
-    /// Initiator Task Tag; [`NO_TAG`] asks for no response.
+    /// Initiator Task Tag; with [`NO_TAG`] the initiator requests no response.
     pub itt: u32,
-    /// Target Transfer Tag of the NOP-In to which this is the response, or [`NO_TAG`].
+    /// Target Transfer Tag of the NOP-In that this NOP-Out answers, or [`NO_TAG`].
     pub ttt: u32,
     /// Command sequence number.
     pub cmd_sn: u32,
@@ -49,13 +49,13 @@ pub struct NopOut {
 #[expect(clippy::struct_excessive_bools, reason = "each is a bit of the header")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Immediate request, outside of CmdSN order.
+    /// Whether the request is immediate, outside of CmdSN order.
     pub immediate: bool,
     /// F bit: no unsolicited Data-Out follows.
     pub is_final: bool,
     /// R bit: the command returns data.
     pub read: bool,
-    /// W bit: the command sends data.
+    /// W bit: the initiator sends data for the command.
     pub write: bool,
     /// Task attribute.
     pub attribute: Attribute,
@@ -88,7 +88,7 @@ impl CdbBuffer {
 /// Task Management Function Request (11.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Management {
-    /// Immediate request, outside of CmdSN order.
+    /// Whether the request is immediate, outside of CmdSN order.
     pub immediate: bool,
     /// Function, from 1 (ABORT TASK) to 8 (TASK REASSIGN).
     pub function: u8,
@@ -96,7 +96,7 @@ pub struct Management {
     pub lun: Lun,
     /// Initiator task tag.
     pub itt: u32,
-    /// Referenced Task Tag: the task of an ABORT TASK.
+    /// Referenced Task Tag: Initiator Task Tag of the task that ABORT TASK aborts.
     pub referenced_itt: u32,
     /// Command sequence number.
     pub cmd_sn: u32,
@@ -107,7 +107,7 @@ pub struct Management {
 /// Text Request (11.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// Immediate request, outside of CmdSN order.
+    /// Whether the request is immediate, outside of CmdSN order.
     pub immediate: bool,
     /// F bit: the negotiation may end with the response.
     pub is_final: bool,
@@ -115,7 +115,7 @@ pub struct Text {
     pub continues: bool,
     /// Initiator task tag.
     pub itt: u32,
-    /// Target Transfer Tag of the response that this request continues, or [`NO_TAG`].
+    /// Target Transfer Tag of the response after which this request continues, or [`NO_TAG`].
     pub ttt: u32,
     /// Command sequence number.
     pub cmd_sn: u32,
@@ -128,11 +128,11 @@ pub struct DataOut {
     pub is_final: bool,
     /// Initiator Task Tag of the command.
     pub itt: u32,
-    /// Target Transfer Tag of the R2T, or [`NO_TAG`] for unsolicited data.
+    /// Target Transfer Tag of the R2T that solicits the data, or [`NO_TAG`] for unsolicited data.
     pub ttt: u32,
-    /// Number of the PDU in its sequence.
+    /// Number of the PDU in its Data-Out sequence.
     pub data_sn: u32,
-    /// Offset of the PDU's data in the data of the command.
+    /// Offset of the PDU's data in the whole data of the command.
     pub offset: u32,
 }
 
@@ -143,20 +143,20 @@ pub enum LogoutReason {
     CloseSession,
     /// Close one connection.
     CloseConnection,
-    /// Remove one connection for recovery on another.
+    /// Remove one connection, so that its commands can continue on another connection.
     RemoveForRecovery,
 }
 
 /// Logout Request (11.14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logout {
-    /// Immediate request, outside of CmdSN order.
+    /// Whether the request is immediate, outside of CmdSN order.
     pub immediate: bool,
-    /// Session or connection to close.
+    /// Reason of the logout: whether to close the session or a connection.
     pub reason: LogoutReason,
     /// Initiator task tag.
     pub itt: u32,
-    /// Connection to close.
+    /// CID of the connection to close.
     pub cid: u16,
     /// Command sequence number.
     pub cmd_sn: u32,
@@ -190,7 +190,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// Decodes a header; `None` if it is no Login Request.
+    /// Decodes a header; `None` if the header is not a Login Request.
     pub fn decode(header: &Header) -> Option<Self> {
         if header.opcode() != opcode::LOGIN {
             return None;
@@ -211,7 +211,7 @@ impl Login {
         })
     }
 
-    /// Encodes the header, for initiators.
+    /// Encodes the header; initiators use this function.
     pub fn encode(&self) -> Header {
         let mut flags = self.stage << 2 | self.next_stage;
         flags |= if self.transit { 0x80 } else { 0 };
@@ -232,7 +232,7 @@ impl Request {
     /// Decodes a PDU of the full feature phase.
     ///
     /// # Errors
-    /// Reason to reject the PDU.
+    /// Reason for which the target rejects the PDU.
     pub fn decode(pdu: &Pdu<'_>) -> Result<Self, RejectReason> {
         let header = &pdu.header;
         let (flags, immediate) = (header.flags(), header.is_immediate());
@@ -305,7 +305,7 @@ impl Command {
             cmd_sn: header.cmd_sn(),
             cdb: CdbBuffer { short: header.bytes(32), long: long_cdb(header, pdu.ahs)? },
         };
-        // Without the F bit more data follows, so the command must be a write.
+        // Without the F bit more data follows this PDU, so the command must be a write.
         if !command.is_final && !command.write {
             return Err(RejectReason::InvalidField);
         }
@@ -313,13 +313,13 @@ impl Command {
     }
 }
 
-/// Full command descriptor block, if part of it is in an additional header segment.
+/// Whole command descriptor block, if an additional header segment contains a part of it.
 fn long_cdb(header: &Header, mut ahs: &[u8]) -> Result<Option<Box<[u8]>>, RejectReason> {
     let mut long = None;
     while let Some((&[high, low, kind], rest)) = ahs.split_first_chunk::<3>() {
         let len = usize::from(u16::from_be_bytes([high, low]));
         let content = rest.get(..len).ok_or(RejectReason::InvalidField)?;
-        // The length includes the reserved byte before the content.
+        // The length of an AHS includes the reserved byte before its content.
         if kind & 0x3f == AHS_EXTENDED_CDB && long.is_none() {
             let more = content.get(1..).ok_or(RejectReason::InvalidField)?;
             let cdb: Vec<u8> = header.bytes::<16>(32).into_iter().chain(more.to_vec()).collect();

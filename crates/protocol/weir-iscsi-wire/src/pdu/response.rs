@@ -1,29 +1,29 @@
 //! Responses and other PDUs from the target.
 //!
-//! weir-iscsi decides when to send them, and sets their sequence numbers.
+//! weir-iscsi decides when to send these PDUs, and sets their sequence numbers.
 //!
 //! Spec: RFC 7143 11.4 to 11.19.
 //!
-//! Invariant: reserved fields are zero. The sender sets StatSN, ExpCmdSN and MaxCmdSN.
+//! Invariant: reserved fields are zero. The sender sets StatSN, ExpCmdSN and MaxCmdSN afterwards.
 
 use weir_scsi::{Lun, Status};
 
 use super::{Digests, Header, NO_TAG, opcode};
 
-/// Residual: transferred data compared with the Expected Data Transfer Length (11.4.1).
+/// Residual: the data length of a command compared with its Expected Data Transfer Length (11.4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
-    /// The lengths are equal.
+    /// The data length equals the Expected Data Transfer Length.
     #[default]
     None,
-    /// Bytes that the command transfers beyond the expected length.
+    /// Number of bytes that the command transfers beyond the Expected Data Transfer Length.
     Overflow(u32),
-    /// Bytes of the expected length that the command does not transfer.
+    /// Number of bytes of the Expected Data Transfer Length that the command does not transfer.
     Underflow(u32),
 }
 
 impl Residual {
-    /// Compares the length of a command's data with the expected length.
+    /// Compares the length of a command's data with its Expected Data Transfer Length.
     pub fn of(bytes: u64, expected_bytes: u32) -> Self {
         let expected = u64::from(expected_bytes);
         let difference = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -86,7 +86,7 @@ pub struct DataIn {
     pub status: Option<(Status, Residual)>,
     /// Number of the PDU among the Data-Ins of the command.
     pub data_sn: u32,
-    /// Offset of the PDU's data in the data of the command.
+    /// Offset of the PDU's data in the whole data of the command.
     pub offset: u32,
     /// Length of the data segment.
     pub data_bytes: usize,
@@ -121,7 +121,7 @@ pub struct R2t {
     pub ttt: u32,
     /// Number of the PDU among the R2Ts of the command.
     pub r2t_sn: u32,
-    /// Offset of the solicited data in the data of the command.
+    /// Offset of the solicited data in the whole data of the command.
     pub offset: u32,
     /// Number of solicited bytes.
     pub len: u32,
@@ -144,9 +144,10 @@ impl R2t {
 /// NOP-In (11.19).
 #[derive(Clone, Copy, Debug)]
 pub struct NopIn {
-    /// Initiator Task Tag of the NOP-Out to which this is the response, or [`NO_TAG`].
+    /// Initiator Task Tag of the NOP-Out that this NOP-In answers, or [`NO_TAG`].
     pub itt: u32,
-    /// Target Transfer Tag for the response; [`NO_TAG`] asks for no response.
+    /// Target Transfer Tag for the initiator's response; with [`NO_TAG`] the target requests no
+    /// response.
     pub ttt: u32,
 }
 
@@ -160,7 +161,7 @@ impl NopIn {
     }
 }
 
-/// Responses to task management functions (11.6.1).
+/// Responses of the target to task management functions (11.6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ManagementResponse {
@@ -201,7 +202,8 @@ pub enum LogoutResponse {
 }
 
 impl LogoutResponse {
-    /// Encodes the header. The target keeps no state, so Time2Wait and Time2Retain are 0.
+    /// Encodes the header. Time2Wait and Time2Retain are 0, because the target keeps no session
+    /// state.
     pub fn encode(self, itt: u32) -> Header {
         let mut header = Header::new(opcode::LOGOUT_RESPONSE, 0x80);
         header.set(2, [self as u8]);
@@ -240,13 +242,13 @@ impl TextResponse {
 pub struct LoginResponse {
     /// T bit: the stage changes to `next_stage`.
     pub transit: bool,
-    /// CSG, as in the request.
+    /// CSG: current stage, as in the request.
     pub stage: u8,
     /// NSG: next stage.
     pub next_stage: u8,
     /// ISID, as in the request.
     pub isid: [u8; 6],
-    /// TSIH of the session, in the last response.
+    /// TSIH of the session; set in the last response of the login.
     pub tsih: u16,
     /// Initiator task tag.
     pub itt: u32,
@@ -287,7 +289,7 @@ pub enum AsyncEvent {
 pub struct AsyncMessage {
     /// Event code.
     pub event: AsyncEvent,
-    /// CID of the connection, with `DropsConnection`.
+    /// CID of the connection that the target drops, with `DropsConnection`.
     pub cid: u16,
     /// Parameter3 (time to log out) or Parameter2 (time before the next login), in seconds.
     pub seconds: u16,
@@ -316,7 +318,7 @@ impl AsyncMessage {
 pub enum RejectReason {
     /// Data (payload) digest error.
     DataDigest = 0x02,
-    /// SNACK reject: error recovery level 0 retransmits nothing.
+    /// SNACK rejected: at error recovery level 0, the target retransmits nothing.
     Snack = 0x03,
     /// Protocol error.
     Protocol = 0x04,
@@ -330,7 +332,7 @@ pub enum RejectReason {
     InvalidField = 0x09,
 }
 
-/// Appends a Reject with the header of the rejected PDU (11.17).
+/// Appends a Reject that contains the header of the rejected PDU (11.17).
 pub fn reject(
     out: &mut weir_block::OutBuf,
     reason: RejectReason,

@@ -60,7 +60,8 @@ fn scsi_command_is_decoded() {
 #[test]
 fn extended_cdb_is_assembled() {
     let header = Header::new(opcode::COMMAND, 0x80);
-    // First a segment of another type, with padding; then 20 - 16 bytes and the reserved byte.
+    // First an AHS of another type, with padding; then an Extended CDB with its reserved byte and
+    // the last 4 bytes of a 20-byte CDB.
     let ahs = [0, 5, 2, 0, 1, 2, 3, 4, 0, 5, 1, 0, 9, 8, 7, 6];
     let pdu = Pdu { header, ahs: &ahs, data: &[], data_intact: true };
     let Ok(Request::Command(command)) = Request::decode(&pdu) else { panic!("a command") };

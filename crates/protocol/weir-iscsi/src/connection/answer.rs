@@ -1,9 +1,9 @@
-//! Responses to SCSI commands: encodes data, status and sense as PDUs.
+//! Responses to SCSI commands: encodes data, status and sense data as PDUs.
 //!
 //! `command` runs the commands.
 //!
-//! Spec: RFC 7143 11.4 (SCSI Response, sense data in 11.4.7), 11.7 (Data-In; the last one carries
-//! the status if there is no sense data).
+//! Spec: RFC 7143 11.4 (SCSI Response, sense data in 11.4.7), 11.7 (Data-In; the last Data-In
+//! carries the status if the command has no sense data).
 //!
 //! Invariant: the target never sends more data than the command's Expected Data Transfer Length.
 
@@ -15,7 +15,7 @@ use weir_scsi::{Completion, Sense, Status};
 
 use super::state::Connection;
 
-/// Part of a command's data that fits into one Data-In.
+/// Part of a command's data that fits into one Data-In PDU.
 #[derive(Clone, Copy)]
 struct Part {
     offset: usize,
@@ -24,8 +24,8 @@ struct Part {
 }
 
 impl Connection {
-    /// Builds the response to a command from the contents of `out` after `mark`: space for a
-    /// header, followed by the data that the nexus appended.
+    /// Builds the response to a command from the contents of `out` after `mark`: space for a PDU
+    /// header, followed by the Data-In that the nexus appended.
     pub(super) fn put_answer(
         &self,
         out: &mut OutBuf,
@@ -42,8 +42,8 @@ impl Connection {
         let expected = if command.read || command.write { command.expected_bytes } else { 0 };
         let residual = Residual::of(moved, expected);
         let send = if command.read { produced.min(expected as usize) } else { 0 };
-        // A failed command wrote nothing that the initiator may rely on. A successful one wrote no
-        // more than its CDB requires.
+        // A failed command wrote nothing that the initiator may rely on. A successful command wrote
+        // no more than its CDB requires.
         let written = if command.write && good { moved.min(expected.into()) } else { 0 };
         self.place.counters().count(send as u64, written);
         if send == 0 {
@@ -55,7 +55,7 @@ impl Connection {
     }
 
     /// Builds the response to a read from cached blocks. Without data digests the target never
-    /// reads the bytes of the blocks.
+    /// reads the contents of these blocks.
     pub(super) fn shared_answer(
         &self,
         command: &Command,
@@ -114,16 +114,16 @@ impl Connection {
         }
     }
 
-    /// Turns the data after `mark` and the header space into Data-In PDUs; the last one carries the
-    /// status. If the data needs more than one PDU, all data after the first part is moved once to
-    /// make space for the headers.
+    /// Turns the data in `out` after `mark` and the header space into Data-In PDUs; the last PDU
+    /// carries the status. If the data needs more than one PDU, all data after the first part is
+    /// moved once to make space for the other headers.
     fn put_data(&self, out: &mut OutBuf, mark: usize, itt: u32, status: (Status, Residual)) {
         let (room, digests) = (self.header_room(), self.digests());
         let len = out.len() - mark - room;
         let parts = self.parts(len);
         let digest_room = if digests.data { 4 } else { 0 };
         let total = parts.len() * (room + digest_room) + pdu::padded(len);
-        // `space` extends the buffer and does not change the bytes already in it.
+        // `space` extends the buffer and leaves the bytes already in the buffer unchanged.
         out.space((mark + total).saturating_sub(out.len()));
         out.truncate(mark);
         let bytes = out.space(total);
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Header of a Data-In. A Data-In with the status gets the next StatSN.
+    /// Header of a Data-In PDU. Only a Data-In that carries the status gets the next StatSN.
     fn data_in(
         &self,
         itt: u32,
@@ -177,7 +177,7 @@ impl Connection {
         header
     }
 
-    /// Splits data into the parts that single PDUs carry; a sequence ends at MaxBurstLength.
+    /// Splits data into parts, one for each Data-In PDU; a sequence of PDUs ends at MaxBurstLength.
     fn parts(&self, len: usize) -> Vec<Part> {
         let negotiated = self.negotiated.get();
         let burst = negotiated.max_burst_bytes & !3;

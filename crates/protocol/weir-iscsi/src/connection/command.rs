@@ -1,12 +1,12 @@
-//! SCSI commands: collects their data, runs them and sends their responses.
+//! SCSI commands: collects their write data, runs the commands and sends the responses.
 //!
 //! The nexus implements the commands; `answer` encodes the responses.
 //!
 //! Spec: RFC 7143 11.3, 11.7, 11.8; 11.4.7.2 for sense data of transport errors.
 //!
 //! Invariants:
-//! - the nexus gets a command with all of its data, or does not get it;
-//! - a command that the nexus runs is polled to completion; an abort suppresses only its response;
+//! - the nexus gets a command only with all of its data;
+//! - a command that the nexus runs is polled to completion; an abort suppresses only the response;
 //! - a command that waits for memory holds no memory that other commands wait for.
 
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ use crate::limits::{
 
 const ABORTED_COMMAND: u8 = 0x0b;
 
-/// Command that the nexus runs. It counts as running until this value is dropped.
+/// Command that the nexus runs. The command counts as running until this value is dropped.
 struct Running {
     connection: Rc<Connection>,
     task: Rc<Task>,
@@ -54,8 +54,8 @@ impl Drop for Running {
         connection.running.update(|n| n - 1);
         connection.running_bytes.update(|n| n - self.bytes);
         if !self.answered {
-            // The task was dropped or panicked. End the connection, so that the initiator does not
-            // wait for ever.
+            // The task was dropped or panicked. End the connection; otherwise the initiator waits
+            // for ever.
             connection.give_up();
         }
         connection.made_room();
@@ -63,7 +63,7 @@ impl Drop for Running {
 }
 
 impl Connection {
-    /// Accepts a command in CmdSN order.
+    /// Accepts a command whose CmdSN is next.
     pub(super) fn take_command(self: &Rc<Self>, command: Command, pdu: &Pdu<'_>) {
         let Some(nexus) = &self.nexus else {
             return self.reject(RejectReason::Unsupported, &pdu.header);
@@ -111,7 +111,8 @@ impl Connection {
         task
     }
 
-    /// Checks the data lengths and attribute of a command against the negotiated parameters.
+    /// Checks the data lengths and the task attribute of a command against the negotiated
+    /// parameters.
     fn check(&self, command: &Command, immediate_bytes: usize) -> Result<(), Sense> {
         let negotiated = self.negotiated.get();
         let unexpected = Err(Sense::new(ABORTED_COMMAND, 0x0c, 0x0c));
@@ -130,7 +131,8 @@ impl Connection {
             // The target does not support ACA (SAM-5 8.6.5): INVALID MESSAGE ERROR.
             return Err(Sense::new(key::ILLEGAL_REQUEST, 0x49, 0));
         }
-        // Bidirectional commands need a second length (AHS); no initiator sends them.
+        // Bidirectional commands need a second data length (in an AHS); no initiator sends such
+        // commands.
         let both = command.read && command.write && command.expected_bytes > 0;
         let too_long = command.write && command.expected_bytes as usize > TRANSFER_BYTES_MAX;
         if both || too_long { Err(Sense::new(key::ILLEGAL_REQUEST, 0x24, 0)) } else { Ok(()) }
@@ -147,7 +149,8 @@ impl Connection {
         };
         let task = self.tasks.borrow().get(&data_out.itt).map(Rc::clone);
         let Some(task) = task.filter(|task| !task.is_running()) else {
-            // Data of a command ahead of its CmdSN, or late data of an aborted command.
+            // The data belongs to a command that waits for its CmdSN, or is late data of an aborted
+            // command.
             self.hold_data(data_out.itt, raw)?;
             return Ok(Flow::Go);
         };
@@ -166,7 +169,7 @@ impl Connection {
         Ok(Flow::Go)
     }
 
-    /// Runs a command if it has all its data; otherwise requests more data by R2T.
+    /// Runs a command if all its data has arrived; otherwise requests more data by R2T.
     fn ask_for_data(self: &Rc<Self>, task: &Rc<Task>) {
         let (is_whole, needs_r2t) = match task.gather.borrow().as_ref() {
             Some(gather) => (gather.is_whole(), gather.needs_r2t()),
@@ -197,7 +200,7 @@ impl Connection {
         }
     }
 
-    /// Removes a task from the table; waiting commands may then continue.
+    /// Removes a task from the task table; commands that waited for this task may then continue.
     pub(super) fn remove(&self, task: &Task) {
         self.tasks.borrow_mut().remove(&task.command.itt);
         self.unasked_bytes.update(|n| n - task.unasked_bytes);
@@ -210,8 +213,8 @@ impl Connection {
         self.made_room();
     }
 
-    /// Runs a command that has all its data, after earlier ORDERED commands and once memory is
-    /// available.
+    /// Runs a command whose data has arrived completely, after earlier ORDERED commands have ended
+    /// and once memory is available.
     pub(super) fn run_gathered(self: &Rc<Self>, task: &Rc<Task>) {
         let Command { lun, attribute, .. } = task.command;
         if self.is_dormant(lun, attribute, task.serial) {
@@ -243,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// Runs a command whose data is in the receive buffer.
+    /// Runs a command whose data is still in the receive buffer.
     fn run_now(self: &Rc<Self>, nexus: &dyn Nexus, command: Command, data: &[u8]) {
         let answer_bytes = memory::answer_bytes(&command);
         if self.is_dormant(command.lun, command.attribute, u64::MAX) {
@@ -271,7 +274,8 @@ impl Connection {
         }
     }
 
-    /// Answers a large read with cached blocks. Returns false if that is impossible.
+    /// Answers a large read with cached blocks. Returns false if the read is too small, too large,
+    /// or not completely cached.
     fn answer_with_blocks(&self, nexus: &dyn Nexus, command: &Command) -> bool {
         let len_bytes = command.expected_bytes;
         if !command.read
@@ -288,8 +292,8 @@ impl Connection {
         true
     }
 
-    /// Runs a command that must wait for storage, once memory for its whole response is reserved:
-    /// the CDB can request more bytes than the Expected Data Transfer Length.
+    /// Runs a command that must wait for storage, once the memory for its whole response is
+    /// reserved: the CDB can request more bytes than the Expected Data Transfer Length.
     fn run_later(self: &Rc<Self>, nexus: &dyn Nexus, task: &Rc<Task>, data: Vec<u8>) {
         let command = &task.command;
         let set_aside = if task.granted.get() && !command.write {
@@ -300,7 +304,8 @@ impl Connection {
         let answer_bytes = nexus.answer_bytes(&scsi(command, &data)).min(TRANSFER_BYTES_MAX);
         let answer_bytes = answer_bytes.max(memory::answer_bytes(command));
         if command.write && answer_bytes > OWN_BYTES_MIN {
-            // The command has the W bit and returns data, which no working initiator sends.
+            // The command has the W bit but returns data. No working initiator sends such a
+            // command.
             self.remove(task);
             let sense = Sense::new(key::ILLEGAL_REQUEST, 0x24, 0);
             return self.fail(&task.command, task.r2ts.get(), sense);
@@ -314,8 +319,8 @@ impl Connection {
         self.spawn(Rc::clone(task), data, answer_bytes);
     }
 
-    /// Runs a command if it can complete without waiting. Its response follows the collected
-    /// responses.
+    /// Runs a command if it can complete without waiting. Its response is appended to the responses
+    /// that were collected for the next send.
     fn try_run(
         &self,
         nexus: &dyn Nexus,
@@ -335,11 +340,12 @@ impl Connection {
     fn finish(&self, mark: usize, command: &Command, r2ts: u32, completion: &Completion) {
         let mut out = self.outbox.gathering();
         self.put_answer(&mut out, mark, command, r2ts, completion);
-        // The nexus may have read more than the initiator expects; free the memory of the excess.
+        // The nexus may have read more than the initiator expects, so free the memory of the excess
+        // data.
         out.give_up_room(KEEP_BYTES_MAX);
     }
 
-    /// Sends sense data for a command that is not passed to the nexus.
+    /// Ends a command with sense data, without passing the command to the nexus.
     fn fail(&self, command: &Command, r2ts: u32, sense: Sense) {
         tracing::debug!(
             itt = command.itt,
@@ -378,7 +384,7 @@ impl Connection {
         compio::runtime::spawn(work).detach();
     }
 
-    /// Ends a task that the nexus completed: sends its response, unless it was aborted.
+    /// Ends a task that the nexus completed: sends its response, unless the task was aborted.
     fn end_task(&self, task: &Task, mut out: OutBuf, completion: &Completion) {
         let aborted = self.is_aborted(task);
         self.remove(task);
@@ -394,8 +400,8 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Ends an aborted task. If another nexus aborted it and TAS is set, the initiator gets TASK
-    /// ABORTED.
+    /// Ends an aborted task. If another nexus aborted the task and TAS is set, the initiator gets
+    /// TASK ABORTED.
     fn end_aborted(&self, task: &Task) {
         let lun = task.lun();
         let tells = self.nexus.as_ref().is_some_and(|nexus| nexus.tells_aborted(lun));

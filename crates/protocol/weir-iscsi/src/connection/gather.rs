@@ -1,4 +1,4 @@
-//! Assembles the data of one write from immediate data and Data-Out PDUs.
+//! Assembles the data of one write command from immediate data and Data-Out PDUs.
 //!
 //! Memory limits of the connection are in `memory`; `command` runs the assembled write.
 //!
@@ -6,8 +6,8 @@
 //! DataPDUInOrder and DataSequenceInOrder are always Yes.
 //!
 //! Invariants:
-//! - at most `expected_bytes` are accepted;
-//! - each R2T starts at the end of the previous one.
+//! - the target accepts at most `expected_bytes` for a command;
+//! - each R2T starts at the offset at which the previous R2T ends.
 
 use std::collections::VecDeque;
 
@@ -15,23 +15,23 @@ use weir_iscsi_wire::pdu::{DataOut, NO_TAG};
 
 use crate::login::negotiated::Negotiated;
 
-/// Data of one write; see the header of this file.
+/// Assembled data of one write command; see the header of this file.
 pub(crate) struct Gather {
     data: Vec<u8>,
     expected_bytes: usize,
-    /// Unsolicited sequence that has not ended: its end offset, and the DataSN of its next PDU.
+    /// Unsolicited sequence that has not ended: its end offset, and the DataSN of the next PDU.
     unsolicited: Option<Sequence>,
-    /// R2Ts whose data has not arrived completely, in the order of their data.
+    /// R2Ts whose data has not arrived completely, in offset order.
     open: VecDeque<Sequence>,
-    /// Offset of the next R2T.
+    /// Offset at which the next R2T starts.
     asked_to: usize,
     /// Maximum amount of unsolicited data of the command.
     unasked_bytes: usize,
-    /// True if a PDU did not match its data digest.
+    /// True if a Data-Out PDU did not match its data digest.
     pub(super) damaged: bool,
 }
 
-/// Data sequence under one Target Transfer Tag.
+/// Sequence of Data-Out PDUs with one Target Transfer Tag.
 struct Sequence {
     ttt: u32,
     end: usize,
@@ -45,20 +45,20 @@ pub(super) struct Ask {
     pub(super) len: usize,
 }
 
-/// Result of a Data-Out.
+/// Result of adding the data of a Data-Out PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The data was appended.
+    /// The data was appended to the command's data.
     Data,
-    /// No R2T with this tag is open: the data is late data of an aborted command.
+    /// No R2T with this tag is open: the PDU carries late data of an aborted command.
     Stray,
-    /// The PDU is not the next one of its sequence, so the data of the command can no longer be
+    /// The PDU is not the next PDU of its sequence, so the command's data can no longer be
     /// assembled.
     Wrong(&'static str),
 }
 
 impl Gather {
-    /// Begins with the immediate data of a command.
+    /// Starts the assembly with the immediate data of a command.
     pub(super) fn new(
         immediate: &[u8],
         expected_bytes: usize,
@@ -82,7 +82,7 @@ impl Gather {
         }
     }
 
-    /// Contains the data of a command whose data has arrived completely.
+    /// Holds the data of a command whose data has arrived completely.
     pub(super) fn whole(data: Vec<u8>) -> Self {
         let len = data.len();
         Self {
@@ -96,7 +96,7 @@ impl Gather {
         }
     }
 
-    /// Number of bytes that arrived unsolicited or may still do so.
+    /// Number of bytes that arrived unsolicited or may still arrive unsolicited.
     pub(super) const fn unasked_bytes(&self) -> usize {
         self.unasked_bytes
     }
@@ -106,12 +106,12 @@ impl Gather {
         self.data.len() == self.expected_bytes && self.unsolicited.is_none()
     }
 
-    /// Whether the target must solicit data by R2T, and the unsolicited sequence has ended.
+    /// Whether the unsolicited sequence has ended and the target must solicit the rest by R2T.
     pub(super) fn needs_r2t(&self) -> bool {
         self.unsolicited.is_none() && self.asked_to < self.expected_bytes
     }
 
-    /// Length of all data of the command.
+    /// Length of all data of the command, in bytes.
     pub(super) const fn expected_bytes(&self) -> usize {
         self.expected_bytes
     }
@@ -120,12 +120,14 @@ impl Gather {
         self.data
     }
 
-    /// Allocates the memory for all data at once, so that the buffer does not grow in steps.
+    /// Allocates the memory for all data of the command at once, so that the buffer does not grow
+    /// in steps.
     pub(super) fn reserve(&mut self) {
         self.data.reserve_exact(self.expected_bytes - self.data.len());
     }
 
-    /// Next range to solicit, if the limits allow another open R2T. `ttt` is the tag of that R2T.
+    /// Next range to solicit, if the limits allow another open R2T. `ttt` is the tag of the new
+    /// R2T.
     pub(super) fn ask(&mut self, ttt: u32, negotiated: &Negotiated) -> Option<Ask> {
         if !self.needs_r2t() || self.open.len() >= negotiated.outstanding_r2t_max as usize {
             return None;
@@ -137,7 +139,7 @@ impl Gather {
         Some(Ask { offset, len })
     }
 
-    /// Appends the data of a PDU.
+    /// Appends the data of a Data-Out PDU.
     pub(super) fn take(&mut self, pdu: &DataOut, data: &[u8]) -> Taken {
         let sequence =
             if pdu.ttt == NO_TAG { self.unsolicited.as_mut() } else { self.open.front_mut() };

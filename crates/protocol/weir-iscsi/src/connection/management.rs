@@ -1,11 +1,11 @@
 //! Task management functions.
 //!
-//! The nexus aborts the tasks of other sessions.
+//! The nexus aborts the tasks of other sessions; this module aborts the tasks of its own session.
 //!
 //! Spec: RFC 7143 11.5, 11.6.1 (order of the responses), 4.2.3.
 //!
-//! Invariant: the response to an abort follows the end of all aborted commands in the nexus, so no
-//! aborted command writes after it.
+//! Invariant: the target responds to an abort only after the nexus has ended all aborted commands,
+//! so no aborted command writes after the response.
 
 use std::rc::Rc;
 
@@ -65,7 +65,7 @@ impl Connection {
         if admission == Admission::Never || before >= 0 {
             return self.managed(request.itt, ManagementResponse::NoTask);
         }
-        // The command to abort never arrived. Its CmdSN counts as received (11.6.1).
+        // The command to abort has not arrived. Its CmdSN counts as received (11.6.1).
         self.held.borrow_mut().insert(request.ref_cmd_sn, Held::Aborted);
         self.skip_aborted();
         self.managed(request.itt, ManagementResponse::Complete);
@@ -103,8 +103,8 @@ impl Connection {
         self.respond_to_ended();
     }
 
-    /// Removes an ended task from the responses that wait for it, and sends the responses that no
-    /// longer wait for any task.
+    /// Removes an ended task from the task management responses that wait for it, and sends the
+    /// responses that no longer wait for any task.
     pub(super) fn task_ended(&self, serial: u64) {
         for waiting in self.waiting.borrow_mut().iter_mut() {
             waiting.tasks.retain(|task| *task != serial);

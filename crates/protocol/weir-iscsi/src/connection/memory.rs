@@ -5,10 +5,10 @@
 //!
 //! Invariants:
 //! - memory for solicited data and for the response of a command is reserved in advance;
-//! - commands wait in FIFO order. Other requests overtake them, so the queue does not block data
-//!   that other commands wait for;
-//! - unsolicited data is counted after its arrival; a connection that accumulates incomplete
-//!   unsolicited data while no memory is left is ended.
+//! - commands wait for memory in FIFO order. Other requests overtake them, so the queue does not
+//!   block the data that these commands wait for;
+//! - unsolicited data is counted only after its arrival. If a connection accumulates incomplete
+//!   unsolicited data while no memory is left, the target ends the connection.
 
 use std::rc::Rc;
 
@@ -20,13 +20,13 @@ use crate::connection::pending::Task;
 use crate::error::IscsiError;
 use crate::limits::{GATHER_BYTES_MAX, TRANSFER_BYTES_MAX};
 
-/// Data bytes that the response to a command may carry.
+/// Data bytes that the response to a command may contain.
 pub(super) fn answer_bytes(command: &Command) -> usize {
     if command.read { (command.expected_bytes as usize).min(TRANSFER_BYTES_MAX) } else { 0 }
 }
 
 impl Connection {
-    /// Memory that the connection holds, without the receive buffer.
+    /// Bytes of memory that the connection holds, without the receive buffer.
     fn memory_bytes(&self) -> usize {
         self.gathering_bytes.get()
             + self.unasked_bytes.get()
@@ -35,12 +35,12 @@ impl Connection {
             + self.outbox.memory_bytes()
     }
 
-    /// Reports the memory that the connection holds to the budget.
+    /// Reports to the shared budget how much memory the connection holds.
     pub(super) fn account(&self) {
         self.grant.hold(self.memory_bytes());
     }
 
-    /// Called after memory was released: wakes the waiters of this connection and of others.
+    /// Called after memory was released: wakes waiting commands of this connection and of others.
     pub(super) fn made_room(&self) {
         self.account();
         self.progress.notify();
@@ -49,16 +49,16 @@ impl Connection {
         }
     }
 
-    /// Reserves `more_bytes` for a command, until [`Self::account`], if memory is available.
-    /// Returns false if it is not.
+    /// Reserves `more_bytes` for a command if memory is available. The reservation lasts until the
+    /// next [`Self::account`]. Returns false if too little memory is available.
     pub(super) fn may_hold(&self, more_bytes: usize) -> bool {
         let held = self.memory_bytes();
         held + more_bytes <= self.grant.own_bytes()
             || self.to_grant.borrow().is_empty() && self.grant.ask(held, more_bytes)
     }
 
-    /// Whether the reader must wait until running commands end: unsolicited data has arrived and
-    /// all memory is in use.
+    /// Whether the reader must wait for the end of running commands, because unsolicited data has
+    /// arrived and all memory is in use.
     pub(super) fn must_end_some(&self) -> bool {
         self.is_running() && self.has_too_much()
     }
@@ -68,10 +68,11 @@ impl Connection {
         unasked > self.grant.own_bytes() && self.grant.is_exhausted()
     }
 
-    /// Accounts for the data of a request.
+    /// Accounts for the data of a request in the shared budget.
     ///
     /// # Errors
-    /// No memory is left for it, and waiting would not release any: the nexus runs no command.
+    /// No memory is left for the data. Waiting would release none, because the nexus runs no
+    /// command.
     pub(crate) fn check_memory(&self) -> Result<(), IscsiError> {
         self.account();
         if self.has_too_much() && !self.is_running() {
@@ -81,7 +82,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until the commands that wait for memory should be checked again. While a command
+    /// Waits until the connection should retry the commands that wait for memory. While a command
     /// waits, the budget evicts clients that hold memory and make no progress.
     pub(crate) async fn turn(&self) {
         if self.to_grant.borrow().is_empty() {
@@ -91,33 +92,34 @@ impl Connection {
         }
     }
 
-    /// Records that the target waits for the initiator, until the result is dropped.
+    /// Records that the target waits for the initiator, until the returned value is dropped.
     pub(crate) fn awaits_client(&self) -> AwaitsClient {
         self.grant.awaits_client()
     }
 
-    /// Counts bytes that were sent or received.
+    /// Counts bytes that the connection sent or received.
     pub(crate) fn moved(&self, bytes: usize) {
         self.grant.moved(bytes);
     }
 
-    /// Waits until this connection must be evicted, because its initiator holds memory for which
-    /// others wait and makes no progress.
+    /// Waits until this connection must be evicted: its initiator holds memory that other
+    /// connections wait for, and makes no progress.
     pub(crate) async fn evicted(&self) {
         self.grant.evicted().await;
     }
 
-    /// Appends a command to the queue for memory.
+    /// Appends a command to the queue of commands that wait for memory.
     pub(super) fn wait_for_memory(&self, task: &Task) {
         let mut to_grant = self.to_grant.borrow_mut();
         if !to_grant.iter().any(|(_, serial)| *serial == task.serial) {
             to_grant.push_back((task.command.itt, task.serial));
-            // Wake the granting task: its next wait also evicts stalled clients that hold memory.
+            // Wake the task that grants memory: its next wait also evicts stalled clients that hold
+            // memory.
             self.grant.nudge();
         }
     }
 
-    /// Resumes the commands that wait for memory, as far as memory is available.
+    /// Resumes commands that wait for memory, as far as memory is available.
     pub(crate) fn grant(self: &Rc<Self>) {
         if !self.dormant.borrow().is_empty() {
             self.wake_dormant();
@@ -149,8 +151,8 @@ impl Connection {
         self.flush();
     }
 
-    /// Reserves `bytes`. If the budget has too little memory, first frees the spare buffers of this
-    /// connection, because no other connection can free those.
+    /// Reserves `bytes` for a command. If the budget has too little memory, first frees the spare
+    /// buffers of this connection, because no other connection can free these buffers.
     fn set_aside(&self, bytes: usize) -> bool {
         if self.grant.ask(self.memory_bytes(), bytes) {
             return true;
@@ -162,7 +164,7 @@ impl Connection {
         self.grant.ask(self.memory_bytes(), bytes)
     }
 
-    /// First command in the queue for memory. Drops the entries of aborted commands.
+    /// First command in the queue for memory. Drops the queue entries of aborted commands.
     fn next_to_grant(&self) -> Option<Rc<Task>> {
         let mut to_grant = self.to_grant.borrow_mut();
         loop {

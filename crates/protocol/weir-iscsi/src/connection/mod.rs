@@ -1,4 +1,4 @@
-//! Full feature phase of one connection, without its socket.
+//! Full feature phase of one connection, without the socket.
 
 pub(crate) mod answer;
 pub(crate) mod command;

@@ -1,10 +1,10 @@
 //! Send queue of a connection, with its pool of send buffers.
 //!
-//! `session` has the loop that sends.
+//! `session` has the loop that sends the responses.
 //!
 //! Invariants:
-//! - responses leave in the order of insertion, so StatSN increases on the wire;
-//! - no borrow of a buffer is held across an await.
+//! - responses leave in the order of insertion, so that StatSN increases on the wire;
+//! - no task holds a borrow of a buffer across an await.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
@@ -15,18 +15,18 @@ use weir_net::limits::KEEP_BYTES_MAX;
 
 use crate::limits::{COPY_BYTES_MAX, POOL_BYTES_MAX, SEND_BYTES};
 
-/// Send queue; see the header of this file.
+/// Send queue of a connection; see the header of this file.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Responses collected for the send that follows those in `queue`.
+    /// Responses collected for the send that follows the sends in `queue`.
     gathering: RefCell<OutBuf>,
-    /// Complete sends, in order.
+    /// Sends that are complete and wait for the writer, in order.
     queue: RefCell<VecDeque<Outgoing>>,
-    /// Capacity of the buffers in `queue` and in the current send. The fill of the buffers does not
-    /// matter.
+    /// Total capacity of the buffers in `queue` and in the current send, however full the buffers
+    /// are.
     queued_bytes: Cell<usize>,
     sending_bytes: Cell<usize>,
-    /// Buffers for reuse, and their total capacity.
+    /// Buffers for reuse. `pool_bytes` is their total capacity.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
 }
@@ -37,28 +37,28 @@ impl Outbox {
         self.gathering.borrow_mut()
     }
 
-    /// Bytes of responses that wait or are being sent.
+    /// Bytes of responses that wait for the writer or are being sent.
     pub(super) fn held_bytes(&self) -> usize {
         self.gathering.borrow().len() + self.queued_bytes.get() + self.sending_bytes.get()
     }
 
-    /// Memory of all buffers.
+    /// Memory of all buffers, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let buffers = self.queued_bytes.get() + self.sending_bytes.get() + self.pool_bytes.get();
         self.gathering.borrow().room() + buffers
     }
 
-    /// Whether the collected responses fill one send.
+    /// Whether the collected responses fill one send ([`SEND_BYTES`]).
     pub(super) fn is_full(&self) -> bool {
         self.gathering.borrow().len() >= SEND_BYTES
     }
 
-    /// Whether no response waits.
+    /// Whether no response waits for the writer.
     pub(super) fn is_empty(&self) -> bool {
         self.gathering.borrow().is_empty() && self.queue.borrow().is_empty()
     }
 
-    /// Appends a response that has a buffer of its own.
+    /// Appends a response that is in its own buffer.
     pub(super) fn push(&self, answer: OutBuf, is_tight: bool) {
         if answer.len() <= COPY_BYTES_MAX {
             self.gathering.borrow_mut().put(answer.filled());
@@ -67,7 +67,7 @@ impl Outbox {
         self.push_send(answer.into());
     }
 
-    /// Appends a separate send after the responses collected so far.
+    /// Queues a separate send after the responses collected so far.
     pub(super) fn push_send(&self, send: Outgoing) {
         let mut queue = self.queue.borrow_mut();
         if !self.gathering.borrow().is_empty() {
@@ -79,7 +79,7 @@ impl Outbox {
         queue.push_back(send);
     }
 
-    /// Takes the next send.
+    /// Removes and returns the next send.
     pub(super) fn next_send(&self) -> Option<Outgoing> {
         let next = match self.queue.borrow_mut().pop_front() {
             Some(queued) => {
@@ -99,7 +99,7 @@ impl Outbox {
         self.give_back(sent.head, is_tight);
     }
 
-    /// Drops responses that can no longer be sent.
+    /// Drops all queued responses, because the connection can no longer send.
     pub(super) fn discard(&self) {
         self.queue.borrow_mut().clear();
         self.queued_bytes.set(0);
@@ -107,7 +107,7 @@ impl Outbox {
         self.sending_bytes.set(0);
     }
 
-    /// Empty buffer for small responses: from the pool, or a new growing buffer.
+    /// Returns an empty buffer for small responses: from the pool, or a new growing buffer.
     fn spare(&self) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
@@ -116,11 +116,11 @@ impl Outbox {
         spare
     }
 
-    /// Empty buffer with space for `len` bytes, from the pool if one fits.
+    /// Returns an empty buffer with space for `len` bytes, from the pool if a pooled buffer fits.
     pub(super) fn buffer(&self, len: usize) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let fits = |room: usize| room >= len && room <= 4 * len.max(SEND_BYTES);
-        // Prefer the newest buffer: it is still in the CPU's cache.
+        // Prefer the newest buffer: it is probably still in the CPU's cache.
         match pool.iter().rposition(|buffer| fits(buffer.room())) {
             Some(at) => {
                 let buffer = pool.swap_remove(at);
@@ -131,7 +131,7 @@ impl Outbox {
         }
     }
 
-    /// Keeps a buffer for the next response, unless memory is tight.
+    /// Adds a buffer to the pool, unless memory is tight.
     pub(super) fn give_back(&self, mut buffer: OutBuf, is_tight: bool) {
         let room = self.pool_bytes.get() + buffer.room();
         if !is_tight && buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX {
@@ -142,7 +142,7 @@ impl Outbox {
     }
 
     /// Frees the pool of an idle connection if the pool exceeds [`KEEP_BYTES_MAX`]. Returns whether
-    /// it was freed.
+    /// the pool was freed.
     pub(super) fn idle(&self) -> bool {
         let gives_up = self.pool_bytes.get() > KEEP_BYTES_MAX;
         if gives_up {
@@ -151,7 +151,7 @@ impl Outbox {
         gives_up
     }
 
-    /// Frees all memory that contains no response. Returns whether any was freed.
+    /// Frees all buffer memory that contains no response. Returns whether any memory was freed.
     pub(super) fn give_up_spare(&self) -> bool {
         let before = self.memory_bytes();
         self.give_up_pool();
@@ -163,7 +163,7 @@ impl Outbox {
         self.memory_bytes() < before
     }
 
-    /// Frees the pool of buffers.
+    /// Frees the pool of reusable buffers.
     pub(super) fn give_up_pool(&self) {
         self.pool.borrow_mut().clear();
         self.pool_bytes.set(0);

@@ -1,8 +1,8 @@
 //! Commands, task management and text exchanges in progress on a connection.
 //!
-//! `command`, `management` and `text` execute them.
+//! `command`, `management` and `text` execute the requests.
 //!
-//! Invariant: each entry is in one table of its connection until it is answered or aborted.
+//! Invariant: each request is in one table of its connection until it is answered or aborted.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,31 +12,32 @@ use weir_scsi::Lun;
 
 use crate::connection::gather::{Gather, Taken};
 
-/// Accepted command whose response is not sent yet.
+/// Accepted command whose response has not been sent yet.
 pub(crate) struct Task {
     pub(crate) command: Command,
-    /// Serial number of the command on this connection. It is needed because task tags are reused.
+    /// Serial number of the command on this connection. Initiators reuse task tags, but a serial
+    /// number is unique.
     pub(crate) serial: u64,
-    /// Abort count of the nexus when the command arrived.
+    /// Abort count of the nexus at the arrival of the command.
     pub(crate) aborts: u64,
-    /// True if a task management function of this session aborted the command; its response is then
-    /// suppressed.
+    /// True if a task management function of this session aborted the command; the target then
+    /// sends no response.
     pub(crate) aborted: Cell<bool>,
-    /// Data of the command, until the nexus runs it.
+    /// Assembled data of the command, until the nexus runs the command.
     pub(crate) gather: RefCell<Option<Gather>>,
-    /// Memory that must be reserved for the command's data or response before the command
-    /// continues.
+    /// Bytes of memory that must be reserved for the command's data or response before the command
+    /// can continue.
     pub(crate) needs_bytes: Cell<usize>,
-    /// Whether `needs_bytes` are reserved.
+    /// Whether the memory of `needs_bytes` is reserved.
     pub(crate) granted: Cell<bool>,
-    /// Number of data bytes that arrived unsolicited or may still do so.
+    /// Number of data bytes that arrived unsolicited or may still arrive unsolicited.
     pub(crate) unasked_bytes: usize,
     /// Number of R2Ts sent for the command.
     pub(crate) r2ts: Cell<u32>,
 }
 
 impl Task {
-    /// Whether the nexus runs the command.
+    /// Whether the nexus runs the command now.
     pub(crate) fn is_running(&self) -> bool {
         self.gather.borrow().is_none()
     }
@@ -45,12 +46,12 @@ impl Task {
         self.command.lun
     }
 
-    /// Whether data of the command is still missing.
+    /// Whether some data of the command has not arrived yet.
     pub(crate) fn gathers(&self) -> bool {
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole())
     }
 
-    /// Whether the initiator must now send data for the command.
+    /// Whether the command waits for data that the initiator may send now.
     pub(crate) fn is_owed_data(&self) -> bool {
         let waits = |gather: &Gather| gather.needs_r2t() && !self.granted.get();
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole() && !waits(gather))
@@ -63,7 +64,7 @@ impl Task {
         }
     }
 
-    /// Appends data from a Data-Out.
+    /// Appends the data of a Data-Out PDU.
     pub(crate) fn gather(&self, data_out: &DataOut, pdu: &Pdu<'_>) -> Taken {
         let mut gather = self.gather.borrow_mut();
         let Some(gather) = gather.as_mut() else { return Taken::Stray };
@@ -72,7 +73,7 @@ impl Task {
     }
 }
 
-/// Response to a task management function that waits for the end of tasks.
+/// Response to a task management function; the response waits until tasks have ended.
 pub(crate) struct Waiting {
     pub(crate) itt: u32,
     pub(crate) tasks: Vec<u64>,
@@ -81,21 +82,21 @@ pub(crate) struct Waiting {
     pub(crate) ends_sessions: bool,
 }
 
-/// Text exchange of more than one PDU.
+/// Text negotiation that takes more than one PDU.
 #[derive(Default)]
 pub(crate) struct Exchange {
     pub(crate) gathered: Gathered,
-    /// Rest of the response that is not sent yet; the initiator requests it with the tag `ttt`.
+    /// Part of the response that is not sent yet; the initiator requests it with the tag `ttt`.
     pub(crate) rest: Vec<u8>,
-    /// List of targets that continues after `rest`.
+    /// List of targets that follows `rest` in the response.
     pub(crate) listing: Option<Listing>,
     pub(crate) ttt: Option<u32>,
 }
 
-/// List of targets that is partially sent.
+/// List of targets of which the response contains only a first part.
 pub(crate) struct Listing {
-    /// Name of the requested target; `None` for all targets.
+    /// Name of the requested target; `None` for a list of all targets.
     pub(crate) wanted: Option<String>,
-    /// Name of the last target that is already in the response.
+    /// Name of the last target that the response already contains.
     pub(crate) after: String,
 }

@@ -1,12 +1,12 @@
-//! Brings a session to rest: a session without requests in progress can continue on another thread.
+//! Brings a session to rest: a session without requests in progress can move to another thread.
 //!
-//! weir-net decides when a session moves, and moves it.
+//! weir-net decides when a session moves, and moves the session.
 //!
 //! Invariants:
 //! - at rest, [`Parts`] is the whole state of the session: every accepted request has its response,
-//!   and every response is sent;
-//! - the move is invisible to the initiator: sequence numbers and tags continue, and the nexus is
-//!   the same.
+//!   and every response has been sent;
+//! - the initiator does not notice the move: sequence numbers and tags continue, and the session
+//!   keeps its nexus.
 
 use std::rc::Rc;
 
@@ -17,10 +17,10 @@ use super::state::{Connection, Parts};
 use crate::error::IscsiError;
 
 impl Connection {
-    /// Waits up to [`REST_LIMIT`] until no request is in progress; during this time the reader
-    /// accepts no request. Returns false if a request is still in progress afterwards.
+    /// Waits up to [`REST_LIMIT`] until no request is in progress. The reader accepts no request
+    /// during this wait. Returns false if a request is still in progress at the limit.
     pub(crate) async fn comes_to_rest(&self) -> bool {
-        // Commands that wait for data from the initiator cannot end while the reader pauses.
+        // Commands that wait for data from the initiator cannot end while the reader is paused.
         if self.tasks.borrow().values().any(|task| task.is_owed_data()) {
             return false;
         }
@@ -46,10 +46,11 @@ impl Connection {
             && self.logout.get().is_none()
     }
 
-    /// Disassembles a connection at rest, after its other tasks have dropped their references.
+    /// Disassembles a connection at rest, after the connection's tasks have dropped their
+    /// references.
     ///
     /// # Errors
-    /// The tasks did not end within [`DRAIN_LIMIT`]; the session cannot continue.
+    /// The connection's tasks did not end within [`DRAIN_LIMIT`]; the session cannot continue.
     pub(crate) async fn into_parts(self: Rc<Self>) -> Result<Parts, IscsiError> {
         assert!(self.is_at_rest(), "a session is parked at rest");
         let mut shared = self;

@@ -2,16 +2,16 @@
 //!
 //! `state` keeps requests that arrive ahead of their CmdSN.
 //!
-//! Spec: RFC 7143 4.2.2.1; numbers compare as in RFC 1982.
+//! Spec: RFC 7143 4.2.2.1; sequence numbers compare as in RFC 1982.
 //!
 //! Invariant: MaxCmdSN never decreases.
 
-/// Position of a CmdSN relative to the window.
+/// Position of a request's CmdSN relative to the command window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// The CmdSN equals ExpCmdSN.
     Now,
-    /// The CmdSN is in the window, and earlier commands are missing.
+    /// The CmdSN is in the window, but earlier commands have not arrived.
     Later,
     /// The CmdSN is a duplicate or outside the window; the target ignores the command.
     Never,
@@ -25,7 +25,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Opens a window of `window` commands from `first`.
+    /// Opens a window of `window` commands that starts at `first`.
     pub(super) const fn new(first: u32, window: u32) -> Self {
         Self { expected: first, max: first.wrapping_add(window).wrapping_sub(1) }
     }
@@ -48,13 +48,13 @@ impl Sequence {
         }
     }
 
-    /// Counts the expected command as received.
+    /// Counts the command with CmdSN ExpCmdSN as received.
     pub(super) const fn advance(&mut self) {
         self.expected = self.expected.wrapping_add(1);
     }
 
-    /// Opens the window for `free` further commands. Never lowers a MaxCmdSN that was already
-    /// announced.
+    /// Opens the window for `free` further commands. Never lowers a MaxCmdSN that the target has
+    /// already announced.
     pub(super) const fn open(&mut self, free: u32) {
         let max = self.expected.wrapping_add(free).wrapping_sub(1);
         if max.wrapping_sub(self.max).cast_signed() > 0 {
@@ -62,7 +62,7 @@ impl Sequence {
         }
     }
 
-    /// Whether the window admits no command.
+    /// Whether the window admits no further command.
     pub(super) const fn is_closed(self) -> bool {
         self.max.wrapping_sub(self.expected).cast_signed() < 0
     }

@@ -1,4 +1,4 @@
-//! State of a connection in full feature phase: takes requests in order and answers them.
+//! State of a connection in full feature phase: accepts requests in order and answers them.
 //!
 //! `session` receives and sends, weir-iscsi-wire encodes PDUs, and the nexus runs SCSI commands.
 //!
@@ -8,10 +8,10 @@
 //! Spec: RFC 7143 4.2.2 (numbering), 4.2.3 (task management), 7 (errors; recovery level 0).
 //!
 //! Invariants:
-//! - a request with a CmdSN is processed once, and in order;
-//! - an accepted command gets one response, or was aborted, or the connection is broken;
-//! - after the last command in progress, the nexus is dropped first and the session's table entry
-//!   second.
+//! - a request with a CmdSN is processed only once, and in CmdSN order;
+//! - an accepted command gets one response, unless it was aborted or the connection is broken;
+//! - after the last command in progress has ended, the connection drops first the nexus and then
+//!   the session's table entry.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ use crate::login::negotiated::Negotiated;
 use crate::target::session_table::Place;
 use crate::target::targets::{Applicant, Targets};
 
-/// Parts of which a connection consists, when it starts and when it moves to another thread.
+/// Parts of a connection: created at its start, and passed on when it moves to another thread.
 pub(crate) struct Parts {
     pub(crate) nexus: Option<Box<dyn Nexus>>,
     pub(crate) place: Place,
@@ -53,13 +53,14 @@ pub(crate) struct Parts {
     pub(crate) cid: u16,
     pub(crate) cmd_sn: u32,
     pub(crate) stat_sn: u32,
-    /// Last Target Transfer Tag that was allocated.
+    /// Target Transfer Tag that was allocated last.
     pub(crate) ttt: u32,
 }
 
-/// State that reader, writer and tasks of one connection share.
+/// State that the reader, the writer and the tasks of one connection share.
 pub(crate) struct Connection {
-    // Fields are dropped in this order: the nexus first, the table entry (`place`) last.
+    // Rust drops the fields in this order: the nexus first, the session's table entry (`place`)
+    // last.
     pub(super) nexus: Option<Box<dyn Nexus>>,
     pub(super) targets: Arc<dyn Targets>,
     pub(super) applicant: Applicant,
@@ -70,40 +71,40 @@ pub(crate) struct Connection {
     pub(super) outbox: Outbox,
     pub(super) stat_sn: Cell<u32>,
     pub(super) sequence: Cell<Sequence>,
-    /// Requests ahead of their CmdSN, by CmdSN; `held_bytes` is their total length.
+    /// Requests that wait for their CmdSN, by CmdSN; `held_bytes` is their total length.
     pub(super) held: RefCell<HashMap<u32, Held>>,
     pub(super) held_bytes: Cell<usize>,
-    /// Accepted commands without a response, by Initiator Task Tag.
+    /// Accepted commands without a response, by Initiator Task Tag (ITT).
     pub(super) tasks: RefCell<HashMap<u32, Rc<Task>>>,
     pub(super) tasks_begun: Cell<u64>,
-    /// Number of commands that the nexus runs.
+    /// Number of commands that the nexus runs now.
     pub(super) running: Cell<usize>,
-    /// Memory reserved for the responses of running commands.
+    /// Bytes of memory reserved for the responses of running commands.
     pub(super) running_bytes: Cell<usize>,
-    /// Memory reserved for solicited write data.
+    /// Bytes of memory reserved for solicited write data.
     pub(super) gathering_bytes: Cell<usize>,
-    /// Bytes of unsolicited write data.
+    /// Bytes of unsolicited write data that commands hold.
     pub(super) unasked_bytes: Cell<usize>,
-    /// Commands that wait for memory, either for their data or to run: ITT and serial number.
+    /// Commands that wait for memory, either for their data or to run, by ITT and serial number.
     pub(super) to_grant: RefCell<VecDeque<(u32, u64)>>,
     pub(super) grant: MemoryGrant,
     /// Number of ORDERED commands in `tasks`.
     pub(super) ordered: Cell<usize>,
-    /// Commands that wait until earlier ones have ended: ITT and serial number.
+    /// Commands that wait until earlier commands have ended, by ITT and serial number.
     pub(super) dormant: RefCell<Vec<(u32, u64)>>,
     pub(super) waiting: RefCell<Vec<Waiting>>,
     pub(super) exchange: RefCell<Option<Exchange>>,
     pub(super) last_ttt: Cell<u32>,
-    /// ITT of a Logout Request. The response is sent after all commands have ended.
+    /// ITT of a Logout Request. The target responds after all commands have ended.
     pub(super) logout: Cell<Option<u32>>,
     /// True once the connection accepts no further request; the writer ends after it has sent all
     /// responses.
     ended: Cell<bool>,
-    /// True once the socket failed, or once a response cannot be sent.
+    /// True once the socket failed, or once the connection cannot send a response.
     broken: Cell<bool>,
-    /// Set when a response is ready to send, or the session ended.
+    /// Signals that a response is ready to send, or that the session ended.
     pub(crate) to_send: Signal,
-    /// Set when a send or a command completed.
+    /// Signals that a send or a command completed.
     pub(crate) progress: Signal,
     receives: Cell<u64>,
     pub(super) commands: Cell<u64>,
@@ -111,34 +112,34 @@ pub(crate) struct Connection {
     busy_poll: BusyPoll,
     /// Number of complete PDUs received, and the time of the last one.
     heard: Cell<(u64, Instant)>,
-    /// Time at which write data last arrived, or at which the wait for it began.
+    /// Time at which write data last arrived, or at which the wait for write data began.
     data_moved: Cell<Instant>,
     /// True while the reader is paused, so that missing PDUs say nothing about the initiator.
     pub(super) takes_nothing: Cell<bool>,
-    /// Action that the initiator failed to take, and the limit in seconds.
+    /// Action that the initiator did not take in time, and its time limit in seconds.
     stuck: Cell<Option<(&'static str, u64)>>,
     pub(super) place: Place,
 }
 
-/// Request ahead of its CmdSN.
+/// Request that waits for its CmdSN.
 pub(super) enum Held {
     /// Initiator Task Tag of the request, and its PDU followed by its Data-Out PDUs.
     Pdus(u32, Vec<Vec<u8>>),
-    /// The request was aborted before it arrived; its CmdSN is skipped.
+    /// The request was aborted before its arrival; the target skips its CmdSN.
     Aborted,
 }
 
-/// Whether the reader continues.
+/// Whether the reader continues with the next PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Go,
-    /// The reader accepts no further request.
+    /// The reader stops and accepts no further request.
     End,
 }
 
 impl Connection {
     pub(crate) fn new(parts: Parts) -> Rc<Self> {
-        // Commands that wait for memory do not block other requests.
+        // A command that waits for memory does not stop the reader.
         parts.grant.hears_client();
         Rc::new(Self {
             nexus: parts.nexus,
@@ -187,7 +188,7 @@ impl Connection {
         self.negotiated.get().digests
     }
 
-    /// Longest data segment that this target accepts.
+    /// Longest data segment that this target accepts, in bytes.
     pub(crate) const fn receive_data_bytes_max(&self) -> usize {
         self.negotiated.get().receive_data_bytes_max
     }
@@ -196,17 +197,17 @@ impl Connection {
         self.broken.get()
     }
 
-    /// Reason to end the session, if the server or another login ended it.
+    /// Reason for the end of the session, if the server or another login ended it.
     pub(crate) fn ending(&self) -> Option<&'static str> {
         self.place.ending()
     }
 
-    /// Whether the nexus runs commands.
+    /// Whether the nexus runs commands now.
     pub(crate) fn is_running(&self) -> bool {
         self.running.get() > 0
     }
 
-    /// Breaks the connection without responses to the commands in progress.
+    /// Breaks the connection. The commands in progress get no response.
     pub(crate) fn give_up(&self) {
         self.broken.set(true);
         self.to_send.notify();
@@ -219,12 +220,12 @@ impl Connection {
         self.give_up();
     }
 
-    /// Action that the initiator failed to take, and the limit in seconds.
+    /// Action that the initiator did not take in time, and its time limit in seconds.
     pub(crate) const fn stuck(&self) -> Option<(&'static str, u64)> {
         self.stuck.get()
     }
 
-    /// Stops accepting requests, and drops commands whose data cannot arrive any more.
+    /// Stops accepting requests, and drops commands whose remaining data can no longer arrive.
     pub(crate) fn stop_taking(&self) {
         self.to_grant.borrow_mut().clear();
         self.dormant.borrow_mut().clear();
@@ -246,14 +247,14 @@ impl Connection {
         self.place.logout_wanted().await
     }
 
-    /// Asks the initiator to log out (Async Message).
+    /// Asks the initiator to log out, by an Asynchronous Message.
     pub(crate) fn request_logout(&self, seconds: u16) {
         let event = AsyncEvent::RequestsLogout;
         self.answer(AsyncMessage { event, cid: self.cid, seconds }.encode(), &[]);
         self.to_send.notify();
     }
 
-    /// Announces that the target drops the session (Async Message).
+    /// Announces that the target drops the session, by an Asynchronous Message.
     pub(crate) fn announce_end(&self) {
         let event = AsyncEvent::DropsSession;
         let header = AsyncMessage { event, cid: self.cid, seconds: 1 }.encode();
@@ -261,7 +262,7 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Ends the session after its last command: the writer ends once it has sent all responses.
+    /// Ends the session after its last command: the writer ends after it has sent all responses.
     pub(crate) fn end(&self) {
         if let Some(itt) = self.logout.take() {
             self.answer(LogoutResponse::Closed.encode(itt), &[]);
@@ -270,13 +271,13 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Whether the limits allow another request.
+    /// Whether the limits on response memory allow another request.
     pub(crate) fn has_room(&self) -> bool {
         let held = self.outbox.held_bytes() + self.running_bytes.get();
         !self.outbox.is_full() && held <= REPLY_BYTES_MAX && !self.must_end_some()
     }
 
-    /// Waits until [`Connection::has_room`] or until the connection is broken.
+    /// Waits until [`Connection::has_room`] returns true or the connection is broken.
     pub(crate) async fn wait_for_room(&self) {
         self.takes_nothing.set(true);
         while !self.has_room() && !self.is_broken() {
@@ -296,7 +297,7 @@ impl Connection {
         }
     }
 
-    /// Frees memory; called when the reader has no more input.
+    /// Frees unused memory; called when the reader has no more input.
     pub(crate) fn idle(&self) {
         if self.tasks.borrow().is_empty() && self.outbox.idle() {
             self.account();
@@ -348,7 +349,7 @@ impl Connection {
         self.busy_poll.end();
     }
 
-    /// Number of complete PDUs received, and the time of the last one.
+    /// Number of complete PDUs received, and the time at which the last PDU arrived.
     pub(crate) const fn heard(&self) -> (u64, Instant) {
         self.heard.get()
     }
@@ -358,29 +359,29 @@ impl Connection {
         !self.takes_nothing.get()
     }
 
-    /// Whether the initiator has owed data for `limit` and sent none of it in that time.
+    /// Whether the initiator has owed write data for `limit` and has sent none of it in that time.
     pub(crate) fn is_owed_data_since(&self, limit: Duration) -> bool {
         self.is_listening() && self.data_moved.get().elapsed() >= limit && self.is_owed_data()
     }
 
-    /// Whether the initiator must send data for a command.
+    /// Whether the target waits for the initiator to send write data.
     pub(crate) fn is_owed_data(&self) -> bool {
         self.tasks.borrow().values().any(|task| task.is_owed_data())
     }
 
-    /// Restarts the timer for owed data: a part of the data arrived, or the wait for it begins.
+    /// Restarts the timer for owed data: some of the data arrived, or the wait for the data begins.
     pub(super) fn data_moves(&self) {
         self.data_moved.set(Instant::now());
     }
 
-    /// Sends a NOP-In that asks for a response.
+    /// Sends a NOP-In that requests a response.
     pub(crate) fn ping(&self) {
         let header = NopIn { itt: NO_TAG, ttt: self.fresh_ttt() }.encode();
         self.answer_unnumbered(header);
         self.to_send.notify();
     }
 
-    /// Processes a PDU; `raw` contains all of its bytes.
+    /// Processes a PDU; `raw` is the whole PDU as received.
     ///
     /// # Errors
     /// The connection cannot continue.
@@ -391,7 +392,7 @@ impl Connection {
             return self.take_data(pdu, raw);
         }
         if !pdu.data_intact {
-            // Reject the whole PDU: the initiator may send it again with the same CmdSN (7.8).
+            // Reject the whole PDU. The initiator may send it again with the same CmdSN (7.8).
             self.reject(RejectReason::DataDigest, header);
             return Ok(Flow::Go);
         }
@@ -416,7 +417,7 @@ impl Connection {
         }
     }
 
-    /// Keeps a request until its CmdSN is next.
+    /// Keeps a request until its CmdSN is the next one.
     fn hold(&self, header: &Header, raw: &[u8]) -> Result<Flow, IscsiError> {
         let mut held = self.held.borrow_mut();
         if !held.contains_key(&header.cmd_sn()) {
@@ -440,7 +441,7 @@ impl Connection {
         Ok(Flow::Go)
     }
 
-    /// Processes kept requests whose CmdSN is next.
+    /// Processes the kept requests whose CmdSN has become the next one.
     fn take_held(self: &Rc<Self>) -> Result<Flow, IscsiError> {
         loop {
             let mut sequence = self.sequence.get();
@@ -466,8 +467,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a Data-Out with its command, if the command waits for its CmdSN. Returns false if no
-    /// such command waits.
+    /// Keeps a Data-Out together with its command, if that command waits for its CmdSN. Returns
+    /// false if no such command waits.
     pub(super) fn hold_data(&self, itt: u32, raw: &[u8]) -> Result<bool, IscsiError> {
         let mut held = self.held.borrow_mut();
         let found = held.values_mut().find_map(|one| match one {
@@ -479,7 +480,7 @@ impl Connection {
         self.check_held(&held).map(|_| true)
     }
 
-    /// Processes a request whose CmdSN is next.
+    /// Processes a request whose CmdSN is the next one.
     fn dispatch(self: &Rc<Self>, pdu: &Pdu<'_>) -> Result<Flow, IscsiError> {
         let request = match Request::decode(pdu) {
             Ok(request) => request,
@@ -500,7 +501,7 @@ impl Connection {
             }
             Request::Text(request) => self.take_text(&request, pdu)?,
             Request::Logout(request) => return Ok(self.log_out(request)),
-            // `take` handles Data-Out earlier, because it has no CmdSN.
+            // `take` has already handled Data-Out, because a Data-Out has no CmdSN.
             Request::DataOut(_) => {}
         }
         Ok(Flow::Go)
@@ -508,8 +509,7 @@ impl Connection {
 
     fn echo(&self, request: NopOut, data: &[u8]) {
         if self.tasks.borrow().is_empty() && self.outbox.is_empty() {
-            // An initiator that sends NOP-Outs without commands is idle and needs no pooled
-            // buffers.
+            // An initiator that sends only NOP-Outs is idle and needs no pooled buffers.
             self.outbox.give_up_pool();
         }
         if request.itt == NO_TAG {
@@ -536,7 +536,7 @@ impl Connection {
 
     // --- responses ---
 
-    /// Appends a response with its own StatSN.
+    /// Appends a response that advances StatSN.
     pub(super) fn answer(&self, mut header: Header, data: &[u8]) {
         self.number(&mut header);
         pdu::put(&mut self.outbox.gathering(), header, data, self.digests());
@@ -556,7 +556,7 @@ impl Connection {
         pdu::reject(&mut out, reason, rejected, number, self.digests());
     }
 
-    /// Writes the next StatSN and the command window into a header.
+    /// Writes the next StatSN and the command window into a PDU header.
     pub(super) fn number(&self, header: &mut Header) {
         let stat_sn = self.stat_sn.get();
         header.set_word(24, stat_sn);
@@ -564,7 +564,7 @@ impl Connection {
         self.number_commands(header);
     }
 
-    /// Sets ExpCmdSN and MaxCmdSN: the window is as large as the number of commands that the
+    /// Sets ExpCmdSN and MaxCmdSN in a PDU header: the window is the number of commands that the
     /// connection can still accept.
     pub(super) fn number_commands(&self, header: &mut Header) {
         let mut sequence = self.sequence.get();
@@ -575,8 +575,8 @@ impl Connection {
         header.set_word(32, sequence.max());
     }
 
-    /// Sends a NOP-In with the new window if the window was closed, because no other PDU announces
-    /// that it is open again.
+    /// If the command window was closed, sends a NOP-In with the new window: no other PDU would
+    /// announce that the window is open again.
     pub(super) fn open_window(&self) {
         if self.sequence.get().is_closed() {
             self.answer_unnumbered(NopIn { itt: NO_TAG, ttt: NO_TAG }.encode());
@@ -590,7 +590,7 @@ impl Connection {
         self.last_ttt.get()
     }
 
-    /// Header bytes before the data of a Data-In.
+    /// Length of the header before the data of a Data-In PDU, in bytes.
     pub(super) const fn header_room(&self) -> usize {
         HEADER_BYTES + if self.negotiated.get().digests.header { 4 } else { 0 }
     }

@@ -1,14 +1,14 @@
 //! Security stage: AuthMethod and CHAP.
 //!
-//! CHAP digests are in weir-iscsi-wire (`chap`), the stages in `phases`.
+//! CHAP digests are in weir-iscsi-wire (`chap`), the stages of the login in `phases`.
 //!
 //! Spec: RFC 7143 12.1; 9.2.1 on reflection.
 //!
 //! Invariants:
-//! - the state becomes `Proved` only if [`Authentication`] permits a login without CHAP, or after a
-//!   correct response to the target's challenge;
-//! - mutual CHAP fails if both directions use the same secret, or if the initiator reflects the
-//!   target's own challenge.
+//! - the state becomes `Proved` only after a correct response to the target's challenge, or if
+//!   [`Authentication`] permits a login without CHAP;
+//! - mutual CHAP fails if initiator and target use the same secret, or if the initiator reflects
+//!   the target's own challenge.
 
 use weir_iscsi_wire::chap::{Algorithm, Challenge};
 use weir_iscsi_wire::text::{self, NONE, REJECT, binary, number, to_hex};
@@ -26,11 +26,12 @@ pub(super) struct Authenticator {
 enum State {
     /// The initiator has not offered an AuthMethod yet.
     Begun,
-    /// CHAP was selected, but not yet its algorithm.
+    /// The initiator selected CHAP, but not yet the CHAP algorithm.
     Chosen,
     /// The target sent its challenge.
     Challenged(Challenge),
-    /// The stage is complete, with the credentials that CHAP verified; `None` without CHAP.
+    /// The security stage is complete. Contains the credentials that CHAP verified; `None` without
+    /// CHAP.
     Proved(Option<Credentials>),
 }
 
@@ -55,8 +56,8 @@ impl Authenticator {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Whether the stage may end. Returns an error if the initiator asks to end it and cannot
-    /// complete it any more.
+    /// Whether the security stage may end. Returns an error if the initiator asks to end the stage
+    /// but can no longer complete it.
     pub(super) fn may_leave(&self) -> Result<bool, Denial> {
         match (&self.state, &self.demanded) {
             (State::Proved(_), _) | (State::Begun, Authentication::Offered(_)) => Ok(true),
@@ -65,7 +66,7 @@ impl Authenticator {
         }
     }
 
-    /// Processes the authentication keys and appends the response keys.
+    /// Processes the authentication keys of the initiator and appends the response keys.
     pub(super) fn take(
         &mut self,
         in_security: bool,
@@ -97,8 +98,8 @@ impl Authenticator {
             State::Challenged(challenge) if chap => {
                 let mutual = value("CHAP_I").is_some() || value("CHAP_C").is_some();
                 let found = self.candidates().into_iter().filter(|(initiator, _)| {
-                    // Check all candidates, so that the response time does not reveal the matching
-                    // one.
+                    // Check all candidates, so that the response time does not reveal which
+                    // candidate matches.
                     is_proved(challenge, initiator, &value)
                 });
                 let found: Vec<_> = found.collect();
@@ -115,7 +116,7 @@ impl Authenticator {
         }
     }
 
-    /// Accepted credentials of the initiator, each with the target's credentials for mutual CHAP.
+    /// Credentials that the target accepts, each with the target's credentials for mutual CHAP.
     fn candidates(&self) -> Vec<(Credentials, Option<Credentials>)> {
         match &self.demanded {
             Authentication::Chap { initiator, target } => vec![(initiator.clone(), target.clone())],
@@ -142,7 +143,7 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Refusal with the authentication status; only the log contains the reason.
+    /// Refusal with the status of a failed authentication; only the log contains the reason.
     fn failure(&self, why: impl Into<String>) -> Denial {
         match self.demanded {
             Authentication::Never(refusal) => failure(refusal.to_string()),
@@ -151,7 +152,7 @@ impl Authenticator {
     }
 }
 
-/// Value of AuthMethod for CHAP.
+/// Value of the AuthMethod key for CHAP.
 const CHAP: &str = "CHAP";
 
 fn failure(why: impl Into<String>) -> Denial {
@@ -165,8 +166,7 @@ fn challenge(list: &str) -> Result<Challenge, Denial> {
         .ok_or_else(|| Denial::new(Status::TargetError, "the system has no random numbers"))
 }
 
-/// Checks the initiator's CHAP response. The initiator cannot distinguish a wrong name from a wrong
-/// secret.
+/// Checks the initiator's CHAP response. A wrong name and a wrong secret have the same result.
 fn is_proved<'a>(
     challenge: &Challenge,
     initiator: &Credentials,
@@ -178,7 +178,7 @@ fn is_proved<'a>(
     right_secret && right_name
 }
 
-/// Responds to the initiator's challenge, for mutual CHAP.
+/// Responds to the initiator's challenge, to prove the target in mutual CHAP.
 fn prove_back<'a>(
     ours: &Challenge,
     initiator: &Credentials,

@@ -1,11 +1,11 @@
 //! Operational keys: their result functions and the negotiated values.
 //!
-//! Names and CHAP are in `phases` and `authenticate`.
+//! The identification and CHAP keys are in `phases` and `authenticate`.
 //!
 //! Spec: RFC 7143 section 13, with the result functions of 6.2.
 //!
-//! Invariant: every negotiated value is within `limits`, for any offer. A key without a negotiation
-//! has the default of section 13, reduced to the same limits.
+//! Invariant: every negotiated value is within `limits`, for any offer. A key that was not
+//! negotiated has the default of section 13, reduced to the same limits.
 
 use weir_iscsi_wire::pdu::Digests;
 use weir_iscsi_wire::text::{
@@ -33,9 +33,9 @@ pub struct Negotiated {
     pub max_burst_bytes: usize,
     /// FirstBurstLength: maximum unsolicited data of one command, immediate data included.
     pub first_burst_bytes: usize,
-    /// InitialR2T: the initiator sends no unsolicited Data-Out.
+    /// InitialR2T: if true, the initiator sends no unsolicited Data-Out.
     pub initial_r2t: bool,
-    /// ImmediateData: a command PDU may carry data.
+    /// ImmediateData: if true, a command PDU may carry data.
     pub immediate_data: bool,
     /// MaxOutstandingR2T: maximum number of open R2Ts of one command.
     pub outstanding_r2t_max: u32,
@@ -56,12 +56,12 @@ impl Default for Negotiated {
     }
 }
 
-/// Response to an offered key.
+/// Response to a key that the initiator sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// No response: the key was a declaration.
+    /// The key needs no response, because it was a declaration.
     Nothing,
-    /// Response value.
+    /// Value with which the target responds to the key.
     Value(String),
 }
 
@@ -72,7 +72,7 @@ impl From<&str> for Answer {
 }
 
 impl Negotiated {
-    /// Applies an offer or a declaration of an operational key.
+    /// Applies an operational key that the initiator offered or declared.
     pub fn offer(&mut self, key: &str, value: &str, discovery: bool) -> Answer {
         if discovery && MEANS_NOTHING_IN_DISCOVERY.contains(&key) {
             return IRRELEVANT.into();
@@ -89,13 +89,13 @@ impl Negotiated {
             }),
             "InitialR2T" => same(&mut self.initial_r2t, value),
             "ImmediateData" => same(&mut self.immediate_data, value),
-            // Both values are always Yes, because the target appends data as it arrives and checks
-            // its offset.
+            // The result of both keys is always Yes, because the target appends data as it arrives
+            // and checks the offset of the data.
             "DataPDUInOrder" | "DataSequenceInOrder" => constant(boolean(value), "Yes"),
             "MaxConnections" => constant(number(value, 1..=65535), "1"),
             "ErrorRecoveryLevel" => constant(number(value, 0..=2), "0"),
-            // The target keeps no state of a session after its connection failed, so the initiator
-            // may log in again at once.
+            // The target keeps no session state after its connection failed, so the initiator may
+            // log in again at once.
             "DefaultTime2Wait" => number(value, 0..=3600)
                 .map_or(REJECT.into(), |offered| Answer::Value(offered.to_string())),
             "DefaultTime2Retain" => constant(number(value, 0..=3600), "0"),
@@ -109,7 +109,7 @@ impl Negotiated {
         }
     }
 
-    /// Final values for the full feature phase.
+    /// Final parameters for the full feature phase.
     #[must_use]
     pub fn settled(mut self) -> Self {
         self.first_burst_bytes = self.first_burst_bytes.min(self.max_burst_bytes);
@@ -128,7 +128,7 @@ impl Negotiated {
     }
 }
 
-/// Appends the declarations of this target.
+/// Appends the declarations of this target to a response.
 pub(crate) fn declare(out: &mut Vec<u8>, receive_data_bytes_max: usize) {
     text::put(out, "MaxRecvDataSegmentLength", &receive_data_bytes_max.to_string());
 }
@@ -164,7 +164,7 @@ fn minimum(agreed: &mut usize, value: &str, max: usize) -> Answer {
     }
 }
 
-/// Accepts the initiator's value; the target has no preference.
+/// Accepts the initiator's boolean value; the target has no preference.
 fn same(agreed: &mut bool, value: &str) -> Answer {
     match boolean(value) {
         Some(offered) => {
@@ -175,7 +175,7 @@ fn same(agreed: &mut bool, value: &str) -> Answer {
     }
 }
 
-/// Responds with `outcome` to every valid offer.
+/// Responds with `outcome` to every valid offer, and rejects invalid offers.
 fn constant<T>(offered: Option<T>, outcome: &str) -> Answer {
     offered.map_or(REJECT, |_| outcome).into()
 }

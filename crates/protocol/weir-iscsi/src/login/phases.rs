@@ -1,7 +1,7 @@
 //! State machine of the login phase: identification, CHAP and negotiation.
 //!
-//! `session` sends, receives and enters sessions into the table. The rules of single keys are in
-//! `negotiated`.
+//! `session` sends, receives and enters sessions into the session table. `negotiated` has the rules
+//! of single operational keys.
 //!
 //! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12 (authentication), 13 (keys).
 //!
@@ -12,10 +12,10 @@
 //! ```
 //!
 //! Invariants:
-//! - an initiator leaves the security stage only with the authentication that [`Targets`] demands;
-//! - an unknown target, a target that the initiator may not use, and a wrong secret get the same
-//!   status;
-//! - each key is negotiated once;
+//! - an initiator leaves the security stage only with the authentication that [`Targets`] requires;
+//! - a login to an unknown target, a login to a forbidden target and a login with a wrong secret
+//!   get the same status;
+//! - each key is negotiated only once;
 //! - a response fits into one PDU of [`weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX`].
 
 use hashbrown::HashSet;
@@ -40,7 +40,8 @@ const FULL_FEATURE: u8 = 3;
 pub enum Step {
     /// Send this response and wait for the next request.
     Answer(LoginResponse, Vec<u8>),
-    /// The login is complete: enter the session, then send this response with its TSIH.
+    /// The login is complete: enter the session in the table, then send this response with the
+    /// TSIH.
     Ready(LoginResponse, Vec<u8>, Box<Ready>),
     /// Send this response and close the connection.
     Refuse(LoginResponse, Denial),
@@ -48,15 +49,15 @@ pub enum Step {
 
 /// Result of a completed login.
 pub struct Ready {
-    /// The initiator.
+    /// Name, ISID and address of the initiator.
     pub applicant: Applicant,
-    /// Kind of session.
+    /// Kind of session that the initiator requested.
     pub purpose: Purpose,
     /// Negotiated parameters.
     pub negotiated: Negotiated,
     /// TSIH of the Login Request; 0 asks for a new session.
     pub tsih: u16,
-    /// CID of the connection.
+    /// CID that the initiator gave the connection.
     pub cid: u16,
     /// CmdSN of the first command.
     pub cmd_sn: u32,
@@ -72,7 +73,7 @@ pub enum Purpose {
     Target {
         /// iSCSI name of the target.
         name: String,
-        /// Creates the nexus.
+        /// Creates the nexus of the session.
         open: OpenNexus,
     },
 }
@@ -87,13 +88,14 @@ pub struct Login<'a> {
     gathered: Gathered,
     seen: HashSet<String>,
     negotiated: Negotiated,
-    /// InitiatorName; empty until a valid one arrived.
+    /// InitiatorName; empty until a valid name arrived.
     name: String,
-    /// TargetName; empty until a valid one arrived.
+    /// TargetName; empty until a valid name arrived.
     target: String,
     identity: Option<Identity>,
     portal_group_tag: Option<u16>,
-    /// Returns the MaxRecvDataSegmentLength to declare; called after the authentication.
+    /// Returns the MaxRecvDataSegmentLength that the target declares; called after the
+    /// authentication.
     receive_data_bytes_max: &'a dyn Fn() -> usize,
     declared: bool,
 }
@@ -131,27 +133,27 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Name of the initiator; empty until it sent one.
+    /// Name of the initiator; empty until the initiator has sent it.
     pub fn initiator(&self) -> &str {
         &self.name
     }
 
-    /// Name of the requested target; empty until the initiator sent one.
+    /// Name of the requested target; empty until the initiator has sent it.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// Whether the next request in this stage may contain a CHAP response.
+    /// Whether the login waits for a CHAP response, which the next request may contain.
     pub fn awaits_proof(&self) -> bool {
         self.identity.as_ref().is_some_and(|identity| identity.authenticator.awaits_proof())
     }
 
-    /// Refuses a request without evaluation.
+    /// Refuses a request without evaluating it.
     pub fn refuse(&self, request: &Request, denial: Denial) -> Step {
         Step::Refuse(refused(response_to(request), denial.status), denial)
     }
 
-    /// Processes the next request.
+    /// Processes the next Login Request.
     pub fn feed(&mut self, request: &Request, pdu: &Pdu<'_>) -> Step {
         let response = response_to(request);
         match self.try_feed(request, pdu) {
@@ -169,7 +171,7 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Processes a request. Returns the text of the response, and whether the stage ends.
+    /// Processes a request. Returns the text of the response, and whether the login stage ends.
     fn try_feed(&mut self, request: &Request, pdu: &Pdu<'_>) -> Result<(Vec<u8>, bool), Denial> {
         self.check(request)?;
         self.gathered.add(pdu.data)?;
@@ -207,7 +209,7 @@ impl<'a> Login<'a> {
         Ok((out, transit))
     }
 
-    /// Checks that apply to every Login Request.
+    /// Performs the checks that apply to every Login Request.
     fn check(&mut self, request: &Request) -> Result<(), Denial> {
         self.pdus += 1;
         if self.pdus > LOGIN_PDUS_MAX {
@@ -236,7 +238,7 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// Records the keys of a request. Each key may appear once in a login (6.3).
+    /// Records the keys of a request. A key may appear only once in a login (6.3).
     fn note_keys(&mut self, pairs: &[(&str, &str)]) -> Result<(), Denial> {
         for (key, _) in pairs {
             if !self.seen.insert((*key).to_owned()) {
@@ -246,7 +248,7 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// Identifies the initiator from the first text, and asks [`Targets`] for its admission.
+    /// Identifies the initiator from the first text, and asks [`Targets`] whether to admit it.
     fn identify(&mut self, request: &Request, pairs: &[(&str, &str)]) -> Result<(), Denial> {
         let value =
             |key: &str| pairs.iter().find(|(found, _)| *found == key).map(|(_, value)| *value);
@@ -283,7 +285,7 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// Whether the security requirements allow the stage to end.
+    /// Whether the security requirements allow the current stage to end.
     fn may_leave(&self) -> Result<bool, Denial> {
         let authenticator = self.identity.as_ref().map(|identity| &identity.authenticator);
         authenticator.map_or(Ok(false), Authenticator::may_leave)
@@ -307,7 +309,7 @@ impl<'a> Login<'a> {
     }
 }
 
-/// Successful response to a request, with its identifiers.
+/// Successful response to a request, with the identifiers of the request.
 const fn response_to(request: &Request) -> LoginResponse {
     LoginResponse {
         transit: false,
@@ -320,7 +322,7 @@ const fn response_to(request: &Request) -> LoginResponse {
     }
 }
 
-/// Replaces a refusal that would reveal targets by a CHAP login that always fails.
+/// Turns a refusal that would reveal targets into a CHAP login that always fails.
 fn hidden(refusal: Refusal) -> Result<Admission, Refusal> {
     if !refusal.tells_of_targets() {
         return Err(refusal);
@@ -334,13 +336,13 @@ pub(crate) fn refused(response: LoginResponse, status: Status) -> LoginResponse 
     LoginResponse { transit: false, status: (status as u16).to_be_bytes(), ..response }
 }
 
-/// Whether a key belongs to identification or authentication; the others are operational.
+/// Whether a key belongs to identification or authentication; all other keys are operational.
 fn is_of_identity(key: &str) -> bool {
     matches!(key, "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" | "AuthMethod")
         || key.starts_with("CHAP_")
 }
 
-/// Checks an iSCSI name. Returns it in lower case, because comparison ignores case (4.2.7.1).
+/// Checks an iSCSI name. Returns the name in lower case, because comparison ignores case (4.2.7.1).
 fn checked_name(name: &str) -> Result<String, Denial> {
     let bad = |c: char| c.is_control() || c.is_whitespace();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) {

@@ -9,10 +9,10 @@
 //! initiator.
 //!
 //! Invariants:
-//! - at end of input, logout and shutdown, commands in flight complete and their responses are sent
+//! - at end of input, logout and shutdown, running commands complete and their responses are sent
 //!   before the socket is closed;
-//! - no request is taken after that point;
-//! - a session moves to another thread only at rest, between two requests.
+//! - after end of input, logout or shutdown, the reader accepts no request;
+//! - a session moves to another thread only at rest, without requests in progress.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -47,7 +47,7 @@ use crate::target::targets::Targets;
 /// StatSN of the first response.
 const FIRST_STAT_SN: u32 = 1;
 
-/// iSCSI target as a [`Protocol`] of weir-net.
+/// iSCSI target, as the [`Protocol`] that weir-net serves.
 pub struct Iscsi {
     targets: Arc<dyn Targets>,
     budget: Arc<Budget>,
@@ -57,7 +57,7 @@ pub struct Iscsi {
 }
 
 impl Iscsi {
-    /// Serves `targets`. Connections share `budget`; in addition, each has the bytes of
+    /// Serves `targets`. Connections share `budget`; in addition, each connection has the bytes of
     /// [`OWN`](crate::limits::OWN) without a request to the budget.
     pub fn new(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
         Self {
@@ -69,13 +69,13 @@ impl Iscsi {
         }
     }
 
-    /// Drops an initiator that has not logged in within `limit`, instead of [`LOGIN_LIMIT`].
+    /// Drops an initiator that has not logged in within `limit`. The default is [`LOGIN_LIMIT`].
     #[must_use]
     pub fn with_login_limit(self, limit: Duration) -> Self {
         Self { login_limit: limit, ..self }
     }
 
-    /// Ends a discovery session after `limit`, instead of [`DISCOVERY_LIMIT`].
+    /// Ends a discovery session after `limit`. The default is [`DISCOVERY_LIMIT`].
     #[must_use]
     pub fn with_discovery_limit(self, limit: Duration) -> Self {
         Self { discovery_limit: limit, ..self }
@@ -124,10 +124,10 @@ impl Protocol for Iscsi {
     }
 }
 
-/// Session at rest, on its way to another thread.
+/// Session at rest that moves to another thread.
 pub struct Parked {
     parts: Box<Parts>,
-    /// Received bytes that were not processed.
+    /// Received bytes that the session has not processed.
     received: Vec<u8>,
 }
 
@@ -174,7 +174,7 @@ async fn park<S: Socket>(
     Ok(Parked { parts, received: wire.input.pending().to_vec() })
 }
 
-/// Ends a session after its last request.
+/// Ends a session after its last request was accepted.
 async fn finish<S: Socket>(
     wire: &Wire<S>,
     connection: Rc<Connection>,
@@ -192,21 +192,21 @@ async fn finish<S: Socket>(
     let written = match (ending, drained.await) {
         (_, Ok(written)) => written,
         (ending, Err(_)) => {
-            // The timeout dropped the writer; commands that the nexus still runs must end.
+            // The timeout dropped the writer. Commands that the nexus still runs must end.
             connection.give_up();
             shut(&wire.socket, Shutdown::Both);
             ending.map_or(Ok(()), |why| Err(IscsiError::Ended { why }))
         }
     };
-    // Commands of a broken connection still use the nexus, so wait until they end before the nexus
-    // is dropped.
+    // Commands of a broken connection still use the nexus, so wait until they end before dropping
+    // the nexus.
     while connection.is_running() {
         connection.progress.wait().await;
     }
     match (ending, connection.stuck()) {
         (Some(why), _) => Err(IscsiError::Ended { why }),
         (None, Some((what, seconds))) => Err(IscsiError::Stuck { what, seconds }),
-        // Initiators end discovery sessions without a logout.
+        // Initiators end discovery sessions by closing the connection, without a logout.
         (None, None) if connection.is_discovery() => {
             drop(read.and(written).inspect_err(|error| tracing::debug!(%error, "discovery ended")));
             Ok(())
@@ -215,7 +215,7 @@ async fn finish<S: Socket>(
     }
 }
 
-/// Target side of a login.
+/// The target's parameters in a login.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     targets: &'a Arc<dyn Targets>,
@@ -226,7 +226,7 @@ struct Side<'a> {
 
 type Writer = compio::runtime::JoinHandle<Result<(), IscsiError>>;
 
-/// Waits until all commands in flight have completed and their responses are sent.
+/// Waits until all running commands have completed and their responses have been sent.
 async fn drain(connection: &Connection, writer: Writer) -> Result<(), IscsiError> {
     while connection.is_running() && !connection.is_broken() {
         connection.progress.wait().await;
@@ -235,7 +235,7 @@ async fn drain(connection: &Connection, writer: Writer) -> Result<(), IscsiError
     writer.await.unwrap_or(Ok(()))
 }
 
-/// Ends the writer on every exit of the session, including a panic in the storage; otherwise the
+/// Ends the writer whenever the session ends, including by a panic in the storage; otherwise the
 /// writer would keep the socket open for ever.
 struct Release(Weak<Connection>);
 
@@ -247,14 +247,14 @@ impl Drop for Release {
     }
 }
 
-/// Socket with its received, unprocessed bytes.
+/// Socket together with the received bytes that are not processed yet.
 struct Wire<S> {
     socket: S,
     input: Input,
 }
 
 impl<S: Socket> Wire<S> {
-    /// Receives once. `need`: length of the first unprocessed PDU, as far as it is known.
+    /// Receives once. `need` is the length of the first unprocessed PDU, as far as it is known.
     async fn receive(&mut self, need: usize) -> Result<usize, IscsiError> {
         let (at, limit) = self.input.make_room(need);
         let buffer = self.input.take().slice(at..at + limit);
@@ -271,7 +271,7 @@ impl<S: Socket> Wire<S> {
     }
 }
 
-/// Runs the login phase. Returns `None` if the initiator closed the connection before its first
+/// Runs the login phase. Returns `None` if the initiator closed the connection before it sent a
 /// request.
 async fn log_in<S: Socket>(
     wire: &mut Wire<S>,
@@ -342,8 +342,8 @@ async fn log_in<S: Socket>(
     }
 }
 
-/// Passes a request to the login, after the throttle admits a CHAP response from its address and
-/// for its account.
+/// Passes a request to the login. A request with a CHAP response first waits until the throttle
+/// admits its address and its account.
 async fn feed(
     login: &mut Login<'_>,
     request: &pdu::Login,
@@ -359,7 +359,7 @@ async fn feed(
         let why = "too many failed CHAP logins; try again later";
         return login.refuse(request, Denial::new(Status::Unavailable, why));
     }
-    // Do not await between this check and the count of failures.
+    // Do not await between the throttle's admission and the count of a failure.
     let step = login.feed(request, pdu);
     match &step {
         Step::Refuse(_, denial) if denial.status == Status::AuthenticationFailure => {
@@ -388,8 +388,8 @@ async fn refuse<S: Socket>(
     }
 }
 
-/// Enters the session into the table, after an earlier session of the same initiator port has
-/// ended, and creates its nexus.
+/// Enters the session into the session table, after an earlier session of the same initiator port
+/// has ended, and creates its nexus.
 async fn enter<S: Socket>(
     socket: &S,
     side: Side<'_>,
@@ -442,13 +442,13 @@ async fn enter<S: Socket>(
 
 /// Reason why the reader stopped.
 enum End {
-    /// The session ended: end of input, a logout or a shutdown.
+    /// The session ends, because of end of input, a logout or a shutdown.
     Over,
     /// The session is at rest and can continue on another thread.
     AtRest,
 }
 
-/// Receives and processes requests until the end of the session, or until an error.
+/// Receives and processes requests until the session ends or an error occurs.
 async fn read_requests<S: Socket>(
     wire: &mut Wire<S>,
     connection: &Rc<Connection>,
@@ -485,7 +485,7 @@ async fn read_requests<S: Socket>(
 }
 
 /// Processes every complete PDU that was received. Returns the length of the next PDU, as far as it
-/// is known, or `None` at the end of the session.
+/// is known, or `None` if the session ends.
 async fn take_pending(
     input: &mut Input,
     connection: &Rc<Connection>,
@@ -497,7 +497,8 @@ async fn take_pending(
             connection.flush();
             yield_now().await;
         }
-        // After shutdown(2) for reading, the socket still returns the bytes that arrived before.
+        // After shutdown(2) for reading, the socket still returns bytes that arrived before the
+        // shutdown.
         if connection.is_broken() || connection.ending().is_some() {
             return Ok(None);
         }
@@ -508,8 +509,8 @@ async fn take_pending(
             Framed::Need(need) => return Ok(Some(need)),
             Framed::Pdu(pdu, used) => (pdu, used),
         };
-        // A Data-Out needs no memory for a response, and commands that wait for its data may free
-        // memory.
+        // A Data-Out needs no memory for a response, and the commands that wait for its data may
+        // free memory when they end.
         if pdu.header.opcode() != opcode::DATA_OUT && !connection.has_room() {
             connection.wait_for_room().await;
             continue;
@@ -524,7 +525,7 @@ async fn take_pending(
     }
 }
 
-/// Resumes commands that wait for memory.
+/// Resumes commands that wait for memory, whenever memory becomes available.
 async fn take_turns(connection: Rc<Connection>) {
     loop {
         connection.turn().await;
@@ -532,7 +533,7 @@ async fn take_turns(connection: Rc<Connection>) {
     }
 }
 
-/// Ends a connection whose initiator stalls other connections.
+/// Ends a connection whose initiator holds memory and stalls other connections.
 async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
     connection.evicted().await;
     connection.get_stuck("holds memory that other connections wait for", STALL_CHECK);
@@ -548,7 +549,7 @@ async fn end_discovery<S: Socket>(socket: S, connection: Rc<Connection>, limit: 
     }
 }
 
-/// Waits until the server wants a logout, then asks the initiator to log out.
+/// Waits until the server requests a logout, then asks the initiator to log out.
 async fn ask_to_log_out(connection: Rc<Connection>) {
     let seconds = connection.logout_wanted().await;
     connection.request_logout(seconds);
@@ -593,8 +594,8 @@ async fn write_answers<S: Socket>(
     result
 }
 
-/// Sends a NOP-In to an idle initiator. Ends the connection if the initiator does not respond, or
-/// if it does not send solicited data.
+/// Sends a NOP-In to an idle initiator. Ends the connection if the initiator does not respond to
+/// it, or does not send solicited data in time.
 async fn watch_over<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
     let mut asked = None;
     let what = loop {

@@ -1,30 +1,31 @@
-//! Throttle for CHAP responses: each wrong response delays the next ones from its address and for
-//! its account.
+//! Throttle for CHAP responses: each wrong response delays later responses from the same address
+//! and for the same account.
 //!
-//! `login` checks the responses; the server's `Targets::guessed` writes log lines and events.
+//! `login` checks the responses; the server's `Targets::guessed` logs wrong responses.
 //!
 //! A client with a thousand attempts a second finds a secret of 12 characters within weeks. The
-//! server therefore checks few wrong responses, from any number of addresses:
+//! target therefore checks few wrong responses, from any number of addresses:
 //!
-//! - a wrong response delays the next one from the same address, and the next one for the same
-//!   account (initiator and target) from any address with a wrong response. The delay doubles up to
-//!   [`GUESS_DELAY_MAX`];
-//! - of the responses for one account from addresses without a wrong response, one passes in each
-//!   [`CLEAN_ACCOUNT_INTERVAL`]. Each guessing address has only one such attempt, so guessers do
-//!   not lock out an initiator after a restart of the server;
-//! - all wrong responses together delay the next one as well: [`DIRTY_INTERVAL`] for addresses with
-//!   an earlier wrong response, [`CLEAN_INTERVAL`] for other addresses;
-//! - a successful login makes its account known at its address. None of these delays applies to
-//!   later responses for the account from there, so guessers at the same or another address cannot
-//!   lock the initiator out. A wrong response from there delays the next one by [`KNOWN_INTERVAL`].
+//! - a wrong response delays the next response from the same address, and the next response for the
+//!   same account (initiator and target) from any address that gave a wrong response. Each wrong
+//!   response doubles the delay, up to [`GUESS_DELAY_MAX`];
+//! - for one account, the target checks one response in each [`CLEAN_ACCOUNT_INTERVAL`] from all
+//!   addresses without a wrong response. Each guessing address has only one such attempt, so
+//!   guessers do not lock out an initiator after a restart of the server;
+//! - any wrong response also delays all later responses: by [`DIRTY_INTERVAL`] from addresses that
+//!   gave a wrong response before, by [`CLEAN_INTERVAL`] from other addresses;
+//! - a successful login makes its account known at its address. Later responses for a known account
+//!   from this address have none of these delays, so no guesser can lock the initiator out. A wrong
+//!   response for it delays only the next such response, by [`KNOWN_INTERVAL`].
 //!
-//! Tables of fixed size count addresses and accounts. A keyed hash selects the entry, so a flood of
-//! addresses evicts nothing. Two addresses can share an entry and delay each other.
+//! Tables of fixed size count the wrong responses of addresses and accounts. A keyed hash selects
+//! the table entry, so a flood of addresses evicts nothing. Two addresses can share a table entry
+//! and then delay each other.
 //!
 //! Invariants:
-//! - a response is checked only after all its delays, on any number of connections;
+//! - on any number of connections, the target checks a response only after all its delays;
 //! - the tables have [`ADDRESS_PLACES`], [`ACCOUNT_PLACES`] and at most [`KNOWN_MAX`] entries; only
-//!   a correct response adds an entry to the last table;
+//!   a correct response adds an entry to the table of known accounts;
 //! - at most [`GUESSES_WAITING_MAX`] logins wait for one entry of the address table, and at most
 //!   [`KNOWN_WAITING_MAX`] for one known account.
 
@@ -41,13 +42,13 @@ use crate::limits::{
     KNOWN_INTERVAL, KNOWN_MAX, KNOWN_WAITING_MAX,
 };
 
-/// CHAP throttle of a server; see the header of this file.
+/// Throttle for the CHAP responses of one server; see the header of this file.
 pub(crate) struct AuthThrottle {
     hash: RandomState,
     state: Mutex<State>,
 }
 
-/// Sender of a CHAP response, as its entries in the tables.
+/// Sender of a CHAP response, given by its entries in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Guesser {
     address: usize,
@@ -59,24 +60,24 @@ struct State {
     addresses: Table,
     accounts: Table,
     known: HashMap<(u64, PeerKey), Known>,
-    /// Earliest time at which the next response is checked: `next_dirty` for addresses that gave a
-    /// wrong one before, `next_clean` for all others.
+    /// Earliest time at which the target checks the next response: `next_dirty` for addresses that
+    /// gave a wrong response before, `next_clean` for all other addresses.
     next_dirty: Option<Instant>,
     next_clean: Option<Instant>,
 }
 
-/// Wrong responses of one table entry.
+/// Count of wrong responses in one table entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     times: u32,
     waiting: u16,
     last: Option<Instant>,
-    /// Only in the account table: time before which no response is checked that comes from an
+    /// Only in the account table: earliest time at which the target checks a response from an
     /// address without an earlier wrong response.
     next_clean: Option<Instant>,
 }
 
-/// Table entries; the index is a hash modulo their number.
+/// Table of fixed size; the index is a hash modulo the number of entries.
 struct Table(Box<[Place]>);
 
 impl Table {
@@ -93,22 +94,22 @@ impl Table {
     }
 }
 
-/// An account that logged in successfully from an address.
+/// An account with a successful login from an address.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     proved: Instant,
-    /// Time before which the next response is not checked.
+    /// Earliest time at which the target checks the next response.
     next: Instant,
     waiting: u16,
 }
 
 impl Place {
-    /// Whether a wrong response was counted within [`GUESS_FORGOTTEN`].
+    /// Whether the entry counted a wrong response within [`GUESS_FORGOTTEN`].
     fn is_dirty(&self, now: Instant) -> bool {
         self.last.is_some_and(|last| now.duration_since(last) < GUESS_FORGOTTEN)
     }
 
-    /// Earliest time at which the next response is checked; `None` means at once.
+    /// Earliest time at which the target checks the next response; `None` means at once.
     fn next(&self, now: Instant) -> Option<Instant> {
         let doublings = self.times.saturating_sub(1).min(16);
         let delay = (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX);
@@ -124,7 +125,7 @@ impl Place {
     }
 }
 
-/// Decision whether a response may be checked.
+/// Decision of the throttle about a CHAP response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Now,
@@ -145,7 +146,7 @@ impl Default for AuthThrottle {
 }
 
 impl AuthThrottle {
-    /// Finds the table entries of an initiator that responds to a target's challenge.
+    /// Finds the table entries for an initiator that responds to a target's challenge.
     pub(crate) fn guesser(&self, peer: PeerKey, initiator: &str, target: &str) -> Guesser {
         let account = self.hash.hash_one((initiator, target));
         let place = |hash: u64, places: usize| (hash % places as u64) as usize;
@@ -156,8 +157,8 @@ impl AuthThrottle {
         }
     }
 
-    /// Waits until a response may be checked. Returns false if that takes longer than
-    /// [`GUESS_WAIT_MAX`] or too many logins wait. The caller must not await between this and
+    /// Waits until the target may check a response. Returns false if the wait would exceed
+    /// [`GUESS_WAIT_MAX`] or too many logins wait. The caller must not await between this call and
     /// [`Self::failed`] or [`Self::proved`].
     pub(crate) async fn wait(&self, who: Guesser) -> bool {
         let deadline = Instant::now() + GUESS_WAIT_MAX;
@@ -199,7 +200,7 @@ impl AuthThrottle {
         }
     }
 
-    /// Counts a wrong response.
+    /// Counts a wrong response of this sender.
     pub(crate) fn failed(&self, who: Guesser, now: Instant) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -222,7 +223,7 @@ impl AuthThrottle {
         }
     }
 
-    /// Records a correct response: the account becomes known at the address.
+    /// Records a correct response: the account becomes a known account at the sender's address.
     pub(crate) fn proved(&self, who: Guesser, now: Instant) {
         let mut state = self.state.lock();
         if let Some(known) = state.known.get_mut(&who.known) {
@@ -240,11 +241,11 @@ impl AuthThrottle {
     }
 }
 
-/// A login that waits in the throttle. It counts as waiting until this value is dropped.
+/// A login that waits in the throttle. The login counts as waiting until this value is dropped.
 struct Waiting<'g> {
     auth_throttle: &'g AuthThrottle,
     who: Guesser,
-    /// Whether the login counts for a known account.
+    /// Whether the login counts as a waiting login of a known account.
     as_known: bool,
 }
 
@@ -286,15 +287,15 @@ mod tests {
         PeerKey::of(std::net::Ipv4Addr::from(number).into())
     }
 
-    /// Creates a guesser that shares no address entry with `others`.
+    /// Creates a guesser that shares no entry of the address table with `others`.
     fn apart(auth_throttle: &AuthThrottle, others: &[Guesser], account: &str) -> Guesser {
         let mut all = (10_000..).map(|number| auth_throttle.guesser(peer(number), account, "t"));
         let is_apart = |one: &Guesser| others.iter().all(|other| other.address != one.address);
         all.find(is_apart).unwrap()
     }
 
-    /// Gives wrong responses for `account` as fast as possible, from `addresses` in turn, for
-    /// `time`. Returns the number of checked responses.
+    /// Gives wrong responses for `account` as fast as possible, from each of `addresses` in turn,
+    /// for `time`. Returns the number of responses that the throttle let through.
     fn guessed(
         auth_throttle: &AuthThrottle,
         addresses: std::ops::Range<u32>,
@@ -343,7 +344,8 @@ mod tests {
             Admission::Now => Duration::ZERO,
         };
         assert!(delay(same) >= GUESS_DELAY_MAX, "{:?}", delay(same));
-        // An address that gave a wrong response for another account has few attempts for this one.
+        // An address that gave a wrong response for another account has few attempts for this
+        // account.
         auth_throttle.failed(
             Guesser { account: (same.account + 1) % ACCOUNT_PLACES, ..other_address },
             start,
@@ -362,7 +364,7 @@ mod tests {
         let looked_at =
             guessed(&AuthThrottle::default(), addresses.clone(), one, Instant::now(), time);
         let most = per_minute(GUESS_DELAY_MAX) + per_minute(CLEAN_ACCOUNT_INTERVAL);
-        // The first delays of an account are shorter.
+        // The first delays of an account are shorter than the later delays.
         assert!(looked_at <= most + 6, "{looked_at} of one account, {most} at most");
         let each = |address| format!("account {address}");
         let looked_at = guessed(&AuthThrottle::default(), addresses, each, Instant::now(), time);
@@ -370,7 +372,7 @@ mod tests {
         assert!(looked_at <= most + 2, "{looked_at} of {most}");
     }
 
-    // After a restart no account is known, and each initiator must pass the throttle once.
+    // After a restart, the throttle knows no account, and each initiator must pass it once.
     #[test]
     fn initiator_at_a_clean_address_is_not_delayed_by_guessers() {
         let auth_throttle = AuthThrottle::default();
@@ -382,7 +384,7 @@ mod tests {
             (2..50).map(|number| auth_throttle.guesser(peer(number), "victim", "t")).collect();
         let (dirty, own) = (guessers[0], apart(&auth_throttle, &guessers, "victim"));
         let mut fair_queue = 0;
-        // Guessers at 48 addresses use every attempt that the throttle gives them.
+        // Guessers at 48 addresses use every attempt that the throttle allows.
         for step in 0..20 {
             let at = now + step * Duration::from_millis(100);
             if auth_throttle.admission(dirty, at) == Admission::Now {
@@ -405,7 +407,8 @@ mod tests {
         assert!(elsewhere > 0);
         let now = start + Duration::from_secs(10);
         assert_eq!(auth_throttle.admission(own, now), Admission::Now);
-        // At its own address, for its own name and for others.
+        // Count wrong responses from the initiator's own address, for its own name and another
+        // name.
         for name in ["victim", "other"] {
             auth_throttle.failed(auth_throttle.guesser(peer(1), name, "t"), now);
         }
@@ -447,7 +450,7 @@ mod tests {
         let all = || std::iter::from_fn(|| Waiting::enter(&auth_throttle, who)).collect::<Vec<_>>();
         let waiting = all();
         assert_eq!(waiting.len(), GUESSES_WAITING_MAX);
-        // A known account has a waiting limit of its own.
+        // A known account has its own limit of waiting logins.
         auth_throttle.proved(who, Instant::now());
         let known = all();
         assert_eq!(known.len(), KNOWN_WAITING_MAX);

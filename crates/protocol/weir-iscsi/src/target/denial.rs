@@ -1,8 +1,8 @@
 //! Refused logins: the reason and the login status.
 //!
-//! `login` has the checks.
+//! `login` performs the checks.
 //!
-//! Invariant: an initiator gets the same status for an unknown target and for a wrong secret.
+//! Invariant: an unknown target and a wrong secret have the same login status.
 
 use weir_iscsi_wire::Status;
 use weir_iscsi_wire::text::TextError;
@@ -12,7 +12,7 @@ use weir_iscsi_wire::text::TextError;
 pub struct Denial {
     /// Status that the initiator receives.
     pub status: Status,
-    /// Reason for the log.
+    /// Reason for the refusal, for the server's log.
     pub why: String,
 }
 
@@ -41,7 +41,7 @@ impl From<Refusal> for Denial {
 /// Reason why an initiator may not log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The target does not exist, or this initiator must not learn that it exists.
+    /// The target does not exist, or its existence must stay hidden from this initiator.
     #[error("no such target")]
     NotFound,
     /// The initiator is not on the target's access list.
@@ -53,22 +53,22 @@ pub enum Refusal {
     /// The target is temporarily unavailable, for example because its pool is not imported.
     #[error("the target is not available now")]
     Unavailable,
-    /// The session limit is reached.
+    /// The server has reached its session limit.
     #[error("too many sessions")]
     OutOfResources,
 }
 
 impl Refusal {
-    /// Whether the reason reveals the existence of targets or their access lists.
+    /// Whether the refusal reveals the existence of targets or their access lists.
     pub(crate) const fn tells_of_targets(self) -> bool {
         matches!(self, Self::NotFound | Self::Forbidden | Self::Removed)
     }
 
     /// Login status for the initiator. RFC 7143 11.13.5 has separate statuses for an unknown target
-    /// (0203), a removed target (0204) and a target that the initiator may not use (0202). With
-    /// these an unauthenticated peer that tries names could learn which targets exist and which
-    /// initiators may use them. So all three get the status of a wrong secret (0201, "the initiator
-    /// could not be successfully authenticated"); the server's log has the reason.
+    /// (0203), a removed target (0204) and a target that the initiator may not use (0202). From
+    /// these statuses, an unauthenticated peer that tries names could learn which targets exist and
+    /// which initiators may use them. So all three refusals get the status of a wrong secret (0201,
+    /// "the initiator could not be successfully authenticated"); the server's log has the reason.
     pub(crate) const fn status(self) -> Status {
         match self {
             Self::NotFound | Self::Forbidden | Self::Removed => Status::AuthenticationFailure,

@@ -1,17 +1,17 @@
-//! Table of the active sessions of a server. The server lists and ends sessions through it; the
-//! login uses it for session reinstatement.
+//! Table of the active sessions of a server. Through this table, the server lists and ends
+//! sessions, and the login reinstates sessions.
 //!
-//! The work of a session is in `session`.
+//! The reader and writer of a session are in `session`.
 //!
 //! Spec: RFC 7143 6.3.5 (session reinstatement), 6.3.4 (connection reinstatement).
 //!
 //! Invariants:
-//! - an initiator port has one session with a target: the next one is entered only after the nexus
-//!   of the previous one was dropped;
-//! - a TSIH is never 0 and belongs to one active session;
-//! - neither one initiator nor all together exceed the session counts in `limits`;
-//! - sessions without CHAP never keep out sessions with CHAP;
-//! - discovery sessions do not count as sessions with targets; at their limit the oldest one ends.
+//! - an initiator port has only one session with a target: the table admits the next session only
+//!   after the nexus of the previous session was dropped;
+//! - a TSIH is never 0 and belongs to only one active session;
+//! - the session counts of each initiator and of all initiators stay within `limits`;
+//! - sessions without CHAP can never use up the sessions of initiators with CHAP;
+//! - discovery sessions do not count as sessions with targets; at their limit, the oldest one ends.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Sessions {
     most: usize,
     most_unproven: usize,
     most_of_initiator: usize,
-    /// True once the server is stopping; no further session is entered.
+    /// True once the server is stopping; the table then admits no further session.
     closing: AtomicBool,
     table: Mutex<Table>,
 }
@@ -54,7 +54,7 @@ struct Table {
     last_tsih: u16,
 }
 
-/// Description of one session, for administrators.
+/// Description of one session, as administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// iSCSI name of the initiator.
@@ -73,15 +73,15 @@ pub struct SessionInfo {
     pub chap: bool,
     /// Digests that the session uses.
     pub digests: Digests,
-    /// Number of commands that were answered.
+    /// Number of commands that the target has answered.
     pub commands: u64,
-    /// Data bytes sent to the initiator.
+    /// Number of data bytes sent to the initiator.
     pub read_bytes: u64,
-    /// Data bytes of the initiator's successful commands.
+    /// Number of data bytes that the initiator's successful commands wrote.
     pub written_bytes: u64,
 }
 
-/// A login that asks for an entry in the session table.
+/// A login that requests an entry in the session table.
 pub(crate) struct Entrant {
     pub(crate) port: InitiatorPort,
     pub(crate) address: String,
@@ -91,7 +91,7 @@ pub(crate) struct Entrant {
     pub(crate) cid: u16,
     pub(crate) chap: bool,
     pub(crate) digests: Digests,
-    /// Duplicate of the session's socket, so that other threads can end the session.
+    /// Duplicate of the session's socket, with which other threads can end the session.
     pub(crate) socket: OwnedFd,
 }
 
@@ -100,9 +100,9 @@ struct Living {
     tsih: u16,
     since: SystemTime,
     counters: Counters,
-    /// Reason why the session must end, once there is one.
+    /// Reason why the session must end; `None` while the session may continue.
     ending: Mutex<Option<&'static str>>,
-    /// Seconds within which the initiator must log out, once the server asks for a logout.
+    /// Seconds within which the initiator must log out; `None` until the server requests a logout.
     logout: watch::Sender<Option<u16>>,
     gone: watch::Sender<bool>,
 }
@@ -116,7 +116,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts a command that was answered.
+    /// Counts a command that the target has answered.
     pub(crate) fn count(&self, read_bytes: u64, written_bytes: u64) {
         self.commands.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Living {
     }
 }
 
-/// A session's table entry; dropping it removes the entry.
+/// Entry of a session in the session table; dropping this value removes the entry.
 pub(crate) struct Place {
     sessions: Arc<Sessions>,
     living: Arc<Living>,
@@ -165,17 +165,17 @@ impl Place {
         self.living.tsih
     }
 
-    /// Reason why the session must end, if the server or another login ended it.
+    /// Reason why the session must end; `None` while the session may continue.
     pub(crate) fn ending(&self) -> Option<&'static str> {
         *self.living.ending.lock()
     }
 
-    /// Waits until the server asks for a logout. Returns the seconds within which the initiator
+    /// Waits until the server requests a logout. Returns the seconds within which the initiator
     /// must log out.
     pub(crate) async fn logout_wanted(&self) -> u16 {
         let mut logout = self.living.logout.subscribe();
         let wanted = logout.wait_for(Option::is_some).await;
-        // The channel cannot close, because the sender lives as long as `self`.
+        // The channel cannot close, because its sender lives as long as `self`.
         wanted.ok().and_then(|seconds| *seconds).unwrap_or_default()
     }
 
@@ -192,8 +192,9 @@ impl Drop for Place {
 }
 
 impl Sessions {
-    /// Creates a table of at most `sessions_max` sessions with targets: at most
-    /// `unproven_sessions_max` without CHAP, and at most `initiator_sessions_max` of one initiator.
+    /// Creates a table of at most `sessions_max` sessions with targets, of which at most
+    /// `unproven_sessions_max` are without CHAP and at most `initiator_sessions_max` are of one
+    /// initiator.
     pub fn with_limits(
         sessions_max: usize,
         unproven_sessions_max: usize,
@@ -213,9 +214,9 @@ impl Sessions {
         self.table.lock().living.iter().map(|one| one.info()).collect()
     }
 
-    /// Ends the sessions for which `chosen` returns true, after their commands in flight have
-    /// completed. Returns the number of these sessions without waiting: [`Sessions::list`] shows
-    /// each session until its end.
+    /// Ends the sessions for which `chosen` returns true; each session ends after its running
+    /// commands have completed. Returns the number of these sessions without waiting for their end:
+    /// until then, [`Sessions::list`] still shows the session.
     pub fn end(&self, chosen: impl Fn(&SessionInfo) -> bool) -> usize {
         let table = self.table.lock();
         let chosen = table.living.iter().filter(|one| chosen(&one.info()));
@@ -223,8 +224,8 @@ impl Sessions {
     }
 
     /// Refuses further logins, and asks all initiators to log out within `grace` (RFC 7143 11.9.1,
-    /// event 1). Returns the number of sessions. Does not wait, and does not end sessions that
-    /// stay.
+    /// event 1). Returns the number of sessions. Does not wait for the logouts, and ends no
+    /// session.
     pub fn ask_to_log_out(&self, grace: Duration) -> usize {
         let table = self.table.lock();
         self.closing.store(true, Ordering::SeqCst);
@@ -235,20 +236,20 @@ impl Sessions {
         table.living.len()
     }
 
-    /// Ends the sessions of a target.
+    /// Ends all sessions of a target.
     pub fn end_target(&self, target: &str) -> usize {
         self.end(|session| session.target.as_deref() == Some(target))
     }
 
-    /// Ends the sessions of one initiator with a target.
+    /// Ends all sessions of one initiator with a target.
     pub fn end_initiator(&self, target: &str, initiator: &str) -> usize {
         self.end(|session| {
             session.target.as_deref() == Some(target) && session.initiator == initiator
         })
     }
 
-    /// Enters a session. First ends an earlier session of the same initiator port with the same
-    /// target.
+    /// Enters a session into the table. First ends an earlier session of the same initiator port
+    /// with the same target.
     pub(crate) async fn enter(self: &Arc<Self>, entrant: Entrant) -> Result<Place, Denial> {
         let mut entrant = entrant;
         let deadline = Instant::now() + REINSTATEMENT_LIMIT;
@@ -273,7 +274,7 @@ impl Sessions {
         }
     }
 
-    /// `found`: a session with the requested TSIH existed, and ended for this login.
+    /// `found`: a session with the requested TSIH existed, and was ended for this login.
     fn try_enter(self: &Arc<Self>, entrant: Entrant, found: bool) -> Result<Entered, Denial> {
         let mut table = self.table.lock();
         if self.closing.load(Ordering::SeqCst) {
@@ -317,7 +318,7 @@ impl Sessions {
 }
 
 impl Sessions {
-    /// Checks the session limits for another session with a target.
+    /// Checks the session limits before another session with a target is entered.
     fn find_room(&self, table: &Table, entrant: &Entrant) -> Result<(), Denial> {
         let others = || table.living.iter().map(|one| &one.entrant).filter(|e| e.target.is_some());
         let all = others().count();
@@ -344,18 +345,18 @@ impl Sessions {
 
 enum Entered {
     Place(Place),
-    /// This other session must end first.
+    /// The table already has this session of the same initiator port, which must end first.
     After(Arc<Living>, Box<Entrant>),
 }
 
 impl Table {
-    /// Ends a discovery session if a new one from `key` exceeds a limit.
+    /// Ends a discovery session if a new discovery session from `key` would exceed a limit.
     fn end_discovery_for(&self, key: PeerKey) {
         let is_here = |one: &&Arc<Living>| one.ending.lock().is_none();
         let discoveries = self.living.iter().filter(|one| one.entrant.target.is_none());
         let here: Vec<_> = discoveries.filter(is_here).collect();
         let count = |of: PeerKey| here.iter().filter(|one| one.entrant.key == of).count();
-        // The table is in the order of the logins, so the first match is the oldest.
+        // The table is in login order, so the first match is the oldest session.
         let gives_way = if count(key) >= PEER_DISCOVERIES_MAX {
             here.iter().find(|one| one.entrant.key == key)
         } else if here.len() >= DISCOVERIES_MAX {

@@ -1,10 +1,10 @@
-//! Interface between the protocol and the server's configuration of targets.
+//! Interface between the iSCSI protocol and the server's configuration of targets.
 //!
-//! The server implements it; the session table is in `session_table`.
+//! The server implements [`Targets`]; the session table is in `session_table`.
 //!
 //! Invariants:
 //! - a [`Secret`] is never printed, and its memory is cleared on drop;
-//! - the calls do not block: they run on the thread of a session.
+//! - the calls do not block, because they run on the thread of a session.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,17 +22,17 @@ use crate::target::session_table::Sessions;
 /// Initiator that wants to log in.
 #[derive(Clone, Debug)]
 pub struct Applicant {
-    /// Name and ISID that the initiator claims; the name in lower case.
+    /// Name and ISID that the initiator claims. The name is in lower case.
     pub port: InitiatorPort,
     /// Address of the initiator.
     pub peer: String,
-    /// Key under which the connections of the initiator are counted for the limits of each peer.
+    /// Key by which the server counts the connections of one peer for the limits of each peer.
     pub key: PeerKey,
-    /// Local address of the connection.
+    /// Local address at which the connection arrived.
     pub local: Address,
 }
 
-/// Authentication that an initiator needs for its login.
+/// Authentication that the target requires for a login.
 #[derive(Clone, Debug)]
 pub enum Authentication {
     /// No authentication.
@@ -44,35 +44,35 @@ pub enum Authentication {
         /// Name and secret of the target, for mutual CHAP.
         target: Option<Credentials>,
     },
-    /// No authentication is required. An initiator that offers CHAP first must prove one of these
+    /// CHAP is optional. But if the initiator offers CHAP first, it must prove one of these
     /// secrets.
     Offered(Vec<(Credentials, Option<Credentials>)>),
-    /// Login that always fails. To the initiator it looks like CHAP with a wrong secret.
+    /// The login always fails. To the initiator it looks like CHAP with a wrong secret.
     Never(Refusal),
 }
 
-/// Creates the nexus of a session after the login, on the session's thread.
+/// Function that creates the nexus of a session after the login, on the session's thread.
 pub type OpenNexus = Box<dyn FnOnce(&InitiatorPort) -> Result<Box<dyn Nexus>, Refusal>>;
 
 /// Permission to log in to a target.
 pub struct Admission {
-    /// Authentication that the initiator needs.
+    /// Authentication that the target requires for the login.
     pub authentication: Authentication,
-    /// Creates the nexus that runs the session's commands.
+    /// Function that creates the nexus that runs the session's commands.
     pub open: OpenNexus,
 }
 
 /// Portal of a target (RFC 7143): address, port and portal group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Portal {
-    /// Address and port, as initiators reach them.
+    /// IP address and TCP port under which initiators reach the portal.
     pub address: SocketAddr,
     /// Portal group tag.
     pub group_tag: u16,
 }
 
 impl fmt::Display for Portal {
-    /// Format of TargetAddress (RFC 7143 13.8): IPv6 in brackets, without a zone.
+    /// Formats the portal as a TargetAddress (RFC 7143 13.8): IPv6 in brackets, without a zone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ip, port) = (self.address.ip().to_canonical(), self.address.port());
         match ip {
@@ -93,16 +93,16 @@ pub struct Discovered {
 
 /// Targets of a server.
 pub trait Targets: Send + Sync + 'static {
-    /// Active sessions of this server; the protocol enters and removes them.
+    /// Active sessions of this server. The iSCSI protocol enters and removes them.
     fn sessions(&self) -> &Arc<Sessions>;
 
-    /// Time without a complete PDU after which the target sends a NOP-In. The response to the
-    /// NOP-In has the same time limit.
+    /// Time without a complete PDU after which the target sends a NOP-In. The initiator must
+    /// respond to the NOP-In within the same time.
     fn quiet_limit(&self) -> Duration {
         QUIET_LIMIT
     }
 
-    /// Authentication that an initiator needs for a discovery session.
+    /// Authentication that the target requires for a discovery session.
     ///
     /// # Errors
     /// The initiator may not run discovery.
@@ -111,7 +111,8 @@ pub trait Targets: Send + Sync + 'static {
     /// Calls `show` for each target that the initiator may know of, in the order of their names,
     /// until `show` returns false. Starts with the first name after `after`; the empty string
     /// precedes all names. The initiator may know of targets that need no secret, and of targets
-    /// whose secret it has `proven`. The list is not copied: it can have thousands of targets.
+    /// whose secret it has `proven`. This function copies no list, because a server can have
+    /// thousands of targets.
     fn discover(
         &self,
         applicant: &Applicant,
@@ -120,8 +121,8 @@ pub trait Targets: Send + Sync + 'static {
         show: &mut dyn FnMut(Discovered) -> bool,
     );
 
-    /// Tag of the portal group that the initiator reached; a session can only span portals of one
-    /// group.
+    /// Tag of the portal group at which the initiator connected. All portals of a session are in
+    /// one portal group.
     ///
     /// # Errors
     /// The connection reached no portal.
@@ -129,12 +130,13 @@ pub trait Targets: Send + Sync + 'static {
         Ok(1)
     }
 
-    /// Records that an initiator at `address` gave a wrong CHAP response.
+    /// Called when an initiator at `address` gave a wrong CHAP response.
     fn guessed(&self, _address: &str) {}
 
-    /// Whether the initiator may log in to `target` (in lower case), and with which authentication.
+    /// Whether the initiator may log in to `target` (a name in lower case), and with which
+    /// authentication.
     ///
     /// # Errors
-    /// Reason for the refusal.
+    /// Reason for which the target refuses the login.
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal>;
 }

@@ -1,11 +1,11 @@
-//! Hostile and deliberately slow initiators: their memory is bounded, other sessions are
-//! unaffected, and the target drops them.
+//! Hostile and deliberately slow initiators: the target bounds their memory and drops them, and
+//! other sessions are unaffected.
 //!
 //! Protocol violations that end a connection at once are in sessions.rs.
 //!
 //! Invariants:
-//! - each read has a time limit, so a target that hangs fails the test;
-//! - byte counts cover the server's memory; socket buffers of the kernel are excluded.
+//! - each read has a time limit, so that a hanging target fails the test;
+//! - byte counts cover the server's memory, but not the kernel's socket buffers.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ const MIB: usize = 1 << 20;
 /// Memory budget of the servers in this file.
 const LIMIT: usize = 32 * MIB;
 
-/// Logs in to a session with its own ISID.
+/// Logs in to a session whose ISID contains `id`.
 fn initiator(address: SocketAddr, id: u8, keys: &[(&str, &str)]) -> Initiator {
     let mut initiator = Initiator::connect(address);
     initiator.isid[5] = id;
@@ -35,7 +35,7 @@ fn initiator(address: SocketAddr, id: u8, keys: &[(&str, &str)]) -> Initiator {
     initiator
 }
 
-/// Runs small requests of an initiator that follows the protocol. Returns the longest latency.
+/// Runs small requests of an initiator that obeys the protocol. Returns their longest latency.
 fn works(good: &mut Initiator) -> Duration {
     let mut longest = Duration::ZERO;
     for seed in 0..50 {
@@ -63,31 +63,31 @@ fn initiators_that_take_no_responses_share_the_budget() {
     let longest = (0..10).map(|_| works(&mut good)).max().expect("rounds");
     assert!(longest < Duration::from_secs(1), "held up for {longest:?}");
     assert!(budget.used_bytes() <= LIMIT, "{} bytes", budget.used_bytes());
-    // The server has run the reads of 1 MiB whose data is in the socket buffers (several MiB each),
-    // and the reads whose data is in its own memory.
+    // The server has run the reads of 1 MiB whose data is in the kernel's socket buffers (several
+    // MiB each), and the reads whose data is still in the server's memory.
     let (done, shared) = (&setup.disk().done, &setup.disk().shared);
     let run = done.load(Ordering::Relaxed) + shared.load(Ordering::Relaxed) - 1000;
     assert!((6..100).contains(&run), "{run} reads were run for initiators that take none");
-    // The initiator that follows the protocol makes a large read. Free memory goes to connections
-    // that hold none.
+    // The initiator that obeys the protocol makes a large read. The budget gives free memory to
+    // connections that hold none.
     assert_eq!(good.read(0, 4096).len(), 2 * MIB);
-    // An initiator that resumes receiving gets all responses.
+    // An initiator that resumes receiving gets all its responses.
     for hog in &mut greedy {
         for _ in 0..64 {
             assert_eq!(hog.take_read(MIB).len(), MIB);
         }
-        // After a NOP-Out the target frees the buffers that it keeps for later reads.
+        // After a NOP-Out, the target frees the buffers that it kept for later reads.
         hog.nop(b"");
     }
     good.nop(b"");
     wait_until("all is given back", || budget.used_bytes() == 0);
 }
 
-// Regression test: the fifth of several reads of 1 MiB was never answered. It waited for memory
-// that spare buffers of the same session held.
+// Regression test: the target never answered the fifth of several reads of 1 MiB. The read waited
+// for memory that spare buffers of the same session held.
 #[test]
 fn each_transfer_length_is_served_with_little_memory() {
-    // Budget that all sessions share with the smallest `--memory`.
+    // Shared memory budget of all sessions with the smallest value of `--memory`.
     let limit = 8 * MIB;
     for disk in [Disk::new(SIZE), Disk::new(SIZE).slow()] {
         let budget = Budget::new(limit, OWN_BYTES);
@@ -124,8 +124,7 @@ fn memory_is_reserved_for_the_cdb_length_of_a_read() {
     let budget = Budget::new(LIMIT, OWN_BYTES);
     let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
     let mut liar = initiator(setup.address, 1, &[]);
-    // The first round has commands that wait for the storage, the second has commands that run at
-    // once.
+    // In the first round the commands wait for the storage; in the second round they run at once.
     for held in [true, false] {
         setup.disk().held.store(held, Ordering::Relaxed);
         let mut headers: Vec<_> = (0..20).map(|_| liar.read_header(0, 60000)).collect();
@@ -162,7 +161,7 @@ fn r2ts_are_sent_only_while_memory_is_available() {
     for hog in &mut greedy {
         let writes: Vec<_> = (0..20).map(|_| hog.write_header(0, 4 * MIB, true)).collect();
         writes.iter().for_each(|header| hog.send(*header, &[]));
-        // Count the R2Ts that arrive before the NOP-In.
+        // Count the R2Ts that arrive before the NOP-In, which answers the NOP-Out.
         let mut reply = hog.nop(b"!");
         while reply.header.opcode() == opcode::R2T {
             asked += usize::from(reply.header.word(40) == 0);
@@ -172,7 +171,7 @@ fn r2ts_are_sent_only_while_memory_is_available() {
     assert!((4..=LIMIT / (4 * MIB)).contains(&asked), "{asked} writes of 4 MiB may gather");
     assert!(works(&mut good) < Duration::from_secs(1));
     assert!(budget.used_bytes() <= LIMIT);
-    // The writes of disconnected initiators release their memory.
+    // The writes of disconnected initiators no longer hold memory.
     drop(greedy);
     let data = pattern(4 * MIB, 7);
     assert_eq!(good.write(64, &data, 0, 0).status().0, 0);
@@ -187,7 +186,7 @@ fn initiator_with_incomplete_data_is_dropped_when_memory_is_full() {
     let mut hog = initiator(setup.address, 1, &[("InitialR2T", "No")]);
     let mut sent = 0;
     for _ in 0..120 {
-        // Send a part of the unsolicited data, and never the rest.
+        // Send a part of the unsolicited data, and never send the rest.
         let header = hog.write_header(0, 64 << 10, false);
         let mut out = weir_block::OutBuf::default();
         pdu::put(&mut out, header, &vec![1; 16 << 10], hog.digests);
@@ -222,7 +221,7 @@ fn sessions_per_address_and_in_total_are_bounded() {
         for name in [0, 77] {
             assert_eq!(log_in(name, 9).err(), Some([3, 2]), "{name}: out of resources");
         }
-        // Reinstatement replaces the session; a session that ends frees its slot.
+        // Reinstatement replaces a session in its slot; a session that ends frees its slot.
         sessions[0] = log_in(0, 0).expect("its own place");
         drop(sessions.pop());
         setup.wait_for_nexuses(most as u64 - 1);
@@ -230,7 +229,7 @@ fn sessions_per_address_and_in_total_are_bounded() {
     }
 }
 
-// Regression test: each stalled session held 1 MiB of its own, so 896 sessions held nearly 1 GiB.
+// Regression test: each stalled session held 1 MiB of memory, so 896 sessions held nearly 1 GiB.
 #[test]
 fn many_stalled_sessions_stay_within_the_budget() {
     let (limit, own_total) = (4 * MIB, 4 * MIB);
@@ -250,7 +249,7 @@ fn many_stalled_sessions_stay_within_the_budget() {
         assert!(used <= limit + own_total, "{used} bytes");
         std::thread::sleep(Duration::from_millis(2));
     }
-    // The stalled sessions wait for each other, so the server ends some sessions that hold memory.
+    // The stalled sessions wait for each other's memory, so the server ends some of them.
     let sessions = || setup.targets.sessions.list().len();
     wait_until("one that stalls is ended", || sessions() < 40);
     drop(greedy);
@@ -267,7 +266,7 @@ fn answer_ping(initiator: &mut Initiator, ping: &Header) {
     drop(initiator.socket.write_all(out.filled()));
 }
 
-/// Responds to NOP-Ins until the target drops the connection. Returns the time until then.
+/// Responds to NOP-Ins until the target drops the connection. Returns how long that took.
 fn pings_until_dropped(initiator: &mut Initiator) -> Duration {
     let start = Instant::now();
     while let Some(ping) = initiator.try_reply() {
@@ -286,7 +285,7 @@ fn initiator_that_ignores_r2t_is_dropped() {
     for initial_r2t in ["Yes", "No"] {
         let keys = [("ImmediateData", "No"), ("InitialR2T", initial_r2t)];
         let mut slow = initiator(setup.address, 1, &keys);
-        // Data that arrives slowly does not end the session.
+        // Write data that arrives slowly does not end the session.
         let header = slow.write_header(0, 16 * BLOCK, initial_r2t == "Yes");
         slow.send(header, &[]);
         let ttt = if initial_r2t == "Yes" { slow.reply().header.word(20) } else { NO_TAG };
@@ -310,7 +309,7 @@ fn stalled_initiator_is_dropped_and_its_memory_freed() {
     *setup.targets.quiet_limit.lock() = Duration::from_millis(300);
     let mut greedy: Vec<_> = (1..=6).map(|id| initiator(setup.address, id, &[])).collect();
     for hog in &mut greedy {
-        // The session has begun. Its time limit is the short one.
+        // The session has begun, with the short time limit.
         hog.nop(b"");
         for _ in 0..64 {
             let header = hog.read_header(0, 2048);
@@ -318,7 +317,7 @@ fn stalled_initiator_is_dropped_and_its_memory_freed() {
         }
     }
     *setup.targets.quiet_limit.lock() = QUIET_LIMIT;
-    // A new session gets memory at the latest when the server drops the stalled sessions.
+    // A new session gets memory at the latest when the server has dropped the stalled sessions.
     let mut good = initiator(setup.address, 9, &[]);
     assert_eq!(good.read(0, 16384).len(), 8 * MIB);
     assert!(works(&mut good) < Duration::from_secs(1));
@@ -334,7 +333,8 @@ fn slow_pdus_time_out_and_delay_no_other_session() {
     *setup.targets.quiet_limit.lock() = Duration::from_millis(200);
     let mut good = initiator(setup.address, 9, &[]);
     let mut slow: Vec<_> = (1..=20).map(|id| initiator(setup.address, id + 9, &[])).collect();
-    // Half of the initiators send an incomplete header, the others a header and a part of its data.
+    // Half of the initiators send an incomplete header; the others send a header with a part of its
+    // data.
     let headers: Vec<_> = slow.iter_mut().map(|one| one.write_header(0, 64 << 10, true)).collect();
     let (mut gone, start) = (false, Instant::now());
     for at in 0.. {
@@ -356,7 +356,7 @@ fn slow_pdus_time_out_and_delay_no_other_session() {
 
 #[test]
 fn silent_connections_do_not_block_logins() {
-    // This process holds both ends of each connection.
+    // This process holds both ends of each connection, so raise its limit of open files.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("up to the hard");
@@ -370,10 +370,10 @@ fn silent_connections_do_not_block_logins() {
         let mut one = initiator(setup.address, id, &[]);
         assert!(works(&mut one).max(start.elapsed()) < Duration::from_secs(1));
         assert_eq!(one.log_out(0).header.byte(2), 0);
-        // Another silent connection takes the free slot.
+        // Another silent connection takes the slot that became free.
         silent.push(connect(0));
     }
-    // The server closed the oldest silent connections. All sessions remained.
+    // The server has closed the oldest silent connections, and all sessions remain.
     let mut byte = [0];
     silent[0].set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     assert_eq!(std::io::Read::read(&mut silent[0], &mut byte).expect("the end"), 0);
@@ -387,14 +387,14 @@ fn connections_of_one_thread_share_it_fairly() {
     let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 1);
     let mut initiators: Vec<_> = (1..=4).map(|id| initiator(setup.address, id, &[])).collect();
     *setup.disk().order.lock() = Some(Vec::new());
-    // All other commands arrive while the first command runs.
+    // All other commands arrive while the first command blocks the thread.
     *setup.disk().busy.lock() = Duration::from_millis(500);
     for (id, one) in initiators.iter_mut().enumerate() {
         let mut out = weir_block::OutBuf::default();
         for _ in 0..COMMANDS {
             let mut cdb = [0; 16];
             cdb[15] = id as u8;
-            // TEST UNIT READY as an immediate command, outside of the CmdSN order.
+            // TEST UNIT READY as an immediate command, which has no place in the CmdSN order.
             let mut header = one.command(0x81, 0, &cdb);
             header.set(0, [opcode::COMMAND | opcode::IMMEDIATE]);
             one.cmd_sn -= 1;

@@ -1,11 +1,11 @@
-//! Limits and counters of one session, limits of all discovery sessions: requests in progress, and
-//! time.
+//! Limits and counters of one session (requests in progress, and time), and limits of all discovery
+//! sessions.
 //!
 //! Memory limits of all connections are in hostile.rs, the command window in sessions.rs.
 //!
 //! Invariants:
-//! - each read has a time limit, so a target that hangs fails the test;
-//! - each test fails without its limit.
+//! - each read has a time limit, so that a hanging target fails the test;
+//! - each test fails if its limit is removed.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -29,7 +29,7 @@ const MIB: usize = 1 << 20;
 /// Reject reason (RFC 7143 11.17.1).
 const TOO_MANY_IMMEDIATE: u8 = 6;
 
-/// Makes the disk's commands wait until this is dropped, also when a test fails: a server that
+/// Holds the disk's commands until this value is dropped, also when a test fails: a server that
 /// stops waits for its commands.
 struct Held<'a>(&'a Disk);
 
@@ -159,12 +159,12 @@ fn number_of_writes_with_open_r2ts_is_bounded() {
         assert_eq!(reply.opcode(), opcode::R2T);
         asked.insert(reply.itt());
     }
-    // If a further write got memory, another task would send its R2T during these waits.
+    // If a further write got memory, another task would send an R2T for it during these waits.
     for _ in 0..3 {
         assert_eq!(initiator.nop(b"!").data, b"!", "data of {most} writes is asked for");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // An aborted write releases its memory for the next write.
+    // Aborting a write releases its memory for the next write.
     initiator.manage(1, *asked.first().expect("one was asked for"), initiator.cmd_sn - 1);
     let replies = [initiator.reply(), initiator.reply()].map(|reply| reply.header);
     let r2t = replies.iter().find(|reply| reply.opcode() == opcode::R2T).expect("the next one");
@@ -195,7 +195,7 @@ fn target_list_is_sent_in_bounded_parts() {
 }
 
 // The test `stalled_initiator_is_dropped_and_its_memory_freed` would also pass if the server
-// dropped only sessions that hold memory for which others wait.
+// dropped only sessions that hold memory which other sessions wait for.
 #[test]
 fn stalled_initiator_is_dropped_even_if_memory_is_free() {
     let limit = Duration::from_millis(200);
@@ -207,7 +207,7 @@ fn stalled_initiator_is_dropped_even_if_memory_is_free() {
         let header = stalled.read_header(0, 16384);
         stalled.send(header, &[]);
     }
-    // The initiator stays active: it sends NOP-Outs that need no response.
+    // The initiator stays active, but sends only NOP-Outs that need no response.
     let mut header = Header::new(opcode::NOP_OUT | opcode::IMMEDIATE, 0x80);
     header.set_word(16, NO_TAG);
     header.set_word(20, NO_TAG);
@@ -236,16 +236,16 @@ fn session_counts_only_bytes_of_successful_writes() {
     };
     assert_eq!(initiator.write(0, &[1; 4 * BLOCK], 4 * BLOCK, 0).status().0, 0);
     assert_eq!(counted(), (1, 4 * BLOCK as u64));
-    // The logical unit refuses a write beyond its end.
+    // The logical unit refuses a write beyond the end of the unit.
     let end = (SIZE / BLOCK) as u32;
     assert_eq!(initiator.write(end, &[2; 4 * BLOCK], 4 * BLOCK, 0).status(), (2, [5, 0x21, 0]));
     assert_eq!(counted(), (2, 4 * BLOCK as u64));
-    // The connection refuses a write longer than its limit before any data arrives.
+    // The connection refuses a write above the maximum transfer length before any data arrives.
     let header = initiator.command(0xa1, 1 << 30, &cdb10(0x2a, 0, 1));
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [5, 0x24, 0]));
     assert_eq!(counted(), (3, 4 * BLOCK as u64));
-    // The transfer length of the CDB is shorter than the data.
+    // The transfer length in the CDB is shorter than the data.
     let header = initiator.command(0xa1, 4 * BLOCK, &cdb10(0x2a, 0, 1));
     initiator.send(header, &[3; 4 * BLOCK]);
     assert_eq!(initiator.reply().status().0, 0);

@@ -1,6 +1,6 @@
 //! Logins over a socket: authentication, session limits and reinstatement.
 //!
-//! Key negotiation is covered by unit tests, sessions by sessions.rs.
+//! Unit tests cover key negotiation; sessions.rs covers sessions.
 //!
 //! Invariant: an initiator without the required authentication never reaches a nexus.
 
@@ -37,7 +37,7 @@ fn with(keys: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
     keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
-/// Parses text into owned pairs.
+/// Parses key=value text into owned pairs.
 fn owned(answer: &[u8]) -> Vec<(String, String)> {
     let pairs = text::pairs(answer).expect("text");
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -48,12 +48,12 @@ fn value(pairs: &[(String, String)], key: &str) -> String {
     found.map_or_else(|| panic!("{key} in {pairs:?}"), |(_, value)| value.clone())
 }
 
-/// The initiator's response to the target's challenge.
+/// The initiator's response to the target's CHAP challenge.
 struct Proof<'a> {
     name: &'a str,
     secret: &'a str,
-    /// The initiator's own challenge, for mutual CHAP. An empty challenge sends the target's
-    /// challenge back.
+    /// Challenge of the initiator, for mutual CHAP. An empty challenge makes the initiator send the
+    /// target's own challenge back.
     challenge: Option<&'a [u8]>,
 }
 
@@ -66,7 +66,7 @@ fn prove(
     prove_as(NAME, initiator, algorithms, proof)
 }
 
-/// Like [`prove`], for an initiator with that name.
+/// Like [`prove`], for the initiator with this name.
 fn prove_as(
     name: &str,
     initiator: &mut Initiator,
@@ -127,7 +127,7 @@ fn chap_refuses_initiator_without_the_secret() {
         Proof { secret: "wrong horse", ..RIGHT },
         Proof { secret: "", ..RIGHT },
         Proof { name: "bob", ..RIGHT },
-        // Requests mutual CHAP, although the target has no secret for it.
+        // The initiator requests mutual CHAP, but the target has no secret for it.
         Proof { challenge: Some(b"0123456789abcdef"), ..RIGHT },
     ] {
         let mut initiator = Initiator::connect(setup.address);
@@ -136,7 +136,7 @@ fn chap_refuses_initiator_without_the_secret() {
     }
     let mut initiator = Initiator::connect(setup.address);
     assert_eq!(prove(&mut initiator, "6,8", &RIGHT), failure, "no algorithm in common");
-    // Logs in without CHAP, in all variants.
+    // Try a login without CHAP, in all variants.
     for (stage, next, keys) in [
         (1, Some(3), &[][..]),
         (0, Some(3), &[]),
@@ -162,7 +162,7 @@ fn transit_before_the_chap_response_is_denied() {
     let offer: Vec<_> = NAMES.iter().copied().chain([("AuthMethod", "CHAP")]).collect();
     initiator.login_step(0, Some(3), &offer).expect("an answer");
     assert_eq!(initiator.tsih, 0, "not in full feature phase");
-    // Continue as if the target had granted the transit.
+    // Continue as if the target had allowed the stage transition.
     assert!(initiator.login_step(1, Some(3), &[]).is_err());
     assert!(targets.sessions.list().is_empty());
 }
@@ -176,11 +176,11 @@ fn mutual_chap_authenticates_both_sides_and_refuses_reflection() {
         prove(&mut Initiator::connect(address), algorithm, &mutual).expect("both proved");
     }
     let failure = Err([2, 1]);
-    // The initiator must request mutual CHAP.
+    // This target requires that the initiator requests mutual CHAP.
     assert_eq!(prove(&mut Initiator::connect(address), "5", &RIGHT), failure);
     let reflected = Proof { challenge: Some(b""), ..RIGHT };
     assert_eq!(prove(&mut Initiator::connect(address), "5", &reflected), failure);
-    // Login fails if both directions have the same secret.
+    // The login fails if initiator and target have the same secret.
     *targets.authentication.lock() = chap(Some("correct horse"));
     assert_eq!(prove(&mut Initiator::connect(address), "5", &mutual), failure);
 }
@@ -226,14 +226,15 @@ fn each_refusal_has_its_login_status() {
     let mut initiator = Initiator::connect(address);
     initiator.tsih = 1234;
     assert_eq!(initiator.log_in(&[]), Err([2, 10]));
-    // The first PDU is no Login Request.
+    // The first PDU is not a Login Request.
     let mut initiator = Initiator::connect(address);
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
     initiator.expect_end();
 }
 
-/// Logs in with CHAP and a wrong secret. Returns the keys of each response, and the final status.
+/// Logs in with CHAP and a wrong secret. Returns the keys of each response, and the final login
+/// status.
 fn heard(address: SocketAddr, names: &[(&'static str, &str)]) -> (Vec<Vec<String>>, [u8; 2]) {
     let mut initiator = Initiator::connect(address);
     let offer = [names, &[("AuthMethod", "CHAP,None")]].concat();
@@ -242,7 +243,7 @@ fn heard(address: SocketAddr, names: &[(&'static str, &str)]) -> (Vec<Vec<String
     for (next, said) in steps {
         match initiator.login_step(0, next, &said) {
             Ok(answer) => {
-                // Compare all values except the random ones of the challenge.
+                // Compare all values except the random CHAP challenge.
                 let shown = |(key, value): (String, String)| {
                     if ["CHAP_C", "CHAP_I"].contains(&key.as_str()) { key } else { key + &value }
                 };
@@ -282,7 +283,7 @@ fn unknown_target_forbidden_initiator_and_wrong_secret_look_alike() {
     }
 }
 
-// Regression test: an attacker could try 976 secrets a second, without a line in the log.
+// Regression test: an attacker could try 976 secrets a second, and the log had no line about it.
 #[test]
 fn wrong_chap_responses_are_counted_and_throttled() {
     let setup = setup(Disk::new(SIZE));
@@ -304,14 +305,14 @@ fn wrong_chap_responses_are_counted_and_throttled() {
     let later = answers.iter().filter(|status| **status == [3, 1]).count();
     assert_eq!(looked_at + later, 60, "{answers:?}");
     // Six delays fit into the longest wait, and each thread may check one response at the same
-    // moment.
+    // time.
     assert!(looked_at <= 14, "{looked_at} guesses were looked at");
     assert_eq!(*setup.targets.wrong_responses.lock(), looked_at);
     // A correct response is accepted once the throttle admits it.
     prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
 }
 
-/// Signals threads to end, also when the test fails.
+/// Signals the test's threads to end, also when the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -320,7 +321,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-// Regression test: a peer that guessed secrets from the address of an initiator locked the
+// Regression test: a peer at the address of an initiator guessed secrets, and this locked the
 // initiator out.
 #[test]
 fn known_initiator_logs_in_during_guesses_from_its_address() {
@@ -355,8 +356,8 @@ fn discovery(address: SocketAddr) -> Initiator {
     initiator
 }
 
-// Regression test: 256 sessions without CHAP in an initiator's name locked it out; 896 locked out
-// all initiators.
+// Regression test: 256 sessions without CHAP under an initiator's name locked out this initiator;
+// 896 such sessions locked out all initiators.
 #[test]
 fn sessions_without_chap_do_not_lock_out_the_owner_of_a_name() {
     let targets = MemoryTargets::with_sessions(Disk::new(SIZE), Sessions::with_limits(6, 4, 3));
@@ -399,7 +400,7 @@ fn chap_sessions_per_name_and_in_total_are_bounded() {
     assert_eq!(log_in("one", 9).err(), Some([3, 2]), "three of one name");
     sessions.push(log_in("other", 0).expect("a place for another name"));
     assert_eq!(log_in("third", 0).err(), Some([3, 2]), "four of all");
-    // A reinstated session takes its own slot. A session that ends frees its slot.
+    // A reinstated session keeps its slot. A session that ends frees its slot.
     sessions[3] = log_in("other", 0).expect("its own place");
     drop(sessions.pop());
     setup.wait_for_nexuses(3);
@@ -440,8 +441,8 @@ fn login_with_the_same_isid_reinstates_the_session() {
     other.isid[5] = 9;
     other.log_in(&[]).expect("a session");
     assert_eq!(second.read(0, 1).len(), BLOCK);
-    // The login has the TSIH of an active session. With another CID it is refused; with the same
-    // CID it reinstates the connection.
+    // The login contains the TSIH of an active session. With another CID the target refuses the
+    // login; with the same CID the login reinstates the connection.
     let mut third = Initiator::connect(address);
     (third.tsih, third.cid) = (second.tsih, 2);
     assert_eq!(third.log_in(&[]), Err([2, 6]));
@@ -501,7 +502,7 @@ fn slow_login_is_dropped_after_the_time_limit() {
     let setup = serve_limited(targets, Budget::new(256 << 20, OWN), 2, LIMIT);
     let mut initiator = Initiator::connect(setup.address);
     let start = Instant::now();
-    // Sending single bytes from time to time does not extend the time limit.
+    // A client that sends single bytes from time to time does not extend the time limit.
     let mut socket = initiator.socket.try_clone().expect("a socket");
     let drip = std::thread::spawn(move || {
         while std::io::Write::write_all(&mut socket, &[0x43]).is_ok() {

@@ -1,6 +1,6 @@
 //! Sessions that move between threads of the server while they are in use.
 //!
-//! weir-net tests the automatic balancing of sessions.
+//! The tests of weir-net cover the automatic balancing of sessions.
 //!
 //! Invariant: the initiator checks the sequence numbers of every response, and the data of every
 //! read.
@@ -35,7 +35,7 @@ fn moving<T>(server: &ServerHandle<Iscsi>, work: impl FnOnce() -> T) -> (T, u64)
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        // Stop the other thread before a failed test unwinds.
+        // Stop the other thread before a failed test unwinds its stack.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         done.store(true, Ordering::Relaxed);
         result
@@ -103,7 +103,7 @@ fn deep_queue_is_answered_while_the_session_moves() {
     assert!(seen >= 4900 && moves > 0, "{seen} reads, {moves} moves");
 }
 
-/// A session that waits for input from its initiator does not move before that input arrives.
+/// A session that waits for input from its initiator does not move before this input arrives.
 #[test]
 fn session_with_unfinished_requests_does_not_move() {
     let Setup { targets, server, address } = setup(Disk::new(SIZE));
@@ -112,11 +112,11 @@ fn session_with_unfinished_requests_does_not_move() {
         server.move_sessions(0, 1, 1);
         server.move_sessions(1, 0, 1);
         std::thread::sleep(Duration::from_millis(20));
-        // The session checks for a move when it receives something.
+        // The session checks for a requested move when it receives a PDU.
         initiator.nop(b"");
     };
 
-    // The session has a read with solicited data in progress.
+    // The session has a write in progress that waits for solicited data.
     initiator.read(0, 1);
     let before = server.connections_of_workers();
     let data = pattern(64 << 10, 3);
@@ -130,7 +130,7 @@ fn session_with_unfinished_requests_does_not_move() {
     assert_eq!(initiator.reply().status().0, 0);
     assert_eq!(targets.disk.bytes(0, data.len()), data);
 
-    // A command arrived ahead of an earlier CmdSN.
+    // A command has arrived before the command with the preceding CmdSN.
     let (first, second) = (initiator.read_header(0, 1), initiator.read_header(1, 1));
     initiator.send(second, &[]);
     ask(&mut initiator);
@@ -147,7 +147,8 @@ fn session_with_unfinished_requests_does_not_move() {
     let ended = initiator.text(b"1\0", 0x80, begun.header.word(20));
     assert_eq!(ended.data, b"X-a=NotUnderstood\0");
 
-    // No request is unfinished. The session ignored the moves above, and now moves.
+    // The session has no unfinished request. It ignored the earlier requests to move, and moves
+    // now.
     server.move_sessions(0, 1, 1);
     server.move_sessions(1, 0, 1);
     std::thread::sleep(Duration::from_millis(20));
@@ -186,8 +187,8 @@ fn server_can_end_moving_sessions() {
         let mut server = Some(server);
         std::thread::scope(|scope| {
             let reads = scope.spawn(|| {
-                // Wait until the target ends the session, by an Async Message or by closing the
-                // connection.
+                // Wait until the target ends the session, by an Asynchronous Message or by closing
+                // the connection.
                 let start = Instant::now();
                 loop {
                     assert!(start.elapsed() < Duration::from_secs(20), "it is told to go");

@@ -4,8 +4,8 @@
 //! Logins are in logins.rs; unit tests cover single PDUs and keys.
 //!
 //! Invariants:
-//! - each read has a time limit, so a target that hangs fails the test;
-//! - after a protocol violation the server still serves other sessions.
+//! - each read has a time limit, so that a hanging target fails the test;
+//! - after a protocol violation, the server still serves other sessions.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -111,7 +111,7 @@ fn large_reads_are_sent_from_cached_blocks_in_any_split() {
 fn residual_counts_report_unmoved_bytes() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
-    // INQUIRY returns 36 of 255 bytes.
+    // INQUIRY returns 36 bytes, and its allocation length is 255.
     let header = initiator.command(0xc1, 255, &[0x12, 0, 0, 0, 255, 0]);
     initiator.send(header, &[]);
     let reply = initiator.reply();
@@ -128,7 +128,7 @@ fn residual_counts_report_unmoved_bytes() {
     initiator.send(header, &[]);
     let reply = initiator.reply();
     assert_eq!((reply.header.opcode(), reply.header.flags() & 6), (opcode::RESPONSE, 4));
-    // WRITE of one block with data for two.
+    // WRITE of one block, sent with the data of two blocks.
     let header = initiator.command(0xa1, 2 * BLOCK, &cdb10(0x2a, 0, 1));
     initiator.send(header, &vec![1; 2 * BLOCK]);
     let reply = initiator.reply();
@@ -154,15 +154,15 @@ fn disallowed_data_is_refused_and_not_written() {
     let header = initiator.write_header(0, BLOCK, false);
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [0x0b, 0x0c, 0x0c]));
-    // The target drops the data that follows the refused command.
+    // The target drops the data that belongs to the refused command.
     let data_out = Initiator::data_out(header.itt(), NO_TAG, 0, 0, true);
     initiator.send(data_out, &[9; BLOCK]);
-    // The request is longer than the maximum transfer length.
+    // The Expected Data Transfer Length is above the maximum transfer length.
     let mut header = initiator.write_header(0, BLOCK, true);
     header.set_word(20, TRANSFER_BYTES_MAX as u32 + 512);
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [5, 0x24, 0]));
-    // The command is bidirectional.
+    // The command has both the R bit and the W bit.
     let header = initiator.command(0xe1, BLOCK, &cdb10(0x2a, 0, 1));
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [5, 0x24, 0]));
@@ -204,7 +204,7 @@ fn stray_data_out_is_dropped() {
     let header = initiator.write_header(0, BLOCK, true);
     initiator.send(header, &[]);
     let r2t = initiator.reply().header;
-    // The Data-Out has the tag of no open R2T.
+    // The Data-Out has a Target Transfer Tag that no open R2T has.
     let stray = Initiator::data_out(header.itt(), r2t.word(20) + 17, 0, 0, true);
     initiator.send(stray, &[9; BLOCK]);
     let data = pattern(BLOCK, 1);
@@ -219,7 +219,8 @@ fn data_digest_error_rejects_the_pdu_or_fails_only_its_command() {
     let keys = [("DataDigest", "CRC32C"), ("HeaderDigest", "CRC32C")];
     let mut initiator = Initiator::session(address, &keys);
     let data = pattern(BLOCK, 2);
-    // Immediate data: the CmdSN is not consumed, and the initiator may send the command again.
+    // Damage immediate data: the target does not consume the CmdSN, and the initiator may send the
+    // command again.
     let header = initiator.write_header(8, BLOCK, true);
     let mut out = weir_block::OutBuf::default();
     weir_iscsi_wire::pdu::put(&mut out, header, &data, initiator.digests);
@@ -232,7 +233,7 @@ fn data_digest_error_rejects_the_pdu_or_fails_only_its_command() {
     initiator.send_raw(out.filled());
     assert_eq!(initiator.reply().status().0, 0);
     assert_eq!(targets.disk.bytes(8 * BLOCK, BLOCK), data);
-    // For Data-Out, the command fails after all of its data has arrived.
+    // Damage a Data-Out: the command fails after all of its data has arrived.
     let header = initiator.write_header(16, BLOCK, true);
     initiator.send(header, &[]);
     let r2t = initiator.reply().header;
@@ -260,8 +261,8 @@ fn commands_run_in_cmd_sn_order() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[("InitialR2T", "No")]);
     let (old, new) = (pattern(4096, 3), pattern(4096, 4));
-    // The commands are sent in reverse order. The last command, a read, must see both writes in
-    // CmdSN order.
+    // The initiator sends the commands in reverse order. The last command in CmdSN order is a read
+    // and must return the data of both writes.
     let first = initiator.write_header(0, 4096, false);
     let second = initiator.write_header(4, 4096, true);
     let third = initiator.read_header(0, 12);
@@ -275,11 +276,11 @@ fn commands_run_in_cmd_sn_order() {
     assert_eq!(reply.header.itt(), second.itt(), "the first one waits for its data");
     let read = initiator.take_read(12 * BLOCK);
     assert_eq!(read[4 * BLOCK..], new);
-    // The target dropped the first Data-Out, because its command had not arrived.
+    // The target dropped the first Data-Out, because the command of this Data-Out had not arrived.
     let unsolicited = Initiator::data_out(first.itt(), NO_TAG, 0, 4096, true);
     initiator.send(unsolicited, &[]);
     assert_eq!(initiator.reply().status().0, 0);
-    // CmdSNs below and above the window: the target ignores the commands.
+    // The target ignores commands whose CmdSN is below or above the window.
     for cmd_sn in [initiator.cmd_sn - 1, initiator.max_cmd_sn + 1] {
         let mut header = initiator.read_header(0, 1);
         initiator.cmd_sn -= 1;
@@ -317,8 +318,8 @@ fn command_window_closes_when_full_and_reopens() {
     }
     let nop = initiator.nop(b"?");
     assert_eq!(nop.header.word(32), nop.header.word(28).wrapping_sub(1), "closed");
-    // The target ignores a command outside the window. The NOP-In after it shows that the target
-    // has read the command while the window was closed.
+    // The target ignores a command outside the window. The response to the following NOP-Out shows
+    // that the target has read the command while the window was closed.
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
     assert_eq!(initiator.nop(b"!").data, b"!");
@@ -348,7 +349,7 @@ fn abort_response_follows_the_end_of_the_command() {
     assert_eq!(reply.header.opcode(), opcode::MANAGEMENT_RESPONSE);
     assert_eq!((reply.header.itt(), reply.header.byte(2)), (abort, 0));
     assert_eq!(targets.disk.done.load(Ordering::Relaxed), 1);
-    // A write that waits for data is aborted at once, and its data is dropped.
+    // The target aborts a write that waits for data at once, and drops the write's data.
     let write = initiator.write_header(8, BLOCK, true);
     initiator.send(write, &[]);
     let r2t = initiator.reply().header;
@@ -356,8 +357,8 @@ fn abort_response_follows_the_end_of_the_command() {
     assert_eq!(initiator.reply().header.byte(2), 0);
     initiator.send_sequence(write.itt(), r2t.word(20), &[5; BLOCK], (0, BLOCK));
     assert_eq!(initiator.read(8, 1), vec![0; BLOCK]);
-    // Abort an unknown task with an old CmdSN, then a command that never arrived. The CmdSN of that
-    // command counts as received.
+    // Abort an unknown task that has an old CmdSN, then a command that never arrived. The CmdSN of
+    // the command that never arrived counts as received.
     initiator.manage(1, 99, write.cmd_sn());
     assert_eq!(initiator.reply().header.byte(2), 1);
     let lost = initiator.read_header(0, 1);
@@ -397,14 +398,14 @@ fn task_management_aborts_the_addressed_tasks() {
         initiator.manage(function, NO_TAG, 0);
         assert_eq!(initiator.reply().header.byte(2), response);
     }
-    // Address a logical unit that does not exist.
+    // Address a task management function to a logical unit that does not exist.
     let mut header = Header::new(opcode::MANAGEMENT | opcode::IMMEDIATE, 0x85);
     header.set(8, [0, 9, 0, 0, 0, 0, 0, 0]);
     header.set_word(16, 999);
     header.set_word(24, initiator.cmd_sn);
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().header.byte(2), 2);
-    // TARGET COLD RESET also ends the sessions.
+    // TARGET COLD RESET also ends the sessions of the target.
     initiator.manage(7, NO_TAG, 0);
     assert_eq!(initiator.reply().header.byte(2), 0);
     assert_eq!(initiator.reply().header.opcode(), opcode::ASYNC);
@@ -426,7 +427,7 @@ fn tasks_aborted_by_another_nexus_get_no_response_without_tas() {
     initiator.send(later, &[]);
     targets.disk.held.store(false, Ordering::Relaxed);
     initiator.take_read(2 * BLOCK);
-    // The first command ends as well, even if its task is woken late.
+    // The first command completes in the storage as well, even if its task is woken late.
     wait_until("both end", || done() == before + 2);
     assert_eq!(initiator.nop(b"y").data, b"y", "nothing came for the first");
     // With TAS, the initiator gets TASK ABORTED.
@@ -451,7 +452,7 @@ fn tasks_aborted_by_another_nexus_get_no_response_without_tas() {
 fn logout_response_follows_the_last_command() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
-    // Send logouts of an unknown connection, and for recovery.
+    // Send a logout of an unknown connection, and a logout for recovery.
     let own = std::mem::replace(&mut initiator.cid, 9);
     assert_eq!(initiator.log_out(1).header.byte(2), 1);
     initiator.cid = own;
@@ -502,7 +503,7 @@ fn discovery_splits_long_target_lists() {
     assert!(reply.data.is_empty() && reply.header.flags() == 0);
     let reply = initiator.text(b"gets=All\0", 0x80, reply.header.word(20));
     assert_eq!(reply.data, expected.as_bytes());
-    // The response takes several PDUs.
+    // The list of targets takes several PDUs.
     let one = targets.targets.lock()[0].clone();
     let named = |n| Discovered { name: format!("{TARGET}{n:02}"), ..one.clone() };
     *targets.targets.lock() = (0..20).map(named).collect();
@@ -517,10 +518,12 @@ fn discovery_splits_long_target_lists() {
         .map(|n| expected.replace(&format!("{TARGET}\0"), &format!("{TARGET}{n:02}\0")))
         .collect();
     assert_eq!(all, expected.as_bytes());
-    // Regression test: one text could request 96 lists of 1 MiB, which the target built at once.
+    // Regression test: one text could request 96 lists of 1 MiB, and the target built all of them
+    // at once.
     let twice = initiator.text(b"SendTargets=iqn.a\0SendTargets=iqn.b\0", 0x80, NO_TAG);
     assert_eq!(text::pairs(&twice.data), Ok(vec![("SendTargets", "Reject")]));
-    // Send unknown keys, and a SCSI command.
+    // Send an unknown key, a key of the login and a SCSI command: a discovery session accepts none
+    // of these.
     let reply = initiator.text(b"X-foo=1\0HeaderDigest=None\0", 0x80, NO_TAG);
     let pairs = text::pairs(&reply.data).expect("text");
     assert_eq!(pairs, [("X-foo", "NotUnderstood"), ("HeaderDigest", "Reject")]);
@@ -545,7 +548,7 @@ fn invalid_requests_are_rejected_with_their_header() {
         let found = (reply.header.opcode(), reply.header.byte(2), &reply.data[..]);
         assert_eq!(found, (opcode::REJECT, reason, &header.0[..]), "{first:#x}");
     }
-    // Send an Initiator Task Tag that is in use.
+    // Send a command with an Initiator Task Tag that is in use.
     targets.disk.held.store(true, Ordering::Relaxed);
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
@@ -638,7 +641,7 @@ fn garbage_ends_only_its_iscsi_connection() {
         }
         let mut bytes: Vec<u8> = (0..4096).map(|_| random.u8(..)).collect();
         if seed % 4 == 0 {
-            // Short data segments, so that the target parses many headers.
+            // Make the data segments short, so that the target parses many headers.
             let headers = bytes.chunks_mut(48);
             headers.filter(|header| header.len() > 8).for_each(|header| header[4..8].fill(0));
         }
@@ -667,7 +670,7 @@ fn unread_responses_hold_little_memory() {
     std::thread::sleep(Duration::from_millis(300));
     let run = targets.disk.done.load(Ordering::Relaxed) - before;
     // The server has run the reads of 4 MiB whose data is in the socket buffers, and further reads
-    // with at most `REPLY_BYTES_MAX` of data.
+    // whose data fits into `REPLY_BYTES_MAX`.
     assert!((1..=16).contains(&run), "{run} reads were run for an initiator that takes none");
     for _ in 0..100 {
         initiator.take_read(8192 * BLOCK);
@@ -690,7 +693,7 @@ fn idle_initiator_without_nop_response_is_dropped() {
         initiator.send(header, &[]);
     }
     assert_eq!(initiator.read(0, 1).len(), BLOCK);
-    // Single bytes do not count as a response.
+    // A few single bytes do not count as a response to the NOP-In.
     let ping = initiator.reply();
     assert_eq!(ping.header.opcode(), opcode::NOP_IN);
     initiator.send_raw(&[0]);
@@ -709,7 +712,7 @@ fn new_text_request_discards_an_unfinished_one() {
     assert_eq!((reply.header.opcode(), reply.header.byte(2)), (opcode::REJECT, 9));
 }
 
-/// SAM-5 8.6: an ORDERED command waits for earlier commands, and later commands wait for it.
+/// An ORDERED command waits for earlier commands, and later commands wait for it (SAM-5 8.6).
 #[test]
 fn task_attributes_are_enforced() {
     const ORDERED: u8 = 2;
@@ -724,8 +727,8 @@ fn task_attributes_are_enforced() {
         header.itt()
     };
     let answered = |initiator: &mut Initiator| initiator.reply().header.itt();
-    // A write lacks its data. A later SIMPLE command overtakes the write, a later ORDERED command
-    // waits for it.
+    // A write waits for its data. A later SIMPLE command overtakes the write; a later ORDERED
+    // command waits for it.
     let write = initiator.write_header(0, BLOCK, true);
     initiator.send(write, &[]);
     let r2t = initiator.reply().header;
@@ -740,7 +743,7 @@ fn task_attributes_are_enforced() {
     for expected in [write.itt(), ordered].into_iter().chain(behind) {
         assert_eq!(answered(&mut initiator), expected);
     }
-    // The same happens if the storage delays the earlier command.
+    // The commands keep this order if the storage delays the earlier command.
     targets.disk.held.store(true, Ordering::Relaxed);
     let slow = read(&mut initiator, 1);
     let ordered = read(&mut initiator, ORDERED);
@@ -749,7 +752,7 @@ fn task_attributes_are_enforced() {
     let behind = read(&mut initiator, 1);
     let order = [0; 3].map(|_| answered(&mut initiator));
     assert_eq!(order, [slow, ordered, behind]);
-    // After an abort of the earliest command, the commands that waited for it run.
+    // After an abort of the oldest command, the commands that waited for it run.
     let write = initiator.write_header(0, BLOCK, true);
     initiator.send(write, &[]);
     assert_eq!(initiator.reply().header.opcode(), opcode::R2T);

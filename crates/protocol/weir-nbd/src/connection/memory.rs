@@ -4,9 +4,9 @@
 //!
 //! Invariants:
 //! - memory for a request is reserved before the request runs or its payload is received;
-//! - a connection that waits for memory holds no memory that only it could release, so the first
-//!   waiter in the queue always proceeds;
-//! - a read never waits for memory of other connections: it is sent in pieces instead;
+//! - a connection that waits for memory holds no memory that only it could release, so that the
+//!   first connection in the queue always proceeds;
+//! - a read never waits for memory of other connections: without memory it is sent in pieces;
 //! - an idle connection keeps at most [`weir_net::MemoryGrant::keep_bytes`].
 
 use std::pin::pin;
@@ -19,7 +19,7 @@ use super::Connection;
 use crate::limits::{ACCOUNT_BYTES, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX, SEND_BYTES};
 
 impl Connection {
-    /// Memory that the connection holds, without the receive buffer.
+    /// Bytes of memory that the connection holds, without the receive buffer.
     fn memory_bytes(&self) -> usize {
         self.part_bytes.get()
             + self.task_bytes.get()
@@ -28,7 +28,7 @@ impl Connection {
             + self.out.borrow().room()
     }
 
-    /// Reports the memory that the connection holds to the budget, if it changed much.
+    /// Reports to the shared budget how much memory the connection holds, if that changed much.
     pub(crate) fn account(&self) {
         let (now, told) = (self.memory_bytes(), self.accounted_bytes.get());
         if now > told.max(OWN_BYTES) {
@@ -43,7 +43,7 @@ impl Connection {
         self.grant.hold(bytes);
     }
 
-    /// Whether the limits of the connection allow a request that holds `bytes`.
+    /// Whether the limits of the connection allow another request that holds `bytes`.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let waiting = self.out.borrow().len();
         let held = self.task_bytes.get() + waiting + self.sending_bytes.get();
@@ -52,7 +52,7 @@ impl Connection {
             && (held == 0 || held + bytes <= HELD_BYTES_MAX)
     }
 
-    /// Waits until [`Connection::has_room`] or until the connection is broken.
+    /// Waits until [`Connection::has_room`] returns true or the connection is broken.
     pub(crate) async fn wait_for_room(&self, bytes: usize) {
         while !self.has_room(bytes) && !self.is_broken() {
             self.flush_replies();
@@ -60,8 +60,8 @@ impl Connection {
         }
     }
 
-    /// Reserves `bytes` more memory for the connection if its limits allow. Returns false if they
-    /// do not.
+    /// Reserves `bytes` more memory if the limits of the connection and the budget allow. Returns
+    /// false if they do not.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         let wanted = self.memory_bytes() + bytes;
         if wanted <= self.accounted_bytes.get().max(OWN_BYTES) {
@@ -74,14 +74,14 @@ impl Connection {
         taken
     }
 
-    /// Waits until `bytes` more are reserved for the connection, or until the connection is broken.
+    /// Waits until `bytes` more memory is reserved for the connection, or the connection is broken.
     pub(crate) async fn wait_for_memory(&self, bytes: usize) {
         if self.may_hold(bytes) {
             return;
         }
         while !self.is_broken() {
-            // Only this connection can free these buffers, and each send returns its buffer to the
-            // pool.
+            // Only this connection can free its pooled buffers, and each send returns its buffer to
+            // the pool.
             self.give_up_pool();
             if self.out.borrow().is_empty() {
                 self.out.replace(OutBuf::default());
@@ -96,21 +96,21 @@ impl Connection {
         }
     }
 
-    /// Sets the memory reserved for a part of a long write.
+    /// Sets the number of bytes reserved for the current part of a long write.
     pub(crate) fn hold_part(&self, bytes: usize) {
         self.part_bytes.set(bytes);
         self.account();
     }
 
-    /// Grows the receive buffer if that reduces the number of receives and if memory is available.
+    /// Grows the receive buffer if a larger one needs fewer receives and memory is available.
     pub(crate) fn grow(&self, input: &mut Input) {
         if input.is_short() && self.grant.take_large_input() {
             input.grow();
         }
     }
 
-    /// Frees memory; called when the reader has no more input. An idle connection must keep little,
-    /// because it is not woken when others need memory.
+    /// Frees unused memory; called when the reader has no more input. An idle connection may keep
+    /// little memory, because the budget does not wake it when other connections need memory.
     pub(crate) fn idle(&self, input: &mut Input) {
         if self.has_tasks() || !self.out.borrow().is_empty() {
             return;
@@ -134,18 +134,18 @@ impl Connection {
         self.pool_bytes.set(0);
     }
 
-    /// Records that the server waits for the client, until the result is dropped.
+    /// Records that the server waits for the client, until the returned value is dropped.
     pub(crate) fn awaits_client(&self) -> AwaitsClient {
         self.grant.awaits_client()
     }
 
-    /// Waits until this connection must be evicted, because its client holds memory for which
-    /// others wait and makes no progress.
+    /// Waits until this connection must be evicted: its client holds memory that other connections
+    /// wait for, and makes no progress.
     pub(crate) async fn evicted(&self) {
         self.grant.evicted().await;
     }
 
-    /// Whether the connection was evicted because its client stalled others.
+    /// Whether the connection was evicted because its client stalled other connections.
     pub(crate) fn is_evicted(&self) -> bool {
         self.grant.is_evicted()
     }

@@ -1,6 +1,6 @@
 //! Tests of all options, with valid, invalid and hostile input.
 //!
-//! Sockets and time limits are tested in tests/all/sessions.rs.
+//! The tests of sockets and time limits are in tests/all/sessions.rs.
 //!
 //! Invariant: expected replies are bytes from the specification, independent of the encoder.
 
@@ -112,7 +112,7 @@ fn export_name_answers_size_and_flags() {
     let Step::Ready(ready) = step else { panic!("{step:?}") };
     assert_eq!(ready.name, "two");
     assert!(ready.negotiated.read_only && !ready.negotiated.structured);
-    // HAS_FLAGS, READ_ONLY, FLUSH, MULTI_CONN, CACHE.
+    // The flags are HAS_FLAGS, READ_ONLY, FLUSH, MULTI_CONN and CACHE.
     assert_eq!(out, [&8192_u64.to_be_bytes()[..], &0x0507_u16.to_be_bytes()].concat());
 
     for name in [&b"three"[..], b"", b"\xff", &[b'x'; 5000]] {
@@ -134,7 +134,7 @@ fn list_names_all_exports() {
     assert_eq!(kinds(&ask(&mut start(FIXED), 3, b"x").0), [INVALID]);
 }
 
-// Regression test: 600 clients that received no byte of a LIST of 3,000 names held 438 MiB.
+// Regression test: 600 clients that received no byte of a LIST reply with 3,000 names held 438 MiB.
 #[test]
 fn long_list_is_sent_in_parts_with_each_export_once() {
     let name = |n: usize| format!("{n:04}{}", "x".repeat(500));
@@ -163,7 +163,7 @@ fn long_list_is_sent_in_parts_with_each_export_once() {
     assert_eq!(all.pop(), Some((ACK, vec![])));
     let names: Vec<_> = all.iter().map(|(_, data)| data[4..].to_vec()).collect();
     assert!(names.iter().eq((0..300).map(|n| name(n).into_bytes()).collect::<Vec<_>>().iter()));
-    // The next option works as usual.
+    // After the LIST, the next option works as usual.
     assert_eq!(kinds(&ask(&mut negotiation, 8, &[]).0), [ACK]);
 }
 
@@ -268,7 +268,7 @@ fn export_for_one_address_is_hidden_from_other_clients() {
         assert!(!answer(3, &[]).contains("two"), "listed");
         for option in [6, 7] {
             assert_eq!(answer(option, &go), answer(option, &missing).replace("six", "two"));
-            // The empty name means the only export that the client may open.
+            // The empty name refers to the only export that the client may open.
             let described = replies(&asked(from, option, &only).0, option);
             assert_eq!(kinds(&described), [3, 3, ACK], "{option}");
         }
@@ -287,7 +287,7 @@ fn info_and_go_describe_the_export() {
         let (replies, step) = ask(&mut start(FIXED), option, &data);
         assert_eq!(matches!(step, Step::Ready(_)), option == 7);
         assert_eq!(kinds(&replies), [3, 3, 3, 3, ACK]);
-        // FLUSH, FUA, TRIM, WRITE_ZEROES, MULTI_CONN, CACHE, FAST_ZERO.
+        // The flags are FLUSH, FUA, TRIM, WRITE_ZEROES, MULTI_CONN, CACHE and FAST_ZERO.
         let flags = 0x0d6d_u16.to_be_bytes();
         assert_eq!(replies[0].1, [&[0, 0][..], &(1_u64 << 20).to_be_bytes(), &flags].concat());
         assert_eq!(replies[1].1, [0, 3, 0, 0, 2, 0, 0, 1, 0, 0, 2, 0, 0, 0]);
@@ -349,7 +349,8 @@ fn metadata_contexts() {
     assert_eq!(kinds(&ask(&mut negotiation, 10, &meta_data("three", &[])).0), [UNKNOWN]);
     assert_eq!(kinds(&ask(&mut negotiation, 10, b"\0\0\0\x03one").0), [INVALID]);
 
-    // A failed selection leaves none; a selection for another export does not count.
+    // After a failed selection, no context is selected; a selection for another export does not
+    // count.
     let block_status = |negotiation: &mut Negotiation, name| {
         let (replies, step) = ask(negotiation, 7, &info_data(name, &[]));
         let Step::Ready(ready) = step else { panic!("{step:?}") };

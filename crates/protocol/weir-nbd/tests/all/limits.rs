@@ -1,10 +1,11 @@
-//! Limits of one connection: memory, requests, and the time that the server waits for a client.
+//! Tests of the limits of one connection: memory, requests, and the time that the server waits for
+//! a client.
 //!
-//! Memory limits of all connections are in sessions.rs.
+//! Tests of the memory limits of all connections are in sessions.rs.
 //!
 //! Invariants:
-//! - each read has a time limit, so a server that hangs fails the test;
-//! - each test fails without its limit.
+//! - each read has a time limit, so that a hanging server fails the test;
+//! - each test fails if its limit is removed.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -29,8 +30,8 @@ use weir_nbd::limits::{EXTENTS_MAX, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX};
 use weir_net::limits::PEER_TURNS_MAX;
 use weir_net::{Address, Budget, Listener, serve};
 
-/// Makes the volume's requests wait until this is dropped, also when a test fails: a server that
-/// stops waits for its requests.
+/// Holds the volume's requests until this value is dropped, even if a test fails: otherwise the
+/// server could not stop, because it waits for its requests.
 struct Held<'a>(&'a Memory);
 
 impl<'a> Held<'a> {
@@ -46,8 +47,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Sends reads to an export on which requests wait. Asserts that the server starts exactly `most`
-/// of the reads.
+/// Sends reads to an export whose requests wait. Asserts that the server starts exactly `most` of
+/// the reads.
 fn assert_begun(setup: &Setup, client: &mut Client, (count, len): (u64, u32), most: usize) {
     let volume = setup.exports.volume("fast");
     let held = Held::new(&volume);
@@ -130,13 +131,13 @@ fn client_that_receives_no_reply_bytes_is_dropped() {
     let took = start.elapsed();
     assert!((LIMIT..LIMIT * 20).contains(&took), "dropped after {took:?}");
     setup.wait_for_memory();
-    // The limit does not apply to a client without pending replies.
+    // The time limit does not apply to a client that has no pending replies.
     good.ask(0, 0, 2, 0, 1 << 20);
     assert_eq!(good.reply(), (0, 2));
     good.get(1 << 20);
 }
 
-/// TLS server without a certificate, with which every handshake fails.
+/// TLS server without a certificate: every handshake fails.
 #[derive(Debug)]
 struct NoCertificate;
 
@@ -158,7 +159,7 @@ fn stalled_tls_handshake_times_out_and_frees_its_turn() {
         nbd.requiring_tls(Arc::new(config)).with_turn_limit(LIMIT)
     });
     let start = Instant::now();
-    // Connect one client more than may handshake at once.
+    // Connect one client more than may run a handshake at the same time.
     let mut clients: Vec<Client> = (0..=PEER_TURNS_MAX).map(|_| setup.connect()).collect();
     for client in &mut clients {
         client.get(18);
@@ -180,13 +181,13 @@ fn stalled_tls_handshake_times_out_and_frees_its_turn() {
 /// Environment variable of the child process with the socket path of its server.
 const SOCKET: &str = "WEIR_NBD_TEST_SOCKET";
 
-/// Serves at a socket until the input ends, with few free descriptors.
+/// Serves an export at a unix socket until standard input ends, with few free file descriptors.
 fn serve_with_few_descriptors(socket: &Path) {
     let exports = MemoryExports::default().with("disk", Memory::new(1 << 20));
     let nbd = Nbd::new(Arc::new(exports), Budget::new(1 << 20, OWN_BYTES));
     let listener = Listener::bind(&Address::Unix(socket.to_owned())).expect("a fresh socket");
     let server = serve(vec![listener], Arc::new(nbd), 1).expect("a thread");
-    // After the first reply, a worker has opened its descriptors.
+    // After the first reply, a worker has opened its file descriptors.
     UnixStream::connect(socket).and_then(|mut one| one.read_exact(&mut [0; 18])).expect("a server");
     let open = std::fs::read_dir("/proc/self/fd").expect("a list").flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
@@ -253,7 +254,7 @@ fn server_without_descriptors_rests_and_accepts_once_there_is_one() {
     assert!((1..clients.len()).contains(&greeted), "{greeted} clients were accepted");
     let (before, start) = (process.runnable(), Instant::now());
     std::thread::sleep(Duration::from_millis(400));
-    // A server that retries at once would always be runnable.
+    // A server that retries the accept at once would always be runnable.
     let (runnable, wall) = (process.runnable().saturating_sub(before), start.elapsed());
     assert!(runnable < wall / 2, "it was to run for {runnable:?} of {wall:?}");
     clients.remove(0);

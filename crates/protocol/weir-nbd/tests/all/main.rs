@@ -2,8 +2,8 @@
 //!
 //! Tests of the shipped binary are in bin/weir/tests.
 //!
-//! Invariant: one test binary, because each binary would compile generic code again and link all
-//! crates.
+//! Invariant: there is one test binary. Each further binary would compile generic code again and
+//! link all crates.
 
 mod common;
 mod limits;

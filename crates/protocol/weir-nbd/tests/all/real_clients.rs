@@ -1,9 +1,9 @@
-//! Third-party clients against an export in memory on a unix socket.
+//! Tests of third-party clients with an export in memory on a unix socket.
 //!
-//! Hostile clients and time limits are in sessions.rs.
+//! Tests of hostile clients and time limits are in sessions.rs.
 //!
 //! Invariants:
-//! - a missing client program fails the test with its name;
+//! - if a client program is missing, the test fails and prints the program's name;
 //! - each test has its own server and directory.
 
 use std::path::PathBuf;
@@ -52,12 +52,12 @@ impl Setup {
         format!("nbd+unix:///{export}?socket={}", self.scratch.file("nbd.sock").display())
     }
 
-    /// Creates an image with random data and zeros, for the clients' handling of sparse files.
+    /// Creates an image with random data and zeros, to test how clients handle sparse files.
     fn image(&self) -> PathBuf {
         let mut data = vec![0_u8; 32 * MIB as usize];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for (index, word) in data.chunks_mut(8).enumerate() {
-            // Leave every other MiB zero.
+            // Every other MiB stays zero.
             if index / (1 << 17) % 2 == 0 {
                 state ^= state << 13;
                 state ^= state >> 7;

@@ -3,8 +3,8 @@
 //! Third-party clients are in real_clients.rs; unit tests cover single messages.
 //!
 //! Invariants:
-//! - each read has a time limit, so a server that hangs fails the test;
-//! - after a protocol violation the server still serves other clients.
+//! - each read has a time limit, so that a hanging server fails the test;
+//! - after a protocol violation, the server still serves other clients.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -127,7 +127,7 @@ fn concurrent_requests_are_all_answered() {
     for export in ["fast", "slow"] {
         let mut client = setup.client(export);
         let mut reader = Client { socket: client.socket.try_clone().unwrap() };
-        // 96 MiB of replies and more than `REQUESTS_MAX` requests, to reach every limit.
+        // Request 96 MiB of replies with more than `REQUESTS_MAX` requests, to reach every limit.
         let (count, len) = (1536_u64, 64 << 10);
         let mut batch = Vec::new();
         for cookie in 0..count {
@@ -199,7 +199,7 @@ fn stop_completes_requests_in_flight() {
     for cookie in 0..32 {
         client.put(&[request(1, 1, cookie, cookie * 4096, 4096), vec![7; 4096]].concat());
     }
-    // After the first reply, the server has received the requests of the same send.
+    // After the first reply, the server has received all requests of the same send.
     client.reply();
     std::thread::sleep(Duration::from_millis(50));
     setup.server.stop();
@@ -259,8 +259,8 @@ fn within_budget(setup: &Setup, limit_bytes: usize, work: impl FnOnce()) {
         worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         most
     });
-    // The budget may be exceeded by memory without a reservation: accounts are rounded up, and
-    // reply buffers have spare capacity.
+    // Memory without a reservation may exceed the budget: accounts are rounded up, and reply
+    // buffers have spare capacity.
     let slack = 1 << 20;
     assert!(most <= limit_bytes + slack, "{most} bytes were held");
 }
@@ -302,10 +302,11 @@ fn half_sent_writes_are_dropped_if_others_need_memory() {
     within_budget(&setup, limit, || {
         let half = vec![1; 300 << 10];
         let mut stalled: Vec<Client> = Vec::new();
-        // Send as many requests as fit into the budget, which then becomes free completely.
+        // Send as many requests as fit into the budget. All of the budget must become free
+        // afterwards.
         for n in 0..4 {
             let mut client = setup.client("fast");
-            // The requests have complete and partial blocks, and one or several parts.
+            // The writes have complete and partial blocks, in one or several parts.
             let (offset, len) = [(0, 1 << 20), (512, 700 << 10), (0, 32 << 20)][n % 3];
             client.put(&request(0, 1, 1, offset, len));
             client.put(&half);
@@ -414,11 +415,11 @@ fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
     sender.join().expect("all was sent");
 }
 
-// Regression test: a client with reads and writes of 1 MiB waited forever for memory that its own
-// reply buffers held.
+// Regression test: a client that sent reads and writes of 1 MiB waited forever for memory that its
+// own reply buffers held.
 #[test]
 fn mixed_requests_of_each_size_are_answered_with_little_memory() {
-    // Budget that all connections share with the smallest `--memory`.
+    // Shared memory budget of all connections with the smallest value of `--memory`.
     let limit = 8 << 20;
     for export in ["fast", "slow"] {
         let setup = setup_with("mixed", limit);
@@ -426,7 +427,7 @@ fn mixed_requests_of_each_size_are_answered_with_little_memory() {
             let len = 1_u32 << shift;
             mix(&setup, export, len, if len > 1 << 20 { 12 } else { 64 });
         }
-        // Two clients at once.
+        // Run two clients at the same time.
         std::thread::scope(|scope| {
             for len in [1 << 20, 3 << 19] {
                 let setup = &setup;

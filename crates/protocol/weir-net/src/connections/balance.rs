@@ -1,16 +1,16 @@
 //! Decides which sessions move between workers.
 //!
-//! `worker` moves them.
+//! `worker` moves the sessions.
 //!
 //! Workers start with equal numbers of sessions but get unequal CPU time: other processes take more
-//! from one core than from another, and closed sessions leave gaps. The sessions of a worker that
-//! uses all of its CPU time get less than others. The kernel counts the run time and the wait time
-//! of a thread (Documentation/scheduler/sched-stats.rst); sessions move so that each gets equal CPU
-//! time.
+//! time from one core than from another, and closed sessions leave gaps. The sessions of a worker
+//! that uses all of its CPU time get less time than other sessions. The kernel counts the run time
+//! and the wait time of a thread (Documentation/scheduler/sched-stats.rst). From these times the
+//! balancer decides which sessions move, so that all sessions get equal CPU time.
 //!
 //! Invariants:
 //! - no session moves while every worker has enough CPU time;
-//! - a moved session gets no less CPU time than the sessions that stay.
+//! - a session gets no less CPU time after its move than the sessions of its former worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -18,25 +18,25 @@ use std::time::{Duration, Instant};
 
 use crate::limits::BALANCE_SPAN;
 
-/// A worker that was idle for a smaller part of a span than this is saturated.
+/// A worker whose idle part of a span is below this value is saturated.
 const IDLE_MIN: f64 = 0.1;
-/// Weight of the newest span in the average.
+/// Weight of the newest span in the moving average.
 const NEWEST: f64 = 0.5;
 
-/// Load of one worker, shared by all threads.
+/// Load of one worker. All threads of the server can read it.
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,
     /// Kernel thread id of the worker; 0 until the worker runs.
     thread: AtomicI32,
-    /// Number of the current span.
+    /// Number of the current span ([`BALANCE_SPAN`]).
     span: AtomicU32,
-    /// Sessions with a request in the current span.
+    /// Number of sessions with a request in the current span.
     active: AtomicUsize,
 }
 
 impl Load {
-    /// Records that the worker runs on the calling thread.
+    /// Records the calling thread as the thread of the worker.
     pub(crate) fn runs_here(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl Load {
         self.span.load(Ordering::Relaxed)
     }
 
-    /// Counts a session's first request in this span.
+    /// Counts a session when its first request in this span arrives.
     pub(crate) fn count_active(&self) {
         self.active.fetch_add(1, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ impl Load {
     }
 }
 
-/// Decision to move sessions, with worker indexes.
+/// Decision to move sessions from one worker to another, both given by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) from: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Move {
     pub(crate) count: usize,
 }
 
-/// Samples all workers once in each span.
+/// Samples the load of all workers once in each span.
 pub(crate) struct Balancer {
     workers: Vec<Worker>,
     last: Instant,
@@ -85,13 +85,13 @@ struct Times {
     waited: Duration,
 }
 
-/// Load of one worker over a span.
+/// Load of one worker during one span.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// Part of a core that the worker used or left idle, so that it was available to it.
+    /// Part of a core that the worker used or left idle: the CPU time that was available to it.
     capacity: f64,
     is_busy: bool,
-    /// Sessions with a request in the span.
+    /// Number of sessions with a request in the span.
     active: usize,
 }
 
@@ -101,7 +101,7 @@ impl Balancer {
         Self { workers: loads.map(worker).collect(), last: Instant::now() }
     }
 
-    /// Time until the next sample; `None` while there is nothing to balance.
+    /// Time until the next sample; `None` while no sessions can be balanced.
     pub(crate) fn rest(&self) -> Option<Duration> {
         let connections = |worker: &Worker| worker.load.connections.load(Ordering::Relaxed);
         let all: usize = self.workers.iter().map(connections).sum();
@@ -109,7 +109,7 @@ impl Balancer {
         is_needed.then(|| BALANCE_SPAN.saturating_sub(self.last.elapsed()))
     }
 
-    /// Decides on a move of sessions, if a span has ended.
+    /// Samples the workers at the end of a span, and decides whether sessions move.
     pub(crate) fn look(&mut self) -> Option<Move> {
         if !self.rest()?.is_zero() {
             return None;
@@ -118,7 +118,7 @@ impl Balancer {
         self.last = Instant::now();
         let shares = self.workers.iter_mut().map(|worker| worker.share(span));
         let shares: Vec<Option<Share>> = shares.collect();
-        // After a span that a pause interrupted, the samples do not show the current load.
+        // If a pause interrupted the span, the samples do not show the current load.
         if span > 2 * BALANCE_SPAN {
             return None;
         }
@@ -141,7 +141,7 @@ impl Worker {
     }
 }
 
-/// Reads `/proc/self/task/THREAD/schedstat`; `None` if the kernel does not keep these statistics.
+/// Reads `/proc/self/task/THREAD/schedstat`; `None` if the kernel keeps no such statistics.
 fn times(thread: i32) -> Option<Times> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
@@ -150,7 +150,7 @@ fn times(thread: i32) -> Option<Times> {
 }
 
 /// Chooses a move of sessions: from the busy worker whose sessions get the least CPU time to the
-/// worker where they would get the most.
+/// worker at which they would get the most CPU time.
 fn decide(shares: &[Share]) -> Option<Move> {
     let each = |capacity: f64, active: usize| capacity / active as f64;
     let (from, giver) =

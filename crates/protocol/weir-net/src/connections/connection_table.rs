@@ -1,16 +1,16 @@
-//! Connection table of a server: its connections, their peers, and the choice of a connection to
-//! evict for a new one.
+//! Connection table of a server: its connections, their peers, and the choice of the connection
+//! that a new connection evicts.
 //!
-//! The `acceptor` accepts connections, the `worker` closes them.
+//! The `acceptor` accepts connections; the `worker` closes them.
 //!
-//! At the limit of the server or of the peer, a new connection evicts an inactive one: first a
-//! connection in its handshake, then a connection that never used its negotiated export, then the
-//! connection with the longest idle time. Among equals, a connection of the peer with the most
-//! connections is evicted.
+//! If the server or the peer has reached its connection limit, a new connection evicts an inactive
+//! one: first a connection in its handshake, then a connection that never used its negotiated
+//! export, then the connection with the longest idle time. Among equal connections, the table
+//! chooses one of the peer with the most connections.
 //!
 //! Invariants:
-//! - at most [`CONNECTIONS_MAX`] connections, without the connections that are being closed;
-//! - at most [`PEER_CONNECTIONS_MAX`] of one peer, so that other peers can always connect;
+//! - at most [`CONNECTIONS_MAX`] connections exist, without the connections that are being closed;
+//! - a peer has at most [`PEER_CONNECTIONS_MAX`] connections, so that other peers can connect;
 //! - a connection with a running or recent request is never evicted.
 
 use std::collections::HashMap;
@@ -23,20 +23,20 @@ use parking_lot::Mutex;
 
 use crate::limits::{CONNECTIONS_MAX, IDLE_LIMIT, PEER_CONNECTIONS_MAX, UNUSED_LIMIT};
 
-/// Peer for the connection limits; connections with the same key count together.
+/// Peer that the connection limits refer to; connections with an equal key count together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerKey {
-    /// An IP address; for IPv6 the /64 network, because one machine may have all of its addresses.
+    /// An IP address; for IPv6 the /64 network, because one machine may use all addresses of it.
     Address(IpAddr),
     /// A local user.
     Uid(u32),
-    /// The system did not report the peer.
+    /// The operating system did not report the peer.
     #[default]
     Unknown,
 }
 
 impl PeerKey {
-    /// Key of an address.
+    /// Key of the peer with this address.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(ip) => {
@@ -48,7 +48,7 @@ impl PeerKey {
     }
 }
 
-/// Progress of a connection.
+/// Progress of a connection, from its handshake to its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {
@@ -57,13 +57,13 @@ enum Phase {
     Used,
 }
 
-/// Slot of one connection in the table, shared by acceptor, worker and session.
+/// Slot of one connection in the table. The acceptor, the worker and the session share it.
 pub struct Place {
     peer: PeerKey,
     began: Instant,
     worker: AtomicUsize,
     phase: AtomicU8,
-    /// Time of the client's last transfer, counted from `began`.
+    /// Time of the client's last transfer, in milliseconds since `began`.
     active_ms: AtomicU64,
     /// Whether the protocol allows the eviction of idle sessions.
     may_idle_out: bool,
@@ -85,7 +85,7 @@ impl Place {
         })
     }
 
-    /// Slot outside of any table, for a session without a server.
+    /// Creates a slot that is in no table, for a session without a server.
     pub(crate) fn alone() -> Arc<Self> {
         Self::new(PeerKey::Unknown, 0, false)
     }
@@ -108,13 +108,13 @@ impl Place {
         self.active_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Records whether requests are running.
+    /// Records whether requests of the connection are running.
     pub fn set_busy(&self, is_busy: bool) {
         self.is_busy.store(is_busy, Ordering::Relaxed);
         self.touch();
     }
 
-    /// Records that the connection moved to another worker.
+    /// Records that the session moved to another worker.
     pub(crate) fn set_worker(&self, worker: usize) {
         self.worker.store(worker, Ordering::Relaxed);
     }
@@ -128,8 +128,8 @@ impl Place {
         self.began.elapsed().saturating_sub(active)
     }
 
-    /// Eviction class of the connection; `None` if it cannot be evicted now. Connections of the
-    /// smallest class are evicted first.
+    /// Eviction class of the connection; `None` if the connection cannot be evicted now. The
+    /// connections of the smallest class are evicted first.
     fn gives_way(&self) -> Option<Phase> {
         if self.is_busy.load(Ordering::Relaxed) {
             return None;
@@ -143,7 +143,8 @@ impl Place {
         }
     }
 
-    /// Checks again, before the worker closes the connection, that it can be evicted.
+    /// Whether the connection can still be evicted; the worker checks this before it closes the
+    /// connection.
     pub(crate) fn still_evictable(&self) -> bool {
         let gives_way = self.gives_way().is_some();
         self.is_leaving.store(gives_way, Ordering::Relaxed);
@@ -153,9 +154,10 @@ impl Place {
 
 /// Decision on a new connection.
 pub(crate) enum Admission {
-    /// The client gets a slot. The caller closes the other connection, if there is one.
+    /// The client gets the first slot. The caller closes the connection of the second slot, if
+    /// there is one.
     Place(Arc<Place>, Option<Arc<Place>>),
-    /// All slots are in use: `limit` of the server, or of the peer.
+    /// All slots are in use: `limit` is the limit of the server, or of the peer.
     Full { of_peer: bool, limit: usize },
 }
 
@@ -166,7 +168,8 @@ pub(crate) struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Admits a connection from `peer` and assigns it to the worker that `choose` returns.
+    /// Admits a connection from `peer`, and assigns the connection to the worker that `choose`
+    /// returns.
     pub(crate) fn admit(
         &self,
         peer: PeerKey,
@@ -206,7 +209,7 @@ impl ConnectionTable {
         Admission::Place(place, leaves)
     }
 
-    /// Removes a closed connection.
+    /// Removes a closed connection from the table.
     pub(crate) fn remove(&self, place: &Arc<Place>) {
         let mut all = self.all.lock();
         if let Some(at) = all.iter().position(|other| Arc::ptr_eq(other, place)) {
@@ -234,7 +237,7 @@ mod tests {
         (0..count).map(|_| admit(places, from).expect("a free place").0).collect()
     }
 
-    /// Returns a copy of the slot whose last activity was `by` ago.
+    /// Returns a copy of the slot with its last activity moved `by` into the past.
     fn age(place: &Arc<Place>, by: Duration) -> Arc<Place> {
         let began = Instant::now().checked_sub(by).expect("the machine runs for longer");
         let Place { peer, may_idle_out, .. } = **place;

@@ -1,15 +1,15 @@
-//! Fair queue for an expensive operation, such as the TLS handshake: few clients run at a time, in
-//! an order that is fair to the peers.
+//! Fair queue for an expensive operation such as the TLS handshake: few clients run the operation
+//! at a time, in an order that is fair to their peers.
 //!
-//! The caller limits the duration of a permit; connections are in `connection_table`.
+//! The caller limits how long a client keeps its permit; connections are in `connection_table`.
 //!
-//! A free permit goes to the peer with the fewest permits, and among equals to the client that came
-//! first. A peer with many clients that do not finish therefore delays the first client of another
-//! peer by at most one permit.
+//! A free permit goes to a client of the peer with the fewest permits, and among such clients to
+//! the client that came first. So even if a peer has many clients that do not finish, these clients
+//! delay the first client of another peer by at most one permit.
 //!
 //! Invariants:
-//! - at most [`TURNS_MAX`] permits at a time, [`PEER_TURNS_MAX`] of one peer;
-//! - a client that disconnects while it waits leaves no entry in the queue.
+//! - at most [`TURNS_MAX`] clients hold a permit, at most [`PEER_TURNS_MAX`] clients of one peer;
+//! - a client that disconnects while waiting leaves no entry in the queue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use crate::connections::connection_table::PeerKey;
 use crate::limits::{PEER_TURNS_MAX, TURNS_MAX};
 
-/// Fair queue; see the module description.
+/// Fair queue of a server; the header of this file describes its order.
 #[derive(Default)]
 pub struct FairQueue {
     line: Mutex<WaitQueue>,
@@ -28,7 +28,7 @@ pub struct FairQueue {
 
 #[derive(Default)]
 struct WaitQueue {
-    /// Clients with a permit or waiting for one, in FIFO order.
+    /// Clients that hold a permit or wait for one, in FIFO order.
     clients: Vec<Client>,
     next: u64,
 }
@@ -40,7 +40,7 @@ struct Client {
     wake: Arc<Notify>,
 }
 
-/// Permit of a client, or its wait for one; released on drop.
+/// Permit of a client, or its wait for a permit; dropping this value ends both.
 pub struct QueuePermit {
     fair_queue: Arc<FairQueue>,
     id: u64,
@@ -50,7 +50,7 @@ impl FairQueue {
     /// Waits for a permit.
     ///
     /// # Cancel safety
-    /// A dropped wait leaves the queue.
+    /// If the returned future is dropped, the client leaves the queue.
     pub async fn wait(self: &Arc<Self>, peer: PeerKey) -> QueuePermit {
         let (turn, wake) = self.enter(peer);
         while !self.has_turn(turn.id) {
@@ -94,7 +94,7 @@ impl WaitQueue {
             }
             let count = |client: &Client| counts.get(&client.peer).copied().unwrap_or_default();
             let waiting = self.clients.iter_mut().filter(|client| !client.has_turn);
-            // `min_by_key` returns the first of equal elements.
+            // `min_by_key` returns the first of several equal elements: the client that came first.
             let next = waiting.min_by_key(|client| count(client));
             match next.filter(|client| count(client) < PEER_TURNS_MAX) {
                 Some(client) => {

@@ -1,24 +1,26 @@
 //! Memory budget that the connections of all block protocols share.
 //!
-//! Each protocol limits the memory of one connection, and uses it.
+//! Each protocol limits and uses the memory of its connections.
 //!
-//! Each connection has a little guaranteed memory ([`Own`]), less with many connections, so that
-//! small requests never wait. All other memory comes from one budget.
+//! Each connection has a little guaranteed memory ([`Own`]), so that small requests never wait; the
+//! more connections exist, the less each connection has. All other memory comes from one budget.
 //!
-//! A connection that holds budget memory gets more as long as it then holds no more than is left: a
-//! single connection gets up to a half, each of n gets 1 / (n + 1), and as much remains for the
-//! next (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
-//! A connection without budget memory gets its bytes as soon as they are available, in FIFO order.
+//! A connection that holds budget memory gets more only if it then holds no more than the budget
+//! has left: a single connection gets up to half of the budget, each of n connections gets 1/(n+1),
+//! and the same amount remains for the next connection (dynamic thresholds: Choudhury and Hahne,
+//! IEEE/ACM Transactions on Networking 6(2), 1998). A connection without budget memory gets its
+//! bytes as soon as they are available, in FIFO order.
 //!
-//! Memory can also wait for a client: for replies that it does not read, or for a payload that it
-//! does not complete. While others wait, a client must transfer a part of its memory in each
-//! [`STALL_CHECK`], or its connection is evicted ([`MemoryGrant::evicted`]). A connection that
-//! waits for the storage is never evicted.
+//! A client can also keep memory in use: for replies that it does not read, or for a payload that
+//! it does not complete. While other connections wait for memory, such a client must transfer a
+//! part of its memory in each [`STALL_CHECK`], or its connection is evicted
+//! ([`MemoryGrant::evicted`]). A connection that waits for the storage is never evicted.
 //!
 //! Invariants:
-//! - requested and held bytes never exceed the budget, unless one connection alone has all of it;
-//! - a waiting connection that holds none of the budget is never overtaken by a later request;
-//! - a connection above its part delays no other connection;
+//! - requested and held bytes never exceed the budget, unless one connection alone holds all of
+//!   them;
+//! - no later request overtakes a waiting connection that holds none of the budget;
+//! - a connection that holds more than its part delays no other connection;
 //! - idle connections together keep at most a fraction of the budget ([`MemoryGrant::keep_bytes`]).
 
 use std::collections::VecDeque;
@@ -33,37 +35,37 @@ use crate::limits::{
     INPUT_BYTES, KEEP_BYTES_MAX, STALL_CHECK, STALL_FRACTION, STALL_POLL_INTERVAL,
 };
 
-/// Memory for large receive buffers, in addition to the budget, as a part of the budget (a
-/// divisor).
+/// Divisor of the budget: large receive buffers take at most this part of its size, in addition to
+/// the budget.
 const LARGE_INPUTS: usize = 8;
-/// Part of the budget (a divisor) that idle connections may keep, divided equally among all
+/// Divisor of the budget: idle connections together may keep this part, divided equally among all
 /// connections.
 const KEPT: usize = 16;
 
-/// Guaranteed memory of each connection: an equal part of `total_bytes`, within `least_bytes` and
-/// `most_bytes`.
+/// Guaranteed memory of each connection: an equal part of `total_bytes`, but at least `least_bytes`
+/// and at most `most_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// Minimum for each connection, even at the connection limit.
+    /// Minimum for each connection, even if the server has the maximum number of connections.
     pub least_bytes: usize,
-    /// Maximum for each connection, even if there is only one.
+    /// Maximum for each connection, even if the server has only one.
     pub most_bytes: usize,
-    /// Sum over all connections. The sum is larger if the minimum for each connection requires it.
+    /// Sum of the guaranteed memory of all connections; larger only if `least_bytes` requires it.
     pub total_bytes: usize,
 }
 
 impl From<usize> for Own {
-    /// Equal minimum and maximum, for any number of connections.
+    /// Guarantees each connection `bytes`, for any number of connections.
     fn from(bytes: usize) -> Self {
         Self { least_bytes: bytes, most_bytes: bytes, total_bytes: bytes }
     }
 }
 
-/// Memory budget; see the module description.
+/// Memory budget of a server; see the module description.
 pub struct Budget {
     limit_bytes: usize,
     own: Own,
-    /// Copy of `used_bytes` in `line`, readable without the lock.
+    /// Copy of `used_bytes` in `line`, which can be read without the lock.
     used_bytes: AtomicUsize,
     shares: AtomicUsize,
     /// Number of connections with a large receive buffer.
@@ -75,15 +77,15 @@ pub struct Budget {
 struct WaitQueue {
     used_bytes: usize,
     waiting: VecDeque<Arc<Account>>,
-    /// All connections; for [`MemoryGrant::end_stalls`].
+    /// Accounts of all connections; [`MemoryGrant::end_stalls`] checks them.
     accounts: Vec<Weak<Account>>,
     looked: Option<Instant>,
 }
 
-/// Memory account of one connection; changed only under the lock of `line`.
+/// Memory account of one connection. It changes only under the lock of `line`.
 #[derive(Default)]
 struct Account {
-    /// Bytes that the connection holds, or may now use, without grants that it has not claimed yet.
+    /// Bytes that the connection holds or may use now, without a grant that it has not claimed yet.
     charged_bytes: AtomicUsize,
     wanted_bytes: AtomicUsize,
     /// Whether the connection is in the queue, or has a grant that it has not claimed yet.
@@ -92,19 +94,19 @@ struct Account {
     /// Whether the connection reads requests while it waits for memory.
     hears_client: AtomicBool,
     wake: Notify,
-    /// Number of sends and receives that wait for the client.
+    /// Number of sends and receives in which the connection waits for its client.
     awaits_client: AtomicUsize,
-    /// Bytes transferred over the socket so far; the number wraps.
+    /// Number of bytes transferred over the socket so far; the number wraps.
     moved_bytes: AtomicUsize,
-    /// Start of the current [`STALL_CHECK`] interval, and `moved_bytes` at that time; `None`: no
-    /// check is running.
+    /// Start of the current [`STALL_CHECK`] interval, and `moved_bytes` at that time; `None` while
+    /// no check is running.
     stall: Mutex<Option<(Instant, usize)>>,
     is_evicted: AtomicBool,
     evict: Notify,
 }
 
 impl Budget {
-    /// Creates a budget of `limit_bytes`, in addition to the guaranteed memory.
+    /// Creates a budget of `limit_bytes`, which does not include the guaranteed memory.
     pub fn new(limit_bytes: usize, own: impl Into<Own>) -> Arc<Self> {
         Arc::new(Self {
             limit_bytes,
@@ -121,8 +123,8 @@ impl Budget {
         let account = Arc::<Account>::default();
         let mut line = self.line.lock();
         let count = self.shares.fetch_add(1, Ordering::Relaxed);
-        // Remove closed accounts occasionally, so that the list has at most twice as many entries
-        // as there are connections.
+        // Remove the accounts of closed connections occasionally, so that the list has at most
+        // about twice as many entries as there are connections.
         if line.accounts.len() > 2 * count + 16 {
             line.accounts.retain(|account| account.strong_count() > 0);
         }
@@ -131,42 +133,43 @@ impl Budget {
         MemoryGrant { budget: Arc::clone(self), account, has_large_input }
     }
 
-    /// Bytes that connections hold in addition to their guaranteed memory.
+    /// Number of bytes that connections hold in addition to their guaranteed memory.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes above the limit. They come from a request larger than the budget, which runs alone,
-    /// from unsolicited data, and from guaranteed memory that connections took while there were
-    /// fewer of them.
+    /// Number of used bytes above the limit. Causes: a request larger than the budget, which runs
+    /// alone; unsolicited data; and guaranteed memory that connections took while there were fewer
+    /// of them.
     pub fn excess_bytes(&self) -> usize {
         self.used_bytes().saturating_sub(self.limit_bytes)
     }
 
-    /// Maximum bytes that all connections may hold in addition to their guaranteed memory.
+    /// Maximum number of bytes that all connections may hold in addition to their guaranteed
+    /// memory.
     pub const fn limit_bytes(&self) -> usize {
         self.limit_bytes
     }
 
-    /// Current guaranteed memory of each connection.
+    /// Guaranteed memory of each connection at the present number of connections.
     pub fn own_bytes(&self) -> usize {
         let Own { least_bytes, most_bytes, total_bytes } = self.own;
         let shares = self.shares.load(Ordering::Relaxed).max(1);
         (total_bytes / shares).clamp(least_bytes, most_bytes)
     }
 
-    /// Whether an account may receive `more_bytes` now.
+    /// Whether an account may receive `more_bytes` from the budget now.
     fn fits(&self, line: &WaitQueue, account: &Account, more_bytes: usize) -> bool {
         let charged = account.charged_bytes.load(Ordering::Relaxed);
         let room = self.limit_bytes.saturating_sub(line.used_bytes);
         match room.checked_sub(more_bytes) {
             Some(left) => charged == 0 || charged + more_bytes <= left,
-            // A request larger than the budget runs alone.
+            // A request larger than the budget runs while no other connection holds budget memory.
             None => line.used_bytes == 0,
         }
     }
 
-    /// Changes the used bytes, then grants memory to waiting connections.
+    /// Adds and removes used bytes, then grants memory to waiting connections.
     fn change(&self, line: &mut WaitQueue, add: usize, remove: usize) {
         line.used_bytes = (line.used_bytes + add).saturating_sub(remove);
         let mut at = 0;
@@ -188,7 +191,7 @@ impl Budget {
     }
 }
 
-/// Memory account of one connection; releases all of its memory on drop.
+/// Memory account of one connection; dropping this value releases all of its memory.
 pub struct MemoryGrant {
     budget: Arc<Budget>,
     account: Arc<Account>,
@@ -197,8 +200,8 @@ pub struct MemoryGrant {
 
 impl MemoryGrant {
     /// Requests `more_bytes` in addition to `held_bytes`. If it returns true, the bytes are
-    /// reserved until the next [`MemoryGrant::hold`]. Otherwise the connection waits in the queue;
-    /// once [`MemoryGrant::turn`] returns, the caller calls this again.
+    /// reserved until the next [`MemoryGrant::hold`]. If it returns false, the connection waits in
+    /// the queue; once [`MemoryGrant::turn`] returns, the caller calls this function again.
     pub fn ask(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         if held_bytes.saturating_add(more_bytes) <= own {
@@ -223,7 +226,7 @@ impl MemoryGrant {
 
     /// Whether the connection may have a large receive buffer. Large buffers take at most an eighth
     /// of the budget's size, in addition to the budget: a connection that waits for memory keeps
-    /// its buffer, and others must not wait for it.
+    /// its receive buffer, and other connections must not wait for this memory.
     pub fn take_large_input(&self) -> bool {
         if self.has_large_input.load(Ordering::Relaxed) {
             return true;
@@ -237,15 +240,15 @@ impl MemoryGrant {
         taken.is_ok()
     }
 
-    /// Records that the connection has a small receive buffer again.
+    /// Records that the connection has returned to a small receive buffer.
     pub fn give_back_large_input(&self) {
         if self.has_large_input.swap(false, Ordering::Relaxed) {
             self.budget.large_inputs.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Cancels the connection's waiting request for memory, or returns its grant if that was not
-    /// claimed yet.
+    /// Cancels the connection's waiting request for memory, or returns its grant if the connection
+    /// has not claimed the grant yet.
     pub fn cancel(&self) {
         if !self.account.is_waiting.load(Ordering::Relaxed) {
             return;
@@ -257,7 +260,7 @@ impl MemoryGrant {
         self.budget.change(&mut line, 0, granted);
     }
 
-    /// As [`MemoryGrant::ask`], but does not join the queue if the memory is unavailable.
+    /// As [`MemoryGrant::ask`], but does not join the queue if too little memory is available.
     pub fn try_take(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         let wanted = held_bytes.saturating_add(more_bytes);
@@ -272,7 +275,7 @@ impl MemoryGrant {
         let charged = account.charged_bytes.load(Ordering::Relaxed);
         let more = (wanted - own).saturating_sub(charged);
         let room = self.budget.limit_bytes.saturating_sub(line.used_bytes);
-        // A request larger than the budget must use the queue.
+        // A request larger than the budget must wait in the queue.
         let fits = more <= room && self.budget.fits(&line, account, more);
         if !line.waiting.is_empty() || !fits {
             return false;
@@ -282,7 +285,7 @@ impl MemoryGrant {
         true
     }
 
-    /// Records the number of bytes that the connection holds now.
+    /// Records how many bytes the connection holds now.
     pub fn hold(&self, held_bytes: usize) {
         let now = held_bytes.saturating_sub(self.budget.own_bytes());
         if now == self.account.charged_bytes.load(Ordering::Relaxed) {
@@ -298,53 +301,55 @@ impl MemoryGrant {
         self.budget.own_bytes()
     }
 
-    /// Whether the connections hold more than the budget; [`Budget::excess_bytes`] has the causes.
+    /// Whether all connections together hold more than the budget; [`Budget::excess_bytes`] lists
+    /// the causes.
     pub fn is_exhausted(&self) -> bool {
         self.budget.used_bytes() > self.budget.limit_bytes
     }
 
-    /// Whether the connection should free memory instead of keeping it for the next request.
+    /// Whether the connection should free memory that it would keep for its next request.
     pub fn is_tight(&self) -> bool {
         self.budget.used_bytes() > self.budget.limit_bytes / 2
     }
 
-    /// Bytes that this connection may keep while no request is running. An idle connection is not
-    /// woken when others need memory, so this is small with many connections.
+    /// Number of bytes that this connection may keep while it runs no request. The budget does not
+    /// wake an idle connection when other connections need memory, so this number is small if there
+    /// are many connections.
     pub fn keep_bytes(&self) -> usize {
         let shares = self.budget.shares.load(Ordering::Relaxed).max(1);
         (self.budget.limit_bytes / KEPT / shares).min(KEEP_BYTES_MAX).max(self.budget.own_bytes())
     }
 
-    /// Returns once the requested memory is granted, or after [`MemoryGrant::nudge`].
+    /// Waits until the requested memory is granted, or until [`MemoryGrant::nudge`] is called.
     pub async fn turn(&self) {
         self.account.wake.notified().await;
     }
 
-    /// Makes [`MemoryGrant::turn`] return.
+    /// Makes the current or next [`MemoryGrant::turn`] return.
     pub fn nudge(&self) {
         self.account.wake.notify_one();
     }
 
-    /// Records that the connection waits for its client, until the result is dropped.
+    /// Records that the connection waits for its client, until the returned value is dropped.
     pub fn awaits_client(&self) -> AwaitsClient {
         self.account.awaits_client.fetch_add(1, Ordering::Relaxed);
         AwaitsClient(Arc::clone(&self.account))
     }
 
     /// Records that the connection reads requests even while it waits for memory. If its client
-    /// transfers nothing during such a wait, the client itself causes the stall, so it can be
-    /// evicted while it waits in the queue.
+    /// transfers nothing during such a wait, the client itself causes the stall, so the connection
+    /// can be evicted although it waits in the queue.
     pub fn hears_client(&self) {
         self.account.hears_client.store(true, Ordering::Relaxed);
     }
 
-    /// Counts bytes transferred over the socket.
+    /// Counts bytes that the connection transferred over the socket.
     pub fn moved(&self, bytes: usize) {
         self.account.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Evicts clients that hold memory for which this connection waits and that transfer too little
-    /// of it. A waiting connection calls this repeatedly.
+    /// Evicts connections that hold memory for which this connection waits and whose clients
+    /// transfer too little. A waiting connection calls this function repeatedly.
     pub fn end_stalls(&self) {
         let mut line = self.budget.line.lock();
         let now = Instant::now();
@@ -357,14 +362,15 @@ impl MemoryGrant {
         }
     }
 
-    /// Waits for requested memory, or for a check of stalled clients; the caller then asks again.
+    /// Waits for the requested memory, or for a check of stalled clients. The caller then asks
+    /// again.
     pub async fn wait(&self) {
         if compio::time::timeout(STALL_POLL_INTERVAL, self.turn()).await.is_err() {
             self.end_stalls();
         }
     }
 
-    /// Returns once this connection must end because its client stalls others.
+    /// Waits until this connection must end because its client stalls other connections.
     pub async fn evicted(&self) {
         while !self.account.is_evicted.load(Ordering::Acquire) {
             self.account.evict.notified().await;
@@ -376,7 +382,8 @@ impl MemoryGrant {
         self.account.is_evicted.load(Ordering::Acquire)
     }
 
-    /// Adds the grant to the bytes charged to the connection. The caller holds the lock of `line`.
+    /// Charges a grant that was not yet claimed to the connection. The caller holds the lock of
+    /// `line`.
     fn take_granted(&self) -> usize {
         let granted = self.account.granted_bytes.swap(0, Ordering::Relaxed);
         self.account.charged_bytes.fetch_add(granted, Ordering::Relaxed);
@@ -388,7 +395,7 @@ impl MemoryGrant {
 }
 
 impl Account {
-    /// Evicts the client if it transferred too little since the last check.
+    /// Evicts the connection if its client transferred too little since the last check.
     fn judge(&self, now: Instant) {
         let moved = self.moved_bytes.load(Ordering::Relaxed);
         let charged = self.charged_bytes.load(Ordering::Relaxed);
@@ -412,7 +419,7 @@ impl Account {
     }
 }
 
-/// While this value exists, the connection waits for its client; see
+/// Record that the connection waits for its client, while this value exists; see
 /// [`MemoryGrant::awaits_client`].
 pub struct AwaitsClient(Arc<Account>);
 
@@ -457,8 +464,8 @@ mod tests {
         assert_eq!(budget.used_bytes(), 0);
     }
 
-    /// Requests `part` bytes again and again until a request is refused; returns the number of
-    /// bytes granted.
+    /// Requests `part` bytes again and again until the budget refuses a request. Returns the total
+    /// number of granted bytes.
     fn take_all(grant: &MemoryGrant, part: usize) -> usize {
         let mut held = OWN;
         while grant.ask(held, part) {
@@ -477,7 +484,8 @@ mod tests {
         let late = budget.grant();
         assert!(late.ask(OWN, 100), "who has nothing yet is let in past those that wait");
         late.hold(OWN + 100);
-        // The connections that hold much memory wait only because of their own memory.
+        // The connections that hold much memory wait only because of the memory that they hold
+        // themselves.
         greedy[0].hold(OWN);
         assert!(!greedy[1].ask(OWN + 300, 500));
         assert!(budget.used_bytes() <= 1200);
@@ -563,8 +571,8 @@ mod tests {
         drop(guards);
     }
 
-    // Regression: many stalled clients waited in the queue, and each delayed the following ones for
-    // one `STALL_CHECK`.
+    // Regression: many stalled clients waited in the queue, and each of them delayed the clients
+    // behind it by one `STALL_CHECK`.
     #[test]
     fn stalled_waiter_is_evicted_only_if_its_requests_are_read() {
         let budget = Budget::new(1 << 20, OWN);
@@ -637,7 +645,7 @@ mod tests {
         one.hold(OWN + 90);
         assert!(!other.ask(0, 40));
         one.hold(0);
-        // The connection holds its guaranteed memory before it claims the grant.
+        // The connection fills its guaranteed memory before it claims the grant.
         other.hold(OWN);
         assert_eq!(budget.used_bytes(), 40);
         assert!(other.ask(OWN, 40));

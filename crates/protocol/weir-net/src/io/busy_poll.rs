@@ -1,11 +1,11 @@
 //! Adaptive busy polling for the next request.
 //!
-//! The sessions choose the event to wait for.
+//! The sessions choose the event for which they wait.
 //!
 //! Sleeping and waking can take longer than a fast client needs to respond; hypervisors poll before
-//! they halt for the same reason. Where client and server share a core, sleeping costs little. The
-//! kernel does not report the case, so the first 16 of every 2,048 waits try the other mode.
-//! Polling must be over 25 % faster, because it uses CPU.
+//! they halt for the same reason. But if client and server share a core, sleeping costs less. The
+//! kernel does not report which case applies, so the first 16 of every 2,048 waits try the other
+//! mode. A session polls only if polling is over 25 % faster, because polling uses CPU time.
 //!
 //! Invariant: a polling wait yields to the thread's other tasks and to io_uring completions, and
 //! sleeps after [`LINGER_MAX`].
@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{LINGER_MAX, LINGER_TRIALS, LINGER_TURNS};
 
-/// Chooses between polling and sleeping for one kind of event.
+/// Chooses between busy polling and sleeping, for one kind of event.
 #[derive(Default)]
 pub struct BusyPoll {
     fair_queue: Cell<u32>,
     asleep: Cell<Turnaround>,
     awake: Cell<Turnaround>,
-    /// Start of the current wait, and whether the wait polls.
+    /// Start of the current wait, and whether this wait polls.
     waiting: Cell<Option<(Instant, bool)>>,
 }
 
@@ -33,8 +33,8 @@ pub struct BusyPoll {
 struct Turnaround(Duration);
 
 impl Turnaround {
-    /// Upper bound of a sample: a longer wait is a pause of the client and says nothing about
-    /// wake-up cost.
+    /// Upper bound of a sample: a longer wait is a pause of the client, and does not measure the
+    /// cost of a wake-up.
     const MAX: Duration = Duration::from_millis(1);
 
     fn add(self, took: Duration) -> Self {
@@ -44,7 +44,7 @@ impl Turnaround {
 }
 
 impl BusyPoll {
-    /// Starts a wait; returns true if it should poll.
+    /// Starts a wait. Returns true if the wait should poll.
     fn begin(&self) -> bool {
         let turn = self.fair_queue.replace(self.fair_queue.get().wrapping_add(1));
         let trial = turn % LINGER_TURNS < LINGER_TRIALS;
@@ -54,7 +54,7 @@ impl BusyPoll {
         awake
     }
 
-    /// Ends the current wait, if there is one.
+    /// Ends the current wait, if one has started.
     pub fn end(&self) {
         if let Some((start, awake)) = self.waiting.take() {
             let average = if awake { &self.awake } else { &self.asleep };
@@ -62,7 +62,7 @@ impl BusyPoll {
         }
     }
 
-    /// Waits for `event`, and ends the wait.
+    /// Waits for `event`, by polling or sleeping.
     pub async fn wait<T>(&self, event: impl Future<Output = T>) -> T {
         let mut event = pin!(event);
         let awake = self.begin();
@@ -79,7 +79,7 @@ impl BusyPoll {
         result
     }
 
-    /// Runs the polling part of a wait, while `quiet` returns true. Returns immediately if the wait
+    /// Polls while `quiet` returns true, up to the polling limit. Returns immediately if this wait
     /// should sleep. The caller then sleeps if necessary, and calls [`BusyPoll::end`].
     pub async fn while_quiet(&self, quiet: impl Fn() -> bool) {
         let awake = self.begin();
@@ -95,7 +95,7 @@ impl BusyPoll {
     }
 }
 
-/// Yields to other ready tasks of the thread.
+/// Lets the other ready tasks of the thread run once.
 pub async fn yield_now() {
     let mut waited = false;
     poll_fn(|context| {
@@ -113,7 +113,8 @@ pub async fn yield_now() {
 mod tests {
     use super::*;
 
-    /// Number of polling waits among the last `LINGER_TURNS`, for waits of the given durations.
+    /// Number of polling waits among the last `LINGER_TURNS` waits, for waits of the given
+    /// durations.
     fn awake_turns(awake_us: u64, asleep_us: u64) -> usize {
         weir_device::new_runtime().unwrap().block_on(async {
             let busy_poll = BusyPoll::default();

@@ -1,20 +1,21 @@
 //! Receive buffer of a connection.
 //!
-//! The session passes the buffer to the socket and puts it back.
+//! The session passes the buffer to the socket for each receive and puts it back afterwards.
 //!
 //! The buffer is small until a receive fills it, so that a thousand idle connections hold little
-//! memory. The session then requests memory and lets it grow.
+//! memory. After that, the session requests memory and grows the buffer.
 //!
 //! Invariants:
-//! - a byte is moved at most once after it was received, wherever message boundaries fall;
-//! - a receive of a large message stops at its end, so that the next message need not be moved.
+//! - a received byte is moved at most once, whatever the positions of message boundaries;
+//! - a receive of a large message stops at the end of the message, so that the next message need
+//!   not be moved.
 
 use crate::limits::{INPUT_BYTES, INPUT_BYTES_MIN, KEEP_BYTES_MAX};
 
-/// Message length above which a receive contains no part of the next message.
+/// Message length above which a receive takes no bytes of the next message.
 const ALONE_BYTES: usize = 64 << 10;
 
-/// Received bytes that are not yet consumed.
+/// Received bytes that the session has not consumed yet.
 #[derive(Debug)]
 pub struct Input {
     bytes: Vec<u8>,
@@ -41,12 +42,12 @@ impl Input {
         }
     }
 
-    /// Bytes not yet consumed.
+    /// Received bytes that the session has not consumed yet.
     pub fn pending(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
-    /// Consumes `len` pending bytes.
+    /// Consumes the first `len` pending bytes.
     pub fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.bytes.len());
         if self.start == self.bytes.len() {
@@ -55,27 +56,28 @@ impl Input {
         }
     }
 
-    /// Size of the buffer while the messages are small.
+    /// Buffer size for small messages.
     pub const fn room(&self) -> usize {
         self.room
     }
 
-    /// Present size of the buffer.
+    /// Current size of the buffer, in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity().max(self.room)
     }
 
-    /// Whether a larger buffer would need fewer receives, because the last receive filled this one.
+    /// Whether a larger buffer would need fewer receives, because the last receive filled this
+    /// buffer.
     pub const fn is_short(&self) -> bool {
         self.is_filled && self.room < INPUT_BYTES
     }
 
-    /// Sets the buffer size for a busy connection.
+    /// Selects the buffer size of a busy connection.
     pub const fn grow(&mut self) {
         self.room = INPUT_BYTES;
     }
 
-    /// Sets the buffer size for an idle connection.
+    /// Selects the buffer size of an idle connection.
     pub fn shrink(&mut self) {
         self.room = INPUT_BYTES_MIN;
         if self.bytes.capacity() > INPUT_BYTES_MIN {
@@ -85,8 +87,8 @@ impl Input {
         }
     }
 
-    /// Makes room for a message of `need` bytes of which the beginning is pending. Returns the
-    /// buffer offset of the next receive, and the number of bytes that the receive may take.
+    /// Makes space for a message of `need` bytes, of which the beginning is pending. Returns the
+    /// buffer offset of the next receive, and the maximum number of bytes of this receive.
     pub fn make_room(&mut self, need: usize) -> (usize, usize) {
         assert!(need <= self.message_bytes_max, "message lengths are checked before buffers grow");
         if self.bytes.is_empty() && self.bytes.capacity() > KEEP_BYTES_MAX && need <= INPUT_BYTES {
@@ -104,7 +106,7 @@ impl Input {
         (len, self.limit - len)
     }
 
-    /// Takes the buffer for a receive.
+    /// Takes the buffer out for a receive.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

@@ -1,10 +1,11 @@
 //! Contents of one send, and the send itself.
 //!
-//! Each protocol decides which reply to send, and runs the send loop.
+//! Each protocol decides which replies to send, and runs the send loop.
 //!
 //! Invariants:
 //! - blocks are sent without a copy in user space;
-//! - data that a plain socket accepts immediately costs one system call and no io_uring operation.
+//! - if a plain socket accepts the data immediately, the send costs one system call and no io_uring
+//!   operation.
 
 use std::io::{ErrorKind, IoSlice};
 use std::time::Duration;
@@ -18,19 +19,20 @@ use weir_block::{Block, OutBuf};
 
 use crate::io::socket::Socket;
 
-/// Replies, with blocks between them or after the last one.
+/// Replies to send: encoded bytes, with blocks between them or after the last byte.
 #[derive(Default)]
 pub struct Outgoing {
     /// Encoded bytes of this send.
     pub head: OutBuf,
-    /// Blocks to send without copying: after all of `head`, except as [`Outgoing::cut`] specifies.
+    /// Blocks to send without copying. They follow all of `head`, unless [`Outgoing::cut`] places
+    /// them.
     pub blocks: Vec<Block>,
-    /// Positions at which blocks are inserted, ascending.
+    /// Positions in the output at which blocks are inserted, ascending.
     cuts: Vec<Cut>,
 }
 
-/// Position in the output: number of head bytes and number of blocks before it, both from the
-/// start.
+/// Position in the output: the number of head bytes and the number of blocks before it, both
+/// counted from the start of the output.
 #[derive(Clone, Copy)]
 struct Cut {
     head_bytes: usize,
@@ -43,7 +45,7 @@ impl From<OutBuf> for Outgoing {
     }
 }
 
-/// Buffer that the runtime can send.
+/// Buffer in a form that the runtime can send.
 pub struct SendBuf(pub OutBuf);
 
 impl IoBuf for SendBuf {
@@ -71,30 +73,30 @@ impl IoVectoredBuf for Outgoing {
 }
 
 impl Outgoing {
-    /// Creates a head followed by blocks.
+    /// Creates an output from a head that is followed by blocks.
     pub fn new(head: OutBuf, blocks: Vec<Block>) -> Self {
         Self { head, blocks, cuts: Vec::new() }
     }
 
-    /// Places the first `blocks` blocks after the current contents of the head. Later head bytes
-    /// follow them.
+    /// Places the first `blocks` blocks after the current contents of the head. Head bytes that are
+    /// added later follow these blocks.
     pub fn cut(&mut self, blocks: usize) {
         self.cuts.push(Cut { head_bytes: self.head.len(), blocks });
     }
 
-    /// Total number of bytes to send.
+    /// Total number of bytes to send, in head and blocks.
     pub fn len_bytes(&self) -> usize {
         self.head.len() + self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Memory that the message takes.
+    /// Bytes of memory that head and blocks take.
     pub fn room_bytes(&self) -> usize {
         self.head.room() + self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Sends everything and returns the buffers. Calls `moved` with the number of bytes of each
-    /// send. If the socket accepts nothing for `stall_limit`, fails with `TimedOut` and without the
-    /// buffers.
+    /// Sends head and blocks completely, and returns the buffers. Calls `moved` with the number of
+    /// bytes of each send. If the socket accepts nothing for `stall_limit`, fails with `TimedOut`
+    /// and does not return the buffers.
     pub async fn send<S: Socket>(
         self,
         socket: &mut S,
@@ -128,7 +130,7 @@ impl Outgoing {
         BufResult(Ok(()), outgoing)
     }
 
-    /// Waits until the socket accepts bytes, then sends as many as it accepts.
+    /// Waits until the socket accepts bytes, then sends as many bytes as the socket accepts.
     async fn send_from<S: Socket>(self, socket: &mut S, sent: usize) -> BufResult<usize, Self> {
         if self.blocks.is_empty() {
             let BufResult(result, rest) = socket.write(SendBuf(self.head).slice(sent..)).await;

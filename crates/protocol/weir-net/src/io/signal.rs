@@ -1,9 +1,9 @@
 //! Wake-up between two tasks of one thread.
 //!
-//! It cannot wake another thread.
+//! A signal cannot wake another thread.
 //!
-//! Invariants: one task waits, any task may notify; a notification without a waiting task is kept,
-//! and two such notifications count as one.
+//! Invariants: only one task waits, and any task may notify; a notification without a waiting task
+//! is kept, and two such notifications count as one.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -17,7 +17,7 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Makes the current or the next wait return.
+    /// Makes the current wait return, or the next one if no task waits.
     pub fn notify(&self) {
         self.set.set(true);
         if let Some(waker) = self.waker.take() {

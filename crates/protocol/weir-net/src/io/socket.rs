@@ -1,10 +1,11 @@
-//! Socket of a connection, and the watch through which the worker observes, moves and stops its
-//! session.
+//! Socket of a connection, and the watch with which the worker observes, moves and stops the
+//! session of the connection.
 //!
-//! Listening sockets are in `listener`, sessions in each protocol.
+//! Listening sockets are in `listener`, sessions in the crate of each protocol.
 //!
 //! Invariants:
-//! - a session notices a stop at its next receive, which the shutdown of the reading side ends;
+//! - a session notices a stop at its next receive, and shutting down the socket's reading side ends
+//!   a running receive;
 //! - a session that cannot move continues on its worker.
 
 use std::cell::{Cell, RefCell};
@@ -22,14 +23,14 @@ use crate::connections::balance::Load;
 use crate::connections::connection_table::Place;
 use crate::io::signal::Signal;
 
-/// Connected stream socket; clones share it.
+/// Connected stream socket; clones share the connection.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {
-    /// True if the connection is not encrypted, so that bytes may be sent directly on the
-    /// descriptor.
+    /// True if the connection is not encrypted, so that the server may send bytes directly on the
+    /// file descriptor.
     const IS_PLAIN: bool = true;
 
-    /// Sends the end-of-data message of the transport to the client, if the transport has one (TLS
-    /// close_notify).
+    /// Sends the end-of-data message of the transport to the client, if the transport has such a
+    /// message (close_notify of TLS).
     fn say_end(&mut self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
@@ -39,14 +40,14 @@ impl Socket for TcpStream {}
 
 impl Socket for UnixStream {}
 
-/// Watch of a session: lets the worker observe, move and stop it.
+/// Watch of a session: lets the worker observe, move and stop the session.
 pub struct Watch {
     load: Arc<Load>,
     place: Arc<Place>,
     /// Last span in which the session had a request.
     active_in: Cell<Option<u32>>,
     stopping: Cell<bool>,
-    /// Worker to which the session shall move.
+    /// Worker to which the session must move; `None` if the session stays.
     moves_to: Cell<Option<usize>>,
     user_of: RefCell<Option<UserOf>>,
     /// IP address of the client; `None` for a unix socket.
@@ -62,7 +63,7 @@ pub struct CutOff {
 }
 
 impl CutOff {
-    /// Returns once the order is given; only one task may wait.
+    /// Waits until the order is given. Only one task may wait.
     pub async fn given(&self) {
         while !self.given.get() {
             self.signal.wait().await;
@@ -85,7 +86,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Creates the watch of a connection with this slot, on the worker with this load.
+    /// Creates the watch of a connection with the slot `place`, on the worker with this load.
     pub(crate) fn new(
         load: &Arc<Load>,
         place: Arc<Place>,
@@ -104,17 +105,18 @@ impl Watch {
         }
     }
 
-    /// Records the end of the handshake or login. Until then, the connection can be evicted.
+    /// Records the end of the handshake or login. Until then, a new connection can evict this
+    /// connection.
     pub fn end_handshake(&self) {
         self.place.end_handshake();
     }
 
-    /// Slot of the connection, where the session records its activity.
+    /// Slot of the connection. The session records its activity in this slot.
     pub const fn place(&self) -> &Arc<Place> {
         &self.place
     }
 
-    /// Records that the session has a request; only active sessions are moved.
+    /// Records that the session has a request; the balancer moves only active sessions.
     pub fn has_work(&self) {
         let span = self.load.span();
         if self.active_in.replace(Some(span)) != Some(span) {
@@ -127,7 +129,7 @@ impl Watch {
         self.active_in.get().is_some_and(|span| self.load.span().wrapping_sub(span) <= 1)
     }
 
-    /// Asks the session to move to another worker once no request is running.
+    /// Asks the session to move to another worker once the session runs no request.
     pub(crate) fn move_to(&self, worker: usize) {
         self.moves_to.set(Some(worker));
     }
@@ -137,7 +139,7 @@ impl Watch {
         self.moves_to.get().is_some()
     }
 
-    /// Cancels the move of the session, because it cannot move now.
+    /// Cancels the requested move, because the session cannot move now.
     pub fn stay(&self) {
         self.moves_to.set(None);
     }
@@ -146,8 +148,8 @@ impl Watch {
         self.moves_to.get()
     }
 
-    /// Asks the session to accept no more requests. The caller must also end a running receive, by
-    /// shutting down the reading side of the socket.
+    /// Asks the session to accept no more requests. The caller must also end a receive in progress,
+    /// by shutting down the reading side of the socket.
     pub fn stop(&self) {
         self.stopping.set(true);
     }
@@ -157,14 +159,14 @@ impl Watch {
         self.stopping.get()
     }
 
-    /// Orders the session to end without waiting for memory or for its client. The caller must also
-    /// shut down the socket.
+    /// Orders the session to end immediately, even if it waits for memory or for its client. The
+    /// caller must also shut down the socket.
     pub(crate) fn cut_off(&self) {
         self.cut_off.given.set(true);
         self.cut_off.signal.notify();
     }
 
-    /// Returns the signal on which a task waits to end the session immediately.
+    /// Returns the signal for the task that ends the session immediately.
     pub fn until_cut_off(&self) -> Rc<CutOff> {
         Rc::clone(&self.cut_off)
     }
@@ -188,7 +190,7 @@ impl Watch {
     }
 }
 
-/// Shuts down one or both directions of a socket. It fails only if the peer closed first.
+/// Shuts down one or both directions of a socket. Fails only if the peer has already closed it.
 pub fn shut(socket: &impl AsFd, how: Shutdown) {
     if let Err(error) = rustix::net::shutdown(socket, how) {
         tracing::trace!(%error, "shutdown of a socket");

@@ -2,15 +2,15 @@
 //!
 //! The caller supplies certificates in a [`ServerConfig`]; the protocol decides when TLS begins.
 //!
-//! One task reads and one task writes, each on its own clone; both share the session state. Only
-//! the writing side sends. TLS messages after the handshake (a response to a key update) go out
-//! with the next write.
+//! One task reads and one task writes, each on its own clone of the socket; the clones share the
+//! session state. Only the writing task sends. A TLS message that must be sent after the handshake
+//! (a response to a key update) goes out with the next write.
 //!
 //! Invariants:
-//! - bytes received before the handshake are never treated as session data;
-//! - bytes are sent in the order of their encryption;
-//! - in addition to the session state, a connection holds at most [`TLS_BYTES`];
-//! - no borrow of the session is held across an await.
+//! - bytes received before the handshake never become session data;
+//! - bytes are sent in the order in which they were encrypted;
+//! - in addition to the session state, TLS holds at most [`TLS_BYTES`] for a connection;
+//! - no task holds a borrow of the session across an await.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, ErrorKind, IoSlice, Write as _};
@@ -29,12 +29,12 @@ use crate::io::socket::Socket;
 use crate::limits::TLS_BYTES;
 use crate::limits::{TLS_END_LIMIT, TLS_RECEIVE_BYTES, TLS_SEND_BYTES};
 
-/// Socket with TLS; clones share the session.
+/// Socket with TLS; clones share the TLS session.
 pub struct TlsSocket<S> {
     socket: S,
     session: Rc<RefCell<ServerConnection>>,
     /// Received encrypted bytes, and how many of them the session has processed. Only the clone of
-    /// the socket that reads has any.
+    /// the reading task has received bytes.
     received: Vec<u8>,
     taken: usize,
 }
@@ -53,12 +53,12 @@ impl<S: AsFd> AsFd for TlsSocket<S> {
 }
 
 impl<S: Socket> TlsSocket<S> {
-    /// Runs the server side of the handshake, from the next byte of the socket. The caller limits
-    /// the time.
+    /// Runs the server side of the TLS handshake, from the next byte of the socket. The caller
+    /// limits the duration.
     ///
     /// # Errors
-    /// The socket failed, or the client's handshake is unacceptable; the client has received an
-    /// alert.
+    /// The socket failed, or the client's part of the handshake is unacceptable. In the second case
+    /// the client has received an alert.
     pub async fn accept(socket: S, config: &Arc<ServerConfig>) -> io::Result<Self> {
         let mut session = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(TLS_SEND_BYTES));
@@ -70,7 +70,7 @@ impl<S: Socket> TlsSocket<S> {
             }
             while tls.has_received() && tls.session.borrow().is_handshaking() {
                 let fed = tls.feed();
-                // This sends the response or, after an error, the alert for the client.
+                // Send the response or, after an error, the alert for the client.
                 let sent = tls.send_records().await;
                 fed.and(sent)?;
             }
@@ -93,7 +93,7 @@ impl<S: Socket> TlsSocket<S> {
         result
     }
 
-    /// Passes received bytes to the session, once.
+    /// Passes received bytes to the TLS session, once.
     fn feed(&mut self) -> io::Result<()> {
         let mut session = self.session.borrow_mut();
         let mut rest = self.received.get(self.taken..).unwrap_or_default();
@@ -104,7 +104,7 @@ impl<S: Socket> TlsSocket<S> {
         Ok(())
     }
 
-    /// Sends all encrypted bytes.
+    /// Sends all encrypted bytes of the TLS session.
     async fn send_records(&mut self) -> io::Result<()> {
         let mut records = Vec::new();
         {
@@ -119,7 +119,7 @@ impl<S: Socket> TlsSocket<S> {
         self.socket.write_all(records).await.0
     }
 
-    /// Encrypts and sends the beginning of `parts`; returns the number of plaintext bytes sent.
+    /// Encrypts and sends the beginning of `parts`. Returns the number of plaintext bytes sent.
     async fn send_parts(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let taken = self.session.borrow_mut().writer().write_vectored(parts)?;
         self.send_records().await?;
@@ -149,8 +149,8 @@ impl<S: Socket> AsyncRead for TlsSocket<S> {
             let more = if self.has_received() {
                 self.feed().map(|()| true)
             } else {
-                // Accept the end of the stream without close_notify: messages of the protocol
-                // contain their own length.
+                // Accept a stream that ends without close_notify: the messages of the block
+                // protocol contain their own length.
                 self.receive().await.map(|count| count > 0)
             };
             match more {
@@ -196,7 +196,8 @@ impl<S: Socket> Socket for TlsSocket<S> {
 
     async fn say_end(&mut self) {
         self.session.borrow_mut().send_close_notify();
-        // Try to send close_notify, but ignore a failure: the client may be stalled or gone.
+        // Try to send close_notify, but ignore a failure: the client may be stalled or
+        // disconnected.
         drop(compio::time::timeout(TLS_END_LIMIT, self.send_records()).await);
     }
 }

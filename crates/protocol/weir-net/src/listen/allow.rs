@@ -1,6 +1,7 @@
 //! Allow lists: client addresses that may connect over TCP.
 //!
-//! The `acceptor` refuses other addresses; `socket_file` controls the users of unix sockets.
+//! The `acceptor` refuses clients with other addresses; `socket_file` controls the users of unix
+//! sockets.
 //!
 //! Invariant: an empty list allows no address.
 
@@ -28,7 +29,7 @@ impl From<AllowList> for LiveAllowList {
 }
 
 impl LiveAllowList {
-    /// Replaces the list. Existing connections stay.
+    /// Replaces the allow list. Existing connections stay open.
     pub fn set(&self, list: AllowList) {
         *self.0.write() = list;
     }
@@ -38,7 +39,7 @@ impl LiveAllowList {
     }
 }
 
-/// Address with its prefix length.
+/// Network: an address with a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     address: IpAddr,
@@ -49,17 +50,17 @@ impl AllowList {
     /// Parses entries such as `10.0.0.7`, `10.0.0.0/24` or `fd00::/8`.
     ///
     /// # Errors
-    /// `Invalid` for an entry that is not a network, or has bits set beyond its prefix length.
+    /// `Invalid` if an entry is not a network, or has bits set beyond its prefix length.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, ServeError> {
         entries.into_iter().map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Entries of the list, each in its printed form.
+    /// Entries of the list, formatted as text.
     pub fn entries(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }
 
-    /// Union of all lists, without duplicates.
+    /// Union of several allow lists, without duplicates.
     pub fn union<'a>(lists: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut networks: Vec<Network> = Vec::new();
         for network in lists.into_iter().flat_map(|list| &list.0) {
@@ -75,8 +76,8 @@ impl AllowList {
         self.0.is_empty()
     }
 
-    /// Whether `address` is in one of the networks. An IPv4 client of an IPv6 socket counts as
-    /// IPv4.
+    /// Whether `address` is in one of the networks. The address of an IPv4 client on an IPv6 socket
+    /// counts as an IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(address))
@@ -152,8 +153,8 @@ impl FromStr for Network {
             }
         };
         if first != address {
-            // Host bits that are set are usually a mistake: the user meant one host, or another
-            // prefix length.
+            // Host bits that are set are usually a mistake: the administrator meant one host, or
+            // another prefix length.
             return Err(bad(&format!("write {first}/{bits} for the network, or {address}")));
         }
         Ok(Self { address, bits })
@@ -179,7 +180,7 @@ mod tests {
             ("fe80::1", false),
             ("127.0.0.1", false),
             ("::1", false),
-            // A dual-stack socket reports an IPv4 client in this form.
+            // A dual-stack socket reports the address of an IPv4 client in this form.
             ("::ffff:10.1.2.3", true),
             ("::ffff:11.1.2.3", false),
         ] {

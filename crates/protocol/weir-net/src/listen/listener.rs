@@ -2,7 +2,7 @@
 //!
 //! The file of a unix socket is in `socket_file`; `server` handles accepted connections.
 //!
-//! Invariant: a TCP client outside the allow list receives no byte and gets no slot.
+//! Invariant: a TCP client that is not on the allow list receives no byte and gets no slot.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +21,7 @@ use crate::listen::socket_file::{self, SocketFile};
 pub enum Address {
     /// An IP address and a port.
     Tcp(SocketAddr),
-    /// A socket in the file system.
+    /// A unix socket in the file system.
     Unix(PathBuf),
 }
 
@@ -76,23 +76,24 @@ enum Socket {
     Unix(UnixListener, SocketFile),
 }
 
-/// Clients that may connect.
+/// Clients that may connect to a listener.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
-    /// Addresses over TCP; `None` allows every address, if the protocol authenticates clients.
+    /// Addresses that may connect over TCP; `None` allows every address, if the protocol
+    /// authenticates clients.
     pub addresses: Option<LiveAllowList>,
-    /// Group id for unix sockets, in addition to the server's user.
+    /// Group whose members may connect to a unix socket, in addition to the server's user.
     pub group: Option<u32>,
 }
 
 /// Accepted connection.
 pub(crate) enum Incoming {
     Client(Accepted, Peer),
-    /// The connection is closed already, because the client's address is not on the allow list.
+    /// The connection is already closed, because the client's address is not on the allow list.
     Stranger(SocketAddr),
 }
 
-/// Client of a connection, with both addresses.
+/// Client of a connection, with the client's address and the local address.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Address of the client, or path of the unix socket.
@@ -101,7 +102,7 @@ pub struct Peer {
     pub local: Address,
     /// IP address of the client; `None` for a unix socket.
     pub address: Option<IpAddr>,
-    /// Key under which the connection is counted for the limits of each peer.
+    /// Key by which the server counts the connections of one peer for the limits of each peer.
     pub key: PeerKey,
 }
 
@@ -111,7 +112,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Socket of a connection without a worker.
+/// Socket of a connection that no worker serves yet.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream),
     Unix(UnixStream),
@@ -130,16 +131,16 @@ impl Listener {
     /// Starts to listen: over TCP for every address, over a unix socket for the server's user.
     ///
     /// # Errors
-    /// `Busy` if another server listens there; that server is not disturbed.
+    /// `Busy` if another server listens on the address; the other server continues undisturbed.
     pub fn bind(address: &Address) -> Result<Self, ServeError> {
         Self::bind_for(address, Clients::default())
     }
 
-    /// Starts to listen for these clients.
+    /// Starts to listen for connections of these clients.
     ///
     /// # Errors
-    /// As [`Self::bind`]; `Permission` for a unix socket in a directory that other users can write
-    /// to.
+    /// As for [`Self::bind`]; and `Permission` for a unix socket in a directory to which other
+    /// users can write.
     pub fn bind_for(address: &Address, clients: Clients) -> Result<Self, ServeError> {
         let socket = match address {
             Address::Unix(path) => {
@@ -159,7 +160,7 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// Local address; contains the actual port if port 0 was requested.
+    /// Local address of the socket, with the actual port if port 0 was requested.
     pub fn address(&self) -> io::Result<Address> {
         match &self.socket {
             Socket::Tcp(socket, _) => socket.local_addr().map(Address::Tcp),
@@ -180,7 +181,7 @@ impl Listener {
                 rustix::net::sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
                 rustix::net::sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
                 rustix::net::sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
-                // Keepalive pauses while sent data is unacknowledged; this timeout covers that
+                // Keepalive pauses while sent data is unacknowledged; TCP_USER_TIMEOUT covers this
                 // case.
                 let gone = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES;
                 rustix::net::sockopt::set_tcp_user_timeout(&stream, gone.as_millis() as u32)?;

@@ -1,14 +1,14 @@
-//! Listening unix socket and its file.
+//! Listening unix socket and the socket's file.
 //!
-//! `listener` accepts connections; the caller chooses the group of the clients.
+//! `listener` accepts the connections; the caller chooses the group of users that may connect.
 //!
 //! Invariants:
-//! - other users can never reach the socket, not even briefly: it gets its group and mode before it
-//!   listens;
-//! - mode and group are set on the created socket through a descriptor, so that a link that
-//!   replaces it in between is not followed;
-//! - the socket is in a directory where no other user can replace it;
-//! - a socket on which a process answers is never replaced, and only sockets are removed.
+//! - other users can never reach the socket, not even briefly: the socket gets its group and mode
+//!   before it listens;
+//! - mode and group are set through a descriptor of the created socket, so that they never apply to
+//!   a link that replaces the socket in between;
+//! - the socket is in a directory in which no other user can replace it;
+//! - a socket on which a process answers is never replaced, and only sockets are ever removed.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -23,11 +23,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::error::ServeError;
 use crate::limits::ACCEPT_QUEUE;
 
-/// Permission bits with which the group and other users can create files in a directory.
+/// Permission bits that let the group or other users create files in a directory.
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Removes the socket's file on drop, unless another file replaced it.
+/// File of the socket. Dropping this value removes the file, unless another file replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -44,8 +44,8 @@ impl SocketFile {
 /// Listens at `path` for the server's user and the members of `group`.
 ///
 /// # Errors
-/// `Permission` in a directory where another user could replace the socket; `Busy` if a process
-/// answers on it; `Exists` for a file that is not a socket.
+/// `Permission` if another user could replace the socket in its directory; `Busy` if a process
+/// answers on the socket; `Exists` if the file at `path` is not a socket.
 pub fn bind(path: &Path, group: Option<u32>) -> Result<(UnixListener, SocketFile), ServeError> {
     refuse_open_directory(path)?;
     let address = || format!("unix:{}", path.display());
@@ -68,7 +68,7 @@ fn listen(path: &Path, group: Option<u32>) -> io::Result<(UnixListener, SocketFi
         }
         other => other?,
     }
-    // A bound socket that does not listen yet refuses every client.
+    // A socket that is bound but does not listen yet refuses every client.
     let file = admit(path, group)?;
     rustix::net::listen(&fd, ACCEPT_QUEUE)?;
     Ok((UnixListener::from(fd), file))
@@ -88,14 +88,15 @@ fn admit(path: &Path, group: Option<u32>) -> rustix::io::Result<SocketFile> {
         rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
         mode |= Mode::RGRP | Mode::WGRP;
     }
-    // `fchmod` refuses an `O_PATH` descriptor; its name under /proc refers to the same file.
+    // `fchmod` refuses an `O_PATH` descriptor; the descriptor's name under /proc refers to the same
+    // file.
     rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?;
     Ok(SocketFile { path: path.to_owned(), dev: stat.st_dev, ino: stat.st_ino })
 }
 
 /// Refuses a directory in which another user could replace the server's socket, because clients
-/// would send their data to the replacement. The server's own group may write: many systems give
-/// each user a group of the same name, with write permission.
+/// would send their data to the replacement. The server's own group may have write permission: many
+/// systems give each user a group of the same name that can write to the user's directories.
 fn refuse_open_directory(path: &Path) -> Result<(), ServeError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let dir = parent.unwrap_or_else(|| Path::new("."));
@@ -133,9 +134,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        // The server of the socket removed it in the meantime.
+        // The server that owned the socket has removed it in the meantime.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // A server answered, or may still answer: keep its socket.
+        // A server answered, or may still answer: keep the socket.
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         Err(error) => Err(error),
     }
@@ -159,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Empty directory that only this user can enter.
+    /// Creates an empty directory that only this user can enter.
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("weir-net-{}-{name}", std::process::id()));
         drop(fs::remove_dir_all(&path));
@@ -200,8 +201,8 @@ mod tests {
         let group = if rustix::process::geteuid().is_root() { 990 } else { own };
         let _bound = bind(&path, Some(group)).unwrap();
         assert_eq!((fs::metadata(&path).unwrap().gid(), mode(&path)), (group, 0o660));
-        // Regression: a link that another user placed between bind and chmod opened its target to
-        // the group.
+        // Regression: another user placed a link between bind and chmod, and the link's target
+        // became accessible to the group.
         let (victim, link) = (dir.join("victim"), dir.join("link"));
         fs::write(&victim, "").unwrap();
         set_mode(&victim, 0o600);
@@ -222,7 +223,8 @@ mod tests {
         fs::remove_dir_all(dir).unwrap();
     }
 
-    // Regression: another user replaced the server's socket with its own, and received the writes.
+    // Regression: another user replaced the server's socket with their own socket, and received the
+    // clients' writes.
     #[test]
     fn directory_writable_by_others_is_refused_with_the_repair() {
         let dir = scratch("open");

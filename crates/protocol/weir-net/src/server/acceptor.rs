@@ -2,15 +2,15 @@
 //!
 //! Listening sockets are in `listener`, workers in `worker`.
 //!
-//! A connection goes to the worker with the fewest connections. One acceptor for all listeners
-//! balances unix sockets as well as TCP, which SO_REUSEPORT would not. The same thread periodically
-//! runs the load balancing (`balance`).
+//! The acceptor assigns a connection to the worker with the fewest connections. One acceptor for
+//! all listeners balances unix sockets as well as TCP, which SO_REUSEPORT would not do. The
+//! acceptor thread also runs the load balancing (`balance`) periodically.
 //!
 //! Invariants:
-//! - a client outside the allow list is closed before it gets a slot, and counted in the log;
-//! - a new connection gets a slot, or evicts an inactive connection (`connection_table`), or is
-//!   closed immediately and counted in the log;
-//! - without free descriptors the acceptor pauses and does not spin.
+//! - a client that is not allowed is disconnected before it gets a slot, and counted in the log;
+//! - a new connection gets a free slot, or evicts an inactive connection (`connection_table`), or
+//!   is closed immediately and counted in the log;
+//! - without free file descriptors, the acceptor pauses and does not spin.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -26,11 +26,11 @@ use crate::connections::connection_table::{Admission, ConnectionTable};
 use crate::listen::listener::{Accepted, Incoming, Listener, Peer};
 use crate::server::message::{Message, NewConnection, WorkerHandle, send};
 
-/// Pause after a failed accept (no free descriptors): the cause persists for a while, and the log
-/// must not fill up.
+/// Pause after a failed accept (no free file descriptors): the cause persists for a while, and the
+/// error must not fill the log.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Acceptor thread; see the module description.
+/// Acceptor thread; the header of this file describes its work.
 pub(crate) struct Acceptor<T> {
     /// Name of the protocol.
     name: &'static str,
@@ -46,8 +46,8 @@ pub(crate) struct Acceptor<T> {
 
 impl<T> Acceptor<T> {
     /// Creates an acceptor that ends when the other end of `stop` is dropped. The pair says whether
-    /// sessions of the protocol can move (only then they are balanced), and whether idle ones can
-    /// be evicted.
+    /// sessions of the protocol can move between workers (only then they are balanced), and whether
+    /// a new connection can evict an idle session.
     pub(crate) fn new(
         name: &'static str,
         listeners: Vec<Listener>,
@@ -67,7 +67,8 @@ impl<T> Acceptor<T> {
             let rest = self.balancer.as_ref().and_then(Balancer::rest);
             let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
             fds.extend(self.listeners.iter().map(|one| PollFd::new(one, PollFlags::IN)));
-            // A rest of a few seconds always fits into a `Timespec`.
+            // The time until the next balancing, a few seconds at most, always fits into a
+            // `Timespec`.
             let limit = rest.and_then(|rest| Timespec::try_from(rest).ok());
             match poll(&mut fds, limit.as_ref()) {
                 Ok(_) => {}
@@ -111,7 +112,7 @@ impl<T> Acceptor<T> {
                     tracing::warn!(protocol, %peer, more, "connection refused: {why}");
                 }
             }
-            // The client aborted the connection before the accept, or no connection was pending.
+            // The client aborted the connection before the accept, or no connection was waiting.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -130,7 +131,8 @@ impl<T> Acceptor<T> {
 
     fn hand_over(&self, accepted: Accepted, peer: Peer) {
         let connections = |(_, load): &WorkerHandle<T>| load.connections.load(Ordering::Relaxed);
-        // Sessions that are moving may make the choice off by one, which is harmless.
+        // Sessions that are moving between workers may make this choice wrong by one, which is
+        // harmless.
         let fewest = || {
             let ways = self.ways.iter().enumerate();
             ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)

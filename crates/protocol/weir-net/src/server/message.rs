@@ -1,8 +1,8 @@
-//! Messages to workers: new connections, moving connections, shutdown.
+//! Messages to workers: new connections, sessions that move, disconnects and shutdown.
 //!
-//! The workers are in `worker`, the senders in `acceptor` and `serve`.
+//! The workers are in `worker`; the senders are in `acceptor` and `serve`.
 //!
-//! Invariant: a message that a thread cannot receive is dropped with its connection.
+//! Invariant: if a worker cannot receive a message, the message is dropped with its connection.
 
 use std::mem::Discriminant;
 use std::sync::Arc;
@@ -18,18 +18,20 @@ use crate::io::socket::UserOf;
 use crate::listen::allow::AllowList;
 use crate::listen::listener::{Accepted, Peer};
 
-/// Log rate limiter for connections lost between threads.
+/// Log rate limiter for connections that were lost between two threads.
 pub(crate) static LOST: LogLimiter<&str> = LogLimiter::new(LINES_INTERVAL);
 
-/// Message to a worker from the acceptor, the handle or another worker; `T` is a parked session.
+/// Message to a worker from the acceptor, the server handle or another worker. `T` is a parked
+/// session.
 pub(crate) enum Message<T> {
     Connection(Box<NewConnection<T>>),
-    /// Ends the connections that used the export or target of this name at this time. With a list,
-    /// TCP clients whose address is on it and all clients of unix sockets stay connected.
+    /// Ends the connections that used the export or target of this name at this time. If there is
+    /// an allow list, TCP clients whose address is on it and all clients of unix sockets stay
+    /// connected.
     Disconnect(String, Option<AllowList>, Instant),
     /// Closes an inactive connection to free its slot for a new connection.
     GiveWay(Arc<Place>),
-    /// Moves `count` sessions to another worker, which exists.
+    /// Moves `count` sessions to worker `to`, which exists.
     Give {
         to: usize,
         count: usize,
@@ -37,7 +39,7 @@ pub(crate) enum Message<T> {
     Stop,
 }
 
-/// Connection that the worker takes over: a new connection, or a session from another worker.
+/// Connection that the worker takes over: a new connection, or the session of another worker.
 pub(crate) struct NewConnection<T> {
     pub(crate) socket: Accepted,
     pub(crate) peer: Peer,
@@ -52,10 +54,10 @@ impl<T> NewConnection<T> {
     }
 }
 
-/// State shared by all threads of a server.
+/// State that all threads of a server share.
 pub(crate) struct ServerState<E> {
     pub(crate) table: Arc<ConnectionTable>,
-    /// Log rate limiter for connections that ended with an error, by kind of error.
+    /// Log rate limiter for connections that ended with an error, by the kind of error.
     pub(crate) drops: Arc<LogLimiter<Discriminant<E>>>,
 }
 
@@ -65,10 +67,10 @@ impl<E> Clone for ServerState<E> {
     }
 }
 
-/// Handle of a worker: its message channel and its load.
+/// Handle of a worker: its message channel, and the worker's load.
 pub(crate) type WorkerHandle<T> = (mpsc::UnboundedSender<Message<T>>, Arc<Load>);
 
-/// Sends a connection to a worker; closes it if the worker has ended.
+/// Sends a connection to a worker; closes the connection if the worker has ended.
 pub(crate) fn send<T>(
     (sender, load): &WorkerHandle<T>,
     arrival: NewConnection<T>,

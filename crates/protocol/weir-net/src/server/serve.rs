@@ -1,8 +1,8 @@
 //! Server: one acceptor thread, and worker threads with one compio runtime each.
 //!
-//! The acceptor is in `acceptor`, workers in `worker`, sessions in each [`Protocol`].
+//! The acceptor is in `acceptor`, workers are in `worker`, sessions in each [`Protocol`].
 //!
-//! Invariant: after [`ServerHandle::stop`] returned, no request is running.
+//! Invariant: after [`ServerHandle::stop`] has returned, no request is running.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::server::message::{Message, ServerState, WorkerHandle};
 use crate::server::protocol::Protocol;
 use crate::server::worker::Worker;
 
-/// A running server.
+/// Handle of a running server.
 pub struct ServerHandle<P: Protocol> {
     addresses: Vec<Address>,
     ways: Arc<[WorkerHandle<P::Parked>]>,
@@ -34,7 +34,7 @@ pub struct ServerHandle<P: Protocol> {
 /// Starts a server for `protocol` on `listeners` with `threads` worker threads.
 ///
 /// # Errors
-/// A thread or its runtime could not be started; no thread is left running.
+/// A thread or its runtime could not be started. No thread of the server is left running.
 pub fn serve<P: Protocol>(
     listeners: Vec<Listener>,
     protocol: Arc<P>,
@@ -68,7 +68,8 @@ pub fn serve<P: Protocol>(
     for (index, ((receiver, (_, load)), protocol)) in parts.enumerate() {
         let (ways, state) = (Arc::clone(&ways), state.clone());
         let worker = Worker::new(receiver, (index, Arc::clone(load)), ways, protocol, state);
-        // A runtime belongs to the thread that created it, so the thread reports the result.
+        // A runtime belongs to the thread that created it, so the new thread creates it and reports
+        // the result.
         let (report, started) = std::sync::mpsc::channel();
         let body = move || match weir_device::new_runtime() {
             Ok(runtime) => {
@@ -87,29 +88,29 @@ pub fn serve<P: Protocol>(
 }
 
 impl<P: Protocol> ServerHandle<P> {
-    /// Listening addresses.
+    /// Addresses on which the server listens.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Number of current connections.
+    /// Number of connections that the server has now.
     pub fn connections(&self) -> usize {
         self.connections_of_workers().into_iter().sum()
     }
 
-    /// Number of current connections of each worker.
+    /// Number of connections that each worker has now.
     pub fn connections_of_workers(&self) -> Vec<usize> {
         self.ways.iter().map(|(_, load)| load.connections.load(Ordering::Relaxed)).collect()
     }
 
-    /// Ends every connection that uses `name` ([`Watch::set_user_of`]) once its running requests
-    /// are answered.
+    /// Ends every connection that uses the export or target `name` ([`Watch::set_user_of`]) once
+    /// the running requests of the connection are answered.
     pub fn disconnect(&self, name: &str) {
         self.disconnect_others(name, None);
     }
 
-    /// As [`Self::disconnect`], but keeps clients with an address in `kept` and clients of unix
-    /// sockets.
+    /// As [`Self::disconnect`], but clients with an address in `kept` and clients of unix sockets
+    /// stay connected.
     pub fn disconnect_all_but(&self, name: &str, kept: &AllowList) {
         self.disconnect_others(name, Some(kept));
     }
@@ -122,16 +123,17 @@ impl<P: Protocol> ServerHandle<P> {
         }
     }
 
-    /// Moves `count` active sessions from one worker to another, both counted from 0. Returns
-    /// without waiting. The server moves sessions in the same way when a worker lacks CPU time.
+    /// Moves `count` active sessions from worker `from` to worker `to`, both counted from 0.
+    /// Returns without waiting for the moves. The server moves sessions in the same way when a
+    /// worker lacks CPU time.
     pub fn move_sessions(&self, from: usize, to: usize, count: usize) {
         if let (Some((sender, _)), Some(_)) = (self.ways.get(from), self.ways.get(to)) {
             drop(sender.send(Message::Give { to, count }));
         }
     }
 
-    /// Stops accepting, finishes running requests, closes all connections, and waits for the
-    /// threads to end.
+    /// Stops accepting connections, finishes running requests, closes all connections, and waits
+    /// until the threads have ended.
     pub fn stop(mut self) {
         self.shut_down();
     }

@@ -1,14 +1,15 @@
 //! Worker: serves connections on a compio runtime, and moves sessions to other workers.
 //!
-//! The `acceptor` accepts connections, `balance` chooses the sessions to move, each [`Protocol`]
-//! has its sessions.
+//! The `acceptor` accepts connections, `balance` chooses the sessions that move, and each
+//! [`Protocol`] implements its sessions.
 //!
-//! To move, a session finishes its running requests, and its protocol parks it. The other worker
-//! receives the socket and the parked state, and continues. The client does not notice.
+//! To move a session, its worker lets the running requests finish, and the protocol parks the
+//! session. The other worker receives the socket and the parked state, and continues the session.
+//! The client does not notice the move.
 //!
 //! Invariants:
-//! - a connection is in the table of exactly one worker, or on its way to the next;
-//! - an order to end connections also reaches connections on their way.
+//! - a connection is in the table of exactly one worker, or moving to another worker;
+//! - an order to end connections also reaches connections that are moving.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -47,43 +48,43 @@ pub(crate) struct Worker<P: Protocol> {
     state: ServerState<P::Error>,
 }
 
-/// Entry of a connection in the worker's table, with the means to end the connection.
+/// Entry of a connection in the worker's table, with which the worker can end the connection.
 struct Entry {
     watch: Rc<Watch>,
     shut: Box<dyn Fn(Shutdown)>,
 }
 
-/// The connections of one worker.
+/// Table of the connections of one worker.
 #[derive(Default)]
 struct Connections {
-    /// Connections in the order of their arrival.
+    /// Connections of this worker, in the order of their arrival.
     entries: RefCell<BTreeMap<u64, Entry>>,
     next: Cell<u64>,
     gone: Signal,
 }
 
-/// Connection without its socket.
+/// Data of a connection, without its socket.
 struct Session<T> {
     peer: Peer,
     watch: Rc<Watch>,
     parked: Option<T>,
 }
 
-/// Recent disconnect calls, for sessions that were moving at that time.
+/// Recent disconnect calls, for sessions that were moving at the time of the call.
 #[derive(Default)]
 struct Disconnects(Vec<Disconnect>);
 
-/// A disconnect call: ends the sessions that used `name` at this time.
+/// Disconnect call: it ends the sessions that used the export or target `name` at this time.
 struct Disconnect {
     name: String,
-    /// Clients that stay connected; `None`: no client stays.
+    /// Clients that stay connected; `None` if no client stays.
     kept: Option<AllowList>,
     when: Instant,
 }
 
 impl Disconnect {
-    /// Whether a client stays connected: one with an address on the list, or one of a unix socket,
-    /// which has no address.
+    /// Whether a client stays connected: a client whose address is on the list, or a client of a
+    /// unix socket, which has no address.
     fn keeps(&self, address: Option<IpAddr>) -> bool {
         let Some(kept) = &self.kept else { return false };
         address.is_none_or(|address| kept.contains(address))
@@ -91,11 +92,12 @@ impl Disconnect {
 }
 
 impl Disconnects {
-    /// Adds a call, and drops those that it includes or that are too old for any moving session.
+    /// Adds a disconnect call. Drops the calls that it includes, and calls too old for any moving
+    /// session.
     fn add(&mut self, mut call: Disconnect) {
         let of_name = self.0.iter().filter(|old| old.name == call.name).count();
         if of_name >= DISCONNECTS_OF_NAME_MAX {
-            // Each list takes memory. A client that may stay connects again.
+            // Each list takes memory. A client that was on the dropped list can connect again.
             call.kept = None;
         }
         self.0.retain(|old| {
@@ -106,7 +108,7 @@ impl Disconnects {
         self.0.push(call);
     }
 
-    /// Whether a disconnect call applied to this session while it was moving.
+    /// Whether a disconnect call applied to this session while the session was moving.
     fn concern(&self, user_of: &UserOf, address: Option<IpAddr>) -> bool {
         let applies = |call: &Disconnect| {
             call.name == user_of.name && user_of.since <= call.when && !call.keeps(address)
@@ -189,7 +191,8 @@ impl<P: Protocol> Worker<P> {
         Ok(())
     }
 
-    /// Serves one connection. `kind` converts a descriptor back to the socket type, for a move.
+    /// Serves one connection. For a move, `kind` converts a file descriptor back to the socket
+    /// type.
     fn spawn<S: Socket>(
         &self,
         connections: &Rc<Connections>,
@@ -221,7 +224,7 @@ impl<P: Protocol> Worker<P> {
                         let way = watch.moves_to().and_then(|to| ways.get(to));
                         let way = way.expect("a parked session has a destination worker");
                         let user_of = watch.user_of();
-                        // A connection that moves keeps its slot.
+                        // The slot of a connection moves with its session.
                         let place = entered.place.take().expect("taken once");
                         let arrival = NewConnection { socket, peer, user_of, parked, place };
                         send(way, arrival, &state.table);
@@ -246,13 +249,13 @@ impl<P: Protocol> Worker<P> {
     }
 }
 
-/// Entry of a connection in the worker's table; dropping this value removes the entry, however the
-/// session ends.
+/// Entry of a connection in the worker's table. Dropping this value removes the entry, however the
+/// session ended.
 struct Entered {
     id: u64,
     connections: Rc<Connections>,
     load: Arc<Load>,
-    /// Slot of the connection; `None` once the slot moves to another worker with the session.
+    /// Slot of the connection; `None` once the slot has moved to another worker with the session.
     place: Option<Arc<Place>>,
     table: Arc<ConnectionTable>,
 }
@@ -275,7 +278,7 @@ impl Connections {
         id
     }
 
-    /// Shuts down the reading side of the chosen connections; their sessions then end by
+    /// Shuts down the reading side of the chosen connections, whose sessions then end by
     /// themselves.
     fn stop(&self, chosen: impl Fn(&Watch) -> bool) {
         for entry in self.entries.borrow().values().filter(|entry| chosen(&entry.watch)) {
@@ -284,7 +287,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connection that has this slot, if it is still inactive.
+    /// Closes the connection in this slot, if the connection is still inactive.
     fn close_idle(&self, place: &Arc<Place>) {
         let entries = self.entries.borrow();
         let found = entries.values().find(|entry| Arc::ptr_eq(entry.watch.place(), place));
@@ -296,15 +299,15 @@ impl Connections {
         }
     }
 
-    /// Asks up to `count` active sessions to move to another worker, the oldest first. Only active
-    /// sessions gain from a move.
+    /// Asks up to `count` active sessions to move to worker `to`, the oldest sessions first. Only
+    /// active sessions gain from a move.
     fn give(&self, to: usize, count: usize) {
         let entries = self.entries.borrow();
         let active = entries.values().filter(|entry| entry.watch.was_active());
         active.take(count).for_each(|entry| entry.watch.move_to(to));
     }
 
-    /// Ends all connections, even if they wait for memory or for their client.
+    /// Ends all connections of the worker, even if they wait for memory or for their client.
     fn cut_off(&self) {
         for entry in self.entries.borrow().values() {
             entry.watch.cut_off();
@@ -323,8 +326,8 @@ impl Connections {
 mod tests {
     use super::*;
 
-    // Regression: a disconnect call with a list of clients that stay did not reach sessions that
-    // were moving to another worker.
+    // Regression: a disconnect call with a list of clients that stay did not end sessions that were
+    // moving to another worker.
     #[test]
     fn disconnect_calls_with_a_list_reach_moving_sessions() {
         let list = |text| Some(AllowList::parse([text]).expect("a list"));
@@ -339,7 +342,7 @@ mod tests {
         calls.add(call("a", list("10.0.0.1")));
         assert!(calls.concern(&a, address(2)) && !calls.concern(&b, address(2)));
         assert!(!calls.concern(&a, address(1)) && !calls.concern(&a, None));
-        // A later list that keeps the client does not revive its session.
+        // If a later call's list keeps the client, the first call still ends the client's session.
         calls.add(call("a", list("10.0.0.2")));
         assert!(calls.concern(&a, address(2)) && calls.concern(&a, address(1)));
         let later = user_of("a");

@@ -19,8 +19,8 @@ impl Lun {
         Self([method | high & 0x3F, low, 0, 0, 0, 0, 0, 0])
     }
 
-    /// Decodes the number from peripheral device or flat space addressing on the first level;
-    /// otherwise `None`.
+    /// Decodes the LUN from peripheral device or flat space addressing on the first level; returns
+    /// `None` for any other addressing method.
     pub fn number(self) -> Option<u16> {
         let [first, second, rest @ ..] = self.0;
         let number = u16::from_be_bytes([first & 0x3F, second]);
@@ -35,17 +35,19 @@ impl fmt::Debug for Lun {
     }
 }
 
-/// Task attribute: the order of a task relative to the others of its logical unit (SAM-5 8.6).
+/// Task attribute: the order of a task relative to other tasks of the same logical unit (SAM-5
+/// 8.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attribute {
-    /// Runs in any order.
+    /// SIMPLE: the task runs in any order.
     #[default]
     Simple,
-    /// Runs after all earlier tasks and before all later ones.
+    /// ORDERED: the task runs after all earlier tasks and before all later tasks.
     Ordered,
-    /// Runs before all waiting tasks.
+    /// HEAD OF QUEUE: the task runs before all waiting tasks.
     HeadOfQueue,
-    /// Auto contingent allegiance. Refused, because this target never establishes the condition.
+    /// Auto contingent allegiance (ACA). Commands with this attribute are refused, because this
+    /// target never establishes an ACA condition.
     Aca,
 }
 
@@ -54,8 +56,8 @@ pub enum Attribute {
 pub struct Command<'a> {
     /// Addressed logical unit.
     pub lun: Lun,
-    /// Command descriptor block (CDB) as received: 16 bytes, or up to 260 for an extended CDB. A
-    /// command with a shorter CDB uses only its first bytes.
+    /// Command descriptor block (CDB) as received: 16 bytes, or up to 260 for an extended CDB.
+    /// Commands whose CDB is shorter than 16 bytes use only the first bytes.
     pub cdb: &'a [u8],
     /// Data-Out Buffer; may be shorter or longer than the command requires.
     pub data_out: &'a [u8],
@@ -75,7 +77,7 @@ pub enum Status {
     Busy = 0x08,
     /// The command conflicts with a reservation of another nexus.
     ReservationConflict = 0x18,
-    /// The task set has no room for another task.
+    /// The task set has no space for another task.
     TaskSetFull = 0x28,
     /// Another nexus aborted the task, and the TAS bit requires a response.
     TaskAborted = 0x40,
@@ -86,8 +88,8 @@ pub enum Status {
 pub enum Management {
     /// Aborts all tasks of this nexus on the logical unit.
     AbortTaskSet,
-    /// Aborts all tasks of the task set. A task set contains the tasks of one nexus only, so this
-    /// equals ABORT TASK SET.
+    /// Aborts all tasks of the task set. In Weir, a task set contains the tasks of one nexus only,
+    /// so CLEAR TASK SET equals ABORT TASK SET.
     ClearTaskSet,
     /// Resets the logical unit.
     LunReset,

@@ -1,10 +1,10 @@
 //! Parameter list of EXTENDED COPY (LID1): copy sources, copy destinations and segments.
 //!
-//! `command::copy` executes it.
+//! `command::copy` executes the copy.
 //!
 //! Spec: SPC-4 6.4.
 //!
-//! Invariant: an error anywhere in the list refuses the whole list.
+//! Invariant: one invalid field anywhere in the list makes the target refuse the whole list.
 
 use crate::codec::refusal::Refusal;
 use crate::codec::sense::{LIST_LENGTH, Sense, invalid_parameter, key};

@@ -1,7 +1,7 @@
-//! Table of supported commands: operation codes, CDB usage data, and the access that each needs
-//! under a reservation.
+//! Table of supported commands: operation codes, CDB usage data, and the access that each command
+//! needs under a reservation.
 //!
-//! The modules in `command` execute them.
+//! The modules in `command` execute the commands.
 //!
 //! Spec: SPC-4 6.1, SBC-3 5.1; for reservations SPC-4 5.13.1 table 71, SBC-3 4.17 table 15.
 //!
@@ -11,7 +11,7 @@
 use crate::codec::sense::{NO_OPERATION, Sense, invalid_cdb, invalid_cdb_bit};
 use crate::fields::{be16, be24, be32, be64, byte};
 
-/// Access that a command needs while another nexus holds a reservation.
+/// Access that a command needs to run while another nexus holds a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// The command is allowed under every reservation.
@@ -193,7 +193,7 @@ const fn long(code: u8, flags: u8) -> [u8; 12] {
     [code, flags, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0]
 }
 
-/// A CDB of 16 bytes with an allocation length or parameter list length at byte 10.
+/// A CDB of 16 bytes with the allocation length or parameter list length at byte 10.
 const fn copy(code: u8, action: u8, list: u8) -> [u8; 16] {
     [code, action, list, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0]
 }

@@ -4,11 +4,13 @@
 //!
 //! Spec: SPC-4 7.6.4.6 and RFC 7143 4.4.1 for names of initiator ports.
 //!
-//! Invariant: the text of an initiator port equals the name that persistent reservations store.
+//! Invariant: an initiator port, formatted as text, equals the name that persistent reservations
+//! store.
 
 use std::fmt;
 
-/// Initiator session identifier: the initiator's part of a session's identity.
+/// Initiator session identifier (ISID): the part of a session's identity that the initiator
+/// chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Isid(pub [u8; 6]);
 
@@ -24,13 +26,13 @@ impl fmt::Debug for Isid {
     }
 }
 
-/// SCSI initiator port: an initiator with one ISID. Its text is `name,i,0x<ISID in hexadecimal>`,
-/// in lower case.
+/// SCSI initiator port: an initiator with one ISID. Formatted as text, it is `name,i,0x<ISID>` in
+/// lower case, with the ISID in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InitiatorPort {
     /// The initiator's iSCSI name: `iqn.`, `eui.` or `naa.`, at most 223 bytes.
     pub name: String,
-    /// Session of the initiator.
+    /// ISID of the session.
     pub isid: Isid,
 }
 

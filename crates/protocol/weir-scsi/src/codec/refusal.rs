@@ -1,6 +1,6 @@
 //! Refusals of commands.
 //!
-//! Sense data is in `sense`.
+//! The encoding of sense data is in `sense`.
 //!
 //! Invariant: a refusal has a status, and has sense data if the status is CHECK CONDITION.
 
@@ -28,7 +28,8 @@ impl From<Sense> for Refusal {
 }
 
 impl From<ExportError> for Refusal {
-    /// Maps a storage error to sense data or a status. Each error kind has its own code.
+    /// Maps a storage error to sense data or a status. Each error kind has its own sense code or
+    /// status.
     fn from(error: ExportError) -> Self {
         let sense = match error.kind() {
             ErrorKind::Busy => return Self::Status(Status::Busy),

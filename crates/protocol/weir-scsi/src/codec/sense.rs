@@ -2,7 +2,7 @@
 //!
 //! The modules in `command` choose the sense code for each failure.
 //!
-//! Invariant: each error kind of the storage has its code.
+//! Invariant: each error kind of the storage has its own sense code or status.
 //!
 //! Spec: SPC-4 4.5; additional sense codes of its annex.
 
@@ -31,7 +31,7 @@ pub mod key {
 /// Field pointer: the invalid field of a command (SPC-4 4.5.2.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPointer {
-    /// Whether the field is in the CDB; otherwise it is in the parameter data.
+    /// Whether the field is in the CDB; if not, the field is in the parameter data.
     pub in_cdb: bool,
     /// First byte of the field.
     pub byte: u16,
@@ -119,7 +119,8 @@ impl Sense {
     }
 
     /// COMMAND-SPECIFIC INFORMATION of EXTENDED COPY: its last two bytes are the number of the
-    /// segment. The first two are 0, because the sense data contains none of another unit.
+    /// segment. Its first two bytes are 0, because this sense data embeds no sense data of another
+    /// logical unit.
     fn command_specific(&self) -> Option<[u8; 4]> {
         let [high, low] = self.segment?.segment.to_be_bytes();
         Some([0, 0, high, low])
@@ -128,7 +129,7 @@ impl Sense {
     fn key_specific(&self) -> Option<[u8; 3]> {
         if let Some(SegmentPointer { byte: Some(byte), .. }) = self.segment {
             let [high, low] = byte.to_be_bytes();
-            // SKSV, and SD: the byte counts from the start of the segment descriptor.
+            // SKSV is set. SD is set: `byte` is an offset in the segment descriptor.
             return Some([0xA0, high, low]);
         }
         let FieldPointer { in_cdb, byte, bit } = self.field?;

@@ -1,14 +1,14 @@
 //! Interface between a transport (iSCSI) and the SCSI target.
 //!
-//! The commands are in `command`, their wire format is in the transport.
+//! The modules in `command` execute commands; the transport encodes commands and responses.
 //!
 //! Spec: SAM-5 clauses 4 and 5.
 //!
 //! Invariants:
 //! - the transport passes a command with all of its Data-Out; the target appends the Data-In to the
-//!   given buffer and changes nothing else in it;
-//! - a future stays on the thread that created it and is polled to completion: the abort of a task
-//!   drops its response, never its future.
+//!   buffer that the transport supplies, and changes no other bytes of the buffer;
+//! - the transport polls each future to completion on the thread that created the future. If a task
+//!   is aborted, the transport drops the response, never the future.
 
 use futures_util::future::LocalBoxFuture;
 use weir_block::{Block, OutBuf};
@@ -24,13 +24,13 @@ pub struct Completion {
     /// Sense data; with `CheckCondition` only.
     pub sense: Option<Sense>,
     /// Data-Out bytes that the command requires. The transport computes the residual count from
-    /// this number.
+    /// `wanted_bytes`.
     pub wanted_bytes: u64,
 }
 
-/// An I_T nexus: one initiator port at one target port. Each session of a transport holds one;
-/// dropping it is the loss of the nexus. One thread at a time uses it, but not always the same
-/// thread.
+/// An I_T nexus: one initiator port at one target port. Each session of a transport holds one I_T
+/// nexus; dropping the value is the loss of the nexus. Only one thread at a time uses the nexus,
+/// but the session can move to another thread.
 pub trait Nexus: Send {
     /// Runs a command if it can complete without waiting. Otherwise returns `None` and leaves
     /// `data_in` unchanged.
@@ -54,16 +54,16 @@ pub trait Nexus: Send {
         data_in: &'a mut OutBuf,
     ) -> LocalBoxFuture<'a, Completion>;
 
-    /// Upper bound of the bytes that a waiting command appends to `data_in`, whatever data length
-    /// its initiator expects. The bound limits the memory that the command holds.
+    /// Upper bound of the Data-In bytes that a waiting command appends to `data_in`, whatever data
+    /// length its initiator expects. The transport reserves this memory in advance.
     fn answer_bytes(&self, command: &Command<'_>) -> usize;
 
     /// Performs a task management function. The transport ends the affected tasks of its own
-    /// session; other sessions detect the abort through [`Nexus::aborts`].
+    /// session; other sessions see the abort in [`Nexus::aborts`].
     fn manage(&self, lun: Lun, function: Management) -> TaskManagementResponse;
 
     /// Number of times that another nexus aborted the tasks of this nexus on a logical unit (reset,
-    /// PREEMPT AND ABORT). If the number has increased since the transport accepted a command, the
+    /// PREEMPT AND ABORT). If this count has increased since the transport accepted a command, the
     /// transport sends no response to that command, or `TaskAborted` if TAS is set.
     fn aborts(&self, lun: Lun) -> u64;
 

@@ -27,12 +27,12 @@ const FUA: u8 = 0x08;
 /// RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT: protection information is not supported.
 const PROTECT: u8 = 0xE0;
 
-/// Whether a command of more than 6 bytes has the FUA bit set.
+/// Whether a CDB of more than 6 bytes has the FUA bit set.
 pub(crate) fn forces_access(cdb: &[u8]) -> bool {
     byte(cdb, 0) >> 5 != 0 && bit(cdb, 1, FUA)
 }
 
-/// Refuses a command of more than 6 bytes that requests protection information (SBC-3 4.22).
+/// Refuses a CDB of more than 6 bytes that requests protection information (SBC-3 4.22).
 pub(crate) fn check_protection(cdb: &[u8]) -> Result<(), Sense> {
     if byte(cdb, 0) >> 5 != 0 && bit(cdb, 1, PROTECT) {
         return Err(invalid_cdb_bit(1, 7));
@@ -66,7 +66,7 @@ pub(crate) async fn settle(task: &Task<'_>, forced: bool) -> Outcome {
     Ok(())
 }
 
-/// READ without waiting; `None` if it must wait.
+/// Runs READ without waiting; returns `None` if the command must wait.
 pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
     let range = match transfer_range(task) {
         Ok(range) => range,
@@ -84,14 +84,15 @@ pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
             Some(Ok(()))
         }
         Ok(false) => None,
-        // Wait: finding the first unreadable block needs more reads.
+        // The waiting path finds the first unreadable block, which needs more reads.
         Err(error) if error.kind() == ErrorKind::Data => None,
         Err(error) => Some(Err(error.into())),
     }
 }
 
-/// READ of `len_bytes` as handles of whole blocks that are in memory. Returns false, with undefined
-/// contents of `blocks`, if that is impossible; [`read`] then reads the blocks and reports errors.
+/// Runs a READ of `len_bytes` whose blocks are all in memory, and returns handles of whole blocks.
+/// Returns false, with undefined contents of `blocks`, if the blocks cannot be shared or the
+/// command needs a check; [`read`] then reads the blocks and reports errors.
 pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>) -> bool {
     let Ok(range) = transfer_range(task) else { return false };
     let whole = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES as u64);
@@ -108,8 +109,8 @@ pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>
     true
 }
 
-/// READ. With FUA, first flushes earlier writes, so that a power cut cannot lose data that the
-/// command returned.
+/// Runs READ. With FUA, first flushes earlier writes, so that a power cut cannot lose data that
+/// this READ returned.
 pub(crate) async fn read(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let range = transfer_range(task)?;
     if range.is_empty() {
@@ -127,8 +128,8 @@ pub(crate) async fn read(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
 }
 
 /// Byte range and data of a write, after the checks. If the initiator sent less data than the
-/// transfer length, the command writes the whole blocks that arrived, and the transport reports the
-/// residual count (SAM-5 5.1, RFC 7143 11.4.5).
+/// transfer length, the command writes only the whole blocks that arrived, and the transport
+/// reports the residual count (SAM-5 5.1, RFC 7143 11.4.5).
 pub(crate) fn write_request<'a>(task: &Task<'a>) -> Result<(Range, &'a [u8]), Refusal> {
     let range = transfer_range(task)?;
     check_writable(task.unit)?;
@@ -137,7 +138,8 @@ pub(crate) fn write_request<'a>(task: &Task<'a>) -> Result<(Range, &'a [u8]), Re
     Ok((Range { end: range.start + len_bytes, ..range }, task.data(len_bytes)?))
 }
 
-/// WRITE without waiting; `None` if it must wait. The caller holds a `Ranges::quick` registration.
+/// Runs WRITE without waiting; returns `None` if the command must wait. The caller holds a
+/// `Ranges::quick` registration.
 pub(crate) fn try_write(task: &Task<'_>) -> Option<Outcome> {
     let (range, data) = match write_request(task) {
         Ok(request) => request,
@@ -161,7 +163,7 @@ pub(crate) fn try_write(task: &Task<'_>) -> Option<Outcome> {
     }
 }
 
-/// WRITE.
+/// Executes WRITE.
 pub(crate) async fn write(task: &Task<'_>) -> Outcome {
     let (range, data) = write_request(task)?;
     if range.is_empty() {
@@ -177,8 +179,8 @@ pub(crate) async fn write(task: &Task<'_>) -> Outcome {
     settle(task, forces_access(task.cdb)).await
 }
 
-/// SYNCHRONIZE CACHE. Flushes the whole cache and checks the range only. With IMMED, the response
-/// also waits for the flush, as SBC-3 5.21 allows.
+/// SYNCHRONIZE CACHE. Checks the range of the CDB, then flushes the whole cache. Even with IMMED
+/// the response waits for the flush, as SBC-3 5.21 allows.
 pub(crate) async fn synchronize_cache(task: &Task<'_>) -> Outcome {
     let extent = extent(task.cdb);
     task.unit.range(extent.lba, extent.blocks)?;
@@ -186,8 +188,8 @@ pub(crate) async fn synchronize_cache(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// PRE-FETCH. Ends with GOOD and never with CONDITION MET, because whether the blocks fit into the
-/// cache is known only afterwards.
+/// PRE-FETCH. Ends with GOOD and never with CONDITION MET: that status would report that the cache
+/// has space for all blocks, which the target does not know in advance.
 pub(crate) async fn prefetch(task: &Task<'_>) -> Outcome {
     let extent = extent(task.cdb);
     let mut range = task.unit.range(extent.lba, extent.blocks)?;
@@ -202,8 +204,8 @@ pub(crate) async fn prefetch(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// START STOP UNIT. The unit has no power states and no removable medium; a stop flushes the cache
-/// (SBC-3 5.25).
+/// START STOP UNIT. The unit has no power states and no removable medium. A request to stop the
+/// unit only flushes the cache (SBC-3 5.25).
 pub(crate) async fn start_stop(task: &Task<'_>) -> Outcome {
     let flags = byte(task.cdb, 4);
     if flags & 0xF0 == 0 && flags & 0x02 != 0 {
@@ -232,9 +234,10 @@ pub(crate) fn read_capacity_16(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let mut bytes = Vec::with_capacity(32);
     bytes.extend(task.unit.blocks().saturating_sub(1).to_be_bytes());
     bytes.extend(task.unit.options.block_bytes.to_be_bytes());
-    // No protection; logical blocks per physical block of 4096 bytes as a power of two.
+    // No protection information; then log2 of the number of logical blocks in a physical block of
+    // 4096 bytes.
     bytes.extend([0, (4096 / task.unit.options.block_bytes).trailing_zeros() as u8]);
-    // LBPME and LBPRZ: thin provisioned, and deallocated blocks read as zeros.
+    // LBPME: the unit is thin provisioned. LBPRZ: deallocated blocks read as zeros.
     bytes.extend([0xC0, 0]);
     bytes.resize(32, 0);
     reply(out, &bytes, task.allocation());

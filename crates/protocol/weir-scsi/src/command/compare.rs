@@ -28,8 +28,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Checks the CDB and splits the Data-Out. The length of the Data-Out must be exact; otherwise
-    /// the boundary between compare data and write data is ambiguous.
+    /// Checks the CDB and splits the Data-Out into compare data and write data. The Data-Out must
+    /// have the exact length, because its middle is the boundary between the two.
     fn new(task: &Task<'a>) -> Result<Self, Refusal> {
         check_protection(task.cdb)?;
         let blocks = byte(task.cdb, 13);
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// COMPARE AND WRITE without waiting; `None` if it must wait.
+/// Runs COMPARE AND WRITE without waiting; returns `None` if the command must wait.
 pub(crate) fn try_compare_and_write(task: &Task<'_>) -> Option<Outcome> {
     let request = match Request::new(task) {
         Ok(request) => request,
@@ -84,7 +84,7 @@ pub(crate) fn try_compare_and_write(task: &Task<'_>) -> Option<Outcome> {
     }
 }
 
-/// COMPARE AND WRITE.
+/// Executes COMPARE AND WRITE.
 pub(crate) async fn compare_and_write(task: &Task<'_>) -> Outcome {
     let request = Request::new(task)?;
     if request.range.is_empty() {

@@ -1,16 +1,16 @@
 //! EXTENDED COPY (LID1).
 //!
-//! Its parameter list is in `codec::copy_list`, data movement in `transfer`, RECEIVE COPY RESULTS
+//! The parameter list is in `codec::copy_list`, data movement in `transfer`, RECEIVE COPY RESULTS
 //! in `copy_results`, copies with ROD tokens in `token_copy`.
 //!
 //! Spec: SPC-4 5.16.7 and 6.4.
 //!
 //! Invariants:
-//! - a copy accesses only logical units that its nexus may use, and obeys reservations and write
-//!   protection;
-//! - an invalid list copies nothing; after an error during the copy, the copy result contains the
-//!   progress;
-//! - the sense data of an error during the copy names the segment.
+//! - a copy accesses only logical units that its I_T nexus may use, and obeys reservations and
+//!   write protection;
+//! - an invalid parameter list copies nothing; after an error during the copy, the copy result
+//!   contains the progress;
+//! - the sense data of an error during the copy contains the number of the failed segment.
 
 use std::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ use crate::unit::range::Range;
 pub(crate) const UNREACHABLE: Sense = Sense::new(key::COPY_ABORTED, 0x0D, 0x02);
 const INEXACT: Sense = Sense::new(key::COPY_ABORTED, 0x26, 0x0A);
 
-/// EXTENDED COPY.
+/// Executes EXTENDED COPY.
 pub(crate) async fn extended_copy(task: &Task<'_>) -> Outcome {
     let len = be32(task.cdb, 10);
     if len == 0 {
@@ -45,19 +45,21 @@ pub(crate) async fn extended_copy(task: &Task<'_>) -> Outcome {
     run.end(outcome)
 }
 
-/// Bytes of fields in a segment descriptor (SPC-4 6.4.6).
+/// Byte offsets of fields in a segment descriptor (SPC-4 6.4.6).
 const SOURCE: u16 = 4;
 const DESTINATION: u16 = 6;
 const SOURCE_LBA: u16 = 12;
 const DESTINATION_LBA: u16 = 20;
 
-/// Adds the invalid field of the segment descriptor to sense data; [`in_segment`] adds the number.
+/// Adds the invalid field to sense data; [`in_segment`] then adds the number of the segment
+/// descriptor.
 fn at_field(mut sense: Sense, byte: u16) -> Sense {
     sense.segment = Some(SegmentPointer { segment: 0, byte: Some(byte) });
     sense
 }
 
-/// Adds the number of the failed segment to sense data. Of merged segments it is the first.
+/// Adds the number of the failed segment to sense data. If segments were merged, this is the number
+/// of the first merged segment.
 fn in_segment(refusal: Refusal, segment: usize) -> Refusal {
     match refusal {
         Refusal::Check(sense) if sense.key == key::COPY_ABORTED => {
@@ -91,8 +93,8 @@ async fn copy_segments(run: &CopyRun<'_>, task: &Task<'_>, copy_list: &CopyList)
     settle(task, false).await
 }
 
-/// Copies the first of these segments, and others that continue it. Returns the number of copied
-/// segments.
+/// Copies the first of `segments`, merged with the segments that continue it. Returns the number of
+/// copied segments.
 async fn copy_first(
     run: &CopyRun<'_>,
     task: &Task<'_>,
@@ -121,10 +123,10 @@ async fn copy_first(
     Ok(count)
 }
 
-/// Merges the first segment with following segments that continue it in source and destination.
-/// Returns the number of merged segments and both ranges. Fewer copies save flushes, because each
-/// clone waits until it is durable. Segments within one logical unit are not merged, because a
-/// segment may read the data that its predecessor wrote.
+/// Merges the first segment with following segments that continue its source and destination
+/// ranges. Returns the number of merged segments, the source range and the destination range. Fewer
+/// copies need fewer flushes, because each clone waits until it is durable. Segments within one
+/// logical unit are not merged, because a segment may read data that an earlier segment wrote.
 fn joined(
     segments: &[Segment],
     first: &Segment,
@@ -143,7 +145,7 @@ fn joined(
                 (from.end, to.end) = (behind.end, there.end);
                 count += 1;
             }
-            // The later copy of that segment reports its error.
+            // The next call of `copy_first` starts with this segment and reports its error.
             _ => break,
         }
     }

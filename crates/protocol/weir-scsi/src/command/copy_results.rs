@@ -1,12 +1,12 @@
 //! Copy results: queries and aborts of an I_T_L nexus's copies by list identifier.
 //!
-//! The copies are in `copy` and `token_copy`.
+//! The copy commands are in `copy` and `token_copy`.
 //!
 //! Spec: SPC-4 5.17.4, 6.3, and 6.21 to 6.26.
 //!
 //! Invariants:
 //! - a list identifier belongs to one copy at a time;
-//! - a copy that has ended for any reason no longer counts as running;
+//! - a copy that has ended for any reason no longer counts as a running copy;
 //! - an aborted copy writes nothing after the response to COPY OPERATION ABORT.
 
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ fn find_result(task: &Task<'_>, list: u32) -> Result<CopyResult, Sense> {
     Ok(result.ok_or(invalid_cdb(2))?.clone())
 }
 
-/// COPY OPERATION ABORT. Responds after the copy has ended.
+/// COPY OPERATION ABORT. Sends its response after the copy has ended.
 pub(crate) async fn abort(task: &Task<'_>) -> Outcome {
     let result = find_result(task, be32(task.cdb, 2))?;
     if result.ended.is_none() {
@@ -52,7 +52,8 @@ pub(crate) fn results(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
         _ => {
             let result = find_result(task, list)?;
             let details = failed_segment(task, &result);
-            // An initiator can read failed segment details once, so remove the result.
+            // An initiator can read the details of a failed segment only once, so remove the copy
+            // result.
             task.itl_nexus.copies.lock().results.retain(|known| known.list != list);
             details
         }
@@ -91,7 +92,8 @@ fn ending(task: &Task<'_>, result: &CopyResult) -> (u8, Vec<u8>) {
     }
 }
 
-/// FAILED SEGMENT DETAILS response: status and sense data of a failed copy; otherwise empty.
+/// FAILED SEGMENT DETAILS response: status and sense data of a failed copy, or an empty list if the
+/// copy did not fail.
 fn failed_segment(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     if !matches!(result.ended, Some(Err(_))) {
         return vec![0; 4];
@@ -124,14 +126,14 @@ fn operating_parameters() -> Vec<u8> {
     bytes
 }
 
-/// RECEIVE COPY STATUS (LID4).
+/// Executes RECEIVE COPY STATUS (LID4).
 pub(crate) fn status(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let bytes = long_status(task, &find_result(task, be32(task.cdb, 2))?);
     reply(out, &sized(bytes), task.allocation());
     Ok(())
 }
 
-/// RECEIVE ROD TOKEN INFORMATION: the copy status, and the token if one was created.
+/// RECEIVE ROD TOKEN INFORMATION: the copy status, and the ROD token if the copy created one.
 pub(crate) fn token_information(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let result = find_result(task, be32(task.cdb, 2))?;
     let mut bytes = long_status(task, &result);
@@ -148,7 +150,8 @@ pub(crate) fn token_information(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// Response header of both commands (SPC-4 6.24), except the AVAILABLE DATA field.
+/// Response header of RECEIVE COPY STATUS and RECEIVE ROD TOKEN INFORMATION (SPC-4 6.24), except
+/// the AVAILABLE DATA field.
 fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     let is_of_token = result.action != 0;
     let is = |sense: &Sense, other: &Sense| {
@@ -166,12 +169,12 @@ fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     let copied = result.progress.bytes.load(Ordering::Relaxed);
     let (ending, sense) = ending(task, result);
     let mut bytes = vec![0, 0, 0, 0, result.action, status, 0, 0];
-    // Estimated status update delay in milliseconds; FFFFFFFEh for an ended copy, whose status no
-    // longer changes.
+    // Estimated status update delay in milliseconds: FFFFFFFEh for an ended copy, because its
+    // status no longer changes.
     let delay: u32 = if result.ended.is_some() { 0xFFFF_FFFE } else { 1000 };
     bytes.extend(delay.to_be_bytes());
     bytes.extend([ending, sense.len() as u8, sense.len() as u8]);
-    // Transfer count units: logical blocks for token commands, bytes otherwise.
+    // Transfer count units: logical blocks for copies with ROD tokens, bytes for EXTENDED COPY.
     bytes.push(if is_of_token { 0xF1 } else { 0x00 });
     let block = if is_of_token { task.unit.block() } else { 1 };
     bytes.extend((copied / block).to_be_bytes());
@@ -181,7 +184,7 @@ fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     bytes
 }
 
-/// Fills in the AVAILABLE DATA field.
+/// Fills in the AVAILABLE DATA field of a response.
 fn sized(mut bytes: Vec<u8>) -> Vec<u8> {
     let len = bytes.len() as u32 - 4;
     set(&mut bytes, 0, &len.to_be_bytes());

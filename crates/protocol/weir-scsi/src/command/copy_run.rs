@@ -1,8 +1,8 @@
-//! Running copy, from its admission to its result.
+//! State of a running copy, from its admission until its copy result is stored.
 //!
 //! The commands are in `copy` and `token_copy`, queries of results in `copy_results`.
 //!
-//! Invariant: an admitted copy leaves a result, unless its initiator wants none.
+//! Invariant: every admitted copy stores a copy result, unless the initiator requested none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,8 +22,8 @@ use crate::unit::rod_tokens::RodToken;
 /// OPERATION IN PROGRESS: a running copy has this list identifier.
 const IN_PROGRESS: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x00, 0x16);
 
-/// COPY ABORTED without an additional sense code: another nexus aborted the tasks of this nexus, or
-/// a segment exceeds the capacity of a logical unit.
+/// COPY ABORTED without an additional sense code: another nexus aborted the tasks of the copy's
+/// nexus, or a segment exceeds the capacity of a logical unit.
 pub(crate) const ABORTED: Sense = Sense::new(key::COPY_ABORTED, 0, 0);
 
 /// COMMAND CLEARED BY DEVICE SERVER, after COPY OPERATION ABORT.
@@ -32,7 +32,7 @@ pub(crate) const CLEARED: Sense = Sense::new(key::COPY_ABORTED, 0x2F, 0x02);
 /// COPY TARGET DEVICE DATA UNDERRUN: the token represents less data than the command requests.
 pub(crate) const UNDERRUN: Sense = Sense::new(key::COPY_ABORTED, 0x0D, 0x04);
 
-/// Running copy.
+/// State of a running copy.
 pub(crate) struct CopyRun<'a> {
     task: &'a Task<'a>,
     name: CopyName,
@@ -42,7 +42,8 @@ pub(crate) struct CopyRun<'a> {
 }
 
 impl<'a> CopyRun<'a> {
-    /// Admits a copy, unless too many are running or its list identifier is in use.
+    /// Admits a copy, unless [`COPIES_RUNNING_MAX`] copies are running or its list identifier is in
+    /// use.
     pub(crate) fn begin(task: &'a Task<'a>, name: CopyName) -> Result<Self, Refusal> {
         let mut copies = task.itl_nexus.copies.lock();
         if copies.running >= COPIES_RUNNING_MAX {
@@ -83,7 +84,7 @@ impl<'a> CopyRun<'a> {
         Ok(())
     }
 
-    /// Adds to the progress of the copy.
+    /// Adds copied segments and bytes to the progress of the copy.
     pub(crate) fn advance(&self, segments: u64, bytes: u64) {
         self.progress.segments.fetch_add(segments, Ordering::Relaxed);
         self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -94,12 +95,12 @@ impl<'a> CopyRun<'a> {
         self.progress.bytes.load(Ordering::Relaxed)
     }
 
-    /// Stores the created token in the copy result.
+    /// Stores the created ROD token in the copy result.
     pub(crate) fn made(&self, token: Arc<RodToken>) {
         self.change_result(|result| result.token = Some(token));
     }
 
-    /// Stores the outcome in the copy result, and returns the outcome of the command.
+    /// Stores the outcome of the copy in the copy result, and returns the outcome of the command.
     pub(crate) fn end(self, outcome: Outcome) -> Outcome {
         self.change_result(|result| result.ended = Some(outcome.clone()));
         if self.name.is_immediate { Ok(()) } else { outcome }

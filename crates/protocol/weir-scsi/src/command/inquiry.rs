@@ -19,7 +19,7 @@ use crate::unit::attention::Attention;
 /// Version descriptors (SPC-4 6.6.2, table 180): SAM-5, SPC-4, SBC-3, iSCSI.
 const STANDARDS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
 
-/// INQUIRY.
+/// Executes INQUIRY.
 pub(crate) fn inquiry(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let bytes = match check(task.cdb)? {
         Some(code) => vital::encode(task, code).ok_or(invalid_cdb(2))?,
@@ -32,7 +32,7 @@ pub(crate) fn inquiry(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
 /// Page code of the requested VPD page; `None` for standard INQUIRY data.
 fn check(cdb: &[u8]) -> Result<Option<u8>, Sense> {
     if bit(cdb, 1, 0x02) {
-        // CMDDT, which is obsolete.
+        // CMDDT is obsolete.
         return Err(invalid_cdb_bit(1, 1));
     }
     let code = byte(cdb, 2);
@@ -43,12 +43,13 @@ fn check(cdb: &[u8]) -> Result<Option<u8>, Sense> {
     }
 }
 
-/// INQUIRY to a logical unit that does not exist.
+/// Answers INQUIRY to a logical unit that does not exist.
 pub(crate) fn absent(cdb: &[u8], out: &mut OutBuf) -> Result<(), Refusal> {
     if check(cdb)?.is_some() {
         return Err(invalid_cdb_bit(1, 0).into());
     }
-    // Peripheral qualifier 011b, device type 1Fh: this number can have no logical unit.
+    // Peripheral qualifier 011b, device type 1Fh: the target cannot have a logical unit with this
+    // LUN.
     let mut bytes = vec![0x7F, 0, 0x06, 0x12, 91, 0, 0, 0x02];
     bytes.extend(padded(VENDOR, 8));
     // Product and revision are ASCII fields; an empty field contains spaces (SPC-4 4.4.1).
@@ -62,7 +63,7 @@ pub(crate) fn absent(cdb: &[u8], out: &mut OutBuf) -> Result<(), Refusal> {
 fn standard(task: &Task<'_>) -> Vec<u8> {
     let identity = &task.unit.identity;
     // Direct access block device; SPC-4; HISUP and response format 2; implicit ALUA and third-party
-    // copy; MULTIP if the target has several ports; CMDQUE.
+    // copy; MULTIP if the target has more than one port; CMDQUE.
     let several_ports = task.nexus.name.ports.len() > 1;
     let mut bytes = vec![0x00, 0, 0x06, 0x12, 91, 0x18, if several_ports { 0x10 } else { 0 }, 2];
     bytes.extend(padded(VENDOR, 8));

@@ -14,9 +14,8 @@ use crate::command::task::{Task, reply};
 use crate::fields::{be16, bit, byte};
 use crate::unit::logical_unit::Unit;
 
-/// Exponent of the unit in which the logical block provisioning page counts: 2 to this power of
-/// logical blocks. With 512-byte blocks the unit is a MiB, so that 32 bits suffice for every
-/// volume.
+/// Unit of the counts in the logical block provisioning page: 2 to this power of logical blocks.
+/// With 512-byte blocks the unit is 1 MiB, so that a 32-bit count suffices for every volume.
 pub(crate) const THRESHOLD_EXPONENT: u8 = 11;
 
 const SUPPORTED: u8 = 0x00;
@@ -24,11 +23,11 @@ const PROVISIONING: u8 = 0x0C;
 const EXCEPTIONS: u8 = 0x2F;
 const CODES: [u8; 3] = [SUPPORTED, PROVISIONING, EXCEPTIONS];
 
-/// LOG SENSE.
+/// Executes LOG SENSE.
 pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let cdb = task.cdb;
     if bit(cdb, 1, 0x01) {
-        // SP: saving is not supported.
+        // SP: the unit cannot save log parameters.
         return Err(invalid_cdb_bit(1, 0).into());
     }
     if byte(cdb, 3) != 0 {
@@ -38,7 +37,7 @@ pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let parameters = match code {
         SUPPORTED => vec![(0, CODES.to_vec())],
         PROVISIONING => provisioning(task.unit),
-        // No informational exception is active, and no temperature is measured.
+        // The unit has no active informational exception and measures no temperature.
         EXCEPTIONS => vec![(0, vec![0, 0, 0x03, 4, 0, 0, 0, 0])],
         _ => return Err(invalid_cdb_bit(2, 5).into()),
     };

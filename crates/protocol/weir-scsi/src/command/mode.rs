@@ -1,13 +1,13 @@
 //! MODE SENSE and MODE SELECT, with the encoding of the mode pages.
 //!
-//! The code that depends on a mode parameter reads it from `unit::mode`.
+//! The code that a mode parameter affects reads it from `unit::mode`.
 //!
 //! Spec: SPC-4 6.11 to 6.14 and 7.5, SBC-3 6.5.
 //!
 //! Invariants:
-//! - all nexuses share one set of mode parameters. They end with the logical unit, except a saved
-//!   write cache setting (SP), because an initiator that turned the cache off relies on it;
-//! - MODE SELECT applies all of its parameter list or nothing.
+//! - all nexuses share one set of mode parameters. The parameters are lost with the logical unit,
+//!   except a saved write cache setting (SP): an initiator that turned the cache off relies on it;
+//! - MODE SELECT applies its whole parameter list or changes nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -28,7 +28,7 @@ const EXCEPTIONS: u8 = 0x1C;
 /// Supported mode pages.
 const CODES: [u8; 4] = [ERROR_RECOVERY, CACHING, CONTROL, EXCEPTIONS];
 
-/// Requested values of a page: the PC field (SPC-4 6.13.2).
+/// Kind of values that MODE SENSE requests: the PC field (SPC-4 6.13.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
     Current,
@@ -78,8 +78,8 @@ fn encode_as(settings: Settings, code: u8, values: Values) -> Vec<u8> {
             0,
             0,
         ],
-        // The pages read-write error recovery and informational exceptions control: errors are
-        // reported only by the failed command itself.
+        // The pages for read-write error recovery and informational exceptions control are all
+        // zeros: only the failed command itself reports an error.
         _ => vec![0; 10],
     };
     let mut bytes = vec![code, content.len() as u8];
@@ -129,10 +129,10 @@ pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// Mode parameter header (SPC-4 7.5.5); the caller fills in the MODE DATA LENGTH.
+/// Mode parameter header (SPC-4 7.5.5). The caller fills in the MODE DATA LENGTH field.
 fn header(unit: &Unit, is_long: bool, long_address: bool, descriptor_len: usize) -> Vec<u8> {
     let protected = unit.medium.read_only() || unit.mode.software_write_protect();
-    // WP and DPOFUA.
+    // Bits of the device-specific parameter: WP (write protected) and DPOFUA.
     let specific = if protected { 0x90 } else { 0x10 };
     if is_long {
         vec![0, 0, 0, specific, u8::from(long_address), 0, 0, descriptor_len as u8]
@@ -155,12 +155,12 @@ fn descriptor(unit: &Unit, long_address: bool) -> Vec<u8> {
     bytes
 }
 
-/// Whether MODE SELECT saves the parameters (SP).
+/// Whether MODE SELECT requests that the unit saves the parameters (SP).
 pub(crate) fn saves(cdb: &[u8]) -> bool {
     bit(cdb, 1, 0x01)
 }
 
-/// MODE SELECT (6) and (10) without saving.
+/// Runs MODE SELECT (6) or (10) without SP.
 pub(crate) fn select(task: &Task<'_>) -> Outcome {
     if let Some((before, after)) = wanted(task)? {
         change(task, before, after);
@@ -168,17 +168,17 @@ pub(crate) fn select(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// MODE SELECT (6) and (10) with saving. Saves the write cache setting before any parameter
+/// Runs MODE SELECT (6) or (10) with SP. Saves the write cache setting before any current parameter
 /// changes.
 pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
-    // SP is invalid if the unit has no store.
+    // SP is an invalid field if the unit has no store.
     let store = task.unit.store.as_ref().ok_or(invalid_cdb_bit(1, 0))?;
     let Some((before, after)) = wanted(task)? else { return Ok(()) };
     let mode = &task.unit.mode;
     let write_cache = after.has(Settings::WRITE_CACHE);
     if !write_cache && before.has(Settings::WRITE_CACHE) {
-        // Once the write cache is off permanently, all writes that completed before must be
-        // durable.
+        // A saved "cache off" promises that completed writes are durable, so flush the earlier
+        // writes first.
         task.unit.medium.flush().await?;
     }
     store.save_write_cache(write_cache).await?;
@@ -232,7 +232,7 @@ fn selected(
             return Err(LIST_LENGTH.into());
         }
         let code = byte(parts, 0) & 0x7F;
-        // A page in sub_page format, or an unsupported page.
+        // The page has the sub_page format, or is not supported.
         if !CODES.contains(&code) {
             return Err(invalid_parameter(at).into());
         }
@@ -269,7 +269,7 @@ fn check_descriptor(
     Ok(())
 }
 
-/// Applies one page. In the page, bits that are not changeable must have their current values.
+/// Applies one mode page. Bits of the page that are not changeable must have their current values.
 fn apply(settings: Settings, here: &[u8], current: &[u8], at: u16) -> Result<Settings, Refusal> {
     let code = byte(here, 0) & 0x7F;
     let changeable = encode_as(Settings::ALL, code, Values::Changeable);

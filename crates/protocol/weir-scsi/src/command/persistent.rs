@@ -5,9 +5,10 @@
 //! Spec: SPC-4 6.15 and 6.16; SPC-2 5.6 and 7.21 for RESERVE and RELEASE.
 //!
 //! Invariants:
-//! - changes are serialised; a change that must survive a loss of power is saved before any command
-//!   sees it;
-//! - at the response to PREEMPT, no write is running that the victims' old access allowed.
+//! - the unit applies one change at a time; a change that must survive a loss of power is saved
+//!   before any command sees it;
+//! - PREEMPT sends its response only after all writes have ended that the victims' former access
+//!   allowed.
 
 use std::sync::atomic::Ordering;
 
@@ -33,8 +34,8 @@ const APTPL: u8 = 0x01;
 const ALL_TG_PT: u8 = 0x04;
 const SPEC_I_PT: u8 = 0x08;
 
-/// RESERVE (6) and (10). A registrant with access through a persistent reservation gets GOOD
-/// without an SPC-2 reservation (SPC-4 5.13.3).
+/// RESERVE (6) and (10). A registrant that has access through a persistent reservation gets GOOD,
+/// but no SPC-2 reservation (SPC-4 5.13.3).
 pub(crate) fn reserve(task: &Task<'_>) -> Outcome {
     if bit(task.cdb, 1, 0x1F) {
         // The command requests a third-party or extent reservation, which the target does not
@@ -81,7 +82,7 @@ fn compatible(state: &ReservationState, task: &Task<'_>) -> Outcome {
     if is_registered && has_access { Ok(()) } else { Err(CONFLICT) }
 }
 
-/// PERSISTENT RESERVE IN.
+/// Executes PERSISTENT RESERVE IN.
 pub(crate) fn input(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let reservations = &task.unit.reservations;
     let legacy = reservations.legacy.load(Ordering::SeqCst);
@@ -109,14 +110,14 @@ pub(crate) fn input(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
 
 fn reservation_descriptor(state: &ReservationState) -> Vec<u8> {
     let Some(reservation) = &state.reservation else { return Vec::new() };
-    // An all-registrants reservation has no key of its own.
+    // An all-registrants reservation has no single reservation key.
     let key = if reservation.kind.is_of_all() { None } else { state.key(&reservation.holder) };
     let mut bytes = key.unwrap_or(0).to_be_bytes().to_vec();
     bytes.extend([0, 0, 0, 0, 0, reservation.kind as u8, 0, 0]);
     bytes
 }
 
-/// REPORT CAPABILITIES: CRH, SIP_C and ATP_C, all six types.
+/// REPORT CAPABILITIES: CRH, SIP_C and ATP_C are set, and all six reservation types are supported.
 fn capabilities(state: &ReservationState, can_persist: bool) -> Vec<u8> {
     let capable = 0x1C | u8::from(can_persist);
     vec![0, 8, capable, 0x80 | u8::from(state.persists), 0xEA, 0x01, 0, 0]
@@ -145,8 +146,9 @@ fn transport_id(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Decodes the TransportID at the start of `bytes`: the name and the length. Refuses a TransportID
-/// without an ISID, because it does not identify one initiator port.
+/// Decodes the TransportID at the start of `bytes`. Returns the initiator port name and the length
+/// of the TransportID. Refuses a TransportID without an ISID, because it does not identify one
+/// initiator port.
 fn parse_transport_id(bytes: &[u8], at: usize) -> Result<(String, usize), Sense> {
     let invalid = invalid_parameter(at as u16);
     let len = 4 + usize::from(be16(bytes, 2));
@@ -162,7 +164,7 @@ fn parse_transport_id(bytes: &[u8], at: usize) -> Result<(String, usize), Sense>
     Ok((name.to_ascii_lowercase(), len))
 }
 
-/// PERSISTENT RESERVE OUT.
+/// Executes PERSISTENT RESERVE OUT.
 pub(crate) async fn output(task: &Task<'_>) -> Outcome {
     let action = byte(task.cdb, 1) & SERVICE_ACTION;
     let list_len = be32(task.cdb, 5) as usize;
@@ -212,7 +214,7 @@ fn tell(unit: &Unit, change: &Change) {
     }
 }
 
-/// Waits until the victims of PREEMPT have no write running. This cannot deadlock: the caller has
+/// Waits until no write of PREEMPT's victims is running. This cannot deadlock: the caller has
 /// already released the lock `turn`, so the victims' commands wait for nothing that this command
 /// holds.
 async fn end_tasks(task: &Task<'_>, change: &Change, aborts: bool) {
@@ -243,7 +245,7 @@ fn refusal(denied: Denied) -> Refusal {
     }
 }
 
-/// Decodes the parameter list.
+/// Decodes the parameter list of PERSISTENT RESERVE OUT.
 fn request(task: &Task<'_>, action: u8, list: &[u8]) -> Result<Request, Refusal> {
     if action == 7 {
         return move_request(task, list);
@@ -257,7 +259,7 @@ fn request(task: &Task<'_>, action: u8, list: &[u8]) -> Result<Request, Refusal>
         return Err(LIST_LENGTH.into());
     }
     let kind = || match byte(task.cdb, 2) {
-        // Scope: logical unit only.
+        // The only supported scope is the logical unit.
         scoped if scoped >> 4 != 0 => Err(invalid_cdb_bit(2, 7)),
         scoped => Kind::of(scoped).ok_or(invalid_cdb_bit(2, 3)),
     };
@@ -284,8 +286,8 @@ fn persists(task: &Task<'_>, flags: u8, at: u16) -> Result<bool, Sense> {
     Ok(persists)
 }
 
-/// Additional paths to register: other initiator ports (SPEC_I_PT) and other target ports
-/// (ALL_TG_PT).
+/// Additional paths to register: the initiator ports of SPEC_I_PT, and all target ports with
+/// ALL_TG_PT.
 fn others(task: &Task<'_>, list: &[u8], flags: u8) -> Result<Vec<Path>, Refusal> {
     let name = &task.itl_nexus.name;
     let mut initiators = vec![name.path.initiator_port.clone()];

@@ -1,6 +1,6 @@
 //! Thin provisioning: WRITE SAME, UNMAP and GET LBA STATUS.
 //!
-//! `vital` and `log` report the provisioning parameters.
+//! `vital` and `log` report the parameters of thin provisioning to initiators.
 //!
 //! Spec: SBC-3 4.7, 5.4, 5.28, 5.45 and 5.46.
 //!
@@ -34,7 +34,7 @@ pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {
         return Err(invalid_cdb_bit(1, 4).into());
     }
     if bit(cdb, 1, 0x06) {
-        // PBDATA and LBDATA, which are obsolete.
+        // PBDATA and LBDATA are obsolete.
         return Err(invalid_cdb_bit(1, 2).into());
     }
     let extent = extent(cdb);
@@ -45,7 +45,7 @@ pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {
     check_writable(task.unit)?;
     let is_bare = byte(cdb, 0) == 0x93 && bit(cdb, 1, 0x01);
     let pattern = if is_bare { &[] } else { task.data };
-    // Refuse a pattern of several blocks too, because the intent of the initiator is unclear.
+    // A pattern of several blocks is refused like a short one: the initiator's intent is unclear.
     if !is_bare && pattern.len() as u64 != task.unit.block() {
         return Err(DATA_LENGTH.into());
     }
@@ -68,7 +68,7 @@ pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {
     settle(task, false).await
 }
 
-/// UNMAP.
+/// Executes UNMAP.
 pub(crate) async fn unmap(task: &Task<'_>) -> Outcome {
     if bit(task.cdb, 1, 0x01) {
         return Err(invalid_cdb_bit(1, 0).into());
@@ -92,7 +92,7 @@ pub(crate) async fn unmap(task: &Task<'_>) -> Outcome {
     settle(task, false).await
 }
 
-/// Ranges of an UNMAP parameter list (SBC-3 5.28.2), without empty ones.
+/// Ranges of an UNMAP parameter list (SBC-3 5.28.2), without the empty ranges.
 fn unmap_list(task: &Task<'_>) -> Result<Vec<Range>, Refusal> {
     let len = task.allocation();
     if len == 0 {
@@ -128,7 +128,7 @@ fn unmap_list(task: &Task<'_>) -> Result<Vec<Range>, Refusal> {
     Ok(ranges)
 }
 
-/// GET LBA STATUS.
+/// Executes GET LBA STATUS.
 pub(crate) async fn lba_status(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let lba = be64(task.cdb, 2);
     let capacity = task.unit.blocks();
@@ -143,7 +143,7 @@ pub(crate) async fn lba_status(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     for run in runs {
         bytes.extend(run.lba.to_be_bytes());
         bytes.extend(run.blocks.to_be_bytes());
-        // Provisioning status: mapped or deallocated.
+        // Provisioning status of the run: mapped or deallocated.
         bytes.extend([u8::from(run.hole), 0, 0, 0]);
     }
     reply(out, &bytes, task.allocation());
@@ -156,8 +156,8 @@ struct Run {
     hole: bool,
 }
 
-/// Runs of blocks with the same provisioning status, from `lba` on. A block is deallocated only if
-/// all of it is a hole.
+/// Runs of blocks with the same provisioning status, starting at `lba`. A block counts as
+/// deallocated only if all of the block is a hole.
 async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<Vec<Run>, Refusal> {
     let block = task.unit.block();
     let (start, end) = (lba * block, capacity * block);
@@ -166,7 +166,7 @@ async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<V
     let (mut at, mut from) = (start, lba);
     for extent in extents {
         at = at.saturating_add(extent.len_bytes).min(end);
-        // A block that a hole covers in part counts as mapped.
+        // A block that lies only partly in a hole counts as mapped.
         let to = if extent.hole { at / block } else { at.div_ceil(block) };
         let blocks = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
         if blocks == 0 {
@@ -184,7 +184,7 @@ async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<V
         }
     }
     if runs.is_empty() {
-        // The medium returned only a hole that is shorter than a block.
+        // The medium returned one hole that is shorter than a logical block.
         runs.push(Run { lba, blocks: 1, hole: false });
     }
     Ok(runs)

@@ -5,7 +5,7 @@
 //!
 //! Spec: SPC-4 6.33 to 6.37.
 //!
-//! Invariant: a response is complete, or truncated at the allocation length.
+//! Invariant: a response is either complete or truncated at the allocation length.
 
 use weir_block::OutBuf;
 
@@ -17,14 +17,14 @@ use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, bit, byte};
 use crate::unit::nexus_state::NexusState;
 
-/// REPORT LUNS; works with any logical unit number.
+/// REPORT LUNS. The command works with any LUN in its PDU.
 pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome {
     let select = byte(cdb, 2);
     if select > 0x02 {
         return Err(invalid_cdb(2).into());
     }
     nexus.clear_luns_changed();
-    // With 01h the command requests only well known logical units; this target has none.
+    // SELECT REPORT 01h requests only well known logical units; this target has none.
     let numbers = if select == 0x01 { Vec::new() } else { nexus.luns() };
     let mut bytes = (numbers.len() as u32 * 8).to_be_bytes().to_vec();
     bytes.extend([0; 4]);
@@ -33,7 +33,7 @@ pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome 
     Ok(())
 }
 
-/// REPORT TARGET PORT GROUPS. All groups are in the state active/optimized.
+/// REPORT TARGET PORT GROUPS. All port groups are in the state active/optimized.
 pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let is_extended = match byte(task.cdb, 1) >> 5 {
         0 => false,
@@ -48,7 +48,7 @@ pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     for group in groups {
         let members: Vec<u16> =
             ports.iter().filter(|port| port.group == group).map(|port| port.relative).collect();
-        // Active/optimized; no other state is supported.
+        // State active/optimized. The groups support no other state.
         content.extend([0x00, 0x01]);
         content.extend(group.to_be_bytes());
         content.extend([0, 0, 0, members.len().min(255) as u8]);
@@ -63,10 +63,10 @@ pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// Command timeouts descriptor without timeouts (SPC-4 6.35.4).
+/// Command timeouts descriptor that specifies no timeouts (SPC-4 6.35.4).
 const TIMEOUTS: [u8; 12] = [0, 0x0A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// REPORT SUPPORTED OPERATION CODES.
+/// Executes REPORT SUPPORTED OPERATION CODES.
 pub(crate) fn operations(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let with_timeouts = bit(task.cdb, 2, 0x80);
     let code = byte(task.cdb, 3);
@@ -107,10 +107,10 @@ fn all_operations(with_timeouts: bool) -> Vec<u8> {
 
 fn one_operation(operation: Option<&Operation>, with_timeouts: bool) -> Vec<u8> {
     let Some(operation) = operation else {
-        // SUPPORT 001b: not supported.
+        // SUPPORT 001b: the command is not supported.
         return vec![0, 0x01, 0, 0];
     };
-    // SUPPORT 011b: supported in conformance with the standard.
+    // SUPPORT 011b: the command is supported in conformance with the standard.
     let mut bytes = vec![0, 0x03 | if with_timeouts { 0x80 } else { 0 }];
     bytes.extend((operation.usage.len() as u16).to_be_bytes());
     bytes.extend(operation.usage);
@@ -120,8 +120,8 @@ fn one_operation(operation: Option<&Operation>, with_timeouts: bool) -> Vec<u8> 
     bytes
 }
 
-/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: ABORT TASK, ABORT TASK SET, CLEAR TASK SET,
-/// LOGICAL UNIT RESET, TARGET RESET.
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL
+/// UNIT RESET and TARGET RESET are supported.
 pub(crate) fn functions(task: &Task<'_>, out: &mut OutBuf) {
     let mut bytes = vec![0xDA, 0, 0, 0];
     if bit(task.cdb, 2, 0x80) {

@@ -1,6 +1,6 @@
-//! Running command: its nexus, its logical unit, the CDB and the Data-Out.
+//! Task: a running command with its nexus, its logical unit, the CDB and the Data-Out.
 //!
-//! `dispatch` chooses the command to run.
+//! `dispatch` decides which function executes the command.
 //!
 //! Invariant: a task does not outlive its I_T_L nexus.
 
@@ -22,7 +22,7 @@ pub(crate) struct Task<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Appends parameter data, truncated to the allocation length.
+/// Appends parameter data to the Data-In, truncated to the allocation length.
 pub(crate) fn reply(out: &mut OutBuf, bytes: &[u8], allocation: usize) {
     out.put(bytes.get(..allocation).unwrap_or(bytes));
 }

@@ -6,12 +6,13 @@
 //! Spec: SBC-4 4.28, 5.12 and 5.59; SPC-4 5.17.6.
 //!
 //! Invariants:
-//! - an invalid list or token changes nothing;
-//! - from the check of a token until its data is copied, no SCSI command changes the represented
-//!   data; if another client changes it, the command ends with an error;
-//! - a token works only for initiators that may use and read its logical unit;
-//! - with IMMED, the response also waits for the end of the copy. RECEIVE ROD TOKEN INFORMATION
-//!   returns its errors.
+//! - an invalid parameter list or ROD token changes nothing;
+//! - from the check of a token until its data is copied, no SCSI command changes the data that the
+//!   token represents; if a client of another protocol changes this data, the command ends with an
+//!   error;
+//! - only an initiator that may use and read the token's logical unit can use the token;
+//! - even with IMMED, the response waits for the end of the copy. RECEIVE ROD TOKEN INFORMATION
+//!   then returns the errors of the copy.
 
 use std::cmp::Ordering::{Greater, Less};
 use std::sync::atomic::Ordering;
@@ -40,16 +41,17 @@ use crate::unit::rod_tokens::{
 };
 use crate::unit::token_use::Use;
 
-/// ROD type: point in time copy - any. The created token contains the type that the target chose.
+/// ROD type: point in time copy - any. The created token contains the ROD type that the target
+/// chose.
 const ANY: u32 = 0x0080_FFFF;
 /// ROD type: block device zero (SBC-4 4.28.4).
 pub(crate) const ZEROS: u32 = 0xFFFF_0001;
 
-/// IMMED, in byte 2 of both parameter lists.
+/// IMMED, in byte 2 of the parameter lists of POPULATE TOKEN and WRITE USING TOKEN.
 const IMMED: u8 = 0x01;
 /// RTV: the ROD TYPE field is valid.
 const RTV: u8 = 0x02;
-/// DEL_TKN: delete the token after use.
+/// DEL_TKN: delete the token after its use.
 const DEL_TKN: u8 = 0x02;
 
 /// Offset of the token in the parameter list of WRITE USING TOKEN.
@@ -59,8 +61,8 @@ const WRITTEN_AT: usize = 536;
 /// Offset of the range descriptors in the parameter list of POPULATE TOKEN.
 const POPULATED_AT: usize = 16;
 
-/// Decodes the block device range descriptors at `at`, `len` bytes long (SBC-4 5.12.3). Omits empty
-/// ranges.
+/// Decodes the block device range descriptors in bytes `at` to `at + len` of a parameter list
+/// (SBC-4 5.12.3). Omits empty ranges.
 fn ranges(unit: &Unit, list: &[u8], at: usize, len: u16) -> Result<Vec<Range>, Refusal> {
     let rest = list.get(at..).unwrap_or_default();
     let here = rest.get(..usize::from(len)).unwrap_or(rest);
@@ -95,7 +97,7 @@ struct Population {
 }
 
 impl Population {
-    /// Decodes and checks a parameter list (SBC-4 5.12.2).
+    /// Decodes and checks a parameter list of POPULATE TOKEN (SBC-4 5.12.2).
     fn parse(task: &Task<'_>, list: &[u8]) -> Result<Self, Refusal> {
         if list.len() < POPULATED_AT {
             return Err(LIST_LENGTH.into());
@@ -127,7 +129,7 @@ fn name(task: &Task<'_>, list: &[u8]) -> CopyName {
     CopyName { list: Some(be32(task.cdb, 6)), is_immediate: bit(list, 2, IMMED) }
 }
 
-/// POPULATE TOKEN.
+/// Executes POPULATE TOKEN.
 pub(crate) async fn populate_token(task: &Task<'_>) -> Outcome {
     let len = be32(task.cdb, 10);
     if len == 0 {
@@ -146,7 +148,7 @@ async fn populate(run: &CopyRun<'_>, task: &Task<'_>, request: Population) -> Ou
     let ranges = &task.unit.ranges;
     let steady: Vec<_> = request.ranges.iter().map(|&range| (range, Hold::Stable)).collect();
     let token = RodToken::new(&body(task, &request.ranges), request.ranges)?;
-    // Writes that are running finish before the token becomes valid; later writes cancel it.
+    // Running writes finish before the token becomes valid; later writes cancel the token.
     let _held = ranges.all(&steady).await;
     run.check()?;
     ranges.tokens.publish(&token, request.timeout)?;
@@ -155,7 +157,7 @@ async fn populate(run: &CopyRun<'_>, task: &Task<'_>, request: Population) -> Ou
     Ok(())
 }
 
-/// Part of a token before its random bytes (SPC-4 table 112, SBC-4 4.28.5).
+/// Contents of a token before its random bytes (SPC-4 table 112, SBC-4 4.28.5).
 fn body(task: &Task<'_>, ranges: &[Range]) -> Vec<u8> {
     let options = &task.unit.options;
     let mut bytes = vec![0; 128];
@@ -164,10 +166,11 @@ fn body(task: &Task<'_>, ranges: &[Range]) -> Vec<u8> {
     set(&mut bytes, 16, &designate(task.unit.naa(), options.block_bytes));
     let len_bytes: u64 = ranges.iter().map(|range| range.len_bytes()).sum();
     set(&mut bytes, 48, &u128::from(len_bytes).to_be_bytes());
-    // As in READ CAPACITY (16): block length, blocks per physical block, LBPME and LBPRZ.
+    // The next fields equal those of READ CAPACITY (16): block length, blocks per physical block,
+    // LBPME and LBPRZ.
     set(&mut bytes, 96, &options.block_bytes.to_be_bytes());
     set(&mut bytes, 100, &[0, (4096 / options.block_bytes).trailing_zeros() as u8, 0xC0]);
-    // SCSI name of the target device, if it fits.
+    // SCSI name of the target device, if the name fits.
     let name = task.nexus.name.path.target.as_bytes();
     if name.len() < 124 {
         let len = (name.len() + 1).next_multiple_of(4);
@@ -188,8 +191,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Decodes and checks a parameter list (SBC-4 5.59.2). Refuses a truncated list, because the
-    /// initiator does not expect that only a part of its request runs.
+    /// Decodes and checks a parameter list of WRITE USING TOKEN (SBC-4 5.59.2). Refuses a truncated
+    /// list: the initiator does not expect that only a part of its request runs.
     fn parse(task: &Task<'_>, list: &'a [u8]) -> Result<Self, Refusal> {
         if list.len() < WRITTEN_AT {
             return Err(LIST_LENGTH.into());
@@ -220,7 +223,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// WRITE USING TOKEN.
+/// Executes WRITE USING TOKEN.
 pub(crate) async fn write_using_token(task: &Task<'_>) -> Outcome {
     let len = be32(task.cdb, 10);
     if len == 0 {
@@ -230,7 +233,7 @@ pub(crate) async fn write_using_token(task: &Task<'_>) -> Outcome {
     check_writable(task.unit)?;
     let run = CopyRun::begin(task, request.name)?;
     let outcome = write(&run, task, &request).await;
-    // After a partial copy, INFORMATION of the error contains the transfer count.
+    // After a partial copy, the INFORMATION field of the sense data contains the transfer count.
     let blocks = run.bytes() / task.unit.block();
     let outcome = outcome.map_err(|refusal| match refusal {
         Refusal::Check(sense) if blocks > 0 => sense.with_information(blocks).into(),
@@ -250,7 +253,7 @@ async fn write(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -> Out
     }
 }
 
-/// Source and destination range of one step.
+/// Source and destination range of one step of WRITE USING TOKEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     /// Source range of the step; `None` for zeros.
@@ -258,14 +261,14 @@ struct Step {
     to: Range,
 }
 
-/// Run of bytes to write: from a source offset, or zeros.
+/// Run of bytes to write: data from a source offset, or zeros.
 #[derive(Clone, Copy)]
 struct Piece {
     from: Option<u64>,
     len_bytes: u64,
 }
 
-/// Maps consecutive pieces onto the ranges, until the pieces or the ranges end.
+/// Maps consecutive pieces onto the destination ranges, until the pieces or the ranges end.
 fn steps(pieces: &[Piece], ranges: &[Range]) -> Vec<Step> {
     let (mut pieces, mut ranges) = (pieces.iter().copied(), ranges.iter().copied());
     let (mut piece, mut range) = (pieces.next(), ranges.next());
@@ -307,7 +310,7 @@ async fn write_zeros(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) 
     settle(task, false).await
 }
 
-/// Pieces of a token's data from an offset.
+/// Pieces that cover a token's data from an offset to its end.
 fn pieces_of(token: &RodToken, mut offset_bytes: u64) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(token.ranges().len());
     for range in token.ranges() {
@@ -330,7 +333,7 @@ async fn write_data(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -
     }
     let available = used.token().len_bytes().checked_sub(request.offset_bytes);
     let available = available.filter(|bytes| *bytes > 0).ok_or(invalid_parameter(8))?;
-    // A write to the token's own ranges would cancel the token during its use.
+    // A write to the ranges that the token represents would cancel the token during its use.
     let is_same = std::ptr::eq(&raw const *source.unit, task.unit);
     let stands_for = |range: &Range| used.token().ranges().iter().any(|own| own.overlaps(*range));
     if is_same && request.ranges.iter().any(stands_for) {
@@ -350,8 +353,8 @@ async fn write_data(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -
             run.check()?;
             write_step(run, task, &source.unit, step).await?;
         }
-        // The lock excludes SCSI commands, but another client may have changed the source during
-        // the copy. Then the written data is not the data that the token represented.
+        // The lock excludes SCSI commands, but a client of another protocol may have changed the
+        // source during the copy. The written data is then not the data that the token represented.
         used.check()?;
     }
     settle(task, false).await?;
@@ -375,7 +378,7 @@ async fn write_step(run: &CopyRun<'_>, task: &Task<'_>, source: &Unit, step: Ste
     Ok(())
 }
 
-/// Holds the token's ranges stable, and the destination ranges as a shared writer. All commands
+/// Locks the token's ranges as stable, and the destination ranges as a shared writer. All commands
 /// lock units in the same order, so that two copies in opposite directions cannot deadlock.
 async fn hold<'a>(destination: &'a Unit, used: &'a Use, ranges: &[Range]) -> Vec<Held<'a>> {
     let written = ranges.iter().map(|&range| (range, Hold::Shared));

@@ -1,10 +1,10 @@
 //! Data movement between logical units, for EXTENDED COPY and WRITE USING TOKEN.
 //!
-//! The commands choose the ranges.
+//! The commands choose the source and destination ranges.
 //!
 //! Invariants:
-//! - a copy clones blocks where the storage can, and holds at most one piece ([`PIECE_BYTES`]) of
-//!   the other data in memory;
+//! - a copy clones blocks where the storage can clone; it copies the other data in pieces and holds
+//!   at most one piece ([`PIECE_BYTES`]) in memory;
 //! - an aborted copy stops before its next piece.
 
 use std::sync::Arc;
@@ -65,8 +65,8 @@ pub(crate) struct Place<'a> {
     pub(crate) range: Range,
 }
 
-/// Copies a range: clones blocks where the storage can, and copies the data elsewhere. Locks the
-/// destination for each clone or piece, unless the caller has locked it (`is_held`).
+/// Copies a range: clones blocks where the storage can clone, and copies the remaining data. Locks
+/// the destination for each clone or piece, unless the caller has already locked it (`is_held`).
 pub(crate) async fn copy(
     run: &CopyRun<'_>,
     from: Place<'_>,
@@ -95,8 +95,8 @@ pub(crate) async fn copy(
     Ok(())
 }
 
-/// Splits a copy into head, middle and tail, so that whole records of both sides can be cloned.
-/// Returns offset and length of each part that is not empty.
+/// Splits a copy into head, middle and tail, so that the middle consists of whole records on both
+/// sides and can be cloned. Returns offset and length of each part that is not empty.
 fn parts(from: Place<'_>, to: Place<'_>) -> impl Iterator<Item = (u64, u64)> {
     let record = u64::from(to.unit.medium.block_bytes_preferred());
     let same_record = u64::from(from.unit.medium.block_bytes_preferred()) == record;
@@ -118,7 +118,7 @@ async fn share(from: Place<'_>, to: Place<'_>, is_held: bool) -> Result<bool, Re
 }
 
 async fn copy_pieces(run: &CopyRun<'_>, from: Place<'_>, to: Place<'_>, is_held: bool) -> Outcome {
-    // Copy backwards if a forward copy would overwrite source data before it is read.
+    // Copy backwards if a forward copy would overwrite source data before reading it.
     let backwards = std::ptr::eq(from.unit, to.unit)
         && from.range.overlaps(to.range)
         && to.range.start > from.range.start;

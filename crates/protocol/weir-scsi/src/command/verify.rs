@@ -4,7 +4,7 @@
 //!
 //! Spec: SBC-3 5.29 to 5.31 and 5.40 to 5.42.
 //!
-//! Invariant: a command holds at most one piece of the medium in memory.
+//! Invariant: a command holds at most one piece ([`PIECE_BYTES`]) of stored data in memory.
 
 use crate::codec::operation::extent;
 use crate::codec::refusal::Outcome;
@@ -16,8 +16,8 @@ use crate::fields::byte;
 use crate::limits::PIECE_BYTES;
 use crate::unit::range::Range;
 
-/// VERIFY: reads the range, which verifies its checksums, and compares it with the Data-Out if
-/// BYTCHK requests it.
+/// VERIFY: reads the range, so that the storage verifies its checksums. If BYTCHK requests a
+/// comparison, compares the stored data with the Data-Out.
 pub(crate) async fn verify(task: &Task<'_>) -> Outcome {
     check_protection(task.cdb)?;
     let extent = extent(task.cdb);
@@ -41,7 +41,7 @@ pub(crate) async fn verify(task: &Task<'_>) -> Outcome {
     }
 }
 
-/// WRITE AND VERIFY: writes, flushes and verifies.
+/// WRITE AND VERIFY: writes, flushes, and reads the data back.
 pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
     let compares = match byte(task.cdb, 1) >> 1 & 3 {
         0 => false,
@@ -53,8 +53,8 @@ pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
         return Ok(());
     }
     {
-        // Hold this lock until the end of the comparison: a concurrent write would look like a
-        // miscompare.
+        // Hold this range lock until the end of the comparison: a concurrent write would look like
+        // a miscompare.
         let _held = task.unit.ranges.alone(range).await;
         if let Err(error) = task.unit.medium.write(range.start, data).await {
             return Err(lost::refusal(task, range, error).await);
@@ -66,8 +66,8 @@ pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// Reads a range and compares it with `expected`, which is repeated as often as needed. If
-/// `expected` is empty, only reads.
+/// Reads a range and compares it with `expected`, repeated to the length of the range. If
+/// `expected` is empty, only reads the range.
 async fn compare(task: &Task<'_>, range: Range, expected: &[u8]) -> Outcome {
     let mut buffer = vec![0; range.len_bytes().min(PIECE_BYTES) as usize];
     let mut expected_bytes = expected.iter().cycle();

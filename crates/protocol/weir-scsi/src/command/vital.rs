@@ -4,7 +4,7 @@
 //!
 //! Spec: SPC-4 7.8, SBC-3 6.6.
 //!
-//! Invariant: the list of supported pages is in ascending order, and every page in it can be read.
+//! Invariant: the list of supported pages is in ascending order, and each listed page can be read.
 
 use crate::codec::operation::OPERATIONS;
 use crate::codec::port::Port;
@@ -44,8 +44,8 @@ pub(crate) fn encode(task: &Task<'_>, code: u8) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Designation descriptor (SPC-4 7.8.6.1). An association other than the logical unit has the
-/// protocol identifier of iSCSI.
+/// Designation descriptor (SPC-4 7.8.6.1). If the designator names a port or the target, not the
+/// logical unit, the descriptor contains the protocol identifier of iSCSI.
 fn designator(code_set: u8, association: u8, kind: u8, content: &[u8]) -> Vec<u8> {
     let (protocol, valid) = if association == 0 { (0, 0) } else { (0x50, 0x80) };
     let mut bytes = vec![protocol | code_set, valid | association << 4 | kind, 0];
@@ -89,21 +89,21 @@ fn extended_inquiry() -> Vec<u8> {
 /// Block limits (SBC-3 6.6.4).
 fn block_limits(unit: &Unit) -> Vec<u8> {
     let block = unit.block();
-    // UNMAP granularity: an UNMAP of less than a record frees no space.
+    // UNMAP granularity: an UNMAP of less than one record frees no space.
     let preferred = (u64::from(unit.medium.block_bytes_preferred()) / block).max(1);
     let granularity = preferred as u32;
-    // WSNZ: a WRITE SAME of 0 blocks is refused and does not fill the whole unit.
+    // WSNZ: a WRITE SAME with a length of 0 is refused. Without WSNZ it would fill the whole unit.
     let mut bytes = vec![0x01, COMPARE_BLOCKS_MAX];
     bytes.extend((preferred.min(0xFFFF) as u16).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
-    // Optimal transfer length: initiators set their read-ahead to twice this value. Maximum
-    // prefetch length: equal to the maximum transfer length.
+    // Optimal transfer length: initiators set their read-ahead to twice this length. Then the
+    // maximum prefetch length, which equals the maximum transfer length.
     bytes.extend(((OPTIMAL_BYTES / block) as u32).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
     bytes.extend(UNMAP_BLOCKS_MAX.to_be_bytes());
     bytes.extend(UNMAP_DESCRIPTORS_MAX.to_be_bytes());
     bytes.extend(granularity.to_be_bytes());
-    // UGAVALID with an alignment of 0.
+    // UGAVALID is set; the UNMAP granularity alignment is 0.
     bytes.extend(0x8000_0000_u32.to_be_bytes());
     bytes.extend((WRITE_SAME_BYTES_MAX / block).to_be_bytes());
     bytes.resize(60, 0);
@@ -117,8 +117,8 @@ fn characteristics() -> Vec<u8> {
     bytes
 }
 
-/// Logical block provisioning (SBC-3 6.6.5): thin; UNMAP, WRITE SAME (16) and (10) deallocate
-/// blocks, which then read as zeros.
+/// Logical block provisioning (SBC-3 6.6.5): the unit is thin provisioned; UNMAP, WRITE SAME (16)
+/// and WRITE SAME (10) deallocate blocks, which then read as zeros.
 fn provisioning() -> Vec<u8> {
     vec![THRESHOLD_EXPONENT, 0xE4, 0x02, 0]
 }
@@ -141,7 +141,7 @@ fn third_party_copy(unit: &Unit) -> Vec<u8> {
     general.extend(u32::from(COPIES_RUNNING_MAX).to_be_bytes());
     general.extend(u32::from(COPIES_RUNNING_MAX).to_be_bytes());
     general.extend(COPY_SEGMENT_BYTES_MAX.to_be_bytes());
-    // Granularity of data: 512 bytes.
+    // Granularity of copied data: 512 bytes, as a power of two.
     general.push(9);
     general.resize(32, 0);
     bytes.extend(copy_descriptor(0x8001, general));
@@ -155,7 +155,7 @@ fn token_limits(unit: &Unit) -> Vec<u8> {
     bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
     bytes.extend(TOKEN_TIMEOUT_SECONDS.to_be_bytes());
     bytes.extend((TOKEN_DATA_BYTES_MAX / unit.block()).to_be_bytes());
-    // Optimal transfer count: one step.
+    // Optimal transfer count: one step of WRITE USING TOKEN.
     bytes.extend((TOKEN_STEP_BYTES / unit.block()).to_be_bytes());
     bytes
 }
@@ -169,7 +169,7 @@ fn token_features(unit: &Unit) -> Vec<u8> {
     bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
     bytes.resize(42, 0);
     bytes.extend([0, 48, 0, 0, 0, 44, 0, 0]);
-    // Optimal granularity: ranges aligned to this are cloned; data before and after may be copied.
+    // Optimal granularity: ranges aligned to it are cloned; data before and after may be copied.
     let granularity = u64::from(unit.medium.block_bytes_preferred()) / unit.block();
     bytes.extend((granularity.clamp(1, 0xFFFF) as u16).to_be_bytes());
     bytes.extend(TOKEN_DATA_BYTES_MAX.to_be_bytes());
@@ -180,8 +180,8 @@ fn token_features(unit: &Unit) -> Vec<u8> {
     bytes
 }
 
-/// Supported ROD types (SPC-4 7.8.17.9): change-vulnerable tokens can be created and used, the zero
-/// token can be used. No preference is stated.
+/// Supported ROD types (SPC-4 7.8.17.9): commands can create and use change-vulnerable tokens, and
+/// can use the block device zero token. The target prefers no ROD type.
 fn token_types() -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 128];
     for (kind, flags) in [(CHANGE_VULNERABLE, 0x03), (ZEROS, 0x02)] {

@@ -6,9 +6,9 @@
 //! Spec: SAM-5 5.3.3 for the precedence of statuses.
 //!
 //! Invariants:
-//! - a refused command changes no data and returns none;
-//! - a writer registers as running before it checks reservations, so that a preempting nexus can
-//!   wait for the writes that the old reservation still allowed.
+//! - a refused command changes no data and returns no data;
+//! - a writer registers as running before it checks reservations, so that PREEMPT can wait for the
+//!   writes that the former reservation allowed.
 
 use std::sync::Arc;
 
@@ -49,8 +49,8 @@ impl<'a> Task<'a> {
             Ok(operation) => operation,
             Err(sense) => return Some(self.end(None, Err(sense.into()))),
         };
-        // Register before the reservation check, because `Ranges::fence` waits for the registered
-        // writers.
+        // Register this writer before the reservation check: `Ranges::fence` waits only for
+        // registered writers.
         let _quick = match operation.action {
             Action::Write => Some(self.unit.ranges.quick()?),
             _ => None,
@@ -67,7 +67,7 @@ impl<'a> Task<'a> {
         Some(self.end(Some(operation), outcome?))
     }
 
-    /// Runs the command if it is a READ of whole blocks that are in memory, `len_bytes` in total.
+    /// Runs the command if it is a READ of `len_bytes` in whole blocks that are all in memory.
     pub(crate) fn try_share(&self, len_bytes: u64, blocks: &mut Vec<Block>) -> Option<Completion> {
         let operation = Operation::find(self.cdb).ok().filter(|of| of.action == Action::Read)?;
         if self.nexus.has_attention(self.itl_nexus) || self.admit(operation).is_err() {
@@ -81,7 +81,7 @@ impl<'a> Task<'a> {
         Some(self.end(Some(operation), Ok(())))
     }
 
-    /// Runs the command, waiting where necessary.
+    /// Runs the command, and waits for storage where necessary.
     pub(crate) async fn run(&self, out: &mut OutBuf) -> Completion {
         if let Err(refusal) = self.look_for_attention() {
             return self.end(None, Err(refusal));
@@ -102,8 +102,8 @@ impl<'a> Task<'a> {
         self.end(Some(operation), outcome)
     }
 
-    /// Reports a pending unit attention instead of running the command. INQUIRY, REPORT LUNS and
-    /// REQUEST SENSE run anyway (SAM-5 5.14).
+    /// Reports a pending unit attention in place of running the command. INQUIRY, REPORT LUNS and
+    /// REQUEST SENSE run in spite of a unit attention (SAM-5 5.14).
     fn look_for_attention(&self) -> Outcome {
         if matches!(byte(self.cdb, 0), 0x03 | 0x12 | 0xA0) {
             return Ok(());
@@ -117,7 +117,7 @@ impl<'a> Task<'a> {
     /// Checks that reservations allow the command.
     fn admit(&self, operation: &Operation) -> Outcome {
         let access = match operation.action {
-            // Starting the unit changes nothing, so it is always allowed; stopping it needs write
+            // A start of the unit changes nothing, so every nexus may start it. A stop needs write
             // access (SBC-3 table 15).
             Action::StartStop if byte(self.cdb, 4) & 0xF1 == 0x01 => Access::Persistent,
             _ => operation.access,
@@ -129,7 +129,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Runs the command without waiting; `None` if it must wait.
+    /// Runs the command without waiting; returns `None` if the command must wait.
     fn try_act(&self, action: Action, out: &mut OutBuf) -> Option<Outcome> {
         Some(match action {
             Action::Read => return block::try_read(self, out),
@@ -234,13 +234,13 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Returns the first `len_bytes` of the Data-Out and ignores the rest. If there are fewer
-    /// bytes, refuses the command before it has changed anything.
+    /// Returns the first `len_bytes` of the Data-Out and ignores the rest. If the Data-Out is
+    /// shorter, refuses the command before it changes anything.
     pub(crate) fn data(&self, len_bytes: u64) -> Result<&'a [u8], Sense> {
         self.data.get(..len_bytes as usize).ok_or(DATA_LENGTH)
     }
 
-    /// Allocation length of a command of 6, 10, 12 or 16 bytes with the usual field position.
+    /// Allocation length of a CDB of 6, 10, 12 or 16 bytes with the usual field position.
     pub(crate) fn allocation(&self) -> usize {
         match byte(self.cdb, 0) >> 5 {
             0 => usize::from(byte(self.cdb, 4)),
@@ -263,19 +263,19 @@ fn complete(outcome: Outcome, wanted_bytes: u64, descriptor: bool) -> Completion
     Completion { status, sense, wanted_bytes }
 }
 
-/// See `Nexus::answer_bytes`.
+/// Implements `Nexus::answer_bytes` for one logical unit.
 pub(crate) fn answer_bytes(unit: &Unit, cdb: &[u8]) -> usize {
     let bytes = match Operation::find(cdb).map(|operation| operation.action) {
         Ok(Action::Read) => extent(cdb).blocks.saturating_mul(unit.block()).min(TRANSFER_BYTES_MAX),
         Ok(Action::GetLbaStatus) => 8 + 16 * STATUS_DESCRIPTORS_MAX,
-        // Other commands return no data, or never wait.
+        // Other commands return no data, or complete without waiting.
         _ => 0,
     };
     bytes as usize
 }
 
 /// Responds to a command for a logical unit that does not exist (SPC-4 6.6.1, 6.33, 6.39; SAM-5
-/// 5.11), or that is announced and not yet added.
+/// 5.11), or that the server has announced but not yet added.
 pub(crate) fn without_unit(
     nexus: &NexusState,
     is_awaited: bool,

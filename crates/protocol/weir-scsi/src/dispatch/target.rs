@@ -5,8 +5,9 @@
 //! Spec: SAM-5 4.6 and 4.7.
 //!
 //! Invariants:
-//! - every nexus has an I_T_L nexus for each mapped logical unit, and for no other;
-//! - the loss of a nexus releases its SPC-2 reservations and keeps its registrations.
+//! - every I_T nexus has an I_T_L nexus for each mapped logical unit, and no other I_T_L nexus;
+//! - the loss of a nexus releases its SPC-2 reservations. Its persistent reservation registrations
+//!   remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -39,13 +40,13 @@ pub struct Target {
 #[derive(Default)]
 struct TargetState {
     luns: BTreeMap<u16, Arc<Unit>>,
-    /// Numbers of logical units that are announced but not yet added.
+    /// LUNs of logical units that the server has announced but not yet added.
     awaited: BTreeSet<u16>,
     nexuses: Vec<Weak<NexusState>>,
 }
 
 impl Target {
-    /// Creates a target without logical units. `name` is its SCSI device name (an iSCSI name).
+    /// Creates a target without logical units. `name` is the SCSI device name, an iSCSI name.
     pub fn new(
         name: impl Into<String>,
         ports: Vec<Port>,
@@ -95,9 +96,9 @@ impl Target {
         true
     }
 
-    /// Announces a logical unit that will be added, for example when its pool is open. Until then
-    /// commands to it end with NOT READY, so that initiators retry them. With LOGICAL UNIT NOT
-    /// SUPPORTED they report an I/O error.
+    /// Announces a logical unit that the server will add later, for example after the import of its
+    /// pool. Until then commands to it end with NOT READY, so that initiators retry them. After
+    /// LOGICAL UNIT NOT SUPPORTED, initiators would report an I/O error.
     pub fn await_lun(&self, number: u16) {
         let mut state = self.state.lock();
         if !state.luns.contains_key(&number) {
@@ -110,8 +111,8 @@ impl Target {
     }
 
     /// Removes a logical unit from the map, or withdraws its announcement. Running commands
-    /// complete. Revokes its tokens at all targets, because other users may change the volume from
-    /// now on.
+    /// complete. Revokes the unit's ROD tokens at all targets, because clients of other protocols
+    /// may change the volume from now on.
     pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
         let mut state = self.state.lock();
         state.awaited.remove(&number);
@@ -121,8 +122,8 @@ impl Target {
             nexus.raise_luns_changed();
             drop(gone);
         }
-        // Revoke the tokens last: after the removal, no command can find the unit by one of its
-        // tokens.
+        // Revoke the tokens last: after the removal, no command can find the unit through one of
+        // its tokens.
         unit.revoke_tokens();
         Some(unit)
     }
@@ -154,7 +155,7 @@ impl TargetState {
     }
 }
 
-/// I_T nexus, as a transport's session holds it. Dropping it is the loss of the nexus.
+/// I_T nexus, owned by a session of the transport. Dropping this value is the loss of the nexus.
 pub struct TargetNexus {
     target: Arc<Target>,
     state: Arc<NexusState>,
@@ -215,8 +216,8 @@ impl Nexus for TargetNexus {
             return TaskManagementResponse::NoLun;
         };
         match function {
-            // With TST 001b a task set contains only the tasks of this nexus; the transport aborts
-            // these tasks.
+            // With TST 001b, a task set contains only the tasks of this nexus, and the transport
+            // aborts them.
             Management::AbortTaskSet | Management::ClearTaskSet | Management::TargetReset => {}
             Management::LunReset => itl_nexus.unit.reset(itl_nexus.id),
         }

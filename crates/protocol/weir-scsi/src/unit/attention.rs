@@ -1,11 +1,12 @@
-//! Unit attention conditions: events that an initiator learns of with its next command.
+//! Unit attention conditions: events that an initiator receives in the response to its next
+//! command.
 //!
-//! `dispatch::run` reports them; the commands and the target raise them.
+//! The commands and the target raise the conditions; `dispatch::run` reports them.
 //!
 //! Spec: SAM-5 5.14.
 //!
 //! Invariants:
-//! - each condition is pending at most once, so that an idle initiator holds only a few bytes;
+//! - each condition is pending at most once, so that an idle initiator uses only a few bytes;
 //! - the check for a pending condition is one atomic load.
 
 use std::collections::VecDeque;
@@ -36,7 +37,8 @@ impl Attention {
     pub(crate) const CAPACITY_CHANGED: Self = Self(0x2A, 0x09);
     /// Available space fell below the soft threshold.
     pub(crate) const SOFT_THRESHOLD: Self = Self(0x38, 0x07);
-    /// The set of mapped logical units changed. Pending for an I_T nexus, in `nexus_state`.
+    /// The set of mapped logical units changed. `nexus_state` stores this condition once for each
+    /// I_T nexus.
     pub(crate) const LUNS_CHANGED: Self = Self(0x3F, 0x0E);
 
     /// Sense data of the condition.
@@ -52,7 +54,8 @@ pub(crate) struct Attentions {
 }
 
 impl Attentions {
-    /// A new nexus starts with POWER ON, which tells its initiator that any state may have changed.
+    /// Creates the conditions of a new nexus: POWER ON, which tells the initiator that any state
+    /// may have changed.
     pub(crate) fn new() -> Self {
         Self {
             pending: AtomicBool::new(true),
@@ -60,8 +63,8 @@ impl Attentions {
         }
     }
 
-    /// Adds a condition. RESET goes to the front, because it has the highest precedence (SAM-5
-    /// 5.14).
+    /// Adds a condition. RESET goes to the front of the queue, because it has the highest
+    /// precedence (SAM-5 5.14).
     pub(crate) fn raise(&self, attention: Attention) {
         let mut queue = self.queue.lock();
         if !queue.contains(&attention) {
@@ -79,7 +82,7 @@ impl Attentions {
         self.pending.load(Ordering::Acquire)
     }
 
-    /// Removes and returns the first condition.
+    /// Removes and returns the first pending condition.
     pub(crate) fn take(&self) -> Option<Attention> {
         if !self.pending.load(Ordering::Acquire) {
             return None;

@@ -1,8 +1,8 @@
 //! Running and completed copies of one I_T_L nexus.
 //!
-//! The commands are in `command`.
+//! The copy commands are in `command`.
 //!
-//! Invariant: the number of stored results is bounded.
+//! Invariant: the number of stored copy results is bounded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ pub(crate) struct Copies {
     pub(crate) results: VecDeque<CopyResult>,
 }
 
-/// Progress of a copy, shared by the copy and by queries about it.
+/// Progress of a copy. The copy updates it, and the query commands read it.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) is_aborted: AtomicBool,
     pub(crate) segments: AtomicU64,
     pub(crate) bytes: AtomicU64,
-    /// Lock that the copy holds until its end.
+    /// Lock that the copy holds until it ends.
     pub(crate) turn: Arc<Mutex<()>>,
 }
 
 #[derive(Clone)]
 pub(crate) struct CopyResult {
     pub(crate) list: u32,
-    /// Service action of the command.
+    /// Service action of the command that runs the copy.
     pub(crate) action: u8,
     /// Whether the command set IMMED, so that the copy continues in the background after the
     /// response.

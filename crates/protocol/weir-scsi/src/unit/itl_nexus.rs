@@ -57,12 +57,12 @@ impl ItlNexus {
         self.aborts.load(Ordering::Acquire)
     }
 
-    /// Aborts all tasks: they complete, but the transport sends no response.
+    /// Aborts all tasks of this nexus: the tasks complete, but the transport sends no response.
     pub(crate) fn abort(&self) {
         self.aborts.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Registers a running task that may wait and may change the medium.
+    /// Registers a running task that may wait for storage and may change the medium.
     pub(crate) fn run(&self) -> Run<'_> {
         self.running.lock().tasks += 1;
         Run(self)
@@ -80,7 +80,7 @@ impl Drop for ItlNexus {
     }
 }
 
-/// Registration of a running task; ends on drop.
+/// Registration of a running task; dropping it ends the registration.
 pub(crate) struct Run<'a>(&'a ItlNexus);
 
 impl Drop for Run<'_> {
@@ -95,7 +95,7 @@ impl Drop for Run<'_> {
     }
 }
 
-/// See [`ItlNexus::ended`].
+/// Future that [`ItlNexus::ended`] returns.
 pub(crate) struct Ended<'a>(&'a ItlNexus);
 
 impl Future for Ended<'_> {

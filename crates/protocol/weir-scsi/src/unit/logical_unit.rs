@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - a volume has one logical unit, even if several targets map it, so that reservations, exclusive
-//!   ranges and unit attentions apply across targets;
-//! - offsets passed to the medium are multiples of the logical block, which is 512 or 4096 bytes.
+//!   range locks and unit attentions apply across targets;
+//! - all offsets passed to the medium are multiples of the logical block length, 512 or 4096 bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -73,8 +73,8 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Creates a logical unit over `medium`. `reservations` is the state last passed to `store`.
-    /// Without a store, requests to save state across a loss of power are refused.
+    /// Creates a logical unit on `medium`. `reservations` is the state that was last passed to
+    /// `store`. Without a store, the unit refuses requests to save state across a loss of power.
     pub fn new(
         medium: Arc<dyn Medium>,
         identity: Identity,
@@ -101,7 +101,7 @@ impl Unit {
     }
 
     /// Adopts the current size of the medium and raises a unit attention for every initiator.
-    /// Revokes all tokens, because shrinking discards data permanently.
+    /// Revokes all ROD tokens, because shrinking a volume discards data permanently.
     pub fn resized(&self) {
         let blocks = self.medium.size_bytes() / u64::from(self.options.block_bytes);
         if self.blocks.swap(blocks, Ordering::SeqCst) != blocks {
@@ -110,19 +110,20 @@ impl Unit {
         }
     }
 
-    /// Revokes all tokens before a change of the medium that is not made by SCSI commands, such as
-    /// a rollback. A running WRITE USING TOKEN ends with an error.
+    /// Revokes all ROD tokens. The server calls this before a change of the medium that SCSI
+    /// commands do not make, such as a rollback. A running WRITE USING TOKEN then ends with an
+    /// error.
     pub fn revoke_tokens(&self) {
         self.ranges.tokens.revoke();
     }
 
-    /// Revokes all tokens and refuses POPULATE TOKEN from now on, because clients other than the
-    /// unit's initiators may change the medium without notice to this unit.
+    /// Revokes all ROD tokens and refuses POPULATE TOKEN from now on, because clients other than
+    /// the unit's initiators may change the medium without notice to this unit.
     pub fn changes_elsewhere(&self) {
         self.ranges.tokens.give_up();
     }
 
-    /// NAA designator.
+    /// NAA designator of the unit.
     pub const fn naa(&self) -> [u8; 16] {
         self.identity.naa
     }
@@ -132,7 +133,7 @@ impl Unit {
         self.options.block_bytes
     }
 
-    /// Current write cache setting: whether a write may complete before it is durable.
+    /// Current write cache setting: whether a write may complete before its data is durable.
     pub fn write_cache(&self) -> bool {
         self.mode.write_cache()
     }
@@ -171,7 +172,7 @@ impl Unit {
         TRANSFER_BYTES_MAX / self.block()
     }
 
-    /// Byte range of a range of logical blocks, if it is within the capacity.
+    /// Byte range of `blocks` logical blocks from `lba`; an error if it exceeds the capacity.
     pub(crate) fn range(&self, lba: u64, blocks: u64) -> Result<Range, Sense> {
         let capacity = self.blocks();
         if lba > capacity || blocks > capacity - lba {
@@ -180,8 +181,8 @@ impl Unit {
         Ok(Range { start: lba * self.block(), end: (lba + blocks) * self.block() })
     }
 
-    /// As [`Unit::range`], with the transfer length limit. `field` is the CDB byte of the transfer
-    /// length.
+    /// As [`Unit::range`], and also checks the maximum transfer length. `field` is the CDB byte of
+    /// the transfer length field.
     pub(crate) fn transfer(&self, lba: u64, blocks: u64, field: u16) -> Result<Range, Sense> {
         let range = self.range(lba, blocks)?;
         if blocks > self.transfer_blocks_max() {
@@ -190,7 +191,7 @@ impl Unit {
         Ok(range)
     }
 
-    /// Adds an I_T_L nexus.
+    /// Registers an I_T_L nexus of this unit.
     pub(crate) fn attach(&self, itl_nexus: &Arc<ItlNexus>) {
         let mut itl_nexuses = self.itl_nexuses.lock();
         itl_nexuses.retain(|itl_nexus| itl_nexus.strong_count() > 0);
@@ -202,7 +203,7 @@ impl Unit {
         self.itl_nexuses.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Raises a unit attention for each nexus for which `concerns` returns true.
+    /// Raises a unit attention for each I_T_L nexus for which `concerns` returns true.
     pub(crate) fn raise(&self, attention: Attention, concerns: impl Fn(&ItlNexus) -> bool) {
         for itl_nexus in self.itl_nexuses() {
             if concerns(&itl_nexus) {
@@ -211,8 +212,9 @@ impl Unit {
         }
     }
 
-    /// Counts a write. Every [`THRESHOLD_INTERVAL_BYTES`], compares the available space with the
-    /// soft threshold, and raises a unit attention if the space has fallen below it.
+    /// Counts a write. After each [`THRESHOLD_INTERVAL_BYTES`] of writes, compares the available
+    /// space with the soft threshold, and raises a unit attention if the space has fallen below the
+    /// threshold.
     pub(crate) fn wrote(&self, bytes: u64) {
         self.counting.writes.fetch_add(1, Ordering::Relaxed);
         self.counting.written_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -237,8 +239,9 @@ impl Unit {
         self.counting.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Logical unit reset (SAM-5 6.3.3): restores mode parameters, releases the SPC-2 reservation,
-    /// and aborts the tasks of all nexuses other than `by`. Persistent reservations remain.
+    /// Logical unit reset (SAM-5 6.3.3): restores the mode parameters, releases the SPC-2
+    /// reservation, and aborts the tasks of all nexuses except the nexus with id `by`. Persistent
+    /// reservations remain.
     pub(crate) fn reset(&self, by: u64) {
         self.reservations.reset();
         self.mode.reset();

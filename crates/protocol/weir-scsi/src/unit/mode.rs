@@ -2,7 +2,7 @@
 //!
 //! MODE SENSE and MODE SELECT are in `command::mode`.
 //!
-//! Invariant: saved values survive a restart.
+//! Invariant: saved mode parameters survive a restart.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -18,7 +18,7 @@ pub(crate) const SWP: u8 = 0x08;
 /// TAS (task aborted status): control mode page, byte 5.
 pub(crate) const TAS: u8 = 0x40;
 
-/// Set of changeable mode parameters, one bit each.
+/// Set of changeable mode parameters; each parameter is one bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings(pub(crate) u8);
 
@@ -65,7 +65,7 @@ impl Mode {
         Settings(self.current.load(Ordering::SeqCst))
     }
 
-    /// Whether a write may complete before it is durable.
+    /// Whether a write may complete before its data is durable.
     pub(crate) fn write_cache(&self) -> bool {
         self.settings().has(Settings::WRITE_CACHE)
     }
@@ -85,8 +85,8 @@ impl Mode {
         self.settings().has(Settings::TELLS_ABORTED)
     }
 
-    /// Restores the saved values. A write cache that an initiator turned off stays off, because the
-    /// initiator may continue without checking and rely on durable writes.
+    /// Restores the saved mode parameters. A write cache that an initiator turned off stays off:
+    /// the initiator may not check the setting after the reset, and may rely on durable writes.
     pub(crate) fn reset(&self) {
         let saved = self.saved();
         let cache = saved.has(Settings::WRITE_CACHE) && self.write_cache();

@@ -19,16 +19,17 @@ use crate::unit::nexus_name::NexusName;
 
 /// Finds logical units of other targets, for copies between volumes.
 pub trait Directory: Send + Sync + 'static {
-    /// The logical unit with this NAA designator, if the initiator may use it.
+    /// Returns the logical unit with this NAA designator, if the initiator may use it.
     fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>>;
 }
 
-/// State of an I_T nexus. The target updates it when its map of logical units changes.
+/// State of an I_T nexus. The target updates it when the target's map of logical units changes.
 pub(crate) struct NexusState {
     pub(crate) name: Arc<NexusName>,
     pub(crate) itl_nexuses: RwLock<BTreeMap<u16, Arc<ItlNexus>>>,
-    /// Whether REPORTED LUNS DATA HAS CHANGED is pending. With LUICLR set, the report by one
-    /// logical unit clears the condition in all, so the I_T nexus has it once (SPC-4 7.8.7).
+    /// Whether REPORTED LUNS DATA HAS CHANGED is pending. With LUICLR set, a report by one logical
+    /// unit clears this condition for all units, so it is stored once for each I_T nexus (SPC-4
+    /// 7.8.7).
     luns_changed: AtomicBool,
     /// Finds logical units of other targets.
     pub(crate) directory: Option<Arc<dyn Directory>>,
@@ -44,18 +45,18 @@ impl NexusState {
         Arc::new(Self { name, itl_nexuses, luns_changed, directory })
     }
 
-    /// The I_T_L nexus for a logical unit number.
+    /// The I_T_L nexus for a LUN.
     pub(crate) fn itl_nexus(&self, lun: Lun) -> Option<Arc<ItlNexus>> {
         self.itl_nexuses.read().get(&lun.number()?).cloned()
     }
 
-    /// The I_T_L nexus for the logical unit with an NAA designator.
+    /// The I_T_L nexus for the logical unit with this NAA designator.
     pub(crate) fn itl_nexus_of(&self, naa: [u8; 16]) -> Option<Arc<ItlNexus>> {
         let itl_nexuses = self.itl_nexuses.read();
         itl_nexuses.values().find(|itl_nexus| itl_nexus.unit.identity.naa == naa).cloned()
     }
 
-    /// Mapped logical unit numbers, in ascending order.
+    /// LUNs of the mapped logical units, in ascending order.
     pub(crate) fn luns(&self) -> Vec<u16> {
         self.itl_nexuses.read().keys().copied().collect()
     }
@@ -75,19 +76,19 @@ impl NexusState {
         self.luns_changed.store(true, Ordering::Release);
     }
 
-    /// Clears REPORTED LUNS DATA HAS CHANGED. REPORT LUNS does so before it reads the map (SPC-4
-    /// 6.33): a later change is reported again.
+    /// Clears REPORTED LUNS DATA HAS CHANGED. REPORT LUNS clears the condition before it reads the
+    /// map (SPC-4 6.33), so that a later change of the map is reported again.
     pub(crate) fn clear_luns_changed(&self) {
         self.luns_changed.store(false, Ordering::Release);
     }
 
-    /// Whether a unit attention is pending for a command to this logical unit.
+    /// Whether a unit attention is pending for a command to the logical unit of `itl_nexus`.
     pub(crate) fn has_attention(&self, itl_nexus: &ItlNexus) -> bool {
         itl_nexus.attentions.is_any() || self.luns_changed.load(Ordering::Acquire)
     }
 
-    /// Removes and returns the first unit attention for a command to this logical unit: first the
-    /// attentions of the unit, then the attention of the I_T nexus.
+    /// Removes and returns the first unit attention for a command to the logical unit of
+    /// `itl_nexus`. Attentions of that unit come before the attention of the I_T nexus.
     pub(crate) fn take_attention(&self, itl_nexus: &ItlNexus) -> Option<Attention> {
         itl_nexus.attentions.take().or_else(|| {
             let is_pending = self.luns_changed.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! Identity, options and state store of a logical unit, supplied by the engine.
+//! Identity, options and state store of a logical unit. The engine supplies them.
 //!
 //! The logical unit is in `logical_unit`.
 //!
@@ -9,7 +9,7 @@ use weir_block::ExportError;
 
 use crate::unit::reservation::ReservationState;
 
-/// Identity of a logical unit, the same through every path and over restarts.
+/// Identity of a logical unit, equal through every path and after every restart.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Product name: at most 16 ASCII characters.
@@ -27,13 +27,13 @@ pub struct Identity {
 pub struct Options {
     /// Logical block length: 512 or 4096 bytes.
     pub block_bytes: u32,
-    /// Initial write cache setting: whether a write may complete before it is durable. MODE SELECT
-    /// changes it.
+    /// Initial write cache setting: whether a write may complete before its data is durable. MODE
+    /// SELECT changes the setting.
     pub write_cache: bool,
-    /// Write cache setting that MODE SELECT saved (SP), as last passed to the store.
+    /// Write cache setting that MODE SELECT last saved (SP) in the unit's store.
     pub saved_write_cache: Option<bool>,
-    /// Available space below which the unit raises THIN PROVISIONING SOFT THRESHOLD REACHED; 0 for
-    /// never.
+    /// Soft threshold: if the available space falls below it, the unit raises THIN PROVISIONING
+    /// SOFT THRESHOLD REACHED. 0 disables the threshold.
     pub soft_threshold_bytes: u64,
 }
 
@@ -48,8 +48,8 @@ impl Default for Options {
     }
 }
 
-/// Store for the state that survives a loss of power: reservations (APTPL, SPC-4 5.13.5) and the
-/// write cache setting of saved mode pages (SPC-4 5.11).
+/// Store for the state of a logical unit that survives a loss of power: reservations (APTPL, SPC-4
+/// 5.13.5) and the saved write cache setting (SPC-4 5.11).
 pub trait UnitStore: Send + Sync + 'static {
     /// Replaces the stored reservation state.
     ///

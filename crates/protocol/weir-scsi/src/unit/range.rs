@@ -2,7 +2,7 @@
 //!
 //! Range locks are in `range_lock`.
 //!
-//! Invariant: a range lies within the logical unit it was made for.
+//! Invariant: a range lies within the logical unit for which it was created.
 
 /// Bytes from `start` up to, but not including, `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Range {
         self.end - self.start
     }
 
-    /// Whether the range has no bytes.
+    /// Whether the range is empty.
     pub(crate) const fn is_empty(self) -> bool {
         self.start == self.end
     }

@@ -4,18 +4,19 @@
 //! The commands are in `command`, tokens in `rod_tokens`.
 //!
 //! A writer that never waits takes the fast path: it increments a counter, checks that no range is
-//! closed to writers, and decrements the counter at the end. Every other writer enters its range in
-//! a table. A command that needs an exclusive or stable range enters it too, waits for earlier
-//! overlapping entries, and then until the counters are 0. Later writers see the entry and use the
-//! table.
+//! closed to writers, and decrements the counter at the end. Every other writer adds a lock for its
+//! range to a table. A command that needs an exclusive or stable lock also adds it to the table,
+//! waits for earlier overlapping locks, and then until the counters are 0. Later writers see its
+//! lock and use the table.
 //!
 //! Invariants:
-//! - while a range is held exclusively, no other writer of this unit changes it; while a range is
-//!   held stable, no writer changes it;
-//! - an entry waits only for earlier entries, and all ranges of one command enter the table
-//!   together, so that neither deadlock nor starvation occurs;
-//! - a writer cancels the ROD tokens that overlap its range after its lock is granted and before
-//!   its first change. No command holds the range stable then, so none is using these tokens.
+//! - while a command holds a range exclusively, no other writer of this unit changes the range;
+//!   while a command holds a range stable, no writer changes it;
+//! - a lock waits only for earlier locks, and all ranges of one command enter the table together,
+//!   so that neither deadlock nor starvation occurs;
+//! - after its lock is granted and before its first change, a writer cancels the ROD tokens that
+//!   overlap its range. No command holds the range stable at this time, so no command uses these
+//!   tokens.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,7 +28,8 @@ use parking_lot::Mutex;
 use crate::unit::range::Range;
 use crate::unit::rod_tokens::Tokens;
 
-/// Number of fast-path counters. Threads with different counters share no cache line.
+/// Number of fast-path counters. Two threads with different counters never write to the same cache
+/// line.
 const SHARDS: usize = 8;
 
 /// Counter that fills one cache line.
@@ -35,7 +37,7 @@ const SHARDS: usize = 8;
 #[derive(Default)]
 struct Shard(AtomicUsize);
 
-/// Lock mode of a range.
+/// Mode of a range lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// Shared: for a writer; compatible with other shared writers.
@@ -55,7 +57,7 @@ impl Hold {
         self != Self::Stable
     }
 
-    /// Whether the mode excludes fast-path writers.
+    /// Whether a lock in this mode excludes fast-path writers.
     fn closes(self) -> bool {
         self != Self::Shared
     }
@@ -92,10 +94,10 @@ impl Table {
     }
 }
 
-/// Range lock of a logical unit.
+/// Range locks of a logical unit.
 #[derive(Default)]
 pub(crate) struct Ranges {
-    /// Number of exclusive and stable locks, waiting or granted.
+    /// Number of exclusive and stable locks, both waiting and granted.
     closed: AtomicUsize,
     quick: [Shard; SHARDS],
     table: Mutex<Table>,
@@ -105,8 +107,8 @@ pub(crate) struct Ranges {
 
 impl Ranges {
     /// Registers a fast-path writer. Returns `None` if an exclusive or stable lock exists; the
-    /// writer must then use [`Ranges::shared`]. The writer calls [`Tokens::changing`] before its
-    /// first change.
+    /// writer must then use [`Ranges::shared`]. A registered writer calls [`Tokens::changing`]
+    /// before its first change.
     pub(crate) fn quick(&self) -> Option<Quick<'_>> {
         let Shard(writers) = self.quick.get(shard_of_thread())?;
         writers.fetch_add(1, Ordering::SeqCst);
@@ -130,9 +132,9 @@ impl Ranges {
         held
     }
 
-    /// Locks several ranges, which must not overlap unless all are held stable. A command that
-    /// needs ranges of several units locks all ranges of one unit before any of the next, in the
-    /// order of [`Ranges::place`].
+    /// Locks several ranges, which must not overlap unless all of them are held stable. A command
+    /// that needs ranges of several units locks all ranges of one unit before it locks a range of
+    /// the next unit, in the order of [`Ranges::place`].
     pub(crate) async fn all(&self, wanted: &[(Range, Hold)]) -> Vec<Held<'_>> {
         let held = self.enter_all(wanted);
         for (&(range, _), held) in wanted.iter().zip(&held) {
@@ -141,7 +143,7 @@ impl Ranges {
         held
     }
 
-    /// Locks a range exclusively if that needs no waiting.
+    /// Locks a range exclusively; returns `None` if the lock would have to wait.
     pub(crate) fn try_alone(&self, range: Range) -> Option<Held<'_>> {
         let held = self.enter(range, Hold::Exclusive);
         let free = self.table.lock().may_go(range, Hold::Exclusive, held.ticket);
@@ -151,7 +153,7 @@ impl Ranges {
         })
     }
 
-    /// Position of this unit in the lock order of units: its address.
+    /// Position of this unit in the lock order of all units: its memory address.
     pub(crate) fn place(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -163,8 +165,9 @@ impl Ranges {
         self.closed.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits for the fast-path writers. Such a writer never waits, so this takes as long as copying
-    /// one request. No new writer can register, because the caller has an exclusive or stable lock.
+    /// Waits for the fast-path writers. A fast-path writer never waits, so this function takes only
+    /// as long as copying one request. No new writer can register, because the caller has an
+    /// exclusive or stable lock.
     fn drain(&self) {
         for Shard(writers) in &self.quick {
             let mut turns = 0_u32;
@@ -184,7 +187,7 @@ impl Ranges {
         self.let_in(range, held.hold);
     }
 
-    /// Completes a grant after all earlier conflicting locks were released.
+    /// Completes the grant of a lock after all earlier conflicting locks were released.
     fn let_in(&self, range: Range, hold: Hold) {
         if hold.closes() {
             self.drain();
@@ -214,7 +217,7 @@ impl Ranges {
     }
 }
 
-/// Counter of this thread, fixed for its lifetime.
+/// Counter index of this thread; it never changes while the thread lives.
 fn shard_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -223,7 +226,7 @@ fn shard_of_thread() -> usize {
     SHARD.with(|shard| *shard)
 }
 
-/// Registration of a fast-path writer.
+/// Registration of a fast-path writer; dropping it ends the registration.
 pub(crate) struct Quick<'a>(&'a AtomicUsize);
 
 impl Drop for Quick<'_> {
@@ -262,7 +265,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Waits until no earlier lock conflicts.
+/// Future that waits until no earlier lock conflicts.
 struct Turn<'a> {
     ranges: &'a Ranges,
     ticket: u64,

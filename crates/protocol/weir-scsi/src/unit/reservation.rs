@@ -1,14 +1,14 @@
 //! Persistent reservations: registrations, the reservation, and the effect of each request on them.
 //!
-//! Commands and their parameter data are in `command::persistent`; this module is plain data
-//! without nexuses.
+//! Commands and their parameter data are in `command::persistent`. This module has only plain data;
+//! it knows no nexuses.
 //!
 //! Spec: SPC-4 5.13.
 //!
 //! Invariants:
-//! - a path is registered at most once, with a key other than 0;
-//! - a reservation exists only while a path is registered. Its holder is registered, unless all
-//!   registrants hold it.
+//! - a path is registered at most once, and its reservation key is not 0;
+//! - a reservation exists only while at least one path is registered. Its holder is registered,
+//!   unless all registrants hold the reservation.
 
 use serde::{Deserialize, Serialize};
 
@@ -92,8 +92,8 @@ impl Kind {
 pub struct Reservation {
     /// Type of the reservation.
     pub kind: Kind,
-    /// Path that made the reservation. Unless all registrants hold the reservation, this path is
-    /// its holder.
+    /// Path that made the reservation. This path is the holder, unless all registrants hold the
+    /// reservation.
     pub holder: Path,
 }
 
@@ -119,7 +119,7 @@ pub enum Request {
         new_key: u64,
         /// Whether to skip the check of the path's current key (REGISTER AND IGNORE EXISTING KEY).
         ignores_key: bool,
-        /// Whether the state survives a loss of power from now on (APTPL).
+        /// Whether the reservation state survives a loss of power from now on (APTPL).
         persists: bool,
         /// Additional paths to register with the same key.
         others: Vec<Path>,
@@ -135,23 +135,23 @@ pub enum Request {
     Preempt {
         /// Key of the registrations to remove.
         victims: u64,
-        /// Type of the reservation that replaces a preempted one.
+        /// Type of the reservation that replaces the preempted reservation.
         kind: Kind,
     },
     /// Registers another path and moves the reservation to it.
     Move {
-        /// Reservation key of the other path.
+        /// Reservation key of the path that receives the reservation.
         new_key: u64,
         /// Path that receives the reservation.
         to: Path,
-        /// Whether to unregister the requesting path.
+        /// Whether to unregister the path that sends the request.
         leaves: bool,
-        /// Whether the state survives a loss of power from now on (APTPL).
+        /// Whether the reservation state survives a loss of power from now on (APTPL).
         persists: bool,
     },
 }
 
-/// Reason for which a request is refused and changes nothing.
+/// Reason for a refused request, which changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// RESERVATION CONFLICT.
@@ -169,7 +169,7 @@ pub enum Denied {
 /// Result of a request: the new state, and the paths that receive a unit attention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// New state.
+    /// Reservation state after the request.
     pub state: ReservationState,
     /// Paths that receive RESERVATIONS RELEASED.
     pub released: Vec<Path>,
@@ -261,7 +261,8 @@ impl Change {
                 self.add(path.clone(), new_key)?;
                 for other in others {
                     match self.state.key(&other) {
-                        // The parameter list names this path twice, or names the requesting path.
+                        // The parameter list names this path twice, or names the path that sent the
+                        // request.
                         Some(key) if key == new_key => {}
                         Some(_) => return Err(Denied::Conflict),
                         None => self.add(other, new_key)?,
@@ -337,7 +338,7 @@ impl Change {
         let all = there.as_ref().is_some_and(|there| there.kind.is_of_all());
         self.remove(|known| known.path != *path && (all || known.key == victims));
         self.preempted.retain(|gone| gone != path);
-        // The remaining registrants had access through the old reservation type.
+        // The remaining registrants had access through the former reservation type.
         if there.is_some_and(|there| there.kind != kind && there.kind.admits_registrants()) {
             self.released = self.others(path);
         }
@@ -354,7 +355,7 @@ impl Change {
             return Err(Denied::Conflict);
         }
         self.preempted.retain(|gone| gone != path);
-        // Only an all-registrants reservation can lose its last registrant here.
+        // Only an all-registrants reservation can be without registrants at this point.
         if self.state.registrations.is_empty() {
             self.state.reservation = None;
         }

@@ -1,8 +1,9 @@
 //! Persistent and SPC-2 reservations of a logical unit, and the access check of commands.
 //!
-//! The rules are in `reservation`, the commands in `command::persistent`.
+//! The rules of persistent reservations are in `reservation`, the commands in
+//! `command::persistent`.
 //!
-//! Invariant: every command that is admitted after a change sees it.
+//! Invariant: every command that is admitted after a change of the reservations sees that change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,12 +21,13 @@ pub(crate) const CONFLICT: Refusal = Refusal::Status(Status::ReservationConflict
 
 /// Persistent and SPC-2 reservations of a logical unit.
 pub(crate) struct Reservations {
-    /// Whether any reservation exists; if none does, a command reads only this flag.
+    /// Whether any reservation exists; if not, a command reads only this flag.
     pub(crate) any: AtomicBool,
     /// Id of the I_T_L nexus that holds an SPC-2 reservation; 0 if none.
     pub(crate) legacy: AtomicU64,
     pub(crate) state: RwLock<ReservationState>,
-    /// Locked during a change of the state, until the store has saved the state.
+    /// Lock of the task that changes the reservation state; held until the store has saved the
+    /// state.
     pub(crate) turn: Mutex<()>,
     pub(crate) store: Option<Arc<dyn UnitStore>>,
 }
@@ -47,7 +49,7 @@ impl Reservations {
     }
 
     /// Whether a nexus may run a command that needs `access`. `nexus` is the id of the I_T_L nexus,
-    /// `path` the path of the nexus.
+    /// `path` its path in reservations.
     pub(crate) fn allows(&self, nexus: u64, path: &Path, access: Access) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return true;
@@ -67,8 +69,8 @@ impl Reservations {
         }
     }
 
-    /// Whether an initiator port without a nexus to this unit may read or write it. A copy checks
-    /// this for a logical unit of another target.
+    /// Whether an initiator port without a nexus to this unit may read or write the unit. A copy to
+    /// or from a logical unit of another target calls this function.
     pub(crate) fn allows_port(&self, initiator_port: &str, writes: bool) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return true;
@@ -98,7 +100,7 @@ impl Reservations {
         }
     }
 
-    /// Publishes a new state, unless an SPC-2 reservation was made in the meantime.
+    /// Publishes a new reservation state, unless an SPC-2 reservation was made in the meantime.
     pub(crate) fn publish(&self, state: ReservationState) -> Outcome {
         let mut current = self.state.write();
         if self.legacy.load(Ordering::SeqCst) != 0 {

@@ -1,19 +1,20 @@
-//! ROD tokens: each represents ranges of a logical unit with the contents at the token's creation.
+//! ROD tokens: a token represents ranges of a logical unit with their contents at its creation.
 //!
 //! The commands that create and use tokens, and their access checks, are in `command::token_copy`.
 //!
 //! A token is a change-vulnerable point in time copy (SPC-4 5.17.6.2.3.3): it stores no data, and
-//! ends before the represented data changes. An ended token is kept until it would have expired, so
-//! that an initiator that uses it receives the reason.
+//! ends before the data that it represents changes. The table keeps an ended token until it would
+//! have expired, so that an initiator that still uses the token receives the reason.
 //!
 //! Invariants:
-//! - the data of a valid token has not changed since its creation: commands create and check a
-//!   token while they hold its ranges stable, and a writer cancels it before it writes;
-//! - the caller of a change other than by SCSI commands first calls [`Tokens::revoke`], or no
-//!   tokens are created;
-//! - a token cannot be guessed, and the time of a failed comparison reveals nothing of a valid
-//!   token;
-//! - while no token is valid, a writer reads one atomic counter.
+//! - the data of a valid token has not changed since its creation: a command holds the token's
+//!   ranges stable while it creates or checks the token, and a writer cancels the token before it
+//!   writes;
+//! - before data changes other than by SCSI commands, the code that makes the change calls
+//!   [`Tokens::revoke`]; if it cannot, the unit creates no tokens;
+//! - a token cannot be guessed, and the duration of a failed comparison reveals nothing about valid
+//!   tokens;
+//! - while no token is valid, a writer reads only one atomic counter.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::fields::{be64, set};
 use crate::limits::TOKENS_MAX;
 use crate::unit::range::Range;
 
-/// Length of a token, the minimum of the standard (SPC-4 5.17.6.4).
+/// Length of a token: the minimum that the standard allows (SPC-4 5.17.6.4).
 pub(crate) const TOKEN_BYTES: usize = 512;
 /// Value of the ROD TOKEN LENGTH field for a token of this length.
 pub(crate) const TOKEN_LENGTH: u16 = TOKEN_BYTES as u16 - 8;
@@ -45,8 +46,8 @@ const fn invalid_token(qualifier: u8) -> Sense {
 const NOT_MADE: Sense = invalid_token(0x00);
 /// UNSUPPORTED TOKEN TYPE.
 pub(crate) const UNSUPPORTED: Sense = invalid_token(0x01);
-/// REMOTE TOKEN USAGE NOT SUPPORTED: the logical unit of the token is unknown here, or not
-/// available to this initiator.
+/// REMOTE TOKEN USAGE NOT SUPPORTED: this server does not have the token's logical unit, or the
+/// initiator may not use that unit.
 pub(crate) const REMOTE: Sense = invalid_token(0x02);
 /// TOKEN UNKNOWN.
 pub(crate) const UNKNOWN: Sense = invalid_token(0x04);
@@ -79,7 +80,7 @@ impl Ended {
     }
 }
 
-/// Immutable part of a token.
+/// Immutable contents of a token.
 pub(crate) struct RodToken {
     pub(crate) bytes: [u8; TOKEN_BYTES],
     /// Ranges that the token represents, in order.
@@ -87,10 +88,10 @@ pub(crate) struct RodToken {
 }
 
 impl RodToken {
-    /// Creates a token that no initiator knows yet.
+    /// Creates a token that is not yet valid.
     ///
-    /// `body` precedes the random part (SPC-4 table 112) and has at most 256 bytes; this function
-    /// replaces the identifier in it with a random one.
+    /// `body` is the part before the random bytes (SPC-4 table 112) and has at most 256 bytes. This
+    /// function replaces the token identifier in `body` with a random one.
     ///
     /// # Errors
     /// The operating system supplies no random numbers.
@@ -148,7 +149,7 @@ impl Entry {
 pub(crate) struct Table {
     /// Tokens, the least recently used first.
     pub(crate) entries: VecDeque<Entry>,
-    /// Whether clients other than SCSI initiators change the medium.
+    /// Whether clients other than SCSI initiators may change the medium.
     is_shared: bool,
 }
 
@@ -169,13 +170,13 @@ impl Table {
         self.entries.retain(|entry| entry.ended.is_none() || !entry.is_over(now));
         for entry in self.entries.iter_mut().filter(|entry| entry.is_over(now)) {
             entry.ended = Some(Ended::Expired);
-            // Start a new timeout, after which the ended token is dropped.
+            // Start another timeout, after which the ended token is dropped.
             entry.used = now;
         }
     }
 
-    /// Makes room for one entry: drops the least recently used ended token, or else the least
-    /// recently used token.
+    /// Makes space in the table for one token: drops the least recently used ended token, or if
+    /// none has ended, the least recently used token.
     fn make_room(&mut self) -> Result<(), Sense> {
         if self.entries.len() < TOKENS_MAX {
             return Ok(());
@@ -224,8 +225,8 @@ impl Tokens {
         })
     }
 
-    /// Cancels the tokens that overlap a range. A writer calls this after its lock was granted and
-    /// before it writes.
+    /// Cancels the tokens that overlap a range. A writer calls this after its range lock was
+    /// granted and before it writes.
     pub(crate) fn changing(&self, range: Range) {
         if self.alive.load(Ordering::SeqCst) == 0 {
             return;
@@ -241,14 +242,14 @@ impl Tokens {
         });
     }
 
-    /// Revokes all tokens, before or during a change of the medium that is not made by SCSI
-    /// commands.
+    /// Revokes all tokens. The caller changes the medium by other means than SCSI commands, and
+    /// calls this before or during the change.
     pub(crate) fn revoke(&self) {
         self.change(|table| table.end_all(Ended::Revoked));
     }
 
-    /// As [`Tokens::revoke`], and refuses new tokens, because the unit cannot observe later changes
-    /// of the medium.
+    /// As [`Tokens::revoke`], and also refuses new tokens, because the unit cannot observe later
+    /// changes of the medium.
     pub(crate) fn give_up(&self) {
         self.change(|table| {
             table.is_shared = true;

@@ -2,7 +2,7 @@
 //!
 //! Creation and storage of tokens are in `rod_tokens`.
 //!
-//! Invariant: revoking a token ends its uses.
+//! Invariant: revoking a token ends all uses of the token.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,7 +47,7 @@ impl Use {
         &self.unit
     }
 
-    /// The token.
+    /// The token in use.
     pub(crate) fn token(&self) -> &RodToken {
         &self.token
     }

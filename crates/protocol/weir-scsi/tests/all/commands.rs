@@ -1,6 +1,6 @@
 //! Commands on a logical unit in memory.
 //!
-//! Tests of reservations and copies have files of their own.
+//! Tests of reservations and copies are in reservations.rs, copies.rs and tokens.rs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ const INVALID_CDB: (u8, u8, u8) = (5, 0x24, 0);
 const INVALID_PARAMETER: (u8, u8, u8) = (5, 0x26, 0);
 const LIST_LENGTH: (u8, u8, u8) = (5, 0x1A, 0);
 
-/// Returns READ or WRITE in all four CDB sizes.
+/// Returns the CDBs of READ or WRITE in all four CDB sizes.
 fn sized(codes: [u8; 4], flags: u8, lba: u32, blocks: u8) -> Vec<Vec<u8>> {
     let at = lba.to_be_bytes();
     vec![
@@ -87,7 +87,7 @@ fn only_reads_of_whole_blocks_are_shared() {
     medium.waits.store(true, Ordering::SeqCst);
     assert_eq!(share(&*nexus, &read, 32 << 10), None);
     medium.waits.store(false, Ordering::SeqCst);
-    // A reservation conflict, and then a unit attention, prevent sharing.
+    // A reservation conflict, and later a unit attention, make `try_share` return `None`.
     let other = ready(&target, 2);
     run(&*other, &[0x16, 0, 0, 0, 0, 0], &[]).good();
     assert_eq!(share(&*nexus, &read, 32 << 10), None);
@@ -139,7 +139,7 @@ fn write_handles_missing_and_excess_data_out() {
     let answer = run(&*nexus, &wide(0x8B, 0, 0, 2), &[1; 512]);
     assert_eq!(answer.sense(), (5, 0x0E, 3));
     assert!(medium.bytes().iter().all(|&byte| byte == 0));
-    // WRITE writes the complete blocks that arrived. The transport reports the residual count.
+    // WRITE writes the complete blocks that arrived; the transport reports the residual count.
     for (code, fill) in [(0x8A, 1), (0x8E, 2)] {
         let answer = run(&*nexus, &wide(code, 0, 0, 3), &[fill; 1500]);
         assert_eq!(answer.completion.wanted_bytes, 1536);
@@ -148,7 +148,7 @@ fn write_handles_missing_and_excess_data_out() {
         assert!(medium.bytes()[1024..].iter().all(|&byte| byte == 0), "{code:x}");
     }
     let (medium, _unit, _target, nexus) = simple();
-    // Excess Data-Out is ignored.
+    // WRITE ignores the Data-Out beyond the transfer length.
     run(&*nexus, &wide(0x8A, 0, 0, 1), &[1; 1024]).good();
     assert_eq!(medium.bytes()[511..514], [1, 0, 0]);
 }
@@ -204,7 +204,7 @@ fn storage_errors_map_to_sense_data() {
 #[test]
 fn medium_error_contains_lba_of_first_unreadable_block() {
     let (medium, _unit, _target, nexus) = simple();
-    // Records of 16 KiB are 32 blocks. The second record is unreadable.
+    // A record of 16 KiB has 32 blocks. The second record is unreadable.
     *medium.lost.lock() = 20 << 10..21 << 10;
     let lba = |cdb: &[u8], data: &[u8]| {
         let answer = run(&*nexus, cdb, data);
@@ -237,7 +237,7 @@ fn verify_compares_data() {
     assert_eq!(answer.sense(), (0xE, 0x1D, 0));
     assert_eq!(answer.completion.sense.unwrap().information, Some(700));
     assert_eq!(run(&*nexus, &wide(0x8F, 0x04, 4, 2), &data).sense(), INVALID_CDB);
-    // BYTCHK 3 compares every block with the same block of Data-Out.
+    // With BYTCHK 3, VERIFY compares every stored block with the one block of Data-Out.
     run(&*nexus, &wide(0x93, 0, 8, 8), &data[..512]).good();
     run(&*nexus, &wide(0x8F, 0x06, 8, 8), &data[..512]).good();
     let answer = run(&*nexus, &wide(0x8F, 0x06, 8, 8), &other[512..]);
@@ -273,10 +273,10 @@ fn write_same_and_unmap() {
     let pattern: Vec<u8> = (0..512_u32).map(|at| at as u8).collect();
     run(&*nexus, &wide(0x93, 0, 0, 64), &pattern).good();
     assert!(medium.bytes()[..64 * 512] == pattern.repeat(64));
-    // With NDOB, the command has no Data-Out and fills with zeros.
+    // With NDOB, WRITE SAME has no Data-Out and fills the blocks with zeros.
     run(&*nexus, &wide(0x93, 0x01, 8, 8), &[]).good();
     assert!(medium.bytes()[8 * 512..16 * 512].iter().all(|&byte| byte == 0));
-    // The UNMAP bit is set.
+    // WRITE SAME with the UNMAP bit set deallocates the blocks.
     run(&*nexus, &wide(0x93, 0x08, 16, 8), &[0; 512]).good();
     let zeros = [0; 512];
     for (flags, blocks, data, expected) in [
@@ -345,14 +345,15 @@ fn inquiry_and_vpd_pages() {
     assert_eq!(at, names.len());
     let limits = part(0xB0);
     assert_eq!((limits.len(), limits[5]), (64, 255));
-    // UNMAP frees whole records, so both granularities are the record size.
+    // UNMAP frees whole records, so both granularities of the Block Limits page are the record
+    // size.
     assert_eq!((&limits[6..8], &limits[28..32]), (&[0, 32][..], &[0, 0, 0, 32][..]));
     let refused =
         [&[0x12, 1, 0xC0, 0, 255, 0], &[0x12, 0, 0x80, 0, 255, 0], &[0x12, 2, 0, 0, 255, 0]];
     for cdb in refused {
         assert_eq!(run(&*nexus, cdb, &[]).sense(), INVALID_CDB);
     }
-    // INQUIRY to a logical unit that does not exist.
+    // Send INQUIRY to a logical unit that does not exist.
     let absent = run_on(&*nexus, Lun::new(9), &[0x12, 0, 0, 0, 96, 0], &[]).good();
     assert_eq!(absent[0], 0x7F);
     assert_eq!(&absent[8..36], b"WEIR                        ", "no zeros in its text");
@@ -395,7 +396,7 @@ fn mode_parameters() {
     assert_eq!((long[4], long[7], long.len()), (1, 16, all.len() + 12));
     assert_eq!(run(&*nexus, &[0x1A, 0, 0xFF, 0, 255, 0], &[]).sense(), (5, 0x39, 0));
     assert_eq!(run(&*nexus, &[0x1A, 0, 0x05, 0, 255, 0], &[]).sense(), INVALID_CDB);
-    // Software write protect and descriptor format sense data, in the control mode page.
+    // Test software write protect and descriptor format sense data, both in the control mode page.
     let control = run(&*nexus, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good();
     let changeable = run(&*nexus, &[0x1A, 8, 0x4A, 0, 255, 0], &[]).good();
     assert_eq!(changeable[4..], [0x0A, 0x0A, 4, 0, 8, 0x40, 0, 0, 0, 0, 0, 0]);
@@ -410,7 +411,8 @@ fn mode_parameters() {
     assert_eq!(refused.sense(), (7, 0x27, 2));
     assert_eq!(refused.completion.sense.unwrap().to_bytes()[0], 0x72);
     assert_eq!(run(&*other, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good()[8], 8);
-    // Send a bit that is not changeable, a wrong page length, and a truncated list.
+    // MODE SELECT with a bit that is not changeable, a wrong page length, and a truncated list
+    // fails.
     let mut wrong = list.clone();
     wrong[7] ^= 1;
     assert_eq!(select(&wrong).sense(), INVALID_PARAMETER);
@@ -419,7 +421,7 @@ fn mode_parameters() {
     assert_eq!(select(&wrong).sense(), INVALID_PARAMETER);
     assert_eq!(select(&list[..10]).sense(), LIST_LENGTH);
     assert_eq!(run(&*nexus, &[0x15, 0, 0, 0, 16, 0], &list).sense(), INVALID_CDB);
-    // A reset restores the saved values.
+    // A logical unit reset restores the saved mode parameters.
     assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), TaskManagementResponse::Complete);
     for nexus in [&nexus, &other] {
         assert_eq!(run(&**nexus, &[0; 6], &[]).sense(), (6, 0x29, 3));
@@ -444,7 +446,7 @@ fn mapping_changes_raise_luns_changed() {
     assert_eq!(run_on(&*nexus, Lun::new(300), &[0; 6], &[]).sense(), (6, 0x29, 0));
     assert!(Arc::ptr_eq(&target.remove_lun(0).unwrap(), &unit));
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (5, 0x25, 0));
-    // Regression: a kernel sent a write after a restart of the server, before the pool was
+    // Regression: after a restart of the server, a kernel sent a write before the pool was
     // imported.
     target.await_lun(0);
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (2, 4, 1));
@@ -456,8 +458,8 @@ fn mapping_changes_raise_luns_changed() {
     assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), TaskManagementResponse::NoLun);
 }
 
-// Regression: the target sets LUICLR, but each logical unit reported the change on its own: after
-// the report by one unit, each other unit reported it again.
+// Regression: the target sets LUICLR, but each logical unit reported a change of the LUNs on its
+// own: after the report by one unit, every other unit reported the same change again.
 #[test]
 fn one_unit_reports_luns_changed_for_the_whole_nexus() {
     let (medium, _unit, target, nexus) = simple();
@@ -469,26 +471,26 @@ fn one_unit_reports_luns_changed_for_the_whole_nexus() {
     run(&*nexus, &[0; 6], &[]);
     let ready_on = |nexus: &dyn Nexus, number| run_on(nexus, Lun::new(number), &[0; 6], &[]);
     let sense = [3, 0, 0, 0, 252, 0];
-    // A command reports the change.
+    // Any command reports a change of the LUNs.
     assert!(target.add_lun(2, unit_of(&medium, 3, 512)));
     assert_eq!(ready_on(&*nexus, 1).sense(), (6, 0x3F, 0x0E));
     ready_on(&*nexus, 0).good();
     ready_on(&*nexus, 1).good();
-    // REQUEST SENSE reports the change.
+    // REQUEST SENSE reports a change of the LUNs.
     target.remove_lun(2);
     let told = run_on(&*nexus, Lun::new(1), &sense, &[]).good();
     assert_eq!((told[2], told[12], told[13]), (6, 0x3F, 0x0E));
     ready_on(&*nexus, 0).good();
-    // The other nexus still has its own condition, and reports two changes as one.
+    // The condition of the other nexus is still pending, and reports two changes as one.
     assert_eq!(ready_on(&*nexus_2, 0).sense(), (6, 0x3F, 0x0E));
     ready_on(&*nexus_2, 1).good();
-    // A read of blocks in memory reports it too.
+    // A read of blocks in memory also reports a change of the LUNs.
     target.add_lun(2, unit_of(&medium, 3, 512));
     let cdb = wide(0x88, 0, 0, 8);
     let read = Command { lun: Lun::new(0), cdb: &cdb, data_out: &[], attribute: Attribute::Simple };
     assert_eq!(nexus.try_share(&read, 4096, &mut Vec::new()), None);
     assert_eq!(ready_on(&*nexus, 0).sense(), (6, 0x3F, 0x0E));
-    // The new unit reports POWER ON and, after the report by another unit, no change.
+    // The new unit reports POWER ON. Another unit has already reported the change of the LUNs.
     assert_eq!(ready_on(&*nexus, 2).sense(), (6, 0x29, 0));
     ready_on(&*nexus, 2).good();
 }
@@ -546,7 +548,7 @@ fn every_reported_operation_code_runs() {
     }
 }
 
-/// The page has units of a MiB here (SBC-3 6.4.4).
+/// In this test, the units of the page are 1 MiB (SBC-3 6.4.4).
 #[test]
 fn provisioning_log_page_reports_used_and_available() {
     let (medium, _unit, _target, nexus) = simple();
@@ -557,7 +559,7 @@ fn provisioning_log_page_reports_used_and_available() {
     assert_eq!(log(), [&[0x0C, 0, 0, 24], &available[..], &used(0)].concat());
     run(&*nexus, &wide(0x8A, 0, 0, 2049), &vec![1; 2049 * 512]).good();
     assert_eq!(log(), [&[0x0C, 0, 0, 24], &available[..], &used(2)].concat());
-    // The response has only the parameters from the requested code on, here 2.
+    // The response starts with the requested parameter code, which is 2 here.
     let rest = run(&*nexus, &[0x4D, 0, 0x4C, 0, 0, 0, 2, 1, 0, 0], &[]).good();
     assert_eq!(rest, [&[0x0C, 0, 0, 12], &used(2)[..]].concat());
 }

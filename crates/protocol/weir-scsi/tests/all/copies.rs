@@ -1,6 +1,6 @@
-//! EXTENDED COPY and RECEIVE COPY RESULTS.
+//! Tests of EXTENDED COPY and RECEIVE COPY RESULTS.
 //!
-//! Copies with ROD tokens are in tokens.rs.
+//! Tests of copies with ROD tokens are in tokens.rs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,8 +21,8 @@ fn unit_descriptor(number: u8, block: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns a block-to-block segment. The count is in source blocks, or in destination blocks with
-/// `flags` 2.
+/// Returns a segment descriptor that copies blocks to blocks. With `flags` 2, the count is in
+/// destination blocks, otherwise in source blocks.
 fn segment(ends: (u16, u16), flags: u8, blocks: u16, from: u64, to: u64) -> Vec<u8> {
     let mut bytes = vec![2, flags, 0, 24];
     bytes.extend(ends.0.to_be_bytes());
@@ -96,7 +96,7 @@ fn source_and_destination_may_overlap() {
 #[test]
 fn merged_segments_copy_and_count_like_single_ones() {
     for clones in [false, true] {
-        // Within one unit, the second segment reads data that the first wrote.
+        // Copies within one unit: the second segment reads data that the first segment wrote.
         let (medium, _unit, target, nexus) = simple();
         medium.clones.store(clones, Ordering::SeqCst);
         let mut expected = fill(&*nexus);
@@ -105,8 +105,8 @@ fn merged_segments_copy_and_count_like_single_ones() {
         let chain = [segment((0, 0), 0, 8, 0, 8), segment((0, 0), 0, 8, 8, 16)];
         copy(&*nexus, &list(1, 0, &[unit_descriptor(1, 512)], &chain)).good();
         assert!(medium.bytes()[..expected.len()] == expected);
-        // Between two units, copy three contiguous segments, a segment that is not contiguous with
-        // these, and a segment that fails.
+        // Copies between two units: three contiguous segments, a segment that is not contiguous
+        // with them, and a segment that fails.
         let other = Arc::new(MemoryMedium::new(SIZE));
         other.clones.store(clones, Ordering::SeqCst);
         assert!(target.add_lun(1, unit_of(&other, 2, 512)));
@@ -128,7 +128,7 @@ fn merged_segments_copy_and_count_like_single_ones() {
     }
 }
 
-// Regression: the sense data of a failed segment did not name the segment.
+// Regression: the sense data of a failed segment did not contain the segment number.
 #[test]
 fn sense_data_names_the_failed_segment_and_its_field() {
     let (_medium, _unit, target, nexus) = simple();
@@ -137,8 +137,8 @@ fn sense_data_names_the_failed_segment_and_its_field() {
     let units = [1, 2, 9].map(|number| unit_descriptor(number, 512));
     let good = |at: u64| segment((0, 0), 0, 8, at, 4096 + at);
     run(&*nexus, &[0; 6], &[]);
-    // Bytes 8 to 11: COMMAND-SPECIFIC INFORMATION with the number of the segment. Bytes 15 to 17:
-    // segment pointer with SD, and the byte of the field in the segment descriptor.
+    // Bytes 8 to 11 of the sense data: COMMAND-SPECIFIC INFORMATION with the segment number. Bytes
+    // 15 to 17: segment pointer with SD, and the offset of the field in the segment descriptor.
     let cases = [
         (segment((0, 1), 0, 8, 0, 2047), (0, 0), [0xA0, 0, 20]),
         (segment((1, 0), 0, 8, 2041, 0), (0, 0), [0xA0, 0, 12]),
@@ -159,19 +159,19 @@ fn sense_data_names_the_failed_segment_and_its_field() {
         assert_eq!(descriptors[8..20], specific);
         assert_eq!(descriptors[20..], [2, 6, 0, 0, pointer[0], pointer[1], pointer[2], 0]);
     }
-    // A segment that follows merged segments has its own number.
+    // The sense data of a segment that follows merged segments has the number of this segment.
     let segments =
         [segment((0, 1), 0, 8, 0, 0), segment((0, 1), 0, 8, 8, 8), segment((0, 1), 0, 8, 16, 9999)];
     let sense = copy(&*nexus, &list(6, 0, &units, &segments)).completion.sense;
     assert_eq!(sense.expect("sense data").to_bytes()[8..12], [0, 0, 0, 2]);
-    // An error of the parameter list is an ILLEGAL REQUEST and names no segment.
+    // An error in the parameter list is an ILLEGAL REQUEST; its sense data has no segment number.
     let mut strange = good(0);
     strange[0] = 3;
     let sense = copy(&*nexus, &list(7, 0, &units, &[good(0), strange])).completion.sense;
     assert_eq!(sense.expect("sense data").to_bytes()[8..12], [0; 4]);
 }
 
-/// Directory with one unit, visible to one initiator.
+/// Directory with one logical unit, which only one initiator may use.
 struct Other(Arc<Unit>, InitiatorPort);
 
 impl Directory for Other {
@@ -192,7 +192,7 @@ fn copy_finds_units_of_this_and_other_targets() {
     assert!(target.add_lun(0, unit) && target.add_lun(1, unit_of(&beside, 2, 4096)));
     let nexus = ready(&target, 1);
     let units = [1, 2, 3].map(|number| unit_descriptor(number, 0));
-    // The counts are in source blocks, and in destination blocks.
+    // The first count is in source blocks, the second in destination blocks.
     let segments =
         [segment((0, 1), 0, 16, 8, 1), segment((0, 1), 2, 2, 8, 7), segment((1, 2), 0, 1, 1, 0)];
     copy(&*nexus, &list(7, 0, &units, &segments)).good();
@@ -200,8 +200,8 @@ fn copy_finds_units_of_this_and_other_targets() {
     assert!(beside.bytes()[4096..3 * 4096] == *expected);
     assert!(beside.bytes()[7 * 4096..9 * 4096] == *expected);
     assert!(elsewhere.bytes()[..4096] == expected[..4096]);
-    // Seven source blocks are not a whole number of destination blocks. Another initiator cannot
-    // use the third unit.
+    // Seven source blocks are not a whole number of destination blocks. Only the first initiator
+    // can use the third unit.
     let odd = list(7, 0, &units, &[segment((0, 1), 0, 7, 0, 0)]);
     assert_eq!(copy(&*nexus, &odd).sense(), (0xA, 0x26, 0x0A));
     let other = ready(&target, 2);

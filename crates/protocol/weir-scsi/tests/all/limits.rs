@@ -1,6 +1,7 @@
-//! Limits of one command's transfer and of concurrent copies.
+//! Tests of the limits of one command's transfer and of concurrent copies.
 //!
-//! Limits of lists, tokens and copy results are in copies.rs, tokens.rs and token_ends.rs.
+//! Tests of the limits of lists, tokens and copy results are in copies.rs, tokens.rs and
+//! token_ends.rs.
 //!
 //! Invariant: each test fails if its limit is removed.
 
@@ -92,7 +93,7 @@ fn blocks_of_one_unmap_are_limited() {
 fn bytes_of_one_write_same_are_limited() {
     let blocks = (WRITE_SAME_BYTES_MAX / 512) as u32;
     let (_medium, unit, _target, nexus) = simple_of(WRITE_SAME_BYTES_MAX + 4096);
-    // NDOB writes zeros, with the UNMAP bit and without it.
+    // With NDOB, WRITE SAME writes zeros. Send it with the UNMAP bit and without it.
     for flags in [0x09, 0x01] {
         run(&*nexus, &wide(0x93, flags, 0, blocks), &[]).good();
         let more = run(&*nexus, &wide(0x93, flags, 0, blocks + 1), &[]);

@@ -2,8 +2,8 @@
 //!
 //! The tests use no transport; commands go directly to a nexus.
 //!
-//! Invariant: there is one test binary. Each further one would compile generic code again and link
-//! all crates.
+//! Invariant: there is one test binary. Each further binary would compile generic code again and
+//! link all crates.
 
 mod commands;
 mod common;

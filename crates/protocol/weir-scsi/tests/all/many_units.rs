@@ -1,4 +1,4 @@
-//! A target with as many logical units as it may have.
+//! Test of a target with the maximum number of logical units.
 //!
 //! Invariant: no step takes more than linear time in the number of units; a quadratic step exceeds
 //! the time limit of the test.
@@ -10,7 +10,7 @@ use weir_scsi::limits::LUN_MAX;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{Identity, Options, Unit};
 
-/// Number of sessions while units are added.
+/// Number of sessions that exist while the test adds units.
 const SESSIONS: u8 = 4;
 
 fn unit(number: u16) -> Arc<Unit> {

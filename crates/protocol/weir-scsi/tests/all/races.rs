@@ -1,4 +1,4 @@
-//! COMPARE AND WRITE and other writers on several threads.
+//! Tests of COMPARE AND WRITE and other writers on several threads.
 //!
 //! Single-threaded tests are in commands.rs.
 
@@ -11,8 +11,8 @@ use weir_scsi::{Attribute, Command, Lun, Nexus, Status, Target};
 
 const TURNS: u64 = 100_000;
 
-/// Runs COMPARE AND WRITE of block 0 from one counter value to the next. Returns whether the block
-/// matched.
+/// Runs COMPARE AND WRITE of block 0, to replace the counter value `from` by `to`. Returns whether
+/// the block contained `from`.
 fn swap(nexus: &dyn Nexus, from: u64, to: u64) -> bool {
     let mut cdb = wide(0x89, 0, 0, 0);
     cdb[13] = 1;
@@ -29,7 +29,7 @@ fn swap(nexus: &dyn Nexus, from: u64, to: u64) -> bool {
     }
 }
 
-/// Two threads compete for each step of a counter. Asserts that each step has one winner.
+/// Lets two threads compete for each step of a counter. Asserts that each step has one winner.
 fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
     let barrier = Barrier::new(2);
     let wins = AtomicU64::new(0);
@@ -39,15 +39,15 @@ fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
             scope.spawn(move || {
                 let nexus = ready(target, number);
                 for turn in 0..turns {
-                    // Synchronise every 1,000 steps: a fast thread may find the counter still one
-                    // step behind.
+                    // Synchronise the threads every 1,000 steps: a fast thread may find the counter
+                    // one step behind.
                     if turn % 1000 == 0 {
                         barrier.wait();
                     }
                     if swap(&*nexus, turn, turn + 1) {
                         wins.fetch_add(1, Ordering::SeqCst);
                     } else {
-                        // The other thread won, so wait until its write is visible.
+                        // The other thread won this step, so wait until its write is visible.
                         while value(&*nexus) <= turn {
                             std::thread::yield_now();
                         }
@@ -56,7 +56,7 @@ fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
             });
         }
     });
-    // Exactly one thread won each step.
+    // Exactly one of the two threads won each step.
     assert_eq!(wins.load(Ordering::SeqCst), turns);
     assert_eq!(medium.bytes()[..8], turns.to_be_bytes());
 }
@@ -80,8 +80,8 @@ fn racing_compare_and_writes_that_wait_have_one_winner() {
 }
 
 /// COMPARE AND WRITE must not undo a concurrent write to another block of its range. One thread
-/// writes block 1. The other sends COMPARE AND WRITE of blocks 0 and 1, which writes back the
-/// compared data.
+/// writes block 1. The other thread sends COMPARE AND WRITE of blocks 0 and 1, which writes back
+/// the data that it compared.
 #[test]
 fn compare_and_write_never_undoes_a_concurrent_write() {
     for waits in [false, true] {
@@ -111,8 +111,8 @@ fn compare_and_write_never_undoes_a_concurrent_write() {
     }
 }
 
-/// After the response to PREEMPT AND ABORT, no write of the victim changes the medium, even a write
-/// that was already running.
+/// After the response to PREEMPT AND ABORT, no write of the preempted nexus changes the medium, not
+/// even a write that was already running.
 #[test]
 fn preempted_nexus_writes_nothing_after_the_response() {
     for waits in [false, true] {

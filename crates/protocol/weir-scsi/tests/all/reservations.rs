@@ -1,6 +1,6 @@
-//! Reservations through the commands of initiators.
+//! Tests of reservations that use the commands of initiators.
 //!
-//! The rules of persistent reservations are tested in `src/unit/reservation/tests.rs`.
+//! Tests of the rules of persistent reservations are in `src/unit/reservation/tests.rs`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use weir_scsi::{Lun, Management, Nexus, Options, Status, Unit, UnitStore};
 
 const CONFLICT: Status = Status::ReservationConflict;
 
-/// Runs PERSISTENT RESERVE OUT with its parameter list.
+/// Runs PERSISTENT RESERVE OUT with a parameter list of these fields.
 fn out(nexus: &dyn Nexus, action: u8, kind: u8, key: u64, new: u64, flags: u8) -> Answer {
     let mut list = [key.to_be_bytes(), new.to_be_bytes(), [0; 8]].concat();
     list[20] = flags;
@@ -39,8 +39,8 @@ fn read(nexus: &dyn Nexus) -> Status {
 
 #[test]
 fn every_type_grants_the_access_of_table_71() {
-    // Columns: reservation type; read and write access of other registrants; the same of
-    // unregistered nexuses.
+    // Columns: reservation type; read and write access of other registrants; read and write access
+    // of unregistered nexuses.
     let table = [
         (1, [true, false], [true, false]),
         (3, [false, false], [false, false]),
@@ -87,11 +87,11 @@ fn affected_nexuses_receive_unit_attentions() {
         [2, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]
     );
     out(&*first, 1, 5, 1, 0, 0).good();
-    // Send RELEASE with a wrong type, then with the right type.
+    // Send RELEASE with a wrong reservation type, then with the right type.
     assert_eq!(out(&*first, 2, 6, 1, 0, 0).sense(), (5, 0x26, 4));
     out(&*first, 2, 5, 1, 0, 0).good();
     assert_eq!(run(&*second, &[0; 6], &[]).sense(), (6, 0x2A, 4));
-    // Send PREEMPT, with and without a reservation of the victim.
+    // Send PREEMPT while the victim holds a reservation, and while it holds none.
     out(&*first, 1, 1, 1, 0, 0).good();
     let aborts = first.aborts(Lun::new(0));
     out(&*second, 5, 3, 2, 1, 0).good();
@@ -102,7 +102,7 @@ fn affected_nexuses_receive_unit_attentions() {
     out(&*first, 6, 0, 77, 5, 0).good();
     assert_eq!(out(&*second, 4, 3, 2, 9, 0).status(), CONFLICT);
     assert_eq!(out(&*second, 4, 3, 2, 0, 0).sense(), (5, 0x26, 0));
-    // Unregistering the holder releases the reservation.
+    // If the holder unregisters, its reservation is released.
     out(&*second, 0, 0, 2, 0, 0).good();
     assert_eq!((read(&*first), read(&*second)), (Status::Good, Status::Good));
     let status = input(&*first, 3);
@@ -113,7 +113,7 @@ fn affected_nexuses_receive_unit_attentions() {
     assert_eq!(&status[36..36 + name.len()], name.as_bytes());
 }
 
-/// Sends invalid fields, and checks the reported capabilities.
+/// Sends requests with invalid fields, and checks the reported capabilities.
 #[test]
 fn invalid_requests_change_nothing() {
     let (_medium, unit, _target, nexus) = simple();
@@ -121,7 +121,7 @@ fn invalid_requests_change_nothing() {
     let before = unit.reservations();
     assert_eq!(out(&*nexus, 1, 2, 1, 0, 0).sense(), (5, 0x24, 0));
     assert_eq!(out(&*nexus, 1, 0x11, 1, 0, 0).sense(), (5, 0x24, 0));
-    // Request APTPL for a unit without a store.
+    // Request APTPL from a unit that has no store.
     assert_eq!(out(&*nexus, 0, 0, 1, 1, 1).sense(), (5, 0x26, 0));
     assert_eq!(out(&*nexus, 9, 0, 1, 1, 0).sense(), (5, 0x24, 0));
     for len in [0, 23, 25] {
@@ -136,7 +136,7 @@ fn invalid_requests_change_nothing() {
     }
 }
 
-/// Returns the TransportID of an initiator.
+/// Returns the TransportID of an initiator port.
 fn transport_id(number: u8) -> Vec<u8> {
     let mut name = initiator(number).to_string().into_bytes();
     name.resize(name.len() / 4 * 4 + 4, 0);
@@ -146,7 +146,7 @@ fn transport_id(number: u8) -> Vec<u8> {
 #[test]
 fn parameter_list_beyond_the_limit_is_refused() {
     let (_medium, unit, _target, nexus) = simple();
-    // Registers one other port. The name of the port is padded with zeros to the list length.
+    // Registers one other initiator port. Zeros pad the name of the port to the list length.
     let register = |list_len: usize| {
         let mut id = transport_id(2);
         id.resize(list_len - 28, 0);
@@ -179,13 +179,13 @@ fn other_ports_are_registered_and_receive_the_reservation() {
     cut[27] -= 4;
     assert_eq!(run(&*nexus, &cdb, &cut).sense(), (5, 0x26, 0));
     run(&*nexus, &cdb, &list).good();
-    // Three initiators at two ports each.
+    // Three initiators are registered at two target ports each.
     let state = unit.reservations();
     assert_eq!(state.registrations.len(), 6);
     assert!(state.registrations.iter().all(|known| known.key == 1));
     assert_eq!(run(&*nexus, &cdb, &list).sense(), (5, 0x24, 0));
     out(&*nexus, 1, 3, 1, 0, 0).good();
-    // REGISTER AND MOVE to a new initiator at the second port.
+    // Send REGISTER AND MOVE to a new initiator at the second target port.
     let id = transport_id(4);
     let mut list = [1_u64.to_be_bytes(), 9_u64.to_be_bytes()].concat();
     list.extend([0, 2, 0, 2]);
@@ -264,7 +264,7 @@ fn reservations_survive_a_loss_of_power() {
     assert_eq!(write(&*other), CONFLICT);
 }
 
-/// Returns WCE in the caching page: current, changeable, default and saved values.
+/// Returns WCE of the caching page in its current, changeable, default and saved values.
 fn caches(nexus: &dyn Nexus) -> Vec<bool> {
     let cached = |values: u8| {
         let answer = run(nexus, &[0x1A, 8, values << 6 | 8, 0, 255, 0], &[]).good();
@@ -293,11 +293,11 @@ fn saved_write_cache_setting_survives_restart_and_reset() {
     let (target, _unit) = make();
     let nexus = ready(&target, 1);
     assert_eq!(caches(&*nexus), [true; 4]);
-    // Turn the cache off without saving.
+    // Turn the write cache off without SP.
     run(&*nexus, &[0x15, 0x10, 0, 0, 24, 0], &list).good();
     assert_eq!(caches(&*nexus), [false, true, true, true]);
     assert_eq!(*kept.write_cache.lock(), None);
-    // A failed save changes nothing.
+    // If the store fails to save, MODE SELECT changes nothing.
     list[6] = 4;
     *kept.fails.lock() = true;
     assert_eq!(run(&*nexus, &[0x15, 0x11, 0, 0, 24, 0], &list).sense(), (4, 0x44, 0));
@@ -335,7 +335,7 @@ fn spc_2_reserve_and_release() {
     assert_eq!(read(&*second), CONFLICT);
     run(&*first, &release, &[]).good();
     run(&*second, &reserve, &[]).good();
-    // The loss of the nexus releases the reservation, and so does a reset.
+    // The loss of a nexus releases its SPC-2 reservation, and a reset releases it too.
     drop(second);
     run(&*first, &reserve, &[]).good();
     let second = ready_later(&target);
@@ -344,8 +344,8 @@ fn spc_2_reserve_and_release() {
     run(&*first, &[0; 6], &[]);
     run(&*second, &[0; 6], &[]);
     assert_eq!((read(&*first), read(&*second)), (Status::Good, Status::Good));
-    // With persistent reservations: a registrant with access gets GOOD without an SPC-2
-    // reservation.
+    // If persistent reservations exist, RESERVE of a registrant with access ends with GOOD, but
+    // makes no SPC-2 reservation.
     out(&*first, 0, 0, 0, 1, 0).good();
     assert_eq!(run(&*second, &reserve, &[]).status(), CONFLICT);
     out(&*first, 1, 1, 1, 0, 0).good();
@@ -354,7 +354,7 @@ fn spc_2_reserve_and_release() {
     assert_eq!(write(&*second), CONFLICT);
 }
 
-/// Returns a nexus to a unit that another nexus has reserved; consumes POWER ON.
+/// Returns a nexus to a unit that another nexus has reserved, and receives POWER ON.
 fn ready_later(target: &Arc<weir_scsi::Target>) -> Box<dyn Nexus> {
     let nexus = Box::new(target.nexus(initiator(2), 1));
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x29, 0));

@@ -1,4 +1,4 @@
-//! End of tokens: by every kind of change to their ranges, and by timeout.
+//! Tests of the end of ROD tokens: by every kind of change to their ranges, and by timeout.
 //!
 //! Tests with several threads are in token_races.rs.
 
@@ -18,7 +18,7 @@ use weir_scsi::{Attribute, Command, Lun};
 const CANCELLED: (u8, u8, u8) = (5, 0x23, 8);
 const REVOKED: (u8, u8, u8) = (5, 0x23, 6);
 
-/// Returns an EXTENDED COPY of one block within the only unit.
+/// Returns an EXTENDED COPY of one block from `from` to `to` in the only unit.
 fn copies(from: u64, to: u64) -> (Vec<u8>, Vec<u8>) {
     let mut list = vec![1, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
     list.extend([0xE4, 0, 0, 0, 1, 3, 0, 16]);
@@ -40,8 +40,8 @@ fn unmap(lba: u64) -> (Vec<u8>, Vec<u8>) {
     (vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], list)
 }
 
-/// Returns every command that changes the block at `lba`, which is filled with ones, with the
-/// command's name.
+/// Returns every command that changes the block at `lba`, each with its name. The block contains
+/// ones.
 fn changes(lba: u64, far: &[u8]) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let mut compare = wide(0x89, 0, lba, 0);
     compare[13] = 1;
@@ -84,8 +84,8 @@ fn every_write_command_cancels_overlapping_tokens() {
         medium.waits.store(waits, Ordering::SeqCst);
         let far = token(&*nexus, 0, &[(3000, 1)]);
         for case in 0..changes(0, &far).len() {
-            // Test the first block, the last block and the second range of the token, and the
-            // neighbouring blocks.
+            // Change the first block, the last block and the second range of the token, and the
+            // blocks next to its ranges.
             for (lba, ends) in [(16, true), (23, true), (33, true), (15, false), (24, false)] {
                 run(&*nexus, &wide(0x93, 0, 0, 64), &[1; 512]).good();
                 let held = token(&*nexus, 0, &[(16, 8), (32, 2)]);
@@ -108,7 +108,7 @@ fn every_write_command_cancels_overlapping_tokens() {
                 run(&*nexus, &wide(0x93, 0, 6000, 10), &[2; 512]).good();
             }
         }
-        // The token of an unchanged range is still valid.
+        // The token of a range that did not change is still valid.
         write_using(&*nexus, 0, 0, &far, &[(100, 1)]).good();
         assert_eq!(medium.bytes()[100 * 512], 3);
     }
@@ -139,13 +139,13 @@ fn changes_outside_of_scsi_revoke_all_tokens() {
     unit.resized();
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x2A, 9));
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
-    // Remove the unit from one target, as before a rollback.
+    // Remove the unit from one target, as the server does before a rollback.
     let held = token(&*nexus, 0, &[(0, 8)]);
     assert!(target.add_lun(1, Arc::clone(&unit)));
     target.remove_lun(1);
     run(&*nexus, &[0; 6], &[]);
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
-    // Other clients write without notice to the unit.
+    // Clients of other protocols write without notice to the unit.
     let held = token(&*nexus, 0, &[(0, 8)]);
     unit.changes_elsewhere();
     let before = medium.bytes();
@@ -153,11 +153,11 @@ fn changes_outside_of_scsi_revoke_all_tokens() {
     assert!(medium.bytes() == before);
     assert_eq!(populate(&*nexus, 0, 1, &[(0, 8)]).sense(), (5, 0x23, 0));
     assert_eq!(told(&*nexus, 0, 1).token, None);
-    // The unit can still be the destination of WRITE USING TOKEN.
+    // The unit still accepts WRITE USING TOKEN as its destination.
     write_using(&*nexus, 0, 0, &zeros(), &[(8, 8)]).good();
 }
 
-/// If another client changes the source during a copy without cloning, the copy ends with an error.
+/// If a client of another protocol changes the source of a copy that cannot clone, the copy fails.
 #[test]
 fn change_outside_of_scsi_fails_a_running_copy() {
     let (medium, unit, _target, nexus) = simple();
@@ -189,14 +189,14 @@ fn tokens_expire_and_can_be_deleted() {
     send(&*nexus, 0, 0x10, 1, &population(0, 1, 0, &[(0, 8)])).good();
     let short = told(&*nexus, 0, 1).token.unwrap();
     let long = token(&*nexus, 0, &[(0, 8)]);
-    // Each use restarts the timeout.
+    // Each use of the token restarts its inactivity timeout.
     for _ in 0..6 {
         std::thread::sleep(Duration::from_millis(400));
         write_using(&*nexus, 0, 0, &short, &[(8, 8)]).good();
     }
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(write_using(&*nexus, 0, 0, &short, &[(8, 8)]).sense(), (5, 0x23, 7));
-    // DEL_TKN: the token is deleted after its use.
+    // With DEL_TKN, the token is deleted after its use.
     send(&*nexus, 0, 0x11, 2, &writing(2, 0, &long, &[(8, 8)])).good();
     assert_eq!(write_using(&*nexus, 0, 0, &long, &[(8, 8)]).sense(), (5, 0x23, 9));
 }
@@ -210,18 +210,18 @@ fn tokens_and_copy_results_are_bounded() {
     for id in 0..254 {
         populate(&*other, 0, id, &[(16, 8)]).good();
     }
-    // A new token replaces the least recently used one.
+    // A new token replaces the least recently used token.
     write_using(&*nexus, 0, 0, &first, &[(8, 8)]).good();
     populate(&*other, 0, 254, &[(16, 8)]).good();
     assert_eq!(write_using(&*nexus, 0, 0, &second, &[(8, 8)]).sense(), (5, 0x23, 4));
     write_using(&*nexus, 0, 0, &first, &[(8, 8)]).good();
-    // The number of copy results is bounded too; the newest are kept.
+    // The number of copy results is also bounded, and the newest results are kept.
     assert!(told(&*other, 0, 254).token.is_some());
     let gone = crate::common::tokens::information(&*other, 0, 7, 100);
     assert_eq!(gone.sense(), (5, 0x24, 0));
 }
 
-/// Tokens survive a logical unit reset and the loss of their nexus.
+/// ROD tokens survive a logical unit reset and the loss of the nexus that created them.
 #[test]
 fn resets_cancel_no_token() {
     let (_medium, _unit, target, nexus) = simple();

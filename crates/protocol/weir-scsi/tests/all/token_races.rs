@@ -1,4 +1,5 @@
-//! WRITE USING TOKEN concurrently with writers to the token's ranges, and with itself.
+//! Tests of WRITE USING TOKEN concurrently with writers to the token's ranges and with other
+//! copies.
 //!
 //! Single-threaded tests are in tokens.rs and token_ends.rs.
 
@@ -10,10 +11,11 @@ use crate::common::tokens::{populate, token, told, write_using};
 use crate::common::{MemoryMedium, SIZE, ready, run, simple, unit_of, wide};
 use weir_scsi::{Status, Target};
 
-/// Number of blocks of the source, which a copy without cloning reads in two parts.
+/// Number of blocks in the source. A copy that cannot clone reads the source in two parts.
 const LEN: u32 = 4096;
 
-/// Counter values with which the writer fills the source: the last begun, and the last completed.
+/// Counter values that the writer wrote to all of the source: the last value begun, and the last
+/// value completed.
 #[derive(Default)]
 struct Values {
     begun: AtomicU64,
@@ -21,7 +23,7 @@ struct Values {
     done: AtomicBool,
 }
 
-/// Stops the writer on drop, also if the test fails.
+/// Stops the writer thread on drop, also if the test fails.
 struct Stop<'a>(&'a Values);
 
 impl Drop for Stop<'_> {
@@ -30,8 +32,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Fills the source with one value after the other, each with a different command, and sleeps in
-/// between so that a copy can run.
+/// Fills the source with one counter value after the other, each with a different command. Sleeps
+/// after each value so that a copy can run.
 fn write_values(target: &Arc<Target>, values: &Values) {
     let nexus = ready(target, 3);
     let mut value = 0_u64;
@@ -49,7 +51,7 @@ fn write_values(target: &Arc<Target>, values: &Values) {
     }
 }
 
-/// Returns the value that all blocks of the destination contain.
+/// Returns the counter value that all blocks of the destination contain.
 fn value_of(medium: &MemoryMedium) -> u64 {
     let bytes = medium.bytes();
     let written = &bytes[..LEN as usize * 512];
@@ -111,7 +113,7 @@ fn copy_with_cloning_never_sees_a_partial_write() {
     race(false, true, 300);
 }
 
-/// Copies in opposite directions lock each other's ranges and still complete.
+/// Copies in opposite directions lock each other's ranges, and all of them complete.
 #[test]
 fn copies_in_opposite_directions_do_not_deadlock() {
     let (one, _unit, target, _nexus) = simple();
@@ -127,7 +129,8 @@ fn copies_in_opposite_directions_do_not_deadlock() {
             scope.spawn(move || {
                 let nexus = ready(target, number);
                 for _ in 0..100 {
-                    // The ranges that one copy reads and the other writes overlap in part.
+                    // The source ranges of each copy partly overlap the destination range of the
+                    // other copy.
                     let held = token(&*nexus, from, &[(0, 64), (128, 64)]);
                     let answer = write_using(&*nexus, 1 - from, 0, &held, &[(32, 128)]);
                     if answer.status() != Status::Good {

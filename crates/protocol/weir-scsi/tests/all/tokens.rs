@@ -1,6 +1,6 @@
-//! POPULATE TOKEN, WRITE USING TOKEN, and the commands that report on them.
+//! Tests of POPULATE TOKEN, WRITE USING TOKEN, and the commands that report their results.
 //!
-//! The end of tokens is tested in token_ends.rs, concurrency in token_races.rs.
+//! Tests of the end of tokens are in token_ends.rs, tests of concurrency in token_races.rs.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Target, Unit};
 
 const BLOCKS: u64 = SIZE / 512;
 
-/// Fills the first 4 MiB with data that differs between offsets.
+/// Fills the first 4 MiB with data that differs at each offset.
 fn fill(nexus: &dyn Nexus) -> Vec<u8> {
     let data: Vec<u8> = (0..4 << 20).map(|at: u32| (at / 512 * 7 + at) as u8).collect();
     run(nexus, &wide(0x8A, 0, 0, 8192), &data).good();
@@ -83,8 +83,8 @@ fn write_using_token_copies_with_and_without_cloning() {
         }
         assert!(rest.iter().all(|&byte| byte == 0), "written beside");
         assert_eq!(unit.counters().cloned_bytes, 3008 * 512);
-        // The second use starts at an offset, is within the token's own unit, and uses only part of
-        // the data.
+        // The second use of the token starts at an offset, writes to the unit of the token itself,
+        // and uses only part of the data.
         write_using(&*nexus, 0, 2999, &token, &[(BLOCKS - 4, 4)]).good();
         let expected = [(3004, 1), (8000, 3)];
         assert!(pick(&[(BLOCKS - 4, 4)], &medium.bytes()) == pick(&expected, &data));
@@ -97,11 +97,11 @@ fn counts_and_offsets_are_in_destination_blocks() {
     let (other, _) = beside(&target, &*nexus, 4096);
     let data = fill(&*nexus);
     let held = token(&*nexus, 0, &[(15, 6), (40, 61)]);
-    // The offset is one block of 4096 bytes, as in an example of the standard.
+    // The offset is one block of 4096 bytes, as in an example of SBC-4.
     write_using(&*nexus, 1, 1, &held, &[(2, 1)]).good();
     assert!(pick(&[(16, 8)], &other.bytes()) == pick(&[(42, 8)], &data));
-    // 67 blocks of 512 bytes fill 8 blocks of 4096 bytes and a part of another. Zeros fill the rest
-    // of that block.
+    // 67 blocks of 512 bytes fill 8 blocks of 4096 bytes and a part of a ninth block. Zeros fill
+    // the rest of the ninth block.
     run_on(&*nexus, Lun::new(1), &wide(0x93, 0, 0, 32), &[0xEE; 4096]).good();
     let answer = write_using(&*nexus, 1, 0, &held, &[(1, 3), (7, 8)]);
     assert_eq!(answer.sense(), (0xA, 0x0D, 4));
@@ -166,9 +166,9 @@ fn invalid_lists_and_tokens_change_nothing() {
         (0x11, writing(0, 0, &held, &[(100, 2)])[..551].to_vec(), (5, 0x1A, 0)),
         (0x11, writing(0, 64, &held, &[(100, 1)]), (5, 0x26, 0)),
         (0x11, odd_length, (5, 0x26, 0)),
-        // A token cannot be used to write to its own ranges.
+        // WRITE USING TOKEN refuses to write to the ranges that its token represents.
         (0x11, writing(0, 0, &held, &[(100, 1), (63, 1)]), (5, 0x26, 0)),
-        // The tokens have a wrong length, ROD type, unit or identifier, or random bytes.
+        // The tokens have a wrong length, ROD type, logical unit, identifier, or random bytes.
         (0x11, patched(6, &[0x01, 0xF7]), (5, 0x23, 0x0A)),
         (0x11, patched(0, &[0, 1, 0, 0]), (5, 0x23, 0x01)),
         (0x11, patched(16 + 23, &[9]), (5, 0x23, 0x02)),
@@ -182,13 +182,13 @@ fn invalid_lists_and_tokens_change_nothing() {
     }
     assert!(medium.bytes() == before);
     assert_eq!(information(&*nexus, 0, 7, 10).sense(), (5, 0x24, 0));
-    // The list is shorter than its length field, or empty.
+    // The parameter list is shorter than its length field, or empty.
     let list = writing(0, 0, &held, &[(100, 1)]);
     let short = run(&*nexus, &block(0x11, 9, list.len() as u32 + 16), &list);
     assert_eq!(short.sense(), (5, 0x0E, 3));
     send(&*nexus, 0, 0x10, 9, &[]).good();
     send(&*nexus, 0, 0x11, 9, &[]).good();
-    // The token is still valid after all refused commands.
+    // After all the refused commands, the token is still valid.
     write_using(&*nexus, 0, 0, &held, &[(100, 64)]).good();
     assert!(medium.bytes()[100 * 512..164 * 512] == before[..64 * 512]);
 }
@@ -202,7 +202,7 @@ fn tokens_cannot_be_guessed() {
     assert!(same < 16, "{same} of 256 random bytes are the same");
 }
 
-/// Directory with one unit, visible to one initiator.
+/// Directory with one logical unit, which only one initiator may use.
 struct Other(Arc<Unit>, InitiatorPort);
 
 impl Directory for Other {
@@ -226,7 +226,7 @@ fn token_requires_access_to_its_unit() {
     let friend = ready(&target, 1);
     write_using(&*friend, 0, 0, &held, &[(0, 8)]).good();
     assert!(elsewhere.bytes()[..4096] == data[4096..8192]);
-    // The token outlives the nexus that created it.
+    // The token remains valid after the loss of the nexus that created it.
     drop(nexus);
     write_using(&*friend, 0, 0, &held, &[(8, 8)]).good();
     let holder = ready(&source, 3);
@@ -261,7 +261,7 @@ fn errors_of_immediate_copies_are_reported_later() {
     send(&*nexus, 1, 0x11, 5, &list).good();
     assert_eq!((told(&*nexus, 1, 5).status, told(&*nexus, 1, 5).count), (1, 8192));
     assert!(other.bytes() == medium.bytes());
-    // An invalid list is refused immediately.
+    // The target refuses an invalid parameter list immediately.
     assert_eq!(send(&*nexus, 1, 0x11, 5, &list[..549]).sense(), (5, 0x1A, 0));
 }
 
@@ -282,7 +282,7 @@ fn aborted_copy_writes_nothing_after_the_response() {
         assert!(copying.as_mut().poll(&mut context).is_pending());
     }
     assert_eq!(information(&*nexus, 0, 5, 6).good()[5], 0x11);
-    // A running copy keeps its list identifier.
+    // While a copy runs, no other copy can use its list identifier.
     assert_eq!(populate(&*nexus, 0, 6, &[(0, 1)]).sense(), (5, 0x00, 0x16));
     assert!(aborting.as_mut().poll(&mut context).is_pending());
     let completion = loop {
@@ -302,8 +302,8 @@ fn aborted_copy_writes_nothing_after_the_response() {
     assert_eq!(run(&*nexus, &unknown, &[]).sense(), (5, 0x24, 0));
 }
 
-/// A running write either precedes a token or cancels it. After the token's creation, reads return
-/// the data that the token represents.
+/// A running write either completes before the token is created or cancels the token. After the
+/// creation, reads return the data that the token represents.
 #[test]
 fn populate_token_waits_for_running_writes() {
     let (medium, _unit, _target, nexus) = simple();
@@ -336,7 +336,8 @@ fn third_party_copy_page_reports_token_limits() {
     assert_eq!((at, usize::from(be16(2))), (told.len(), told.len() - 4));
     let codes: Vec<u16> = kinds.iter().map(|(code, _)| *code).collect();
     assert_eq!(codes, [0, 1, 4, 8, 0x106, 0x108, 0x8001]);
-    // The parameters are the maximum ranges, timeouts and blocks of a token.
+    // The descriptor contains the maximum number of ranges, the timeouts, and the maximum number of
+    // blocks of a token.
     assert_eq!(told[14..16], [0, 64]);
     assert_eq!(told[16..24], [0, 0, 2, 0x58, 0, 0, 0, 60]);
     assert_eq!(told[24..32], (2_u64 << 20).to_be_bytes());

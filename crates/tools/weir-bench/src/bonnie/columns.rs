@@ -1,9 +1,10 @@
-//! Figures of a bonnie test over its runs, each with its verdict.
+//! Columns: the figures of each phase of a bonnie test over all runs, each with its verdict.
 //!
-//! `drive` measures, `report` prints.
+//! `drive` measures the runs; `report` prints the columns.
 //!
-//! Invariants: the headline is the median, with the lowest and highest value, because a published
-//! summary printed the lowest as the average; a column that varies by more than 10 % is unsteady.
+//! Invariants: the headline figure is the median, with the lowest and the highest value, because a
+//! published summary printed the lowest value as the average. A column that varies by more than 10
+//! % is unsteady.
 
 use serde::Serialize;
 
@@ -15,34 +16,34 @@ use crate::verdict::{Finding, Remark};
 /// Coefficient of variation (standard deviation divided by the mean) above which a column is
 /// unsteady.
 const CV_PCT_MAX: f64 = 10.0;
-/// Minimum number of runs from which their variation can be judged.
+/// Minimum number of runs for a verdict on their variation.
 const RUNS_MIN: usize = 3;
 
-/// A phase over all runs.
+/// Figures of one phase over all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Column {
-    /// The phase.
+    /// Phase to which the column belongs.
     pub phase: Phase,
     /// KiB per second, or operations per second.
     pub rate: Spread,
-    /// Coefficient of variation in percent; `None` with fewer than two runs.
+    /// Coefficient of variation of the rate in percent; `None` with fewer than two runs.
     pub cv_pct: Option<f64>,
     /// Median processor time, in percent of one core.
     pub cpu_pct: f64,
-    /// Longest operation of all runs.
+    /// Duration of the longest operation in all runs, in microseconds.
     pub latency_us: f64,
-    /// Remarks, worst first; empty if the column is valid.
+    /// Remarks on the column, worst first; empty if the column is valid.
     pub remarks: Vec<Remark>,
 }
 
 impl Column {
-    /// The verdict as one word.
+    /// Verdict on the column as one word.
     pub fn verdict(&self) -> &'static str {
         self.remarks.first().map_or("valid", |remark| remark.finding.name())
     }
 }
 
-/// Returns the columns of a bonnie test; a phase without a measurement has no column.
+/// Returns the columns of a bonnie test. A phase that was not measured has no column.
 pub fn columns(result: &BonnieResult) -> Vec<Column> {
     let column = |phase: &Phase| {
         let runs = result.runs.iter().flat_map(|run| &run.figures);

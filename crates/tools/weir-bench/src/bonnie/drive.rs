@@ -1,9 +1,10 @@
-//! Runs the bonnie test as often as the spec requires, and reports its progress.
+//! Runs the bonnie test as often as the spec requests, and reports the progress.
 //!
-//! `large` and `small` do the phases.
+//! `large` and `small` run the phases.
 //!
-//! Invariants: the watcher is asked whether to continue at least every 100 ms, even if the storage
-//! does not respond; a cancelled run is discarded; the directory is removed however the test ends.
+//! Invariants: at least every 100 ms the test asks the watcher whether to continue, even if the
+//! storage does not respond; a cancelled run is discarded; the directory is removed however the
+//! test ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,37 +18,37 @@ use crate::result::TargetInfo;
 use crate::spec::{BonnieSize, BonnieSpec, ContentSpec};
 
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Smallest large file: a smaller one has too few blocks for all seek workers.
+/// Minimum size of the large file: a smaller file has too few blocks for all seek workers.
 const FILE_BYTES_MIN: u64 = 128 << 10;
 /// Space in bytes that the large file must leave free.
 const SPARE_BYTES: u64 = 64 << 20;
-/// Limit of attempts to find an unused directory name.
+/// Maximum number of attempts to find an unused directory name.
 const NAMES_MAX: u32 = 1000;
 
-/// A bonnie test, with the target on which it runs.
+/// Bonnie test with the target on which it runs.
 pub(crate) struct Job<'a> {
     /// Test parameters: size of the large file, number of small files and number of runs.
     pub(crate) spec: &'a BonnieSpec,
     /// Content of the large file.
     pub(crate) content: &'a ContentSpec,
-    /// The target; the test creates its files in it or next to it.
+    /// Target of the test, which creates its files in the target or next to it.
     pub(crate) target: &'a TargetInfo,
-    /// Memory of this machine.
+    /// Memory of this machine in bytes.
     pub(crate) memory_bytes: u64,
-    /// Result of an earlier, interrupted start of the same run.
+    /// Result of an earlier, interrupted start of this test.
     pub(crate) before: Option<&'a BonnieResult>,
 }
 
 /// Observer of a test.
 pub(crate) trait Watch {
-    /// Receives the number of the run and its completed share (0 to 1); returns false to cancel the
-    /// test.
+    /// Receives the number of the current run and the completed share of this run (0 to 1). Returns
+    /// false to cancel the test.
     fn goes_on(&mut self, run: u32, part: f64) -> bool;
-    /// Receives the result after each run.
+    /// Receives the result of the test after each run.
     fn keep(&mut self, result: &BonnieResult);
 }
 
-/// Progress of a run, and whether it was cancelled.
+/// Progress of a run, and whether the user cancelled the run.
 pub(super) struct Progress {
     steps: AtomicU64,
     ended: AtomicBool,
@@ -58,17 +59,17 @@ impl Progress {
         Self { steps: AtomicU64::new(0), ended: AtomicBool::new(false) }
     }
 
-    /// Counts finished steps; returns [`BonnieError::Ended`] after a cancellation.
+    /// Counts finished steps. Returns [`BonnieError::Ended`] if the user cancelled the run.
     pub(super) fn add(&self, steps: u64) -> Result<(), BonnieError> {
         self.steps.fetch_add(steps, Ordering::Relaxed);
         if self.ended.load(Ordering::Relaxed) { Err(BonnieError::Ended) } else { Ok(()) }
     }
 }
 
-/// Runs the test; runs that an earlier start finished are kept.
+/// Runs the test. Runs that an earlier start of the test completed are kept.
 ///
 /// # Errors
-/// The test cannot begin. The result reports later failures.
+/// The test cannot begin. The returned result reports later failures.
 pub(crate) fn drive(job: &Job<'_>, watch: &mut dyn Watch) -> Result<BonnieResult, BonnieError> {
     let beside = directory_of(job.target)?;
     let file_bytes = file_bytes(job.spec, job.memory_bytes);
@@ -109,7 +110,8 @@ pub(crate) fn drive(job: &Job<'_>, watch: &mut dyn Watch) -> Result<BonnieResult
     Ok(result)
 }
 
-/// Whether two results have the same test parameters, so that their runs may be combined.
+/// Whether two results have the same test parameters, so that their runs may be combined in one
+/// result.
 fn is_same(one: &BonnieResult, other: &BonnieResult) -> bool {
     let what = |result: &BonnieResult| {
         let BonnieResult { directory, file_bytes, memory_bytes, files, runs_asked, .. } = result;
@@ -149,7 +151,7 @@ fn one_run(
     })
 }
 
-/// A directory that this test created.
+/// Directory that this test created; removed on drop.
 struct Made(PathBuf);
 
 impl Made {
@@ -170,7 +172,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // If the removal fails, the directory stays; its name shows that this test created it.
+        // If the removal fails, the directory remains; its name shows that this test created it.
         std::fs::remove_dir_all(&self.0).ok();
     }
 }
@@ -179,10 +181,10 @@ fn io(path: &Path, what: &'static str, source: impl Into<std::io::Error>) -> Bon
     BonnieError::Io { path: path.display().to_string(), what, source: source.into() }
 }
 
-/// The directory that contains the target's files.
+/// Returns the directory that contains the target's files.
 ///
 /// # Errors
-/// The target is no file, or its directory does not exist.
+/// The target is not a file, or its directory does not exist.
 pub(crate) fn directory_of(target: &TargetInfo) -> Result<PathBuf, BonnieError> {
     let path = Path::new(&target.address);
     let found = match path.parent() {
@@ -201,7 +203,7 @@ pub(crate) fn file_bytes(spec: &BonnieSpec, memory_bytes: u64) -> u64 {
         BonnieSize::Bytes { bytes } => bytes,
         BonnieSize::MemoryTimes { times } => crate::content::whole(memory_bytes as f64 * times),
     };
-    // No file is larger than 2^60 bytes; the limit keeps later sums from overflowing.
+    // No file is larger than 2^60 bytes; this limit keeps later sums from overflowing.
     bytes.clamp(FILE_BYTES_MIN, 1 << 60).next_multiple_of(BLOCK_BYTES as u64)
 }
 

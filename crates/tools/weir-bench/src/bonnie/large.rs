@@ -1,9 +1,10 @@
-//! The phases of the large file: output, rewrite, input, seeks.
+//! Phases of the large file: output, rewrite, input and seeks.
 //!
-//! `small` does the small files, `drive` repeats the runs.
+//! `small` runs the phases of the small files; `drive` repeats the runs.
 //!
 //! Invariants: I/O goes through the page cache, as in most programs; every block that is read is
-//! verified, and its generation is known: 1 after output, 2 after rewrite, 2 or later during seeks.
+//! verified. The generation of a block is 1 after output, 2 after rewrite, and 2 or later during
+//! seeks.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -21,12 +22,12 @@ use super::timing::Timing;
 use super::{BLOCK_BYTES, BonnieError, Figure, Phase};
 use crate::content::Content;
 
-/// Number of bytes that a per-chr phase transfers, with one system call for each byte.
+/// Number of bytes that a per-chr phase transfers, each with its own system call.
 pub(super) const BYTES_MAX: u64 = 4 << 20;
-/// Numbers of seek workers and of seeks, as in bonnie++.
+/// Number of seek workers and number of seeks, as in bonnie++.
 const SEEKERS: u64 = 5;
 const SEEKS: u64 = 8192;
-/// A seek whose number is a multiple of this number writes its block back.
+/// A seek whose number is a multiple of this constant writes its block back.
 const UPDATE_ONE_IN: u64 = 10;
 
 /// The large file and its expected content.
@@ -51,8 +52,8 @@ impl<'a> Large<'a> {
         Self { path, bytes, content, seed, progress, bad_blocks }
     }
 
-    /// Runs all six phases; returns their figures and the number of blocks that failed
-    /// verification.
+    /// Runs all six phases of the large file. Returns their figures and the number of blocks that
+    /// failed the verification.
     pub(super) fn phases(&self) -> Result<(Vec<Figure>, u64), BonnieError> {
         let figures = vec![
             self.write_bytes()?,
@@ -77,11 +78,11 @@ impl<'a> Large<'a> {
         options.open(&self.path).map_err(self.error("create"))
     }
 
-    /// Opens the file and drops it from the page cache.
+    /// Opens the large file and drops it from the page cache.
     fn reopen(&self) -> Result<File, BonnieError> {
         let opened = OpenOptions::new().read(true).write(true).open(&self.path);
         let file = opened.map_err(self.error("open"))?;
-        // Ignore the error: a file system without a cache has nothing to drop.
+        // Ignore the error: a file system without a page cache has nothing to drop.
         fadvise(&file, 0, None, Advice::DontNeed).ok();
         Ok(file)
     }
@@ -190,8 +191,8 @@ impl<'a> Large<'a> {
         Ok(timing.end(SEEKS as f64))
     }
 
-    /// Runs one seek worker; returns its longest operation. Each block belongs to one worker, so
-    /// that no worker reads a half-written block.
+    /// Runs one seek worker and returns the duration of its longest operation. Each block belongs
+    /// to one worker, so that no worker reads a block that another one is writing.
     fn seek(&self, file: &File, next: &AtomicU64, number: u64) -> Result<Duration, BonnieError> {
         let mut rng = SmallRng::seed_from_u64(self.seed ^ (number << 32));
         let (mut block, mut longest) = (vec![0; BLOCK_BYTES], Duration::ZERO);
@@ -216,7 +217,7 @@ impl<'a> Large<'a> {
         }
     }
 
-    /// Verifies a block. `generation`: the expected generation; `None` accepts any.
+    /// Verifies a block. `generation` is the expected generation; `None` accepts any generation.
     fn check(&self, block: &[u8], offset: u64, generation: Option<u32>) {
         let size = self.content.block_bytes();
         let bad = block.chunks_exact(size).zip((offset..).step_by(size)).filter(|(part, at)| {
@@ -227,7 +228,7 @@ impl<'a> Large<'a> {
     }
 }
 
-/// Number of progress steps of all phases together.
+/// Number of progress steps in all phases of the large file together.
 pub(super) fn steps(bytes: u64) -> u64 {
     let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES as u64);
     2 * blocks(bytes.min(BYTES_MAX)) + 3 * blocks(bytes) + SEEKS

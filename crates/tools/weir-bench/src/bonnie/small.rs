@@ -1,9 +1,9 @@
-//! The phases of many small files: create, stat, delete, with ordered and with random names.
+//! Phases of the small files: create, stat and delete, with ordered names and with random names.
 //!
-//! `large` does the large file.
+//! `large` runs the phases of the large file.
 //!
-//! Invariants: files are empty, the default of bonnie++; a phase that changes the directory flushes
-//! it at its end, and the flush counts in its time.
+//! Invariants: the files are empty, as bonnie++ creates them by default; a phase that changes the
+//! directory flushes it at the end, and this flush counts in the phase's time.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use super::drive::Progress;
 use super::timing::Timing;
 use super::{BonnieError, Figure, Phase};
 
-/// Random characters of a name.
+/// Number of random characters in a file name.
 const RANDOM_CHARACTERS: usize = 8;
 
-/// The directory of the small files.
+/// Directory that contains the small files.
 pub(super) struct Small<'a> {
     directory: PathBuf,
     files: u32,
@@ -32,7 +32,7 @@ impl<'a> Small<'a> {
         Self { directory: directory.join("small"), files, seed, progress }
     }
 
-    /// Runs all six phases; returns their figures.
+    /// Runs all six phases of the small files and returns their figures.
     pub(super) fn phases(&self) -> Result<Vec<Figure>, BonnieError> {
         let mut rng = SmallRng::seed_from_u64(self.seed);
         let mut random = || -> String {
@@ -66,7 +66,7 @@ impl<'a> Small<'a> {
         std::fs::create_dir(&self.directory).map_err(self.error("make"))
     }
 
-    /// Names in the order of the directory.
+    /// Returns the file names in the order in which the directory lists them.
     fn listed(&self) -> Result<Vec<String>, BonnieError> {
         let entries = std::fs::read_dir(&self.directory).map_err(self.error("list"))?;
         let name = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -109,7 +109,7 @@ impl<'a> Small<'a> {
     }
 }
 
-/// Number of progress steps of all phases together.
+/// Number of progress steps in all phases of the small files together.
 pub(super) fn steps(files: u32) -> u64 {
     6 * u64::from(files)
 }

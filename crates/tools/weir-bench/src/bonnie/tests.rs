@@ -1,6 +1,6 @@
-//! Tests: small runs in a temporary directory, and the evaluation of figures.
+//! Tests of the bonnie test: small runs in a temporary directory, and the verdicts on figures.
 //!
-//! `report` tests the table.
+//! The tests of the printed table are in `report`.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn job<'a>(spec: &'a BonnieSpec, target: &'a TargetInfo) -> Job<'a> {
     Job { spec, content: &CONTENT, target, memory_bytes: 1 << 30, before: None }
 }
 
-/// Watcher that asks a closure whether to continue and records each kept result.
+/// Watcher that asks a closure whether to continue, and records each result that it receives.
 struct Asking<F> {
     goes_on: F,
     kept: Vec<usize>,
@@ -165,7 +165,7 @@ fn measured(rates: &[f64]) -> BonnieResult {
     }
 }
 
-/// The published seek rates in the reference document `002`: they vary by 34 %, and the document
+/// Seek rates that the reference document `002` published. They vary by 34 %, and the document
 /// printed the lowest rate as the average.
 #[test]
 fn columns_have_their_spread_and_verdict() {

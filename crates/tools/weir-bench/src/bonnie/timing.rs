@@ -1,8 +1,8 @@
-//! Measures a phase: elapsed time, processor time and longest operation.
+//! Measures a phase: elapsed time, processor time and the longest operation.
 //!
-//! The modules `large` and `small` perform the operations.
+//! `large` and `small` perform the operations of a phase.
 //!
-//! Invariant: everything between begin and end counts for the phase.
+//! Invariant: everything between the begin and the end of a phase counts for the phase.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Figure, Phase};
 
-/// A phase in progress.
+/// Measurement of a phase that is running.
 pub(super) struct Timing {
     phase: Phase,
     began: Instant,
@@ -32,12 +32,12 @@ impl Timing {
         done
     }
 
-    /// Takes the longest operation of another thread into account.
+    /// Includes the longest operation of another thread in the measurement.
     pub(super) fn longest(&mut self, longest: Duration) {
         self.longest = self.longest.max(longest);
     }
 
-    /// Ends the phase; `amount` is in KiB or operations.
+    /// Ends the phase. `amount` is the number of KiB or of operations.
     pub(super) fn end(self, amount: f64) -> Figure {
         let seconds = self.began.elapsed().as_secs_f64().max(1e-9);
         Figure {
@@ -50,7 +50,7 @@ impl Timing {
     }
 }
 
-/// Processor time of this process so far, with a finer resolution than proc(5).
+/// Processor time that this process has used so far, with a finer resolution than proc(5).
 fn process_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

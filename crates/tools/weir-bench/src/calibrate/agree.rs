@@ -1,23 +1,23 @@
-//! Decides whether two programs measured the same.
+//! Decides whether the figures of two programs agree.
 //!
-//! `stats` computes the intervals.
+//! `stats` computes the intervals of the ratios.
 //!
-//! Invariants: medians within 3 % agree, and so do medians whose difference the runs do not show;
-//! runs that vary too much, or are too few, give no answer.
+//! Invariants: two medians within 3 % agree, and so do two medians whose difference the runs do not
+//! show. Runs that vary too much, or too few runs, give no verdict.
 
 use serde::Serialize;
 
 use super::{DriverRun, SEED};
 use crate::stats::{self, RatioInterval, ratio_of_medians};
 
-/// Two medians that differ by at most this percentage agree, unless the interval is too wide to
-/// decide.
+/// Two medians that differ by at most this percentage agree, unless the interval of their ratio is
+/// too wide for a verdict.
 const OFF_PCT: f64 = 3.0;
-/// An interval whose ends differ by more than this factor is too wide to decide, because it may
-/// contain 1 by chance.
+/// If the ends of an interval differ by more than this factor, the interval is too wide for a
+/// verdict, because it may contain 1 by chance.
 const SHARP: f64 = 1.5;
 
-/// A figure to compare.
+/// Figure of both programs that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
@@ -27,12 +27,12 @@ pub enum Figure {
     P50,
     /// 99th percentile of the latency.
     P99,
-    /// Processor time per operation.
+    /// Processor time of an operation.
     Cpu,
 }
 
 impl Figure {
-    /// Name of the figure with its unit.
+    /// Name of the figure, with its unit.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iops => "IOPS",
@@ -55,22 +55,22 @@ impl Figure {
 /// Comparison of one figure between Weir and fio.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// The compared figure.
+    /// Figure that is compared.
     pub figure: Figure,
-    /// Median of fio's runs; `None`: too few operations.
+    /// Median of fio's runs; `None` if there were too few operations.
     pub fio: Option<f64>,
-    /// Median of Weir's runs.
+    /// Median of Weir's runs; `None` if there were too few operations.
     pub ours: Option<f64>,
-    /// Weir's median divided by fio's.
+    /// Weir's median divided by fio's median.
     pub ratio: Option<RatioInterval>,
-    /// Whether the two medians agree; for processor time, whether Weir's median is no higher.
-    /// `None`: undecided.
+    /// Whether the two medians agree; for processor time, whether Weir's median is not higher.
+    /// `None` if the runs allow no verdict.
     pub holds: Option<bool>,
 }
 
-/// Compares a figure of Weir's runs with fio's.
+/// Compares a figure of Weir's runs with the figure of fio's runs.
 pub(super) fn compare(figure: Figure, ours: &[DriverRun], fio: &[DriverRun]) -> Compared {
-    // If a run lacks the figure, there is no median.
+    // If any run lacks the figure, the figure has no median.
     let all = |runs: &[DriverRun]| -> Option<Vec<f64>> {
         runs.iter().map(|run| figure.of(run)).collect()
     };
@@ -80,7 +80,7 @@ pub(super) fn compare(figure: Figure, ours: &[DriverRun], fio: &[DriverRun]) -> 
     let median = |runs: Option<Vec<f64>>| runs.as_deref().and_then(stats::median);
     let holds = |found: RatioInterval| match figure {
         Figure::Cpu if found.ratio <= 1.0 => Some(true),
-        // An interval that includes 1 does not prove a higher cost.
+        // If the interval includes 1, the runs do not prove a higher cost.
         Figure::Cpu => (found.low > 1.0).then_some(false),
         _ => {
             let is_near = (found.ratio - 1.0).abs() * 100.0 <= OFF_PCT;

@@ -1,15 +1,15 @@
-//! The loads that fio and Weir both run, and their targets.
+//! Loads that fio and Weir both run, and the targets of these loads.
 //!
-//! The modules `fio` and `ours` run the loads.
+//! `fio` and `ours` run the loads.
 //!
-//! Invariant: on each target the loads that read come first.
+//! Invariant: on each target, the loads that read run before the loads that write.
 
 use std::path::PathBuf;
 
 use super::{CalibrateError, FILE, Options};
 use crate::target::Address;
 
-/// Content that both programs write: new for each write, and incompressible.
+/// Content that both programs write: different in each write, and incompressible.
 pub(super) const CONTENT: &str = "fio: new random bytes for every write (refill_buffers); weir: a \
                                   function of seed, address and generation, with a stamp that \
                                   allows the verification of every block; neither is compressible";
@@ -17,7 +17,7 @@ pub(super) const CONTENT: &str = "fio: new random bytes for every write (refill_
 /// Kind of target on which the calibration runs a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Null target: the measured time is the generator's own.
+    /// Null target: the measured time is the time of the generator itself.
     Null,
     File,
     Nbd,
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// A load of one worker with operations of one kind.
+/// Load of one worker whose operations are all of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) is_read: bool,
@@ -63,7 +63,7 @@ const ON_STORAGE: [Cell; 4] = [
 ];
 const ON_NULL: [Cell; 2] = [Cell::random(true, 32), Cell::random(false, 32)];
 
-/// Loads that run on a kind of target.
+/// Loads that run on this kind of target.
 pub(super) fn of(place: Place) -> &'static [Cell] {
     match place {
         Place::Null => &ON_NULL,
@@ -71,7 +71,7 @@ pub(super) fn of(place: Place) -> &'static [Cell] {
     }
 }
 
-/// Returns the null target and the file and NBD targets that the options name.
+/// Returns the null target, and the file and NBD targets that the options name.
 pub(super) fn places(options: &Options) -> Result<Vec<(Place, Address)>, CalibrateError> {
     let mut places = vec![(Place::Null, Address::Null { bytes: None })];
     if let Some(directory) = &options.directory {
@@ -88,7 +88,7 @@ pub(super) fn places(options: &Options) -> Result<Vec<(Place, Address)>, Calibra
     Ok(places)
 }
 
-/// Test file, deleted after the last load on it.
+/// Test file of the calibration; deleted on drop.
 pub(super) struct Made(Option<PathBuf>);
 
 impl Made {
@@ -103,7 +103,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // Ignore the error: the file may not exist.
+            // Ignore the error: the file may not exist yet.
             drop(std::fs::remove_file(path));
         }
     }

@@ -1,14 +1,15 @@
-//! Runs the installed fio: its jobs and their output.
+//! Runs the installed fio: builds its jobs and parses its output.
 //!
-//! `profile::fio` handles the job files of profiles.
+//! `profile::fio` converts the job files of profiles.
 //!
-//! Theory. fio's own `clat` starts when the kernel has an operation. Its `lat` starts at
-//! submission, like Weir's latency, so the jobs request `lat`. Its processor time covers only the
-//! job's thread, without the start of the program.
+//! Theory. fio's own `clat` starts when the kernel has received an operation. Its `lat` starts at
+//! the submission, like Weir's latency, so the comparison uses `lat`. fio's processor time covers
+//! only the thread of the job, without the start of the program.
 //!
 //! Invariants:
-//! - sizes and times are plain numbers or carry their unit, because fio guesses otherwise;
-//! - a percentile requires ten samples beyond it, as in Weir.
+//! - sizes and times in a job are plain numbers or have a unit, because fio would otherwise guess
+//!   the unit;
+//! - a percentile exists only with ten samples beyond it, as in Weir.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -22,22 +23,22 @@ use super::{DriverRun, FILE, Options};
 
 /// Minimum number of samples beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
-/// Number of lines from the end of fio's error output that an error quotes.
+/// Number of lines that an error quotes from the end of fio's error output.
 const SAID_LINES: usize = 3;
 
-/// Reason why fio gave no result.
+/// Reason for which fio gave no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FioError {
     /// The fio executable cannot be run.
     #[error("the program {} cannot be run: {source}", program.display())]
     Missing {
-        /// Path or name of the program.
+        /// Path or name of the fio executable.
         program: PathBuf,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         source: std::io::Error,
     },
-    /// fio failed.
+    /// fio ran and failed.
     #[error("fio failed at \"{cell}\": {said}")]
     Failed {
         /// Name of the load.
@@ -50,13 +51,13 @@ pub enum FioError {
     Output {
         /// Name of the load.
         cell: String,
-        /// Parse error with its position.
+        /// Parse error, with its position in the output.
         source: serde_json::Error,
     },
 }
 
 impl FioError {
-    /// Remedy for the user.
+    /// Action that the user should take.
     pub(super) fn action(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "install the package fio (3.x), or name the program with --fio",
@@ -66,7 +67,7 @@ impl FioError {
     }
 }
 
-/// The installed program.
+/// Installed fio program.
 pub(super) struct Fio {
     program: PathBuf,
     version: String,
@@ -97,14 +98,14 @@ impl Fio {
     ) -> Result<DriverRun, FioError> {
         let missing = |source| FioError::Missing { program: self.program.clone(), source };
         let mut command = Command::new(&self.program);
-        // fio must not inherit this process's credentials for a server.
+        // fio must not inherit the credentials with which this process logs in to a server.
         command.env_remove("WEIR_TOKEN").env_remove("WEIR_TOKEN_FILE");
         command.args(["--output-format=json", "-"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         directory.map(|directory| command.current_dir(directory));
         let mut child = command.spawn().map_err(missing)?;
         let mut stdin = child.stdin.take().expect("it was asked for");
-        // If fio exits before it has read its job, its error output states the reason.
+        // If fio exits before it has read its job, its error output contains the reason.
         let written = stdin.write_all(job.as_bytes());
         drop(stdin);
         let output = child.wait_with_output().map_err(missing)?;
@@ -120,7 +121,7 @@ impl Fio {
     }
 }
 
-/// The job file of a load.
+/// Returns the text of the job file for a load.
 pub(super) fn job(options: &Options, place: Place, cell: &Cell) -> String {
     let engine = match (place, &options.nbd) {
         (Place::Null, _) => "ioengine=null".to_owned(),
@@ -133,8 +134,8 @@ pub(super) fn job(options: &Options, place: Place, cell: &Cell) -> String {
     let kind = if cell.is_read { "read" } else { "write" };
     let Cell { block_bytes, depth, .. } = cell;
     let Options { bytes, run_ms, .. } = options;
-    // By default fio reaps one completion at a time; completed operations that wait to be reaped
-    // count as in flight.
+    // By default, fio reaps one completion at a time; completed operations that fio has not reaped
+    // yet count as in flight.
     format!(
         "[cell]\n{engine}\nrw={access}{kind}\nbs={block_bytes}\niodepth={depth}\n\
          iodepth_batch_complete_max={depth}\nsize={bytes}\ntime_based=1\nruntime={run_ms}ms\n\
@@ -154,7 +155,7 @@ struct Job {
     error: i32,
     #[serde(rename = "job_runtime")]
     runtime_ms: f64,
-    /// User CPU time in percent of the run time.
+    /// User CPU time of the job, in percent of its run time.
     usr_cpu: f64,
     sys_cpu: f64,
     read: Direction,
@@ -174,10 +175,10 @@ struct Latency {
     percentile: BTreeMap<String, f64>,
 }
 
-/// Parses the figures from fio's output for a job.
+/// Parses the figures of a job from fio's output.
 pub(super) fn read(text: &str) -> Result<DriverRun, serde_json::Error> {
     use serde::de::Error as _;
-    // fio may print notes before the JSON.
+    // fio may print notes before its JSON output.
     let json = text.find('{').map_or(text, |start| &text[start..]);
     let Output { jobs: [job] } = serde_json::from_str(json)?;
     if job.error != 0 {

@@ -1,9 +1,9 @@
-//! Runs loads with Weir's generator, as every benchmark run does.
+//! Runs the loads of the calibration with Weir's generator.
 //!
-//! The module `load` generates the I/O.
+//! `load` generates the I/O.
 //!
-//! Invariants: every written block has a stamp; if reads are verified, a read that returns wrong
-//! data ends the calibration.
+//! Invariants: every written block has a stamp; if a verified read returns wrong data, the
+//! calibration ends.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const SEED: u64 = 23;
 /// Size in bytes of a stamped block.
 const BLOCK_BYTES: u32 = 4096;
 
-/// A target and its expected content.
+/// Target of the calibration, with its expected content.
 pub(super) struct Ours {
     target: Box<dyn Target>,
     dataset: DatasetSpec,
@@ -58,12 +58,12 @@ impl Ours {
     pub(super) fn fill(&self) -> Result<(), CalibrateError> {
         let fill = Cell { is_read: false, is_random: false, block_bytes: FILL_BYTES, depth: 8 };
         self.offer(&fill, None, ReadChecks::Off)?;
-        // Cached writes must reach the storage before reads are measured.
+        // Cached writes must reach the storage before a cell measures reads.
         self.target.drop_caches()?;
         Ok(())
     }
 
-    /// Runs a cell once and returns its figures.
+    /// Runs a cell once and returns the figures of the run.
     pub(super) fn run(
         &self,
         cell: &Cell,

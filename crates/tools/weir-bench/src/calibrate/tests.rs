@@ -1,13 +1,13 @@
-//! Tests: fio's output is parsed, figures are compared, and both programs run.
+//! Tests that fio's output is parsed, that figures are compared, and that both programs run.
 //!
-//! Only the command tests whether the programs agree, because that needs a quiet machine.
+//! Only the command itself compares the two programs, because a comparison needs a quiet machine.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Complete output of fio 3.33 for the job on the file target.
+/// Complete output of fio 3.33 for the job of the file target.
 const RECORDED: &str = include_str!("fio-3.33.json");
 
 #[test]
@@ -15,7 +15,7 @@ fn fio_output_is_parsed() {
     let found = fio::read(RECORDED).unwrap();
     assert!((found.iops - 118_554.89).abs() < 0.01);
     assert_eq!((found.p50_us, found.p99_us), (Some(238.592), Some(436.224)));
-    // 7.8 % and 28.4 % of 500 ms, divided by 59,396 operations.
+    // fio used 7.8 % (user) and 28.4 % (system) of 500 ms for 59,396 operations.
     assert!((found.cpu_us - 0.362 * 0.5e6 / 59_396.0).abs() < 1e-9, "{found:?}");
     let noted = format!("fio: a note\n{RECORDED}");
     assert_eq!(fio::read(&noted).unwrap(), found);
@@ -42,7 +42,7 @@ fn medians_agree_within_three_percent_or_their_interval() {
     assert_eq!(iops(&steady(971.0), &steady(1_000.0)).holds, Some(true));
     assert_eq!(iops(&steady(1_040.0), &steady(1_000.0)).holds, Some(false));
     assert_eq!(iops(&steady(960.0), &steady(1_000.0)).holds, Some(false));
-    // The medians differ by a tenth, but the runs of each program vary by more.
+    // The medians of the two programs differ by a tenth, but the runs of each program vary by more.
     let wide = |middle: f64| runs([0.88, 0.95, 1.0, 1.05, 1.12].map(|part| part * middle));
     let noisy = |middle: f64| runs([0.2, 0.9, 1.0, 1.1, 4.0].map(|part| part * middle));
     assert_eq!(iops(&noisy(1_000.0), &noisy(1_000.0)).holds, None, "the runs differ too much");
@@ -54,7 +54,7 @@ fn medians_agree_within_three_percent_or_their_interval() {
     let cost = |ours: &[DriverRun], fio: &[DriverRun]| agree::compare(Figure::Cpu, ours, fio).holds;
     assert_eq!(cost(&steady(1_000.0), &steady(1_000.0)), Some(true));
     assert_eq!(cost(&steady(1_010.0), &steady(1_000.0)), Some(true));
-    // Fewer operations in the same processor time mean a higher cost per operation.
+    // If Weir completes fewer operations in the same processor time, each operation costs more.
     assert_eq!(cost(&steady(990.0), &steady(1_000.0)), Some(false));
     assert_eq!(cost(&wide(990.0), &wide(1_000.0)), None, "the runs differ by more");
 }

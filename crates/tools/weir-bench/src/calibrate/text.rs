@@ -1,8 +1,8 @@
-//! The calibration as a section of Markdown.
+//! Formats the calibration report as a section of Markdown.
 //!
-//! `agree` computes the figures.
+//! `agree` computes the ratios and verdicts.
 //!
-//! Invariant: every ratio has its interval, and every ratio of Weir to fio its verdict.
+//! Invariant: every ratio has its interval, and every ratio of Weir to fio has its verdict.
 
 use std::fmt::Write as _;
 
@@ -58,7 +58,7 @@ fn head(out: &mut String, report: &CalibrationReport) {
     }
 }
 
-/// Formats a ratio with its interval: `0.998 (0.981 to 1.012)`.
+/// Formats a ratio with its interval, such as `0.998 (0.981 to 1.012)`.
 fn ratio(compared: &Compared) -> String {
     compared.ratio.as_ref().map_or_else(|| "n/a".to_owned(), interval)
 }

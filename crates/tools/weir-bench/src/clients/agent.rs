@@ -1,11 +1,11 @@
-//! `weir bench agent`: offers load for a coordinator on another host.
+//! `weir bench agent`: generates load for a coordinator on another host.
 //!
-//! Not here: the steps of a session (session), the command line (the binary).
+//! `session` has the steps of a session; the binary has the command line.
 //!
 //! Invariants:
-//! - one coordinator at a time; another is refused with the reason;
-//! - without a secret only processes of this host can give orders;
-//! - the agent keeps listening, whatever a connection sends.
+//! - an agent serves one coordinator at a time, and refuses any other with the reason;
+//! - without a secret, only processes of the same host can give orders to the agent;
+//! - the agent keeps listening, whatever bytes a connection sends.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -23,27 +23,28 @@ use super::wire::Task;
 use crate::spec::DatasetSpec;
 use crate::target::{Target, TargetError};
 
-/// Interval between checks of the stop flag.
+/// Interval at which the agent checks its stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Maximum number of connections; further connections wait in the kernel's backlog.
 const CONNECTIONS_MAX: usize = 16;
 
-/// Reason why an agent cannot listen.
+/// Reason for which an agent cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// The requested address needs a secret: without one, any host could start loads on this agent.
+    /// The requested address needs a secret: without a secret, any host could start loads on this
+    /// agent.
     #[error("{listen} is reachable from other hosts and no secret is set")]
     SecretNeeded {
-        /// Requested address.
+        /// Address that the user requested.
         listen: SocketAddr,
     },
-    /// The address cannot be used.
+    /// The agent cannot listen on the address.
     #[error("cannot listen on {listen}: {source}")]
     Listen {
-        /// Requested address.
+        /// Address that the user requested.
         listen: SocketAddr,
-        /// Error of the system.
+        /// Error that the operating system returned.
         source: io::Error,
     },
 }
@@ -56,10 +57,10 @@ pub struct Agent {
     open: Arc<Opener>,
 }
 
-/// Listens and serves until `stop` is set. `say` receives a text for each event.
+/// Listens and serves coordinators until `stop` is set. Calls `say` with a text for each event.
 ///
 /// # Errors
-/// If it cannot listen on the address.
+/// The agent cannot listen on the address.
 pub fn serve(
     listen: SocketAddr,
     secret: Option<Secret>,
@@ -74,7 +75,8 @@ impl Agent {
     /// Starts listening; port 0 selects a free port.
     ///
     /// # Errors
-    /// If it cannot listen on the address, or other hosts could reach it and there is no secret.
+    /// The agent cannot listen on the address, or other hosts could reach the address and there is
+    /// no secret.
     pub fn bind(listen: SocketAddr, secret: Option<Secret>) -> Result<Self, AgentError> {
         if secret.is_none() && !is_here(listen.ip()) {
             return Err(AgentError::SecretNeeded { listen });
@@ -88,7 +90,7 @@ impl Agent {
         Ok(Self { listener, address, secret, open: Arc::new(session::open_existing) })
     }
 
-    /// Replaces the function that opens targets, for example to use synthetic ones.
+    /// Replaces the function that opens targets, for example by a function for synthetic targets.
     #[must_use]
     pub fn with_targets(
         self,
@@ -105,8 +107,8 @@ impl Agent {
         self.address
     }
 
-    /// Serves until `stop` is set, which also aborts a measurement in progress. `say` receives a
-    /// text for each event.
+    /// Serves coordinators until `stop` is set, which also aborts a measurement that is running.
+    /// Calls `say` with a text for each event.
     pub fn serve(&self, stop: &AtomicBool, say: &(dyn Fn(&str) + Sync)) {
         let open_now: Mutex<Vec<(u64, TcpStream)>> = Mutex::new(Vec::new());
         let is_taken = Mutex::new(());
@@ -129,7 +131,7 @@ impl Agent {
                     open_now.lock().retain(|(known, _)| *known != number);
                 });
             }
-            // The shutdown of the sockets ends all waits of the sessions, and so the sessions.
+            // Shutting down the sockets ends all waits of the sessions, and thus the sessions.
             for (_, stream) in open_now.lock().iter() {
                 stream.shutdown(std::net::Shutdown::Both).ok();
             }
@@ -174,7 +176,7 @@ impl Agent {
     }
 }
 
-/// Outcome of a connection, for the event text.
+/// Outcome of a connection, for the text of an event.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("rejected: {0}")]
@@ -191,7 +193,7 @@ fn is_here(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Makes text from a peer safe to print.
+/// Returns text from a peer in a form that is safe to print.
 fn words(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -1,6 +1,6 @@
-//! Sends the generations of blocks to another process.
+//! Sends the block states (generations) to another process.
 //!
-//! Not here: the meaning of the states (load: generations).
+//! `load::generations` has the meaning of the states.
 //!
 //! Invariants: received states change only the blocks that they describe; the receiver refuses
 //! states that do not cover exactly the expected blocks.
@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::wire::Piece;
 use crate::load::Generations;
 
-/// Maximum number of runs of blocks with equal states in one message. As text they take less than
-/// 1 MiB.
+/// Maximum number of runs of blocks with equal states in one message. As text, so many runs take
+/// less than 1 MiB.
 const RUNS_MAX: usize = 40_000;
 
 /// Splits the states of blocks into one or more messages.
@@ -35,20 +35,20 @@ pub(super) fn pieces(known: &Generations, blocks: Range<u64>) -> impl Iterator<I
     })
 }
 
-/// Applies received messages of block states.
+/// Receiver of messages with block states.
 pub(super) struct Taker<'a> {
     known: &'a Generations,
     left: Range<u64>,
 }
 
 impl<'a> Taker<'a> {
-    /// Creates a receiver for the states of the given blocks.
+    /// Creates a receiver for the states of `blocks`.
     pub(super) fn new(known: &'a Generations, blocks: Range<u64>) -> Self {
         Self { known, left: blocks }
     }
 
-    /// Applies one message; returns true if it was the last. `Err`: reason why the message is
-    /// invalid.
+    /// Applies one message to the table. Returns true if the message was the last one, and the
+    /// reason as `Err` if the message is invalid.
     pub(super) fn take(&mut self, piece: &Piece) -> Result<bool, &'static str> {
         for (state, count) in &piece.runs {
             let count = u64::from(*count);

@@ -1,19 +1,19 @@
-//! Validates a task from another host.
+//! Validates a task that came from another host.
 //!
-//! Not here: executing it (session).
+//! `session` executes the task.
 //!
-//! Invariant: a validated task causes neither overflow nor unbounded allocation.
+//! Invariant: a validated task causes neither an overflow nor an unbounded allocation.
 
 use super::wire::Task;
 use crate::spec::{Access, LoadSpec, OpKind};
 
 const WORKERS_MAX: u32 = 1024;
-/// Maximum queue depth summed over all workers of a task ...
+/// Maximum queue depth of a task, summed over all workers ...
 const SLOTS_MAX: u64 = 1 << 18;
-/// ... and maximum total size of the workers' buffers.
+/// ... and maximum total size of the workers' buffers, in bytes.
 const BUFFERS_BYTES_MAX: u64 = 64 << 30;
 const BLOCK_BYTES_MAX: u32 = 256 << 20;
-/// Maximum number of streams in a task, and of block sizes in each stream.
+/// Maximum number of streams in a task, and maximum number of block sizes in a stream.
 const LIST_MAX: usize = 256;
 const WEIGHT_MAX: u32 = 1 << 20;
 const FILES_MAX: u32 = 1 << 20;
@@ -23,7 +23,7 @@ const CLIENTS_MAX: u32 = 1024;
 /// Maximum duration of a task: one week.
 const TIME_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 
-/// Validates a task. `Err`: reason for the refusal.
+/// Validates a task. If the task is invalid, returns the reason for the refusal as `Err`.
 pub(super) fn check(task: &Task) -> Result<(), &'static str> {
     let dataset = &task.dataset;
     let total_bytes = u64::from(dataset.files).checked_mul(dataset.file_bytes);
@@ -45,8 +45,8 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
         let plain = |op: OpKind| matches!(op, OpKind::Read | OpKind::Write | OpKind::Flush);
         is(!stream.op.is_some_and(plain), "a stream's special operation is a plain read or write")?;
         is((1..=WEIGHT_MAX).contains(&stream.share), "a stream's share is invalid")?;
-        // Operations of a walk start at multiples of its alignment, all others at multiples of
-        // their size.
+        // Operations of a walk start at multiples of the walk's alignment, all other operations at
+        // multiples of their own size.
         let align_bytes = match stream.access {
             Access::Walk { align_bytes, .. } => align_bytes,
             _ => 0,
@@ -85,7 +85,7 @@ fn check_load(task: &Task) -> Result<(), &'static str> {
     is(slots <= SLOTS_MAX, "too many operations are in flight")?;
     let blocks = task.streams.iter().flat_map(|stream| &stream.blocks);
     let largest = blocks.map(|block| u64::from(block.bytes)).max().unwrap_or(0);
-    // COMPARE AND WRITE uses twice the block size in one buffer.
+    // COMPARE AND WRITE uses twice its block size in one buffer.
     is(2 * slots * largest <= BUFFERS_BYTES_MAX, "the buffers do not fit into memory")
 }
 
@@ -131,8 +131,8 @@ mod tests {
         }
     }
 
-    // Regression: another host refused walks whose operations do not divide the files of the
-    // dataset, although the coordinator allows them and one host runs them.
+    // Regression: an agent refused walks whose operations do not divide the files of the dataset,
+    // although the coordinator accepts such walks and runs them on one host.
     #[test]
     fn walks_follow_the_rule_of_the_coordinator() {
         let walk = |bytes: u32, align_bytes: u32| {

@@ -1,9 +1,9 @@
-//! Coordinator side of one client in one run of one cell.
+//! Coordinator's side of the dialogue with one client, in one run of one cell.
 //!
-//! Not here: coordination of several clients (coordinator), the agent side (session).
+//! `coordinator` coordinates several clients; `session` has the agent's side.
 //!
-//! Invariant: the blocks of a lost client are marked unknown before any later read, and only after
-//! the client must have noticed the loss and stopped.
+//! Invariant: the blocks of a lost client are marked as unknown before any later read, but only
+//! after the client must have noticed the loss and stopped.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use super::wire::{Answer, Measured, Order, Task};
 use super::{ClientError, SILENCE_MAX};
 use crate::load::{Generations, Ground, Place};
 
-/// Number of clock readings; the one with the shortest round trip counts.
+/// Number of pings that compare the clocks; the ping with the shortest round trip counts.
 const PINGS: usize = 64;
 
-/// A client that is ready to start.
+/// Session with a client that is ready to start.
 pub(super) struct Session {
     address: String,
     name: String,
@@ -31,14 +31,14 @@ pub(super) struct Session {
     clock: Clock,
 }
 
-/// Offset of an agent's clock from the coordinator's.
+/// Offset of an agent's clock from the coordinator's clock.
 #[derive(Clone, Copy, Default)]
 struct Clock {
-    /// Zero of the coordinator's clock; `None`: the clocks have not been compared yet.
+    /// Zero of the coordinator's clock; `None` before the clocks were compared.
     zero: Option<Instant>,
-    /// Agent's clock minus the coordinator's, in nanoseconds.
+    /// Time on the agent's clock minus the time on the coordinator's clock, in nanoseconds.
     ahead_ns: i128,
-    /// Round-trip time of the ping from which the offset was computed.
+    /// Round-trip time of the ping from which `ahead_ns` was computed.
     round_trip: Duration,
 }
 
@@ -97,7 +97,7 @@ impl Session {
         self.clock.round_trip
     }
 
-    /// Answers heartbeats until another message arrives.
+    /// Answers the agent's heartbeats until another message arrives.
     fn attend(&mut self, stop: &AtomicBool) -> Result<Answer, ClientError> {
         loop {
             let (answer, _) = self.link.receive(SILENCE_MAX).map_err(|error| self.lost(&error))?;
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Measures the clock offset as NTP does: takes the fastest ping and assumes that each
+    /// Measures the clock offset as NTP does: uses the fastest ping, and assumes that each
     /// direction took half of its round trip.
     pub(super) fn compare_clocks(&mut self, zero: Instant) -> Result<(), ClientError> {
         let ns = |at: Instant| at.saturating_duration_since(zero).as_nanos().cast_signed();
@@ -144,7 +144,8 @@ impl Session {
         Ok(())
     }
 
-    /// Starts the agent's measurement and answers its heartbeats until it has sent its results.
+    /// Starts the agent's measurement, and answers the agent's heartbeats until it has sent its
+    /// results.
     pub(super) fn measure(
         mut self,
         start: Instant,
@@ -154,7 +155,7 @@ impl Session {
         let known = ground.generations.filter(|_| self.writes);
         let done = self.order_start(start).and_then(|()| self.finish(known, stop));
         if let (Err(_), Some(known)) = (&done, known) {
-            // The agent stops when it receives no more messages; until then it may still write.
+            // The agent stops once it receives no more messages. Until then it may still write.
             drop(self.link);
             std::thread::sleep(SILENCE_MAX);
             known.forget(known.numbers(&self.part));
@@ -173,7 +174,7 @@ impl Session {
         let zero = self.clock.zero.expect("clocks were compared");
         let here_ns = start.saturating_duration_since(zero).as_nanos().cast_signed();
         let at_ns = u64::try_from(here_ns + self.clock.ahead_ns);
-        // A negative start time on the agent's clock is invalid: that clock started after it.
+        // A negative start time is invalid: it would precede the zero of the agent's clock.
         let at_ns = at_ns.map_err(|_| self.lost(&LinkError::Unexpected))?;
         self.link.send(&Order::Start { at_ns }).map_err(|error| self.lost(&error))
     }
@@ -209,7 +210,7 @@ impl Session {
     }
 }
 
-/// Error for a client whose connection is unusable.
+/// Returns the error for a client whose connection can no longer be used.
 pub(super) fn lost(client: &str, error: &LinkError) -> ClientError {
     ClientError::Lost { client: client.to_owned(), why: error.to_string() }
 }

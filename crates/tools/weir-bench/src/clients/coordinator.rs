@@ -1,11 +1,12 @@
 //! Coordinator: combines several agents into one load and one result.
 //!
-//! Not here: the dialogue with one agent (client), merging results (merge), which cells need
-//! several clients (run).
+//! `client` has the dialogue with one agent, `merge` merges the results, `run` decides which cells
+//! need several clients.
 //!
 //! Invariants:
-//! - no client starts before all are ready, and all start at the same time of one clock;
-//! - if one fails, the others are stopped, and all results of the run are discarded.
+//! - no client starts before all clients are ready, and all clients start at the same time of one
+//!   clock;
+//! - if one client fails, the other clients are stopped, and all results of the run are discarded.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +23,15 @@ use crate::load::Ground;
 use crate::result::CellRun;
 use crate::spec::{CellSpec, ContentSpec, LoadSpec};
 
-/// Timeout of a connection attempt.
+/// Timeout of one connection attempt.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Time from the last ping to the start of the load, in addition to twice the slowest round trip.
+/// Time between the last ping and the start of the load, in addition to twice the slowest round
+/// trip.
 const LEAD: Duration = Duration::from_millis(200);
-/// Interval between calls of the observer.
+/// Interval between two calls of the observer.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Agents available to a run.
+/// Agents that a run can use.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     agents: Vec<String>,
@@ -37,16 +39,16 @@ pub struct Clients {
     secret: Option<Secret>,
 }
 
-/// An agent that answered.
+/// Agent that answered the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentInfo {
-    /// Address as given by the user.
+    /// Address of the agent, as the user wrote it.
     pub address: String,
     /// Host name of the agent.
     pub host: String,
 }
 
-/// A load that all clients generate together.
+/// Load that all clients generate together.
 pub(crate) struct SharedOffer<'a> {
     /// Context that all loads of the run share.
     pub(crate) ground: &'a Ground<'a>,
@@ -54,23 +56,23 @@ pub(crate) struct SharedOffer<'a> {
     pub(crate) content: &'a ContentSpec,
     /// Cell specification: the streams and the number of clients.
     pub(crate) cell: &'a CellSpec,
-    /// Load of each client.
+    /// Load that each client generates.
     pub(crate) load: LoadSpec,
 }
 
 impl Clients {
-    /// Creates an empty list of agents: only this process measures.
+    /// Creates an empty list of agents: only this process generates load.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Creates a list of agents, each `HOST`, `HOST:PORT` or an IP address. `target`: the target's
-    /// address, valid on every agent.
+    /// Creates a list of agents, each given as `HOST`, `HOST:PORT` or an IP address. `target` is
+    /// the address of the target, which must be valid on every agent.
     pub fn new(agents: Vec<String>, target: &str, secret: Option<Secret>) -> Self {
         Self { agents, target: target.to_owned(), secret }
     }
 
-    /// Address of the target, valid on every agent.
+    /// Address of the target, which is valid on every agent.
     pub(super) fn target(&self) -> &str {
         &self.target
     }
@@ -80,15 +82,15 @@ impl Clients {
         self.agents.len()
     }
 
-    /// Whether there are no agents.
+    /// Whether the list contains no agents.
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }
 
-    /// Greets every agent, before any long phase starts.
+    /// Greets every agent before a long phase of the run starts.
     ///
     /// # Errors
-    /// If an agent is unreachable, has another version, or has another secret.
+    /// An agent cannot be reached, has another version, or has another secret.
     pub fn check(&self) -> Result<Vec<AgentInfo>, ClientError> {
         let greet = |address: &String| {
             let (_, host) = self.connect(address)?;
@@ -107,7 +109,7 @@ impl Clients {
         self.measure_each(offer, tell).map(merge)
     }
 
-    /// Measures a load and returns the results of each client.
+    /// Measures a load on several agents and returns the results of each client.
     pub(super) fn measure_each(
         &self,
         offer: &SharedOffer<'_>,
@@ -170,7 +172,7 @@ fn connect_to(address: &str) -> std::io::Result<TcpStream> {
     Err(failed)
 }
 
-/// Runs all jobs concurrently. If a job fails or `goes_on` returns false, stops the other jobs.
+/// Runs all jobs concurrently. If a job fails or `goes_on` returns false, stops all other jobs.
 fn all_at_once<T: Send>(
     jobs: Vec<impl FnOnce() -> Result<T, ClientError> + Send>,
     stop: &AtomicBool,
@@ -192,7 +194,7 @@ fn all_at_once<T: Send>(
     for one in done {
         match one {
             Ok(one) => good.push(one),
-            // Report the first failure, rather than the cancellations that follow from it.
+            // Report the first failure instead of the cancellations that result from it.
             Err(error) if failed.is_none() || matches!(failed, Some(ClientError::CalledOff)) => {
                 failed = Some(error);
             }
@@ -209,7 +211,8 @@ fn call<T>(
     job().inspect_err(|_| stop.store(true, Ordering::Release))
 }
 
-/// Measures the clock offset of each session in turn, and chooses the common start time.
+/// Measures the clock offset of each session in turn, and chooses the common start time of the
+/// load.
 fn synchronise(sessions: &mut [Session]) -> Result<Instant, ClientError> {
     let zero = Instant::now();
     for session in sessions.iter_mut() {

@@ -1,10 +1,11 @@
-//! Handshake between coordinator and agent: checks that they run the same version and know the
+//! Handshake between coordinator and agent: checks that both run the same version and know the same
 //! secret.
 //!
-//! Not here: the messages after the handshake.
+//! `wire` has the messages that follow the handshake.
 //!
-//! Invariants: the handshake precedes all other messages and all work; a side with a secret
-//! continues only after the other side has proved that it knows it; the coordinator proves first.
+//! Invariants: the handshake precedes all other messages and all work; a side that has a secret
+//! continues only after the other side has proved that it knows the secret; the coordinator sends
+//! its proof first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,10 +14,10 @@ use super::link::{Link, LinkError};
 use super::secret::{Proof, Secret, Side};
 use super::wire::{Hello, Nonce, PROGRAM, PROTOCOL, Proven};
 
-/// Timeout of each message of the handshake.
+/// Timeout for each message of the handshake.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Reason why the handshake failed.
+/// Reason for which the handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetingError {
     #[error("it runs {theirs}, this host runs {ours}")]
@@ -29,7 +30,7 @@ pub(super) enum GreetingError {
     Link(#[from] LinkError),
 }
 
-/// Performs the handshake with an agent; returns the agent's host name.
+/// Performs the handshake with an agent, and returns the agent's host name.
 pub(super) fn greet_agent(
     link: &mut Link,
     secret: Option<&Secret>,
@@ -55,8 +56,8 @@ pub(super) fn greet_agent(
     }
 }
 
-/// Performs the handshake with a coordinator up to the coordinator's proof. The caller completes
-/// the handshake with [`Accepted::accept`] or [`refuse`].
+/// Performs the handshake with a coordinator until the coordinator has sent its proof. The caller
+/// completes the handshake with [`Accepted::accept`] or [`refuse`].
 pub(super) fn greet_coordinator(
     link: &mut Link,
     secret: Option<&Secret>,
@@ -79,14 +80,14 @@ pub(super) fn greet_coordinator(
     Ok(Accepted { proof: proof(Side::Agent).map(Proof::to_text) })
 }
 
-/// A coordinator that proved that it knows the secret.
+/// Coordinator that has proved that it knows the secret.
 #[derive(Debug)]
 pub(super) struct Accepted {
     proof: Option<String>,
 }
 
 impl Accepted {
-    /// Sends the acceptance.
+    /// Sends the acceptance to the coordinator.
     pub(super) fn accept(self, link: &mut Link) -> Result<(), LinkError> {
         link.send(&Proven::Yes { proof: self.proof, host: host() })?;
         link.trust();
@@ -94,7 +95,7 @@ impl Accepted {
     }
 }
 
-/// Sends the reason for a refusal; ignores errors, because the connection ends anyway.
+/// Sends the reason for a refusal. Ignores errors, because the connection ends in any case.
 pub(super) fn refuse(link: &mut Link, why: &str) {
     link.send(&Proven::Refused { why: why.to_owned() }).ok();
 }
@@ -111,7 +112,7 @@ fn same_version(theirs: &Hello) -> Result<(), GreetingError> {
         return Ok(());
     }
     let name = |program: &str, protocol: u32| format!("{program}, protocol {protocol}");
-    // Text of a peer: strip control characters and limit the length.
+    // The text comes from a peer, so strip control characters and limit the length.
     let program: String = theirs.program.chars().filter(|c| !c.is_control()).take(64).collect();
     let (theirs, ours) = (name(&program, theirs.protocol), name(PROGRAM, PROTOCOL));
     Err(GreetingError::OtherVersion { theirs, ours })

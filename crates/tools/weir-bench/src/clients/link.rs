@@ -1,13 +1,13 @@
-//! A connection that carries length-prefixed JSON messages, with a limit to every wait.
+//! Link: a connection that carries length-prefixed JSON messages, with a time limit for every wait.
 //!
 //! ```text
 //! 0  length of the JSON in bytes (u32, big-endian)
 //! 4  JSON
 //! ```
-//! Not here: the messages (wire), their order (session, coordinator).
+//! `wire` has the messages; `session` and `coordinator` have their order.
 //!
-//! Invariants: a message never exceeds the bound in force, and memory grows only with received
-//! data; after an error the connection is not used again.
+//! Invariants: a message never exceeds the size limit in force, and memory grows only with received
+//! data; after an error, the connection is not used again.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -18,15 +18,15 @@ use serde::de::DeserializeOwned;
 
 use super::SILENCE_MAX;
 
-/// Maximum message size until the other side is authenticated.
+/// Maximum size of a message until the other side has authenticated.
 pub(super) const GREETING_BYTES_MAX: u32 = 4 << 10;
-/// Maximum message size after authentication: a run of one day has 86,400 seconds of about 150
-/// bytes each.
+/// Maximum size of a message after the authentication: the result of a run of one day has 86,400
+/// seconds of about 150 bytes each.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 64 << 20;
-/// Size of one read.
+/// Size of one read from the socket.
 const READ_BYTES: usize = 64 << 10;
 
-/// Reason why a connection is unusable.
+/// Reason for which a connection can no longer be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("the connection broke: {0}")]
@@ -43,7 +43,7 @@ pub(super) enum LinkError {
     Unexpected,
 }
 
-/// A message connection between coordinator and agent.
+/// Connection between coordinator and agent that carries messages.
 pub(super) struct Link {
     stream: TcpStream,
     bytes_max: u32,
@@ -59,7 +59,7 @@ impl Link {
         Ok(Self { stream, bytes_max: GREETING_BYTES_MAX })
     }
 
-    /// Raises the maximum message size after the authentication of the other side.
+    /// Raises the maximum message size, after the other side has authenticated.
     pub(super) fn trust(&mut self) {
         self.bytes_max = MESSAGE_BYTES_MAX;
     }
@@ -75,7 +75,7 @@ impl Link {
         self.stream.write_all(&frame).map_err(|error| broken(error, SILENCE_MAX))
     }
 
-    /// Receives a message; also returns the arrival time of its last byte.
+    /// Receives a message. Also returns the time at which the last byte of the message arrived.
     pub(super) fn receive<T: DeserializeOwned>(
         &mut self,
         within: Duration,
@@ -121,8 +121,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Shut the socket down: closing this handle does not suffice, because other handles of the
-        // socket exist to end its waits.
+        // Shut the socket down. Closing this handle would not suffice, because other handles of the
+        // socket exist, with which other threads end its waits.
         self.stream.shutdown(Shutdown::Both).ok();
     }
 }

@@ -1,9 +1,10 @@
 //! Merges the results of several clients into one run.
 //!
-//! Not here: their transfer (coordinator).
+//! `coordinator` receives the results.
 //!
-//! Invariants: distributions are merged. The distributions of single seconds are not kept, so the
-//! 99th percentile of a second is the highest of the clients', an upper bound of the true value.
+//! Invariants: latency distributions are merged. The distributions of single seconds are not kept,
+//! so the merged 99th percentile of a second is the highest of the clients' percentiles, which is
+//! an upper bound of the true value.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +12,21 @@ use crate::result::{CellRun, ClassResult, ClientShare, Interval};
 use crate::spec::OpKind;
 use crate::summary::{RunFigures, merged};
 
-/// Result of one client.
+/// Result of one client in one run.
 pub(super) struct One {
     /// Name of the client.
     pub(super) name: String,
     /// Cores available to the client.
     pub(super) cores: u32,
-    /// Measurements of the client.
+    /// Figures that the client measured.
     pub(super) run: CellRun,
-    /// Start time on the coordinator's clock, in nanoseconds.
+    /// Start time of the load on the coordinator's clock, in nanoseconds.
     pub(super) began_ns: i128,
-    /// Uncertainty of the start time.
+    /// Uncertainty of the start time, in microseconds.
     pub(super) clock_error_us: f64,
 }
 
-/// Merges the runs of all clients into one run.
+/// Merges the results of all clients into one run.
 pub(super) fn merge(all: Vec<One>) -> CellRun {
     let mut whole = CellRun::default();
     let mut intervals: BTreeMap<u32, Interval> = BTreeMap::new();
@@ -50,7 +51,7 @@ pub(super) fn merge(all: Vec<One>) -> CellRun {
         whole.answered = whole.answered.saturating_add(run.answered);
         whole.stalls.add(&run.stalls);
         whole.cpu_wait_s += run.cpu_wait_s;
-        // Clients on the server's machine report the CPU time of the same process.
+        // All clients on the server's machine report the CPU time of the same server process.
         whole.target_cpu_s =
             whole.target_cpu_s.into_iter().chain(run.target_cpu_s).reduce(f64::max);
         whole.steal_pct = whole.steal_pct.max(run.steal_pct);

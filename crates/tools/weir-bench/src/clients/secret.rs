@@ -1,9 +1,9 @@
-//! Shared secret of agents and coordinator, and the proofs of knowing it.
+//! Shared secret of agents and coordinator, and the proofs that a side knows the secret.
 //!
-//! Not here: the exchange of proofs (greeting).
+//! `greeting` exchanges the proofs.
 //!
-//! Invariants: only a key derived from the secret is kept, and it is never printed; a proof is
-//! valid for one connection and one side; proofs are compared in constant time.
+//! Invariants: only a key derived from the secret is kept in memory, and the key is never printed;
+//! a proof is valid only for one connection and one side; proofs are compared in constant time.
 
 use std::fmt;
 
@@ -11,21 +11,22 @@ use super::wire::Nonce;
 
 /// Context string for the key derivation mode of BLAKE3.
 const CONTEXT: &str = "weir-bench 2026-11 coordinator and agent prove that they know a secret";
-/// Minimum length in characters; an eavesdropper could find a shorter secret by brute force.
+/// Minimum length of a secret in characters; an eavesdropper could find a shorter secret by brute
+/// force.
 const CHARACTERS_MIN: usize = 16;
 
-/// Secret that agents and coordinator share.
+/// Secret that the agents and the coordinator share.
 #[derive(Clone)]
 pub struct Secret {
     key: [u8; blake3::KEY_LEN],
 }
 
-/// Error for a secret that is too easy to guess.
+/// Error for a secret that is too short.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a secret has {CHARACTERS_MIN} characters or more: make one with `openssl rand -hex 16`")]
 pub struct SecretTooShort;
 
-/// Side of a connection that proves that it knows the secret.
+/// Side of a connection that proves its knowledge of the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Coordinator,
@@ -33,11 +34,11 @@ pub(super) enum Side {
 }
 
 impl Secret {
-    /// Creates a secret from a text; ignores surrounding white space, so that the text can come
+    /// Creates a secret from a text. Ignores white space around the text, so that the text can come
     /// from a file.
     ///
     /// # Errors
-    /// If it is shorter than 16 characters.
+    /// The text is shorter than 16 characters.
     pub fn new(text: &str) -> Result<Self, SecretTooShort> {
         let text = text.trim();
         if text.chars().count() < CHARACTERS_MIN {
@@ -64,7 +65,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Proof that a side knows the secret.
+/// Proof that one side knows the secret.
 #[derive(Clone, Copy)]
 pub(super) struct Proof(blake3::Hash);
 
@@ -73,7 +74,7 @@ impl Proof {
         self.0.to_hex().to_string()
     }
 
-    /// Whether `text` is this proof; compares in constant time.
+    /// Whether `text` is the text of this proof. The comparison takes constant time.
     pub(super) fn is(self, text: &str) -> bool {
         // `Hash` compares in constant time.
         blake3::Hash::from_hex(text).is_ok_and(|theirs| theirs == self.0)

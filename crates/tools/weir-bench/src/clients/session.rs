@@ -1,11 +1,11 @@
-//! Agent side of one run of one cell.
+//! Agent's side of one run of one cell.
 //!
-//! Not here: authentication (greeting), listening (agent), validation of tasks (check).
+//! `greeting` authenticates the coordinator, `agent` listens, `check` validates tasks.
 //!
 //! Invariants:
-//! - the agent sends heartbeats while it works and stops if they are not answered, so it never
-//!   writes for a coordinator that is gone;
-//! - the agent writes a target only if it holds the data of the coordinator's fill.
+//! - the agent sends heartbeats while it works, and stops if the coordinator does not answer them,
+//!   so that it never writes for a coordinator that is lost;
+//! - the agent writes to a target only if the target contains the data of the coordinator's fill.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,20 +21,22 @@ use crate::load::{Generations, Ground, Offer, Place, Prepared, ReadChecks};
 use crate::spec::{DatasetSpec, OpKind};
 use crate::target::{self, Address, Op, Target, TargetError, Wait};
 
-/// Interval between heartbeats.
+/// Interval between two heartbeats.
 const ALIVE_EVERY: Duration = Duration::from_millis(250);
-/// Maximum wait from ready to the start; other clients may still be receiving block states.
+/// Maximum time that a ready agent waits for the start; other clients may still be receiving block
+/// states.
 const BARRIER_MAX: Duration = Duration::from_mins(10);
-/// Maximum time by which a start time may lie in the future.
+/// Maximum time that a start time may lie in the future.
 const AHEAD_MAX: Duration = Duration::from_mins(1);
-/// Number of blocks that a session checks in its client's range of the dataset before any write.
+/// Number of blocks in its client's part of the dataset that a session checks before the first
+/// write.
 const LOOKS: u64 = 8;
 
-/// Function that opens a target by its address.
+/// Function that opens a target, given the target's address.
 pub(super) type Opener =
     dyn Fn(&str, &DatasetSpec) -> Result<Box<dyn Target>, TargetError> + Send + Sync;
 
-/// Reason why a session ended early.
+/// Reason for which a session ended early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error(transparent)]
@@ -49,7 +51,7 @@ pub(super) enum SessionError {
     CalledOff,
 }
 
-/// Opens a target by the address from the coordinator's command line; never creates a file.
+/// Opens a target, given the address on the coordinator's command line. Never creates a file.
 pub(super) fn open_existing(
     text: &str,
     dataset: &DatasetSpec,
@@ -67,11 +69,11 @@ pub(super) fn open_existing(
     target::open(&address, dataset)
 }
 
-/// Executes the task of one coordinator and returns it; `None`: the coordinator only checked that
-/// the agent answers.
+/// Executes the task of a coordinator and returns the task; `None` if the coordinator only checked
+/// whether the agent answers.
 ///
 /// # Errors
-/// If the task failed. The coordinator received the reason, if the connection still worked.
+/// The task failed. If the connection still worked, the coordinator received the reason.
 pub(super) fn serve(link: &mut Link, open: &Opener) -> Result<Option<Task>, SessionError> {
     let task = match link.receive(SILENCE_MAX) {
         Ok((Order::Prepare(task), _)) => *task,
@@ -154,8 +156,8 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
     Ok(link.send(&Answer::End)?)
 }
 
-/// Runs `work` while sending heartbeats. Sets the stop flag of `work` if the coordinator orders a
-/// stop or is lost.
+/// Runs `work` and sends heartbeats at the same time. Sets the stop flag of `work` if the
+/// coordinator orders a stop or is lost.
 fn busy<T>(
     link: &mut Link,
     work: impl FnOnce(&AtomicBool) -> Result<T, SessionError>,
@@ -164,7 +166,7 @@ fn busy<T>(
     std::thread::scope(|scope| {
         let heart = scope.spawn(|| {
             let beat = beat(link, &ended, &over);
-            // Set the stop flag on a broken connection, too.
+            // Also set the stop flag if the connection is broken.
             if beat.is_err() {
                 ended.store(true, Ordering::Release);
             }
@@ -191,7 +193,7 @@ fn beat(link: &mut Link, ended: &AtomicBool, over: &AtomicBool) -> Result<(), Li
     Ok(())
 }
 
-/// Answers clock pings until the start message arrives; returns the start time.
+/// Answers pings until the start message arrives. Returns the start time.
 fn await_start(link: &mut Link, clock: Instant) -> Result<Instant, SessionError> {
     let now_ns = |at: Instant| at.saturating_duration_since(clock).as_nanos() as u64;
     loop {
@@ -214,7 +216,7 @@ fn await_start(link: &mut Link, clock: Instant) -> Result<Instant, SessionError>
     }
 }
 
-/// Checks that the client's range of the target holds the coordinator's data.
+/// Checks that the client's part of the target contains the coordinator's data.
 fn look_at(
     target: &dyn Target,
     content: &Content,
@@ -246,7 +248,7 @@ fn look_at(
     Ok(())
 }
 
-/// Makes earlier writes visible to later readers.
+/// Flushes the target, so that later readers see the earlier writes.
 pub(super) fn flush(target: &dyn Target) -> Result<(), TargetError> {
     let (address, kind) = (&target.info().address, OpKind::Flush);
     let mut lane = target.lane(1, 4096)?;

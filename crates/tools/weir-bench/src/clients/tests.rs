@@ -1,6 +1,6 @@
-//! Agents and a coordinator in one process, over loopback.
+//! Tests with agents and a coordinator in one process, which connect over loopback.
 //!
-//! Not here: refused connections (refusals).
+//! `refusals` tests refused connections.
 
 mod refusals;
 
@@ -32,7 +32,7 @@ use crate::verdict::{Finding, JudgedRun};
 const DATASET: DatasetSpec = DatasetSpec { files: 2, file_bytes: 4 << 20 };
 const FOUR: LoadSpec = LoadSpec::Closed { workers: 1, depth: 4 };
 
-/// An agent in its own thread; dropping it ends the agent.
+/// Agent that runs in its own thread; dropping this value ends the agent.
 struct Running {
     address: String,
     said: Arc<Mutex<Vec<String>>>,
@@ -137,7 +137,7 @@ fn do_run(cells: Vec<CellSpec>, target: &dyn Target, clients: &Clients) -> RunRe
         .expect("it can begin")
 }
 
-/// Returns the results of each client on a target that stores no data.
+/// Measures a cell on a target that stores no data, and returns the results of each client.
 fn measure_each(clients: &Clients, cell: &CellSpec) -> Vec<(String, CellRun, i128)> {
     let (target, content) = (crate::target::null(), spec(Vec::new()).content);
     let made = Content::new(&content, 4096, DATASET.total_bytes());
@@ -175,7 +175,7 @@ fn two_agents_start_together_and_merge_to_one_distribution() {
     let (fast, slow) = (Running::opens(None, slow(1)), Running::opens(None, slow(4)));
     let clients = clients(&[&fast, &slow], None);
     assert_eq!(clients.check().expect("both answer").len(), 2);
-    // Load on the machine may delay some of the five starts, but not all.
+    // Load on the machine may delay some of the five starts, but not all five.
     let skews: Vec<i128> = (0..5)
         .map(|_| {
             let each = measure_each(&clients, &cell("reads", 2, 100.0));
@@ -217,7 +217,7 @@ fn concurrent_clients_pass_the_final_verification() {
 
 #[test]
 fn several_clients_are_judged_by_their_total_load() {
-    // A queue depth of 16 by Little's law: 1,000 per second at 16 ms.
+    // By Little's law, 1,000 operations per second at 16 ms give a queue depth of 16.
     let run = || fixture::closed_run(1000, 10, 75, 16_000, 16_000);
     let mut cell = fixture::cell("two", vec![run(), run(), run()]);
     cell.spec.load = LoadSpec::Closed { workers: 2, depth: 4 };
@@ -268,7 +268,7 @@ fn other_storage_of_the_same_name_is_refused() {
     assert!(result.cells[1].failure.is_none() && result.cells[1].runs.len() == 1);
 }
 
-/// Behaves like an agent until the start message, then disconnects.
+/// Behaves like an agent until the start message arrives, and then disconnects.
 fn vanishes(listener: &TcpListener) {
     let mut link = Link::new(listener.accept().expect("it comes").0).expect("a socket");
     let accepted = greet_coordinator(&mut link, None).expect("accepted as coordinator");
@@ -304,7 +304,7 @@ fn lost_agent_invalidates_only_its_cell() {
     assert_eq!(result.cells[1].verified.as_ref().map(|verified| verified.bad), Some(0));
     let judged = JudgedRun::of(result);
     assert_eq!(judged.cells()[0].verdict(), "invalid");
-    // The remaining agent was stopped and accepts connections again.
+    // The agent that remained was stopped, and accepts connections again.
     assert!(stays.said("was cancelled") || stays.said("closed"), "{:?}", stays.said.lock());
     assert!(Clients::new(vec![stays.address.clone()], "memory", None).check().is_ok());
 }

@@ -1,9 +1,10 @@
-//! Messages between coordinator and agent.
+//! Messages between the coordinator and an agent.
 //!
-//! Not here: their order (session, coordinator), framing and time limits (link).
+//! `session` and `coordinator` have the order of the messages, `link` their framing and time
+//! limits.
 //!
-//! Invariants: [`Hello`] stays readable across versions, so that a mismatch is reported by name;
-//! all other messages belong to one version.
+//! Invariants: every version can read the [`Hello`] of every other version, so that a difference is
+//! reported by version name; all other messages belong to one version.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,42 +17,43 @@ pub(super) const PROTOCOL: u32 = 2;
 /// Name and version of this program.
 pub(super) const PROGRAM: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
-/// A random number for one use.
+/// Random number that is used only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nonce(pub(super) [u8; 32]);
 
-/// First message of each side; unknown fields of later versions are ignored.
+/// First message of each side. Unknown fields from later versions are ignored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
-    /// [`PROTOCOL`].
+    /// Protocol version of this side ([`PROTOCOL`]).
     pub(super) protocol: u32,
-    /// [`PROGRAM`].
+    /// Name and version of this side's program ([`PROGRAM`]).
     pub(super) program: String,
     /// Nonce of this connection.
     pub(super) nonce: Nonce,
-    /// Whether this side was given a secret.
+    /// Whether the user gave this side a secret.
     pub(super) has_secret: bool,
 }
 
 /// Second message of each side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Proven {
-    /// Accepted: the proof if there is a secret, and the host name.
+    /// The side is accepted. Contains the proof, if there is a secret, and the host name.
     Yes { proof: Option<String>, host: String },
-    /// Refused, with the reason.
+    /// The side is refused. Contains the reason.
     Refused { why: String },
 }
 
-/// Messages of the coordinator.
+/// Messages that the coordinator sends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Task to execute; if the generations of blocks are tracked, block states follow.
+    /// Task to execute. If the generations of blocks are tracked, messages with block states
+    /// follow.
     Prepare(Box<Task>),
-    /// States of blocks.
+    /// States of blocks before the measurement.
     Blocks(Piece),
-    /// Request for the agent's time.
+    /// Asks for the time on the agent's clock.
     Ping,
-    /// Starts the load at a time of the agent's clock.
+    /// Starts the load at a given time of the agent's clock.
     Start { at_ns: u64 },
     /// Answer to [`Answer::Alive`]: continue.
     GoOn,
@@ -59,29 +61,29 @@ pub(super) enum Order {
     Stop,
 }
 
-/// Messages of the agent.
+/// Messages that an agent sends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// Heartbeat during work.
+    /// Heartbeat during long work.
     Alive,
     /// The lanes of all workers are open.
     Ready { cores: u32 },
-    /// Answer to a ping: receive and send time on the agent's clock.
+    /// Answer to a ping: the times of its receipt and of this answer, on the agent's clock.
     Pong { received_ns: u64, sent_ns: u64 },
-    /// Result of the measurement.
+    /// Results of the measurement.
     Done(Box<Measured>),
     /// States of blocks after the measurement.
     Blocks(Piece),
-    /// End of the session.
+    /// End of the session, after all results.
     End,
     /// The task failed.
     Failed { why: String },
 }
 
-/// Load of one client.
+/// Task of one client: the load that the client generates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Task {
-    /// Address of the target as given on the coordinator's command line.
+    /// Address of the target, as it is on the coordinator's command line.
     pub(super) target: String,
     pub(super) dataset: DatasetSpec,
     pub(super) content: ContentSpec,
@@ -94,36 +96,36 @@ pub(super) struct Task {
     pub(super) load: LoadSpec,
     pub(super) warmup_ms: u64,
     pub(super) duration_ms: u64,
-    /// Number of this client, and number of clients.
+    /// Number of this client (`number`), and number of clients (`of`).
     pub(super) number: u32,
     pub(super) of: u32,
     /// Whether the generations of blocks are tracked.
     pub(super) is_known: bool,
-    /// Whether every byte of every read is compared.
+    /// Whether the client compares every byte of every read.
     pub(super) verify_full: bool,
 }
 
 impl Task {
-    /// Whether the task writes.
+    /// Whether the task writes to the target.
     pub(super) fn writes(&self) -> bool {
         self.streams.iter().any(|stream| stream.read_pct < 100.0)
     }
 }
 
-/// Results of one client.
+/// Results that one client measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
-    /// Measured figures.
+    /// Figures that the client measured.
     pub(super) run: CellRun,
-    /// Start of the first worker, on the agent's clock.
+    /// Time at which the first worker started, on the agent's clock.
     pub(super) began_ns: u64,
 }
 
 /// Message with the states of consecutive blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Piece {
-    /// Run-length encoding: pairs of a state and the number of blocks with it.
+    /// Run-length encoding of the states: pairs of a state and the number of blocks in this state.
     pub(super) runs: Vec<(u32, u32)>,
-    /// Whether this is the last message with block states.
+    /// Whether this message is the last one with block states.
     pub(super) is_last: bool,
 }

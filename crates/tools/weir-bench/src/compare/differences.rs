@@ -1,9 +1,10 @@
-//! Differences between two runs: some forbid a ranking, the others are only listed.
+//! Differences between two runs. Some differences forbid a ranking; the others are only listed.
 //!
-//! The module `compare` has the figures.
+//! `compare` computes the figures.
 //!
-//! Invariants: each refusal states both sides; an unknown cache forbids ranking, because it may
-//! hold the data of one side; any other unknown property is listed and forbids nothing.
+//! Invariants: each refusal contains the values of both runs; an unknown cache forbids ranking,
+//! because it may contain the data of one run; any other unknown property is listed and does not
+//! forbid ranking.
 
 use super::Judged;
 use crate::result::RunResult;
@@ -25,7 +26,7 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     let dataset = (words::dataset(&a.dataset), words::dataset(&b.dataset));
     differ("the dataset", dataset.0, dataset.1, a.dataset == b.dataset);
     let content = (words::content(&a.content), words::content(&b.content));
-    // Another seed gives different bytes of the same kind.
+    // A different seed gives different bytes of the same kind.
     let same = ContentSpec { seed: 0, ..a.content.clone() }
         == ContentSpec { seed: 0, ..b.content.clone() };
     differ("the content", content.0, content.1, same);
@@ -36,8 +37,8 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     reasons
 }
 
-/// Reason not to rank two targets if the size of a cache is unknown. A rerun has a single target,
-/// so it does not need this check.
+/// Reason not to rank two targets if the size of a target's cache is unknown. A rerun has only one
+/// target, so it needs no such check.
 pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> {
     let is_unknown = |result: &RunResult| result.target.cache_bytes.is_none();
     let of = match (is_unknown(old), is_unknown(new)) {
@@ -69,7 +70,7 @@ fn straddle(old: &RunResult, new: &RunResult) -> Option<String> {
     })
 }
 
-/// Further reasons why a single cell may not be ranked.
+/// Additional reasons why one cell may not be ranked.
 pub(super) fn cell_refusals(old: Judged<'_>, new: Judged<'_>) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut invalid = |judged: &JudgedCell, which: &str| {
@@ -97,7 +98,7 @@ pub(super) fn cell_refusals(old: Judged<'_>, new: Judged<'_>) -> Vec<String> {
     reasons
 }
 
-/// Differences that do not forbid ranking.
+/// Differences between two runs that do not forbid ranking.
 pub(super) fn listed(old: &RunResult, new: &RunResult) -> Vec<String> {
     let mut lines = Vec::new();
     let mut differ = |what: &str, old: &str, new: &str| {

@@ -1,9 +1,9 @@
 //! Compares the bonnie tests of two runs.
 //!
-//! The module `differences` decides whether whole runs may be ranked.
+//! `differences` decides whether the runs as a whole may be ranked.
 //!
-//! Invariants: a phase is ranked by its rate alone, and only if both runs did the same test and
-//! both verdicts of the phase are valid.
+//! Invariants: a phase is ranked only by its rate, and only if both runs performed the same test
+//! and the phase has a valid verdict in both.
 
 use super::{CellComparison, Figure, SEED, word};
 use crate::bonnie::{BonnieResult, Column, Phase};
@@ -11,7 +11,7 @@ use crate::stats::{median, ratio_of_medians};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Prefix of the names of phases.
+/// Prefix of the names of phases in the comparison.
 const NAME: &str = "file test";
 
 /// Compares the phases that both runs have, in execution order.
@@ -46,8 +46,8 @@ pub(super) fn compare(old: &JudgedRun, new: &JudgedRun, refused: &[String]) -> V
     new.iter().filter_map(twin).collect()
 }
 
-/// Name of the bonnie test if only one run has the test; otherwise the names of the phases that
-/// only one run has.
+/// Returns the name of the bonnie test if only one run has the test; otherwise the names of the
+/// phases that only one run has.
 pub(super) fn unmatched(old: &JudgedRun, new: &JudgedRun) -> Vec<String> {
     let (old, new) = (old.bonnie(), new.bonnie());
     match (old.is_empty(), new.is_empty()) {
@@ -71,7 +71,7 @@ fn rates(result: &BonnieResult, phase: Phase) -> Vec<f64> {
     figures.filter(|figure| figure.phase == phase).map(|figure| figure.rate).collect()
 }
 
-/// Parameters that differ between two bonnie tests, so that the tests cannot be compared.
+/// Lists the parameters that differ between two bonnie tests, so that the tests cannot be compared.
 fn differences(old: &BonnieResult, new: &BonnieResult) -> Vec<String> {
     let mut reasons = Vec::new();
     if old.file_bytes != new.file_bytes {

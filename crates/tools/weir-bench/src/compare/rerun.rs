@@ -1,14 +1,14 @@
-//! Reruns: whether a repeated run reproduces the results.
+//! Rerun: decides whether a repeated run reproduces the results.
 //!
 //! `compare` decides which of two runs is faster.
 //!
-//! Theory. A difference that does not show proves no equality: with few runs no difference would
-//! ever show. So the interval of the ratio is compared with a band. An interval inside the band
-//! reproduces the result, an interval outside contradicts it; otherwise the runs are too few or
-//! vary too much to decide.
+//! Theory. That a difference does not show is no proof of equality, because with few runs no
+//! difference would ever show. So the interval of the ratio is compared with a band around 1. An
+//! interval inside the band reproduces the result; an interval outside the band contradicts it. If
+//! an interval is partly inside, the runs are too few or vary too much for an answer.
 //!
-//! Invariants: only results of the same spec are compared; a cell whose verdict is not valid has no
-//! answer.
+//! Invariants: only results of the same spec are compared; a cell whose verdict is not valid gets
+//! no answer.
 
 use serde::Serialize;
 
@@ -16,25 +16,26 @@ use super::{Comparison, Figure, text};
 use crate::stats::RatioInterval;
 use crate::verdict::JudgedRun;
 
-/// Largest ratio at which two results count as the same; the smallest such ratio is its inverse.
+/// Upper end of the band: the largest ratio at which two results count as equal. The lower end is
+/// its inverse.
 const BAND: f64 = 1.10;
 
-/// Outcome of a rerun or of one cell, ordered from best to worst.
+/// Outcome of a rerun, or of one of its cells, ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Answer {
-    /// The result is the same within 10 %.
+    /// The new result equals the old result within 10 %.
     #[serde(rename = "reproduced")]
     Reproduced,
-    /// The intervals are too wide, or a verdict is not valid.
+    /// The interval is too wide for an answer, or a verdict is not valid.
     #[serde(rename = "cannot tell")]
     CannotTell,
-    /// The result differs by more than 10 %.
+    /// The new result differs from the old result by more than 10 %.
     #[serde(rename = "not reproduced")]
     NotReproduced,
 }
 
 impl Answer {
-    /// Name of the outcome for output.
+    /// Name of the outcome in texts and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -44,30 +45,30 @@ impl Answer {
     }
 }
 
-/// Outcome of a repeated cell.
+/// Outcome of one repeated cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RerunCell {
     /// Name of the cell.
     pub name: String,
-    /// Verdict in the old run.
+    /// Verdict on the cell in the old run.
     pub old_verdict: &'static str,
-    /// Verdict in the new run.
+    /// Verdict on the cell in the new run.
     pub new_verdict: &'static str,
-    /// The figure that decides: throughput of a closed loop, mean latency of an open loop, rate of
-    /// a phase of the bonnie test.
+    /// Figure that decides the outcome: throughput of a closed loop, mean latency of an open loop,
+    /// or rate of a phase of the bonnie test.
     pub figure: Option<Figure>,
     /// Outcome of the cell.
     pub answer: Answer,
-    /// Reason for `CannotTell`.
+    /// Reason why the outcome is `CannotTell`.
     pub reason: Option<String>,
 }
 
 /// Outcome of a repeated run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rerun {
-    /// Worst outcome of the cells.
+    /// Worst outcome of all cells.
     pub answer: Answer,
-    /// Reason why the run as a whole has no outcome.
+    /// Reason why the rerun as a whole has no outcome.
     pub reason: Option<String>,
     /// Cells of the old run that the new run repeated.
     pub cells: Vec<RerunCell>,
@@ -76,18 +77,18 @@ pub struct Rerun {
 }
 
 impl Rerun {
-    /// Text for a terminal.
+    /// Formats the rerun as text for a terminal.
     pub fn text(&self) -> String {
         text::rerun(self)
     }
 
-    /// JSON form.
+    /// Formats the rerun as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and text are JSON")
     }
 }
 
-/// Decides whether `new`, a repetition of `old`, reproduces the results of `old`.
+/// Decides whether the run `new`, a repetition of `old`, reproduces the results of `old`.
 pub fn rerun(old: &JudgedRun, new: &JudgedRun) -> Rerun {
     let compared = Comparison::of(old, new);
     let differences = compared.differences;

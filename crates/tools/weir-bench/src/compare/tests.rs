@@ -1,4 +1,4 @@
-//! Tests: comparisons of results that differ in one property each.
+//! Tests of comparisons: each pair of results differs in only one property.
 
 use super::*;
 use crate::bonnie::{BonnieResult, BonnieRun, Figure as PhaseFigure, Phase};
@@ -7,7 +7,7 @@ use crate::result::RunResult;
 use crate::spec::Durability;
 use crate::verdict::{Finding, Remark};
 
-/// Result with three runs around `iops`, each half a percent from the next.
+/// Result with three runs around `iops`, whose rates differ by half a percent.
 fn result(iops: u64, latency_us: u64) -> RunResult {
     let run = |iops| fixture::closed_run(iops, 5, 75, latency_us, latency_us * 2);
     let runs = [iops, iops + iops / 200, iops - iops / 200].map(run);
@@ -85,7 +85,7 @@ fn different_protection_or_unknown_cache_forbids_ranking() {
         let found = compared((None, old), (None, new));
         assert!(found.is_refused() && found.refused[0].contains(which), "{found:?}");
     }
-    // The dataset has 1 GiB; only one of the two caches holds all of it.
+    // The dataset has 1 GiB, and only one of the two caches can hold all of it.
     let straddles = compared((None, Some(2 << 30)), (None, Some(512 << 20)));
     assert!(straddles.refused[0].contains("4GiB"), "{straddles:?}");
     assert!(compared((None, Some(256 << 20)), (None, Some(512 << 20))).refused.is_empty());
@@ -118,7 +118,7 @@ fn different_workloads_and_unmatched_cells_are_not_ranked() {
     assert!(found.cells.is_empty());
 }
 
-/// Result of a bonnie test with writes at `kib_s`, and with seek rates that vary by half.
+/// Result of a bonnie test that writes at `kib_s`, and whose seek rates vary by half.
 fn file_test(kib_s: f64) -> BonnieResult {
     let run = |part: f64| {
         let figure =
@@ -186,7 +186,7 @@ fn rerun_is_reproduced_or_not_or_undecided() {
     let other = again(result(1500, 1000));
     assert_eq!(other.answer, Answer::NotReproduced);
     assert!(other.text().starts_with("not reproduced"), "{}", other.text());
-    // Close to the limit of 10 %, a spread of half a percent is too much to decide.
+    // If the ratio is close to the limit of 10 %, a spread of half a percent prevents an answer.
     let near = again(result(1099, 1000));
     assert_eq!(near.answer, Answer::CannotTell, "{near:?}");
     assert!(near.cells[0].reason.as_ref().unwrap().contains("more or longer runs"));

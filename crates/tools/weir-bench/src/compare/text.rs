@@ -1,8 +1,9 @@
-//! Comparisons as text for a terminal.
+//! Formats comparisons and reruns as text for a terminal.
 //!
-//! The modules `compare` and `rerun` decide the content.
+//! `compare` and `rerun` decide the contents of the text.
 //!
-//! Invariant: each figure is printed with the verdicts of its cell in the old and the new run.
+//! Invariant: each figure is printed with the verdicts on its cell in the old run and in the new
+//! run.
 
 use super::{Comparison, Figure, Rerun};
 use crate::words;

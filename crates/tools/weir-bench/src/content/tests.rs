@@ -1,6 +1,6 @@
-//! Blocks have the specified compressibility and duplicates, and reveal faults.
+//! Tests that blocks have the specified compressibility and duplicates, and that faults are found.
 //!
-//! Not here: targets that cause such faults (load, selftest).
+//! `load` and `selftest` test targets that cause such faults.
 
 use super::*;
 

@@ -1,9 +1,10 @@
-//! Rules about data and failures: missing measurements, refused operations, lost or damaged data.
+//! Rules about data and failures: missing measurements, refused operations, and lost or damaged
+//! data.
 //!
-//! Not here: whether figures can be trusted (load, steady, sample).
+//! `load`, `steady` and `sample` judge whether the figures can be trusted.
 //!
-//! Invariant: the rules of this file need no figures, so that a failed cell also reports its
-//! corrupt blocks.
+//! Invariant: the rules of this file need no figures, so that they also find the corrupt blocks of
+//! a failed cell.
 
 use std::collections::BTreeMap;
 
@@ -46,9 +47,9 @@ pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
     (corrupt > 0).then(|| format!("{corrupt} blocks differ from the written data: {examples}"))
 }
 
-/// Reports blocks of another run. Over a network, another client may write to the same target. A
-/// local target is locked, so a block of another run is old data: the target lost a write of this
-/// run.
+/// Reports blocks that another run wrote. If the target is on the network, another client may write
+/// to it. A local target is locked, so a block of another run is old data: the target lost a write
+/// of this run.
 pub(super) fn other_run(evidence: &Evidence<'_>) -> Option<String> {
     let blocks = of_other_runs(evidence);
     (blocks > 0 && !evidence.result.target.is_local()).then(|| {
@@ -69,14 +70,14 @@ pub(super) fn holes(evidence: &Evidence<'_>) -> Option<String> {
     (holes > 0.0).then(|| format!("{holes:.1} % of the reads returned only zeros"))
 }
 
-/// Runs of the cell and of the phases before it: all these runs use the same blocks.
+/// Runs of the cell, and runs of the phases before the cell. All these runs use the same blocks.
 fn all<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a CellRun> {
     let phases = evidence.result.phases.iter().map(|phase| &phase.run);
     phases.chain(evidence.cell.measured())
 }
 
-/// Describes the operations that the target refused, by kind and error; `None` if it refused no
-/// operation.
+/// Describes the operations that the target refused, by kind of operation and error; `None` if the
+/// target refused no operation.
 pub(crate) fn refused<'a>(runs: impl Iterator<Item = &'a CellRun>) -> Option<String> {
     let mut all: BTreeMap<(OpKind, &str), u64> = BTreeMap::new();
     for class in runs.flat_map(|run| &run.classes) {

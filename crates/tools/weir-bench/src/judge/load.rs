@@ -1,8 +1,9 @@
-//! Rules about the load: its limits, and deviations from the specified load.
+//! Rules about the load: limits of the generator and the target, and deviations from the specified
+//! load.
 //!
-//! Not here: changes over time (steady).
+//! `steady` judges changes over time.
 //!
-//! Invariant: each bound is one constant with its reason.
+//! Invariant: each bound is one constant, whose comment gives the reason.
 
 use weir_base::size::Human;
 
@@ -15,28 +16,30 @@ use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::{RunFigures, merged};
 use crate::target::caches::SERVER_HERE;
 
-/// Limits of the mean queue depth (by Little's law, rate times mean latency) in percent of the
-/// specified depth. A value above the maximum is impossible. Below the minimum, the cell did not
-/// run at the depth in its name. The module `notes` notes a value slightly below 100.
+/// Limits of the mean queue depth (by Little's law, rate times mean latency), in percent of the
+/// specified depth. A depth above the maximum is impossible. With a depth below the minimum, the
+/// cell did not run at the depth in its name. `notes` adds a note if the depth is slightly below
+/// 100 %.
 const IN_FLIGHT_PCT_MAX: f64 = 105.0;
 const IN_FLIGHT_PCT_MIN: f64 = 80.0;
-/// Smallest queue depth to which the rule applies. Below it, the generator's time between two
-/// operations is a large share of the total.
+/// Smallest queue depth to which the rule on queue depth applies. At a smaller depth, the
+/// generator's own time between two operations is a large share of the total time.
 pub(crate) const SMALL_DEPTH: f64 = 4.0;
-/// Percentage points by which the share of reads may deviate, in addition to chance.
+/// Number of percentage points by which the share of reads may deviate, in addition to chance.
 const MIX_POINTS: f64 = 1.0;
-/// CPU use, in percent of the generator's cores, above which the generator limits the rate. A
+/// CPU use, in percent of the generator's cores, above which the generator limits the rate: a
 /// busier thread reads completions late.
 const CPU_PCT_MAX: f64 = 80.0;
-/// Maximum 99th percentile of the send delay in an open loop, in percent of the median latency ...
+/// Maximum 99th percentile of the send delay of an open loop, in percent of the median latency ...
 const LAG_PCT_MAX: f64 = 5.0;
-/// ... unless the delay is at most this, which kernel timers alone cause, in microseconds.
+/// ... unless the delay is at most this number of microseconds, which kernel timers alone can
+/// cause.
 const LAG_US_MIN: f64 = 200.0;
-/// If a target answers less than this percentage of the offered rate, it is overloaded.
+/// If a target completes less than this percentage of the offered rate, the target is overloaded.
 const REACHED_PCT_MIN: f64 = 98.0;
-/// Maximum time between the start of the first and of the last client.
+/// Maximum time between the start of the first client and the start of the last client.
 const SKEW_MS_MAX: f64 = 10.0;
-/// Percentage of a stated limit that no measurement can exceed.
+/// Maximum percentage of a stated limit that a measurement can reach.
 const LIMIT_PCT_MAX: f64 = 100.0;
 
 pub(super) fn late_client(evidence: &Evidence<'_>) -> Option<String> {
@@ -49,8 +52,8 @@ pub(super) fn busy_generator(evidence: &Evidence<'_>) -> Option<String> {
     (busy_pct > CPU_PCT_MAX).then(|| format!("{who} used {busy_pct:.0} % of its cores"))
 }
 
-/// CPU use in percent of the generator's cores, and the generator's name. With several clients, the
-/// CPU use and the name of the busiest client.
+/// CPU use in percent of the generator's cores, and the name of the generator. With several
+/// clients, these are the values of the busiest client.
 fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
     let runs = &evidence.all;
     let clients = runs.iter().flat_map(|run| &run.clients);
@@ -66,8 +69,8 @@ fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
 
 pub(super) fn late_generator(evidence: &Evidence<'_>) -> Option<String> {
     let LoadSpec::Open { .. } = evidence.cell.spec.load else { return None };
-    // A slow target also delays the generator, so the generator's own lateness shows only if no
-    // operation waited for a slot.
+    // A slow target also delays the generator. So the generator itself is late only if no operation
+    // waited for a slot.
     if evidence.all.iter().any(|run| run.backlog_max > 1) {
         return None;
     }
@@ -123,7 +126,7 @@ pub(super) fn mix(evidence: &Evidence<'_>) -> Option<String> {
     let reads: f64 = streams.iter().map(|s| s.read_pct * f64::from(s.share)).sum();
     let wanted = reads / shares.max(1.0);
     let (found, operations) = (evidence.summary.read_pct, evidence.summary.latency.count as f64);
-    // Standard deviation of a binomial share, in points.
+    // Standard deviation of a binomial share, in percentage points.
     let share = wanted / 100.0;
     let deviation = 100.0 * (share * (1.0 - share) / operations.max(1.0)).sqrt();
     ((found - wanted).abs() > MIX_POINTS + CHANCE_DEVIATIONS * deviation)
@@ -134,7 +137,7 @@ pub(super) fn cached_dataset(evidence: &Evidence<'_>) -> Option<String> {
     let (spec, target) = (&evidence.result.spec, &evidence.result.target);
     let reads = evidence.cell.spec.streams.iter().any(|stream| stream.read_pct > 0.0);
     let found = target.cache_source.as_deref().filter(|source| *source != "told");
-    // The page cache of this machine absorbs writes as well, unless a server flushes them.
+    // The page cache of this machine also absorbs writes, unless a server flushes them.
     let absorbs_writes = found.is_some_and(|source| source != SERVER_HERE);
     let dataset = spec.dataset.total_bytes();
     let cache = target.cache_bytes.filter(|cache| dataset <= *cache)?;

@@ -1,19 +1,19 @@
-//! Mutation check: if any single rule is switched off, at least one case of this file gets a wrong
+//! Mutation check: if any single rule is switched off, at least one case in this file gets a wrong
 //! verdict.
 //!
-//! Not here: the bound of each rule (tests).
+//! `tests` checks the bound of each rule.
 //!
-//! Invariant: with all rules on, every case has its expected verdict.
+//! Invariant: if all rules are switched on, every case gets its expected verdict.
 
 use super::{RULES, Rule, judge};
 use crate::fixture;
 use crate::result::{CellResult, CellRun, CurvePoint, RunResult, Verification};
 use crate::spec::{Arrival, Limits, LoadSpec, Scale};
 
-/// Expected verdict of the only cell, and the result.
+/// Expected verdict on the only cell, and the result that contains this cell.
 type Case = (&'static str, RunResult);
 
-/// 1,000 operations per second at 16 ms: a queue depth of 16.
+/// Run with 1,000 operations per second at 16 ms: a queue depth of 16.
 fn steady() -> CellRun {
     fixture::closed_run(1000, 10, 75, 16_000, 16_000)
 }
@@ -22,25 +22,25 @@ fn of_runs(runs: Vec<CellRun>) -> RunResult {
     fixture::result(vec![fixture::cell("row", runs)])
 }
 
-/// Result with three steady runs, changed by `change`.
+/// Result with three steady runs, which `change` then modifies.
 fn whole(change: impl Fn(&mut RunResult)) -> RunResult {
     let mut result = of_runs(vec![steady(), steady(), steady()]);
     change(&mut result);
     result
 }
 
-/// Result whose cell is changed by `change`.
+/// Result whose cell `change` has modified.
 fn cell(change: impl Fn(&mut CellResult)) -> RunResult {
     whole(|result| change(&mut result.cells[0]))
 }
 
-/// Result in which each run is changed by `change`.
+/// Result in which `change` has modified each run.
 fn runs(change: impl Fn(&mut CellRun)) -> RunResult {
     cell(|cell| cell.runs.iter_mut().for_each(&change))
 }
 
-/// Result with three open-loop runs at 200 operations per second and 5 ms; `change` receives the
-/// number of the run.
+/// Result with three open-loop runs at 200 operations per second and 5 ms. `change` receives the
+/// number of each run.
 fn open(change: impl Fn(usize, &mut CellRun)) -> RunResult {
     let run = |number| {
         let (due, answered, offered_iops) = (2000, 2000, Some(200.0));
@@ -88,7 +88,8 @@ fn data_cases() -> Vec<Case> {
 
 /// Cases of the rules about the load.
 fn load_cases() -> Vec<Case> {
-    // The queue grows by one operation per second, so 99.5 % of the rate is answered.
+    // The queue grows by one operation per second, so the target completes 99.5 % of the offered
+    // rate.
     let grows = |_, run: &mut CellRun| {
         let seconds = (1..).zip(&mut run.intervals);
         seconds.for_each(|(second, interval)| interval.in_flight = second);

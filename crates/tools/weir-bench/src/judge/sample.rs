@@ -1,16 +1,16 @@
-//! Rules about the sample: too few operations, runs or seconds for valid figures.
+//! Rules about the sample: a cell has too few operations, runs or seconds for valid figures.
 //!
-//! Not here: the figures.
+//! `summary` computes the figures.
 //!
-//! Invariant: the rules of this file check the size of the sample, never the performance.
+//! Invariant: the rules of this file check only the size of the sample, never the performance.
 
 use super::Evidence;
 use crate::spec::Scale;
 use crate::summary::whole_intervals;
 
-/// Minimum number of runs: an outlier does not move the median of three.
+/// Minimum number of runs of a cell: an outlier does not change the median of three runs.
 const RUNS_MIN: u32 = 3;
-/// Minimum number of whole seconds for a slope: a line through two points always fits.
+/// Minimum number of whole seconds for a slope: two points always lie on a line.
 pub(super) const SECONDS_MIN: usize = 3;
 
 pub(super) fn smoke(evidence: &Evidence<'_>) -> Option<String> {

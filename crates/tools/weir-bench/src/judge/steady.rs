@@ -1,9 +1,9 @@
-//! Rules about changes over time: stalls, slopes, dips, and runs that differ.
+//! Rules about changes over time: stalls, slopes, dips, and runs that differ from each other.
 //!
-//! Not here: whether the sample is large enough (sample).
+//! `sample` judges whether the sample is large enough.
 //!
-//! Invariant: the clock sets the rate of an open loop, so the rules of this file also check the
-//! latencies of an open loop.
+//! Invariant: the clock sets the rate of an open loop, so for an open loop the rules of this file
+//! also check latencies.
 
 use super::Evidence;
 use super::sample::SECONDS_MIN;
@@ -12,26 +12,27 @@ use crate::spec::LoadSpec;
 use crate::stats::{self, CHANCE_DEVIATIONS, median};
 use crate::summary::{RunFigures, whole_intervals};
 
-/// Maximum difference between the highest and the lowest run, in percent of the median.
+/// Maximum difference between the highest and the lowest run, in percent of the median run.
 const RUNS_SPREAD_PCT_MAX: f64 = 20.0;
-/// Maximum change of the best-fit line over a run, in percent of the mean.
+/// Maximum change of the best-fit line over a run, in percent of the mean rate.
 const SLOPE_PCT_MAX: f64 = 10.0;
 /// A second with fewer operations than this percentage of the median second is a dip ...
 const DIP_PCT: f64 = 50.0;
 /// ... if the median second has at least this number of operations. Half of 64 is four standard
-/// deviations below 64, so chance does not explain the dip.
+/// deviations below 64, so chance does not explain such a dip.
 const DIP_OPS_MIN: f64 = 64.0;
-/// Maximum share of the time in which the target is stalled, in percent ...
+/// Maximum share of the time in which the target may be stalled, in percent ...
 const STALLED_PCT_MAX: f64 = 3.0;
 /// ... and maximum length of a single stall in seconds, whatever the length of the run.
 const STALL_S_MAX: f64 = 1.0;
-/// Maximum factor between median latencies of an open loop. Close to the limit of a correct disk,
-/// its queue makes one second twice as slow as another ...
+/// Maximum factor between two median latencies of an open loop: close to the limit of a correct
+/// disk, its queue makes one second twice as slow as another ...
 const LATENCY_FACTOR_MAX: f64 = 3.0;
-/// ... or maximum difference in microseconds that kernel timers alone cause.
+/// ... or maximum difference in microseconds, if kernel timers alone can cause it.
 const LATENCY_US_MIN: f64 = 200.0;
 
-/// Reports stalls. In a closed loop the generator waits during a stall, so the percentiles hide it.
+/// Reports stalls. In a closed loop the generator waits during a stall, so percentiles do not show
+/// it.
 pub(super) fn stalls(evidence: &Evidence<'_>) -> Option<String> {
     let found = evidence.summary.stalls;
     (found.share_pct > STALLED_PCT_MAX || found.longest_s >= STALL_S_MAX).then(|| {
@@ -73,8 +74,8 @@ pub(super) fn latency_changes(evidence: &Evidence<'_>) -> Option<String> {
     ))
 }
 
-/// Median latency of each third of a run, computed over its seconds so that one slow second has no
-/// effect.
+/// Median latency of each third of a run. It is computed from the seconds of the third, so that one
+/// slow second has no effect.
 fn thirds(run: &CellRun) -> Vec<f64> {
     let seconds = whole_intervals(run).filter(|second| second.ops > 0);
     let medians: Vec<f64> = seconds.map(|second| second.p50_us).collect();
@@ -82,7 +83,8 @@ fn thirds(run: &CellRun) -> Vec<f64> {
     (0..3).filter_map(|third| median(&medians[edge(third)..edge(third + 1)])).collect()
 }
 
-/// Runs of an open loop; empty for a closed loop, whose rate already reflects its latency.
+/// Runs of an open loop. Empty for a closed loop, because the rate of a closed loop already
+/// reflects its latency.
 fn open_runs<'a>(evidence: &Evidence<'a>) -> &'a [CellRun] {
     match evidence.cell.spec.load {
         LoadSpec::Open { .. } => &evidence.cell.runs,
@@ -90,7 +92,7 @@ fn open_runs<'a>(evidence: &Evidence<'a>) -> &'a [CellRun] {
     }
 }
 
-/// Returns the lowest and the highest latency if they differ by more than the limits.
+/// Returns the lowest and the highest latency, if their difference exceeds the limits.
 fn differing(latencies: &[f64]) -> Option<(f64, f64)> {
     let low = latencies.iter().copied().reduce(f64::min)?;
     let high = latencies.iter().copied().reduce(f64::max)?;
@@ -98,14 +100,14 @@ fn differing(latencies: &[f64]) -> Option<(f64, f64)> {
     is_much.then_some((low, high))
 }
 
-/// Operations in each second, of each run that is long enough to judge.
+/// Number of operations in each second, for each run that is long enough to judge.
 fn rates(evidence: &Evidence<'_>) -> Vec<Vec<f64>> {
     let seconds = |run| whole_intervals(run).map(|second| second.ops as f64).collect();
     let runs = evidence.cell.runs.iter().map(seconds);
     runs.filter(|seconds: &Vec<f64>| seconds.len() >= SECONDS_MIN).collect()
 }
 
-/// Change of the best-fit line over the seconds of a run, if it exceeds the limit.
+/// Change of the best-fit line over the seconds of a run, if the change exceeds the limit.
 fn rise_pct(seconds: &[f64]) -> Option<f64> {
     let rule = stats::SteadyRule {
         window: seconds.len().max(2),
@@ -113,9 +115,9 @@ fn rise_pct(seconds: &[f64]) -> Option<f64> {
         slope_pct: SLOPE_PCT_MAX,
     };
     let rise_pct = stats::steadiness(seconds, rule)?.rise_pct;
-    // Chance alone tilts the line: the operations of a second vary by the square root of their
-    // number. Over n seconds, the variance of the least-squares rise is 12 (n - 1) / n / (n + 1)
-    // times the variance of one second.
+    // Chance alone tilts the best-fit line: the number of operations in a second varies by its
+    // square root. Over n seconds, the variance of the least-squares rise is 12 (n - 1) / n / (n +
+    // 1) times the variance of one second.
     let n = seconds.len() as f64;
     let mean = seconds.iter().sum::<f64>() / n;
     let deviation = (12.0 * (n - 1.0) / n / (n + 1.0) / mean.max(1.0)).sqrt();
@@ -123,7 +125,7 @@ fn rise_pct(seconds: &[f64]) -> Option<f64> {
     (rise_pct.abs() > allowed_pct).then_some(rise_pct)
 }
 
-/// Returns the first second with a dip, and its operations in percent of the median second.
+/// Returns the first second that is a dip, and its operations in percent of the median second.
 fn first_dip(seconds: &[f64]) -> Option<(usize, f64)> {
     let median = median(seconds).filter(|median| *median >= DIP_OPS_MIN)?;
     let share_pct = |ops: &f64| 100.0 * ops / median;

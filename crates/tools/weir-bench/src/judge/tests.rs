@@ -1,8 +1,8 @@
-//! Tests each rule with figures that break it and with figures barely within its bound.
+//! Tests each rule with figures that violate the rule, and with figures barely within its bound.
 //!
-//! Not here: runs on targets (selftest), switched-off rules (mutations).
+//! `selftest` judges runs on targets; `mutations` switches off rules.
 //!
-//! Invariant: all tests start from the same valid control and change one value.
+//! Invariant: all tests start from the same valid result and change one value.
 
 use super::{RULES, judge};
 use crate::fixture;
@@ -10,7 +10,7 @@ use crate::result::{CellRun, CurvePoint, RunResult, Verification};
 use crate::spec::{Arrival, Limits, LoadSpec, OpKind, Scale};
 use crate::verdict::Finding;
 
-/// 1,000 operations per second at 16 ms: a queue depth of 16.
+/// Run with 1,000 operations per second at 16 ms: a queue depth of 16.
 fn steady() -> CellRun {
     fixture::closed_run(1000, 10, 75, 16_000, 16_000)
 }
@@ -19,13 +19,13 @@ fn result_of(runs: Vec<CellRun>) -> RunResult {
     fixture::result(vec![fixture::cell("row", runs)])
 }
 
-/// Findings of the only cell, with their details.
+/// Findings about the only cell of a result, with their details.
 fn found(result: &RunResult) -> Vec<(Finding, String)> {
     let [remarks] = judge(result, RULES).try_into().expect("one cell");
     remarks.into_iter().map(|remark| (remark.finding, remark.detail)).collect()
 }
 
-/// Findings of three runs, each changed by `change`.
+/// Findings about a cell with three runs, each modified by `change`.
 fn changed(change: impl Fn(&mut CellRun)) -> Vec<(Finding, String)> {
     let mut runs = vec![steady(), steady(), steady()];
     runs.iter_mut().for_each(change);
@@ -55,7 +55,7 @@ fn few_runs_or_seconds_and_smoke_scale_are_never_valid() {
 }
 
 // Regression: a run that fell from 2,453 to 1,083 operations per second was valid, because slopes
-// were checked only from ten seconds on.
+// were checked only in runs of at least 10 s.
 #[test]
 fn slope_is_judged_from_three_seconds_on() {
     let falling = || {
@@ -69,8 +69,8 @@ fn slope_is_judged_from_three_seconds_on() {
     only(&found, Finding::Unsteady, "changed by -60 %");
 }
 
-// Regression: an open loop of 150 per second on a correct disk was unsteady, because the allowance
-// for chance was less than half of three standard deviations.
+// Regression: an open loop of 150 operations per second on a correct disk was unsteady, because the
+// allowance for chance was less than half of three standard deviations.
 #[test]
 fn slope_within_chance_is_valid() {
     let of = |ops: [u64; 3]| {
@@ -91,8 +91,8 @@ fn second_below_half_of_the_median_is_unsteady() {
     assert_eq!(changed(|run| run.intervals[4].ops = 600), []);
 }
 
-// Regression: a target that stalled for a fifth of the time was "valid, p99 1.0 ms" in a closed
-// loop.
+// Regression: a target that stalled for a fifth of the time got the verdict "valid, p99 1.0 ms" in
+// a closed loop.
 #[test]
 fn stalls_are_counted_and_make_a_run_unsteady() {
     let stalls = |count: u32, ms: u64, cpu_wait_s: f64| {
@@ -102,14 +102,14 @@ fn stalls_are_counted_and_make_a_run_unsteady() {
         })
     };
     only(&stalls(10, 200, 0.0), Finding::Unsteady, "no operation 30 times, 6.0 s in total, 0.20 s");
-    // 200 ms of stalls in 10 s are too few, and a period of 100 ms is shorter than ten times the
-    // usual latency.
+    // Stalls of 200 ms in 10 s are within the limit, and a period of 100 ms is shorter than ten
+    // times the usual latency.
     assert_eq!(stalls(1, 200, 0.0), []);
     assert_eq!(stalls(50, 100, 0.0), []);
-    // The generator had no core, so the stall time says nothing about the target.
+    // The generator had no CPU core in this time, so the stall says nothing about the target.
     assert_eq!(stalls(10, 200, 2.0), []);
-    // A stall of one second makes a run unsteady whatever its length; here it is less than 3 % of
-    // the run.
+    // A stall of one second makes a run unsteady, whatever the length of the run. Here the stall is
+    // less than 3 % of the run.
     let long = || {
         let mut run = fixture::closed_run(1000, 60, 75, 16_000, 16_000);
         run.stalls.record_ns(1_100_000_000);
@@ -138,8 +138,8 @@ fn unreadable_block_is_an_error_but_not_corruption() {
     only(&found(&result), Finding::Invalid, "could not read 3 (i/o error) blocks");
 }
 
-// Regression: a cell with a search was valid whatever its target did, because the rules for limits,
-// stalls and scale skipped it.
+// Regression: a cell with a search was valid whatever its target did, because the rules about
+// limits, stalls and scale skipped such a cell.
 #[test]
 fn best_rate_of_a_search_is_judged() {
     let search = |change: &dyn Fn(&mut RunResult)| {
@@ -162,7 +162,8 @@ fn best_rate_of_a_search_is_judged() {
     only(&search(&limits), Finding::CacheResident, "200 %");
 }
 
-/// An open-loop run at 216 per second with `answered` operations completed in time.
+/// Returns an open-loop run at 216 operations per second, in which `answered` operations completed
+/// in time.
 fn open_run(answered: u64, us: u64) -> CellRun {
     CellRun {
         due: 2160,
@@ -172,7 +173,7 @@ fn open_run(answered: u64, us: u64) -> CellRun {
     }
 }
 
-/// Findings of an open-loop cell with these runs.
+/// Findings about an open-loop cell with these runs.
 fn open(runs: &[CellRun; 3]) -> Vec<(Finding, String)> {
     let mut result = result_of(runs.to_vec());
     result.cells[0].spec.load = LoadSpec::Open {
@@ -189,8 +190,8 @@ fn offered(answered: u64) -> Vec<(Finding, String)> {
     open(&[(); 3].map(|()| open_run(answered, 5_000)))
 }
 
-// Regression: a target of 190 operations per second passed at a required rate of 216, because
-// completions after the end counted and the backlog was below 1,024.
+// Regression: a target that completed 190 operations per second met a required rate of 216, because
+// completions after the end of the run counted and the backlog was below 1,024.
 #[test]
 fn answers_after_the_end_do_not_reach_a_rate() {
     only(&offered(1900), Finding::Overload, "260 were incomplete at the end");
@@ -198,8 +199,8 @@ fn answers_after_the_end_do_not_reach_a_rate() {
     assert_eq!(offered(2150), []);
 }
 
-// The clock sets the rate of an open loop. Regression: a target that became ten times slower in the
-// middle of a run, or in every second run, was valid.
+// The clock sets the rate of an open loop. Regression: a cell was valid although its target became
+// ten times slower in the middle of a run, or in every second run.
 #[test]
 fn changing_latency_of_an_open_loop_is_unsteady() {
     let runs = |us: u64| open(&[open_run(2150, 5_000), open_run(2150, us), open_run(2150, 5_000)]);
@@ -221,7 +222,8 @@ fn changing_latency_of_an_open_loop_is_unsteady() {
     assert_eq!(slower(4..5, 50_000.0), [], "a single slow second");
 }
 
-// Regression: a search in which no rate was met printed the figures of a missed rate as valid.
+// Regression: if no rate of a search was met, the report printed the figures of a missed rate as
+// valid.
 #[test]
 fn search_that_reaches_no_rate_is_overloaded() {
     let mut result = result_of(Vec::new());
@@ -230,7 +232,7 @@ fn search_that_reaches_no_rate_is_overloaded() {
     only(&found(&result), Finding::Overload, "the lowest was 1000/s");
 }
 
-// Regression: the verdict of a failed cell omitted the bad blocks that verification had found.
+// Regression: the verdict on a failed cell omitted the bad blocks that the verification had found.
 #[test]
 fn failed_row_reports_corrupt_blocks() {
     let mut result = result_of(Vec::new());
@@ -244,7 +246,8 @@ fn failed_row_reports_corrupt_blocks() {
     assert!(detail.contains("1 blocks") && detail.contains("address 0"), "{detail}");
 }
 
-// Regression: corrupt blocks and failed operations before the first cell were dropped.
+// Regression: corrupt blocks and failed operations in the phases before the first cell were
+// ignored.
 #[test]
 fn faults_of_the_phases_before_a_row_count() {
     let before = |change: &dyn Fn(&mut CellRun)| {

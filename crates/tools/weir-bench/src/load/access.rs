@@ -1,10 +1,10 @@
-//! Chooses the next operation and its address.
+//! Chooses the next operation of a worker and the address of the operation.
 //!
-//! Not here: when it is sent (worker).
+//! `worker` decides when the operation is sent.
 //!
-//! Invariants: an operation lies within one file of the dataset and starts at a multiple of its
-//! size in that file (of a walk: at a multiple of its alignment); it lies within its client's byte
-//! range; the same seed and worker give the same operations.
+//! Invariants: an operation lies inside one file of the dataset, and starts in it at a multiple of
+//! the operation's size (in a walk: of the walk's alignment); it lies inside the byte range of its
+//! client; equal seeds and equal worker numbers give equal operations.
 
 use std::ops::Range;
 
@@ -15,25 +15,26 @@ use rand_distr::{Distribution as _, Zipf};
 use crate::content::whole;
 use crate::spec::{Access, DatasetSpec, OpKind, StreamSpec};
 
-/// Spreads neighbouring ranks over distant addresses; odd, so a bijection modulo 2^64.
+/// Multiplier that spreads neighbouring ranks over distant addresses. It is odd, so the
+/// multiplication is a bijection modulo 2^64.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A chosen operation that is not yet sent.
+/// Operation that was chosen but not sent yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Index of the stream in the cell.
     pub stream: usize,
     /// Kind of operation.
     pub kind: OpKind,
-    /// Offset of the first byte.
+    /// Offset of the first byte in the dataset.
     pub offset: u64,
     /// Length in bytes.
     pub len_bytes: u32,
-    /// Offset of the first source byte of a copy; 0 for all other operations.
+    /// Offset of the first byte of a copy's source; 0 for all other operations.
     pub source: u64,
 }
 
-/// Chooses the operations of one worker.
+/// Chooser of the operations of one worker.
 pub struct Chooser {
     rng: SmallRng,
     streams: Vec<Stream>,
@@ -45,42 +46,42 @@ struct Stream {
     read_pct: f64,
     op: Option<OpKind>,
     share: u32,
-    /// Block sizes, each with the cumulative weight up to it.
+    /// Block sizes, each with the cumulative weight of all sizes up to it.
     sizes: Vec<(Size, u32)>,
     access: Access,
     walk: Walk,
 }
 
-/// Position of one worker under [`Access::Walk`].
+/// Position of one worker in an [`Access::Walk`].
 struct Walk {
     /// Byte range of the dataset that the walk covers.
     within: Range<u64>,
     part_bytes: u64,
-    /// End of the worker's previous operation.
+    /// End of the preceding operation of this worker.
     next: u64,
 }
 
-/// Addresses that a worker uses for operations of one block size.
+/// Addresses that a worker uses for the operations of one block size.
 struct Size {
     bytes: u32,
     /// Number of aligned positions in one file of the dataset.
     per_part: u64,
     part_bytes: u64,
-    /// First position that the client uses in the dataset ...
+    /// First position in the dataset that the client uses ...
     first: u64,
     /// ... and number of positions that the client uses.
     places: u64,
-    /// Range of the client's positions that this worker visits sequentially, followed by its next
-    /// position.
+    /// Range of the client's positions that this worker visits sequentially. The next position is
+    /// in `next`.
     own: Range<u64>,
     next: u64,
     zipf: Option<Zipf<f64>>,
 }
 
 impl Chooser {
-    /// Creates the chooser of one worker. `(worker, workers)`: number of the worker and number of
-    /// workers of its client; `within`: the client's byte range of the dataset; `once`: sequential
-    /// streams stop at their end.
+    /// Creates the chooser of one worker. `(worker, workers)` is the number of the worker, and the
+    /// number of workers of its client; `within` is the client's byte range of the dataset; if
+    /// `once` is set, sequential streams stop at their end.
     pub fn new(
         streams: &[StreamSpec],
         dataset: &DatasetSpec,
@@ -96,7 +97,7 @@ impl Chooser {
         Self { rng, streams, shares, once }
     }
 
-    /// Chooses the next operation; `None` after one pass if `once` is set.
+    /// Chooses the next operation; returns `None` after one pass if `once` is set.
     pub fn next_op(&mut self) -> Option<Choice> {
         let Self { rng, streams, shares, once } = self;
         let mut drawn = if streams.len() > 1 { rng.random_range(0..(*shares).max(1)) } else { 0 };
@@ -127,7 +128,7 @@ impl Chooser {
     }
 
     /// Moves an operation to another address of its stream. The operation keeps its kind and size,
-    /// so that the specified mix is kept.
+    /// so that the load keeps the specified mix.
     pub(super) fn elsewhere(&mut self, choice: Choice) -> Option<Choice> {
         let Self { rng, streams, once, .. } = self;
         let stream = &mut streams[choice.stream];
@@ -141,27 +142,27 @@ impl Chooser {
         Some(Choice { offset, ..choice })
     }
 
-    /// Draws an additional random number.
+    /// Draws one more random number.
     pub(super) fn draw(&mut self) -> u64 {
         self.rng.next_u64()
     }
 }
 
 impl Stream {
-    /// Draws the index of a size by weight.
+    /// Draws the index of a block size, by weight.
     fn draw_size(&self, rng: &mut SmallRng) -> usize {
         let all = self.sizes.last().map_or(1, |(_, until)| *until);
         let weight = if self.sizes.len() > 1 { rng.random_range(0..all) } else { 0 };
         self.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0)
     }
 
-    /// Draws the size of the next operation of a walk: one of the stream's sizes, or a size within
-    /// its range.
+    /// Draws the size of the next operation of a walk: one of the stream's sizes, or a size in the
+    /// stream's range.
     fn draw_bytes(&self, rng: &mut SmallRng) -> u32 {
         match (self.access, self.sizes.as_slice()) {
             (Access::Walk { between: true, .. }, [(low, _), (high, _)]) => {
-                // As in fio, the last step of a range is shorter if the range is not a multiple of
-                // the step.
+                // As in fio, the last step is shorter if the length of the range is not a multiple
+                // of the step.
                 let drawn = low.bytes.saturating_add(rng.random_range(0..high.bytes.max(1)));
                 (drawn / low.bytes.max(1) * low.bytes).clamp(low.bytes, high.bytes)
             }
@@ -202,8 +203,8 @@ impl Stream {
         Some(offset)
     }
 
-    /// Returns the length in bytes and the start address of the next operation with the size of
-    /// index `size`.
+    /// Returns the length and the start address of the next operation with the size of index
+    /// `size`, both in bytes.
     fn place(&mut self, size: usize, rng: &mut SmallRng, once: bool) -> Option<(u32, u64)> {
         let size = &mut self.sizes[size].0;
         let place = match self.access {
@@ -231,7 +232,7 @@ impl Stream {
                     rng.random_range(hot..size.places)
                 }
             }
-            // A walk has one position for operations of all sizes: see `step`.
+            // In a walk, operations of all sizes share one position: see `step`.
             Access::Walk { .. } => return None,
         };
         let place = size.first + place;
@@ -255,7 +256,8 @@ impl Stream {
                 |n: u32| (u128::from(places) * u128::from(n) / u128::from(workers.max(1))) as u64;
             let mut own = edge(worker)..edge(worker + 1);
             if own.is_empty() {
-                // With more workers than positions, the extra workers share the first position.
+                // If there are more workers than positions, the excess workers share the first
+                // position.
                 own = 0..1;
             }
             let zipf = match spec.access {
@@ -268,7 +270,7 @@ impl Stream {
         });
         let sizes = sizes.collect();
         let access = match spec.access {
-            // Access is uniform if theta gives no valid distribution.
+            // If theta gives no valid distribution, use uniform access.
             Access::Zipf { theta } if !(theta.is_finite() && theta > 0.0) => Access::Random,
             other => other,
         };
@@ -279,8 +281,8 @@ impl Stream {
 }
 
 /// Byte range that a stream uses. Trims, WRITE SAME and copies leave blocks with unknown contents,
-/// so they use the last quarter. COMPARE AND WRITE needs known contents, so it uses the first three
-/// quarters.
+/// so these operations use the last quarter of the client's range. COMPARE AND WRITE needs known
+/// contents, so it uses the first three quarters.
 fn ground(op: Option<OpKind>, within: &Range<u64>) -> Range<u64> {
     let quarter = (within.end - within.start) / 4;
     let border = (within.end - quarter) / super::CUT_BYTES * super::CUT_BYTES;
@@ -292,12 +294,12 @@ fn ground(op: Option<OpKind>, within: &Range<u64>) -> Range<u64> {
     }
 }
 
-/// First position for operations of `bytes` that lies entirely in the byte range `within`, and the
-/// number of such positions, at least one.
+/// First position at which an operation of `bytes` lies completely in the byte range `within`, and
+/// the number of such positions, which is at least one.
 pub(super) fn places(dataset: &DatasetSpec, within: &Range<u64>, bytes: u32) -> (u64, u64) {
     let bytes = u64::from(bytes.max(1));
     let per_part = (dataset.file_bytes / bytes).max(1);
-    // Number of positions that end at or before a byte of the dataset.
+    // Returns the number of positions that end at or before a byte of the dataset.
     let ended = |at: u64| {
         let (part, into) = (at / dataset.file_bytes.max(1), at % dataset.file_bytes.max(1));
         part * per_part + (into / bytes).min(per_part)
@@ -328,8 +330,8 @@ mod tests {
         let dataset = DatasetSpec { files: 3, file_bytes: 96 << 10 };
         let total = dataset.total_bytes();
         assert_eq!(places(&dataset, &(0..total), 4096), (0, 72));
-        // The range starts at 100 KiB. The second file starts at 96 KiB, so its second position of
-        // 32 KiB is at 128 KiB.
+        // The client's range starts at 100 KiB. The second file starts at 96 KiB, so the second
+        // position of 32 KiB in this file is at 128 KiB.
         assert_eq!(places(&dataset, &(100 << 10..total), 32 << 10), (4, 5));
         assert_eq!(places(&dataset, &(0..100 << 10), 32 << 10), (0, 3));
         assert_eq!(places(&dataset, &(96 << 10..total), 32 << 10), (3, 6));
@@ -363,7 +365,7 @@ mod tests {
     }
 
     // Regression: if the range of a client began shortly before the end of a file, a walk started
-    // operations there that crossed the end.
+    // operations that crossed the end of this file.
     #[test]
     fn walk_in_the_range_of_a_client_crosses_no_end_of_a_file() {
         const PART: u64 = 1 << 20;
@@ -400,7 +402,8 @@ mod tests {
         assert_eq!(choices[0].offset, 0);
         for pair in choices.windows(2) {
             let end = pair[0].offset + u64::from(pair[0].len_bytes);
-            // A large operation may not fit before the end of a file or of the dataset.
+            // A large operation may not fit before the end of a file, or before the end of the
+            // dataset.
             let follows = pair[1].offset == end || [0, 1 << 19].contains(&pair[1].offset);
             assert!(follows, "{pair:?}");
         }
@@ -423,7 +426,7 @@ mod tests {
             let count = choices.iter().filter(|choice| choice.len_bytes == bytes).count();
             count as f64 / choices.len() as f64
         };
-        // Counts of fio 3.33 with bsrange=4k-10k: 839, 766 and 395 of 2000.
+        // fio 3.33 with bsrange=4k-10k chose these sizes 839, 766 and 395 times in 2000 operations.
         let shares = [(4096, 0.4), (8192, 0.4), (10_240, 0.2)];
         for (bytes, expected) in shares {
             assert!((share(bytes) - expected).abs() < 0.02, "{bytes}: {}", share(bytes));

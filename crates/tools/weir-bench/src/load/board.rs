@@ -1,7 +1,7 @@
-//! Figures of each second of a run, merged over the workers.
+//! Board: the figures of each second of a run, merged over all workers.
 //!
-//! Invariant: only seconds that some worker has not reported yet keep a distribution in memory, so
-//! memory does not grow with the length of a run.
+//! Invariant: a second keeps its distribution in memory only until all workers have reported this
+//! second, so that the memory does not grow with the length of a run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use crate::histogram::Latencies;
 use crate::result::Interval;
 
-/// Minimum length of a stall that is recorded; a rotating disk needs 10 ms for a random block.
+/// Minimum length of a stall that is recorded: a rotating disk needs 10 ms for a random block.
 pub(super) const STALL_MIN: Duration = Duration::from_millis(10);
-/// Resolution of the recorded time of the last completion.
+/// Resolution of the recorded time of the target's last completion.
 const ANSWER_STEP_NS: u64 = 1_000_000;
 
-/// Figures of one worker for one second.
+/// Figures of one worker in one second.
 #[derive(Default)]
 pub(super) struct Second {
     pub(super) latency: Latencies,
@@ -34,7 +34,7 @@ struct Partial {
 
 pub(super) struct Board {
     workers: u32,
-    /// Time of the target's last completion for any worker, in nanoseconds since the start.
+    /// Time of the last completion for any worker, in nanoseconds since the start of the run.
     last_ns: AtomicU64,
     inner: Mutex<(BTreeMap<u32, Partial>, Vec<Interval>)>,
 }
@@ -44,12 +44,12 @@ impl Board {
         Self { workers, last_ns: AtomicU64::new(0), inner: Mutex::default() }
     }
 
-    /// Records a completion. If it ended a stall of at least [`STALL_MIN`], returns the length of
-    /// the stall. A stall is at most as long as the operation was in flight, because an idle target
-    /// owes no completion.
+    /// Records a completion. If the completion ended a stall of at least [`STALL_MIN`], returns the
+    /// length of the stall. A stall is at most as long as the operation was in flight, because a
+    /// target without operations in flight owes no completion.
     pub(super) fn answered(&self, start: Instant, sent: Instant, at: Instant) -> Option<Duration> {
         let at_ns = at.saturating_duration_since(start).as_nanos() as u64;
-        // Workers share this cache line, so most completions only read it.
+        // All workers share this cache line, so most completions only read it.
         let seen_ns = self.last_ns.load(Ordering::Relaxed);
         if at_ns < seen_ns + ANSWER_STEP_NS {
             return None;
@@ -60,8 +60,8 @@ impl Board {
         (stall >= STALL_MIN).then_some(stall)
     }
 
-    /// Adds a worker's figures of a second to the board and clears them. Each worker reports each
-    /// second once.
+    /// Adds a worker's figures for one second to the board, and clears them. Each worker reports
+    /// each second only once.
     pub(super) fn tell(&self, second: u32, seen: &mut Second) {
         let (partials, intervals) = &mut *self.inner.lock();
         let partial = partials.entry(second).or_default();
@@ -79,7 +79,7 @@ impl Board {
         }
     }
 
-    /// Returns the figures of all seconds; the last seconds may lack some workers.
+    /// Returns the figures of all seconds. The last seconds may lack the figures of some workers.
     pub(super) fn finish(self) -> Vec<Interval> {
         let (partials, mut intervals) = self.inner.into_inner();
         intervals.extend(partials.iter().map(|(second, part)| interval(*second, &part.all)));

@@ -1,31 +1,32 @@
-//! Generation of each block of the dataset.
+//! Table of the generations of all blocks of the dataset.
 //!
 //! Invariants:
-//! - a block has at most one write in flight, so a read returns the generation before that write or
-//!   the new one;
-//! - after a failed write a block is not judged until it is written again, because the write may
-//!   have reached the target in part or not at all;
-//! - a write without an answer leaves its block in the in-flight state: both generations are valid;
-//! - a block with unknown writes may have any generation until it is written;
-//! - a block that was trimmed, or written by the target itself (zeros, a copy), is not judged from
-//!   before that command was sent until the block is written again: a trim may leave any data, and
-//!   a copy has the stamp of another address.
+//! - a block has at most one write in flight, so a read returns either the generation before this
+//!   write or the generation that this write gives the block;
+//! - after a failed write, a block is not judged until the next write to it, because the failed
+//!   write may have reached the target in part or not at all;
+//! - if a write gets no answer, its block remains in the state "write in flight": the generations
+//!   before and after the write are both correct;
+//! - after writes with an unknown outcome, any generation is correct until the block's next write;
+//! - between the start of a trim, or of a write by the target itself (zeros, a copy), and the next
+//!   write, a block is not judged: it may contain any data, or the stamp of another address.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Maximum number of tracked blocks, at 4 bytes each.
+/// Maximum number of blocks in a table; each block takes 4 bytes.
 const BLOCKS_MAX: u64 = 64 << 20;
-/// A generation that is a multiple of this number means "any"; no block is written that often.
+/// A generation that is a multiple of this number means "any generation". No block is written so
+/// often.
 const ANY_EVERY: u32 = 1 << 24;
-/// Last multiple that means "any".
+/// Last multiple of `ANY_EVERY` that means "any generation".
 const ANY_LAST: u32 = ANY_EVERY * 63;
-/// First multiple that means "not judged".
+/// First multiple of `ANY_EVERY` that means "not judged".
 const UNJUDGED_FIRST: u32 = ANY_EVERY * 64;
-/// Last multiple that means "not judged"; a block that reaches it is never judged again.
+/// Last multiple that means "not judged". A block that reaches it is never judged again.
 const UNJUDGED_LAST: u32 = ANY_EVERY * 127;
 
-/// Generations that a verified read may return.
+/// Generations that a verified read of a block may return.
 pub(super) enum Expected {
     /// The block is not verified.
     Unjudged,
@@ -35,14 +36,14 @@ pub(super) enum Expected {
     Within(RangeInclusive<u32>),
 }
 
-/// State of each block: twice its generation, plus one while a write is in flight.
+/// State of each block: twice the block's generation, plus one while a write is in flight.
 pub struct Generations {
     block_bytes: u64,
     states: Vec<AtomicU32>,
 }
 
 impl Generations {
-    /// Creates the table with generation 0, which means zeros, for all blocks; `None` if the
+    /// Creates a table in which all blocks have generation 0, which means zeros; `None` if the
     /// dataset is too large.
     pub fn new(total_bytes: u64, block_bytes: usize) -> Option<Self> {
         let blocks = total_bytes / block_bytes as u64;
@@ -56,7 +57,7 @@ impl Generations {
     }
 
     /// Begins a write to a range of blocks. Returns false if another write to one of the blocks is
-    /// in flight. [`Self::next`] returns the generations that the write gives them.
+    /// in flight. [`Self::next`] returns the generations that this write gives the blocks.
     pub(crate) fn begin(&self, offset: u64, len_bytes: u32) -> bool {
         let blocks = self.blocks(offset, len_bytes);
         for (index, state) in blocks.iter().enumerate() {
@@ -70,8 +71,8 @@ impl Generations {
         true
     }
 
-    /// Begins a write like [`Self::begin`], but only if the current contents of all blocks are
-    /// known. The current generation of a block is the one before [`Self::next`].
+    /// Begins a write like [`Self::begin`], but only if the present contents of all blocks are
+    /// known. The present generation of a block is the one before [`Self::next`].
     pub(super) fn begin_known(&self, offset: u64, len_bytes: u32) -> bool {
         if !self.begin(offset, len_bytes) {
             return false;
@@ -87,9 +88,9 @@ impl Generations {
         all
     }
 
-    /// Begins an operation after which the blocks are not judged until the next write. Returns
-    /// false if a write to one of them is in flight. [`Self::give_up`] ends the operation, whether
-    /// it succeeded or failed.
+    /// Begins an operation after which the blocks are not judged until they are written again.
+    /// Returns false if a write to one of the blocks is in flight. [`Self::give_up`] ends the
+    /// operation, whether it succeeded or failed.
     pub(super) fn begin_unjudged(&self, offset: u64, len_bytes: u32) -> bool {
         if !self.begin(offset, len_bytes) {
             return false;
@@ -100,18 +101,18 @@ impl Generations {
         true
     }
 
-    /// Ends a failed write: its blocks are not judged until the next write.
+    /// Ends a failed write. The blocks are not judged until they are written again.
     pub(super) fn fail(&self, offset: u64, len_bytes: u32) {
         for state in self.blocks(offset, len_bytes) {
             state.store(unjudged(state) * 2, Ordering::Release);
         }
     }
 
-    /// Generations that a read of a block may return. `oldest` was the oldest possible generation
-    /// when the worker sent the read.
+    /// Generations that a read of a block may return. `oldest` is the oldest generation that was
+    /// possible when the worker sent the read.
     ///
-    /// Loads the state once: if another worker began a trim between two loads, the expected
-    /// generations would reflect the trim.
+    /// Loads the state of the block only once: if another worker began a trim between two loads,
+    /// the expected generations would already include the trim.
     pub(super) fn expected(&self, offset: u64, oldest: u32) -> Expected {
         let now = self.state(offset);
         match since_at(now, oldest) {
@@ -121,7 +122,7 @@ impl Generations {
         }
     }
 
-    /// Whether a read of the block, sent now, can be judged against a known generation.
+    /// Whether a read of the block that is sent now can be compared with a known generation.
     pub(crate) fn is_judged_now(&self, offset: u64) -> bool {
         let now = self.state(offset);
         is_judged_at(now, now / 2)
@@ -131,13 +132,13 @@ impl Generations {
         self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire)
     }
 
-    /// Generation that the write in flight gives to each of its blocks.
+    /// Generations that the write in flight gives its blocks, one for each block.
     pub(crate) fn next(&self, offset: u64, len_bytes: u32) -> impl Iterator<Item = u32> {
         let blocks = self.blocks(offset, len_bytes).iter();
         blocks.map(|state| state.load(Ordering::Acquire) / 2 + 1)
     }
 
-    /// Cancels a write that was begun but not sent.
+    /// Cancels a write that was begun but never sent.
     pub(super) fn give_up(&self, offset: u64, len_bytes: u32) {
         for state in self.blocks(offset, len_bytes) {
             state.fetch_sub(1, Ordering::AcqRel);
@@ -151,13 +152,14 @@ impl Generations {
         }
     }
 
-    /// Generations that the block may have while no write to it is in flight; `None`: any.
+    /// Generations that a block may have if no write to it is in flight; `None` means any
+    /// generation.
     pub fn now(&self, offset: u64) -> Option<RangeInclusive<u32>> {
         let now = self.state(offset);
         since_at(now, now / 2)
     }
 
-    /// Oldest generation of the block that a read sent now may return.
+    /// Oldest generation of the block that a read may return if it is sent now.
     pub(super) fn oldest(&self, offset: u64) -> u32 {
         self.state(offset) / 2
     }
@@ -168,22 +170,22 @@ impl Generations {
         (bytes.start / self.block_bytes).min(end)..end
     }
 
-    /// States of blocks, to send to another process: twice the generation, plus one if the next
-    /// generation is possible too.
+    /// States of blocks, in the form that is sent to another process: twice the generation, plus
+    /// one if the next generation is also possible.
     pub(crate) fn states(&self, blocks: Range<u64>) -> impl Iterator<Item = u32> {
         let blocks = &self.states[blocks.start as usize..blocks.end as usize];
         blocks.iter().map(|state| state.load(Ordering::Acquire))
     }
 
-    /// Sets the states of blocks to a state received from another process. No write to them may be
-    /// in flight.
+    /// Sets the state of several blocks to a state that another process sent. No write to these
+    /// blocks may be in flight.
     pub(crate) fn set_states(&self, blocks: Range<u64>, state: u32) {
         let blocks = &self.states[blocks.start as usize..blocks.end as usize];
         blocks.iter().for_each(|block| block.store(state, Ordering::Release));
     }
 
-    /// Sets the generations of blocks to unknown, after writes with an unknown outcome. No write to
-    /// them may be in flight.
+    /// Sets the generations of blocks to "any", after writes with an unknown outcome. No write to
+    /// these blocks may be in flight.
     pub(crate) fn forget(&self, blocks: Range<u64>) {
         for block in &self.states[blocks.start as usize..blocks.end as usize] {
             let generation = block.load(Ordering::Acquire) / 2;
@@ -194,26 +196,27 @@ impl Generations {
     }
 }
 
-/// Whether a block in the state `now` can be judged, for a read sent when `oldest` was its oldest
-/// possible generation.
+/// Whether a block in the state `now` can be judged by a read, if `oldest` was the oldest possible
+/// generation when the read was sent.
 fn is_judged_at(now: u32, oldest: u32) -> bool {
     let mark = now.div_ceil(2) / ANY_EVERY * ANY_EVERY;
     mark < UNJUDGED_FIRST || (mark < UNJUDGED_LAST && oldest > mark)
 }
 
-/// Generations that a read of a block in the state `now` may return, if it was sent when `oldest`
-/// was the oldest possible generation; `None`: any.
+/// Generations that a read of a block in the state `now` may return, if `oldest` was the oldest
+/// possible generation when the read was sent; `None` means any generation.
 fn since_at(now: u32, oldest: u32) -> Option<RangeInclusive<u32>> {
     if oldest > 0 && oldest.is_multiple_of(ANY_EVERY) {
         return None;
     }
-    // Round up to include a write in flight. Limit the range, so that few generations of a quickly
-    // changing block are accepted.
+    // Round up to include a write in flight. Limit the range, so that only a few generations of a
+    // quickly changing block are accepted.
     let newest = now.div_ceil(2);
     Some(oldest.max(newest.saturating_sub(64))..=newest)
 }
 
-/// Next generation that means "not judged"; it is larger than all earlier generations of the block.
+/// Returns the next generation that means "not judged". It is larger than all earlier generations
+/// of the block.
 fn unjudged(state: &AtomicU32) -> u32 {
     let generation = state.load(Ordering::Acquire) / 2;
     let next = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);
@@ -235,7 +238,7 @@ mod tests {
     }
 
     // Regression: a read counted as corrupt if another worker began a trim between two loads of the
-    // state.
+    // block's state.
     #[test]
     fn trim_during_a_check_does_not_change_the_expectation() {
         const BLOCKS: u32 = 2_000;

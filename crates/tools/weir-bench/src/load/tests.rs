@@ -1,6 +1,6 @@
-//! Loads on targets with known behaviour: counts, latencies and faults.
+//! Tests of loads on targets with known behaviour: counts, latencies and faults.
 //!
-//! Not here: accuracy of the figures on an idle machine (selftest).
+//! `selftest` checks the accuracy of the figures on an idle machine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn stream(read_pct: f64, access: Access) -> StreamSpec {
     StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
 }
 
-/// State that a test needs to generate load on a target.
+/// State that a test needs to generate a load on a target.
 struct Bench {
     dataset: DatasetSpec,
     content: Content,
@@ -49,7 +49,7 @@ impl Bench {
         self.offer_bytes(target, streams, load, ms, None)
     }
 
-    /// Runs a load until each worker has completed `worker_bytes`.
+    /// Runs a load until each worker has transferred `worker_bytes`.
     fn offer_bytes(
         &self,
         target: &dyn Target,
@@ -86,8 +86,8 @@ fn open_loop(rate: f64, arrival: Arrival) -> LoadSpec {
 
 #[test]
 fn open_loop_latency_includes_a_stall_that_a_closed_loop_hides() {
-    // The target stalls for half of every second; a closed loop at depth one sends one operation
-    // into each stall.
+    // The target stalls for half of every second. A closed loop at depth one has only one operation
+    // in flight during each stall.
     let stall = || {
         Shaped::stalls(
             Duration::from_micros(500),
@@ -101,9 +101,9 @@ fn open_loop_latency_includes_a_stall_that_a_closed_loop_hides() {
     let closed = LoadSpec::Closed { workers: 1, depth: 1 };
     let closed = bench.offer(&stall(), &reads, closed, Some(3000));
     let p90 = |run: &CellRun| run.classes[0].latency.percentile_us(90.0).unwrap_or_default();
-    // A request that arrives in a stall waits for its end: up to 500 ms, 400 ms at the 90th
-    // percentile. The selftest checks the accuracy; while other tests run, completions may be later
-    // but rarely earlier.
+    // An operation of the open loop that is due during a stall waits for its end: up to 500 ms, and
+    // 400 ms at the 90th percentile. `selftest` checks the accuracy; while other tests run,
+    // completions may be later but rarely earlier.
     assert!((350_000.0..700_000.0).contains(&p90(&open)), "{}", p90(&open));
     assert!(p90(&closed) < 200_000.0, "{}", p90(&closed));
     let service = open.classes[0].service.as_ref().expect("of an open loop");
@@ -112,10 +112,10 @@ fn open_loop_latency_includes_a_stall_that_a_closed_loop_hides() {
 }
 
 // Regression: a target that stalled until after the end of a run was steady, because the run
-// dropped the stall and had no intervals for the seconds without a completion.
+// ignored this stall and had no intervals for the seconds without completions.
 #[test]
 fn stall_at_the_end_of_a_run_counts() {
-    // The target completes operations in 1.5 s of every 4 s.
+    // The target completes operations only in 1.5 s of every 4 s.
     let frozen = Shaped::stalls(
         Duration::from_micros(500),
         Duration::from_secs(4),
@@ -163,13 +163,13 @@ fn load_ends_when_each_worker_has_done_its_bytes() {
     let run = bench.offer_bytes(&quick(), &reads, poisson, None, Some(MIB));
     assert_eq!(operations(&run), 2 * 256);
     assert!(!run.overloaded && run.due == 2 * 256, "{} due", run.due);
-    // The duration ends the run before the workers reach their number of bytes.
+    // The duration ends the run before the workers have transferred their number of bytes.
     let run = bench.offer_bytes(&quick(), &reads, closed, Some(200), Some(1 << 40));
     assert!(run.seconds < 1.0 && operations(&run) > 0, "{} s", run.seconds);
 }
 
-// Regression: the last second had no operation in flight, because the worker counted after the last
-// completion.
+// Regression: the last second had no operation in flight, because the worker counted them after the
+// last completion.
 #[test]
 fn queue_of_a_slow_target_shows_in_each_second() {
     let reads = [stream(100.0, Access::Random)];
@@ -182,13 +182,13 @@ fn queue_of_a_slow_target_shows_in_each_second() {
     };
     let run = Bench::new().offer(&Shaped::rate(800.0), &reads, load, Some(3000));
     let queue: Vec<u64> = run.intervals.iter().map(|second| second.in_flight).collect();
-    // The queue grows by 200 operations each second.
+    // The queue grows by 200 operations in each second.
     let grows = |pair: &[u64]| pair[1] >= pair[0] + 100;
     assert!(queue.len() == 3 && queue.windows(2).all(grows), "{queue:?}");
 }
 
-/// A target that completes one operation for each `reap`, and records the minimum number of
-/// operations in flight while a buffer is filled.
+/// Target that completes one operation for each `reap`. It records the smallest number of
+/// operations that were in flight while a buffer was being filled.
 struct OneByOne {
     depth: usize,
     info: TargetInfo,
@@ -203,7 +203,7 @@ struct OneByOneLane {
     least: Arc<Mutex<Option<usize>>>,
 }
 
-/// Queue depth of [`OneByOne`] in the tests.
+/// Queue depth that the tests use on [`OneByOne`].
 const DEPTH: u32 = 8;
 
 impl Default for OneByOne {
@@ -248,8 +248,8 @@ impl Lane for OneByOneLane {
     }
 }
 
-/// Regression: the generator generated content between a completion and the next operation, so that
-/// 29 of 32 operations were in flight.
+/// Regression: the worker generated content between a completion and the next operation, so that
+/// only 29 of 32 operations were in flight.
 #[test]
 fn queue_depth_is_kept_while_content_is_generated() {
     let (bench, target) = (Bench::new(), OneByOne::default());
@@ -257,14 +257,14 @@ fn queue_depth_is_kept_while_content_is_generated() {
     let run = bench.offer(&target, &[stream(0.0, Access::Random)], load, Some(100));
     assert!(run.classes[0].ops > u64::from(DEPTH), "{run:?}");
     assert_eq!(*target.least.lock(), Some(DEPTH as usize));
-    // Prepared operations that the worker never sent leave no write in flight.
+    // Operations that the worker prepared but never sent leave no write in flight.
     let known = bench.generations.as_ref().expect("it is small");
     let blocks = (0..16 * MIB).step_by(4096).map(|offset| known.now(offset).expect("known"));
     assert!(blocks.into_iter().all(|now| now.start() == now.end()));
 }
 
-/// Regression: if the block of a write was busy, the worker drew another operation, most often a
-/// read.
+/// Regression: if the block of a write was busy, the worker drew another operation, which was most
+/// often a read.
 #[test]
 fn read_share_is_kept_when_writes_find_busy_blocks() {
     let bench = Bench::new();
@@ -301,7 +301,7 @@ fn verified_reads_find_every_fault_of_a_target() {
         (Some(Action::Misplaced(8192)), false),
         (Some(Action::Lost), true),
     ] {
-        // One write of the fill has a fault: the write of the block at 1 MiB.
+        // One write of the fill has a fault: the write to the block at 1 MiB.
         let memory = Memory::twisted(16 << 20, move |op| match fault {
             Some(fault) if op.kind == OpKind::Write && op.offset == MIB => fault,
             _ => Action::Right,
@@ -320,7 +320,7 @@ fn verified_reads_find_every_fault_of_a_target() {
         assert_eq!(found.blocks, 4096);
         match fault {
             None => assert_eq!(found.bad, 0),
-            // Verification also finds the block that the misplaced write overwrote.
+            // The verification also finds the block that the misplaced write overwrote.
             Some(Action::Misplaced(_)) => assert_eq!(found.bad, 2, "{found:?}"),
             Some(_) => assert_eq!(found.bad, 1, "{found:?}"),
         }
@@ -332,11 +332,11 @@ fn verified_reads_find_every_fault_of_a_target() {
     }
 }
 
-// Regression: only the first block of a read was compared, so only the final verification detected
-// a partly lost write.
+// Regression: only the first block of a read was compared, so that only the final verification
+// found a partly lost write.
 #[test]
 fn compared_read_checks_every_block() {
-    // The flipped bit is in the third of the read's four blocks.
+    // The third of the four blocks of this read has the flipped bit.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::Read => Action::BitFlipped,
         _ => Action::Right,
@@ -374,7 +374,7 @@ fn reads_during_writes_are_verified_and_holes_are_reported() {
     let memory = Memory::new(16 << 20);
     let bench = Bench::new();
     let load = LoadSpec::Closed { workers: 2, depth: 4 };
-    // Access each block once, without a time limit.
+    // Read each block once, without a time limit.
     let holes = bench.offer(&memory, &[stream(100.0, Access::Sequential)], load, None);
     assert_eq!((holes.zero_reads_pct, holes.corrupt), (100.0, 0));
     assert_eq!(holes.classes[0].ops, 16 * MIB / 4096);
@@ -386,7 +386,7 @@ fn reads_during_writes_are_verified_and_holes_are_reported() {
 
 #[test]
 fn full_verification_checks_each_byte_of_each_block_of_a_read() {
-    // The fill damages one block, which is the third block of a read of 16 KiB.
+    // The fill damages one block: the third block of a read of 16 KiB.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::Write if op.offset == MIB + 8192 => Action::BitFlipped,
         _ => Action::Right,
@@ -412,8 +412,8 @@ fn full_verification_checks_each_byte_of_each_block_of_a_read() {
     assert_eq!(of(ReadChecks::Off).1, Coverage { reads, bytes, ..Coverage::default() });
 }
 
-// Regression: two runs with the same seed wrote the same blocks, so if the writes of the second run
-// were lost, its checks accepted the blocks of the first.
+// Regression: two runs with the same seed wrote the same blocks. If the writes of the second run
+// were lost, its checks accepted the blocks of the first run.
 #[test]
 fn blocks_of_an_earlier_run_are_reported() {
     let lost = Arc::new(AtomicBool::new(false));
@@ -437,11 +437,12 @@ fn blocks_of_an_earlier_run_are_reported() {
     assert!(found.examples[0].contains("another run"), "{found:?}");
 }
 
-/// Returns one stream for each kind of operation; all streams use the same blocks.
+/// Returns one stream for each kind of operation. All the streams use the same blocks.
 fn all_kinds() -> Vec<StreamSpec> {
     let own = [OpKind::Trim, OpKind::WriteSame, OpKind::CompareAndWrite, OpKind::Copy];
     let own = own.map(|op| StreamSpec { op: Some(op), ..stream(0.0, Access::Random) });
-    // Use enough writes that blocks changed by the target itself soon have known contents again.
+    // Use so many writes that the blocks that the target itself changed soon have known contents
+    // again.
     let mixed = StreamSpec { share: 8, ..stream(50.0, Access::Random) };
     own.into_iter().chain([mixed]).collect()
 }
@@ -466,14 +467,14 @@ fn offloaded_operations_are_counted_and_pass_verification() {
     let verified = crate::verify::verify(&memory, &bench.content, known, &bench.dataset, 100.0, 1);
     let verified = verified.expect("it is there");
     assert_eq!(verified.bad, 0, "{:?}", verified.examples);
-    // Verification skips blocks whose last change was a trim, and judges blocks whose last change
-    // was a write.
+    // The verification skips a block whose last change was a trim, and judges a block whose last
+    // change was a write.
     assert!((3072..4096).contains(&verified.blocks), "{} blocks", verified.blocks);
 }
 
 #[test]
 fn lost_compare_and_write_is_found() {
-    // The target compares correctly, but loses the write.
+    // The target compares correctly, but loses the write of the command.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::CompareAndWrite if op.offset == MIB => Action::Lost,
         _ => Action::Right,
@@ -486,7 +487,8 @@ fn lost_compare_and_write_is_found() {
     let known = bench.generations.as_ref();
     let verified = crate::verify::verify(&memory, &bench.content, known, &bench.dataset, 100.0, 1);
     let verified = verified.expect("it is there");
-    // Either a later COMPARE AND WRITE or the final verification finds the stale block.
+    // Either a later COMPARE AND WRITE or the final verification finds the block that kept its old
+    // contents.
     let differs = run.classes.iter().flat_map(|class| class.errors.values()).sum::<u64>();
     assert!(verified.bad > 0 || differs > 0, "{run:?} {verified:?}");
 }

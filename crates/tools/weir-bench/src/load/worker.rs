@@ -1,15 +1,15 @@
-//! A worker: a thread with one lane, its operations and their results.
+//! Worker: a thread with one lane, its operations and their results.
 //!
 //! Invariants:
-//! - closed loop: the worker sends the next operation as soon as one completes, before any other
-//!   work; latency counts from the send time;
-//! - the worker chooses operations and generates their contents while others are in flight, so that
-//!   generating content does not reduce the queue depth;
-//! - open loop: intended times are drawn in advance, from the start on, independently of the
-//!   target; latency counts from the intended time, also for operations that waited for a slot;
-//! - the rate counts an operation if it completes inside the measured window;
-//! - the latency of an operation counts if its intended time (closed loop: its completion) is
-//!   inside the window.
+//! - in a closed loop, the worker sends the next operation as soon as one completes, before any
+//!   other work; the latency of an operation counts from its send time;
+//! - the worker chooses operations and generates their contents while other operations are in
+//!   flight, so that generating content does not reduce the queue depth;
+//! - in an open loop, the intended times are drawn in advance and do not depend on the target; the
+//!   latency counts from the intended time, even if the operation waited for a slot;
+//! - the rate counts an operation if the operation completes inside the measured window;
+//! - a latency counts if the intended time of its operation (in a closed loop: its completion) is
+//!   inside the measured window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,27 +29,28 @@ use crate::result::Coverage;
 use crate::spec::{Arrival, Durability, LoadSpec, OpKind};
 use crate::target::{Done, Lane, Op, TargetError, Wait};
 
-/// Maximum wait after the end of a run for operations in flight to complete; after that the target
-/// counts as hung.
+/// Maximum time to wait for the operations in flight after the end of a run. After this time, the
+/// target counts as hung.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// A read is compared byte by byte in all its blocks with a probability of one divided by this
-/// number. Of the other reads only the stamp of the first block is checked.
+/// One read in this number, chosen at random, is compared byte by byte in all its blocks. Of the
+/// other reads, only the stamp of the first block is checked.
 const COMPARE_ONE_IN: u64 = 64;
-/// Maximum number of attempts to find a block without a write in flight.
+/// Maximum number of attempts to find a block that has no write in flight.
 const TRIES_MAX: u32 = 64;
-/// Time before a deadline at which the worker stops sleeping and spins, because a sleep is inexact.
+/// Time before a deadline at which the worker changes from sleeping to spinning, because a sleep is
+/// inexact.
 const SLEEP_SLACK: Duration = Duration::from_micros(150);
-/// Interval at which a worker waiting for the start checks for cancellation.
+/// Interval at which a worker that waits for the start checks whether the run was cancelled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Number of operation kinds; each kind has its own class in each stream.
+/// Number of operation kinds. Each stream has one class for each kind.
 const KINDS: usize = OpKind::ALL.len();
 
-/// Start, measured window and end of a run.
+/// Times of a run: its start, the measured window and its end.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub(super) start: Instant,
     pub(super) counts_from: Instant,
-    /// End of the run; `None`: when every worker has finished.
+    /// End of the run; `None` if the run ends when all workers have finished.
     pub(super) ends: Option<Instant>,
 }
 
@@ -67,8 +68,8 @@ impl Times {
         at >= self.counts_from && !self.over(at)
     }
 
-    /// Part of a stall inside the measured window, if that part has the minimum length. `at`: time
-    /// of the completion that ended the stall.
+    /// Part of a stall that is inside the measured window, if this part has the minimum length.
+    /// `at` is the time of the completion that ended the stall.
     fn counted_part(&self, at: Instant, stall: Duration) -> Option<Duration> {
         let from = at.checked_sub(stall)?.max(self.counts_from);
         let to = self.ends.map_or(at, |ends| ends.min(at));
@@ -76,13 +77,13 @@ impl Times {
     }
 }
 
-/// Rule for the send times of a worker.
+/// Rule for the times at which a worker sends operations.
 pub(super) enum Pace {
     Closed,
     Open {
         gap_s: f64,
-        /// Part of `gap_s` after which the first of constant arrivals is due. It differs between
-        /// workers, so that the arrivals of all workers together are evenly spaced.
+        /// Part of `gap_s` after which the first operation of constant arrivals is due. It differs
+        /// between workers, so that the arrivals of all workers together are evenly spaced.
         first: f64,
         arrival: Arrival,
         rng: Box<SmallRng>,
@@ -105,19 +106,19 @@ impl Pace {
     }
 }
 
-/// Results of one worker.
+/// Results that one worker measured.
 pub(super) struct Tally {
     pub(super) classes: Vec<ClassTally>,
     pub(super) lag: Latencies,
     pub(super) backlog_max: u64,
     pub(super) overloaded: bool,
-    /// Operations of an open loop that were due in the measured window.
+    /// Number of operations of an open loop that were due in the measured window.
     pub(super) due: u64,
-    /// Operations that completed in the measured window.
+    /// Number of operations that completed in the measured window.
     pub(super) answered: u64,
-    /// Lengths of the stalls that this worker's completions ended.
+    /// Lengths of the stalls that a completion of this worker ended.
     pub(super) stalls: Latencies,
-    /// Time that the worker waited for a core.
+    /// Time for which the worker waited for a CPU core.
     pub(super) cpu_wait: Duration,
     pub(super) corrupt: u64,
     pub(super) other_run: u64,
@@ -136,7 +137,7 @@ pub(super) struct ClassTally {
     pub(super) service: Option<Latencies>,
 }
 
-/// A prepared operation; the data of a write is in the buffer of its slot.
+/// Operation that is prepared. If it is a write, its data is in the buffer of its slot.
 #[derive(Clone, Copy)]
 struct Ready {
     slot: usize,
@@ -144,7 +145,7 @@ struct Ready {
     compare: bool,
 }
 
-/// An operation in flight.
+/// Operation that is in flight.
 #[derive(Clone, Copy)]
 struct UnderWay {
     choice: Choice,
@@ -163,28 +164,29 @@ pub(super) struct Worker<'a> {
     stop: &'a AtomicBool,
     slots: Slots,
     under_way: Vec<Option<UnderWay>>,
-    /// For each slot with a read in flight: the oldest generation that each checked block may have.
+    /// For each slot with a read in flight: the oldest generation that each block to check may
+    /// have.
     oldest: Vec<Vec<u32>>,
-    /// Number of operations that were sent but have not completed.
+    /// Number of operations that were sent and have not completed.
     in_flight: usize,
     /// Value of `in_flight` at the end of the run, before the worker waits for the last
     /// completions.
     in_flight_at_end: Option<usize>,
-    /// Prepared operations, in send order.
+    /// Prepared operations, in the order in which they will be sent.
     ready: VecDeque<Ready>,
-    /// Slots that are neither prepared nor in flight.
+    /// Slots whose operation is neither prepared nor in flight.
     free: Vec<usize>,
     tally: Tally,
     second: (u32, Second),
     waiting: u64,
     scratch: Vec<u8>,
     writes_unflushed: u32,
-    /// Generation of the next write if the generations of blocks are not tracked.
+    /// Generation of the next write, used if the generations of blocks are not tracked.
     generation: u32,
     exhausted: bool,
-    /// Bytes of the operations that may still be chosen; `None`: no limit.
+    /// Number of bytes that further operations may transfer; `None` if the number is not limited.
     pub(super) bytes_left: Option<u64>,
-    /// Verification of reads.
+    /// Share of the read data that the worker verifies.
     read_checks: ReadChecks,
 }
 
@@ -248,7 +250,7 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<Tally, TargetError> {
-        // Prepare operations before the start, because several clients start at the same instant.
+        // Prepare operations before the start, because all clients start at the same time.
         while Instant::now() < self.times.start
             && self.ready.len() < self.slots.spares
             && self.make_one()
@@ -266,7 +268,7 @@ impl<'a> Worker<'a> {
         self.drain()?;
         self.give_up_ready();
         if let Some(ends) = self.times.ends.filter(|_| !self.stop.load(Ordering::Acquire)) {
-            // Report the seconds after the last completion, too.
+            // Also report the seconds after the last completion.
             self.turn_second(ends);
         }
         self.tell_second();
@@ -274,8 +276,8 @@ impl<'a> Worker<'a> {
         Ok(self.tally)
     }
 
-    /// Waits for the start of the run, which may be in the future. Spins at the end, because a
-    /// sleep is inexact.
+    /// Waits for the start of the run, which may be in the future. Spins before the start, because
+    /// a sleep is inexact.
     fn wait_for_start(&self) {
         loop {
             let left = self.times.start.saturating_duration_since(Instant::now());
@@ -302,8 +304,8 @@ impl<'a> Worker<'a> {
             if self.is_over(now) {
                 break;
             }
-            // Send prepared operations before processing completions, and operations that need a
-            // free slot afterwards.
+            // Send prepared operations before processing completions, and the operations that need
+            // a free slot after it.
             while self.send_next(None)? {}
             self.finish_all(&mut done);
             while self.send_next(None)? {}
@@ -331,7 +333,7 @@ impl<'a> Worker<'a> {
             };
             gap_s * factor
         };
-        // Count in seconds from the start, so that rounding errors do not accumulate.
+        // Compute each time from the start of the run, so that rounding errors do not accumulate.
         let mut next_s = match arrival {
             Arrival::Constant => gap_s * first,
             Arrival::Poisson => gap(),
@@ -364,13 +366,13 @@ impl<'a> Worker<'a> {
         }
         self.in_flight_at_end = Some(self.in_flight);
         if self.exhausted {
-            // For these due times the worker has no operations left to send.
+            // No operations are left to send at these due times.
             let unsent = waiting.iter().filter(|at| self.times.counts(**at)).count();
             self.tally.due -= unsent as u64;
             return Ok(());
         }
         if !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
-            // Add the operations that became due since the loop last checked.
+            // Add the operations that became due after the last check of the loop.
             let until = self.times.ends.unwrap_or_else(Instant::now);
             let until_s = until.saturating_duration_since(self.times.start).as_secs_f64();
             while next_s < until_s {
@@ -381,14 +383,14 @@ impl<'a> Worker<'a> {
         self.send_rest(waiting)
     }
 
-    /// Records that an operation is due at `at_s` seconds from the start.
+    /// Records that an operation is due `at_s` seconds after the start of the run.
     fn due(&mut self, at_s: f64) -> Instant {
         let at = self.times.start + Duration::from_secs_f64(at_s);
         self.tally.due += u64::from(self.times.counts(at));
         at
     }
 
-    /// Sends due operations while slots are free.
+    /// Sends the operations that are due, while slots are free.
     fn send_due(&mut self, waiting: &mut VecDeque<Instant>) -> Result<(), TargetError> {
         while let Some(intended) = waiting.front().copied() {
             if !self.send_next(Some(intended))? {
@@ -399,8 +401,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sends the operations that were due before the end but not sent, as slots become free, for a
-    /// limited time. These operations still count.
+    /// Sends the operations that became due before the end but were not sent, as slots become free,
+    /// for a limited time. These operations still count.
     fn send_rest(&mut self, mut waiting: VecDeque<Instant>) -> Result<(), TargetError> {
         let (give_up, mut done) = (Instant::now() + DRAIN_MAX, Vec::new());
         while !waiting.is_empty() && !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
@@ -432,7 +434,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Cancels prepared operations that are never sent.
+    /// Cancels prepared operations, which will never be sent.
     fn give_up_ready(&mut self) {
         for Ready { choice, .. } in self.ready.drain(..) {
             if let (true, Some(known)) = (changes(choice.kind), self.ground.generations) {
@@ -463,7 +465,7 @@ impl<'a> Worker<'a> {
         self.start(next, intended).map(|()| true)
     }
 
-    /// Prepares operations until no spare slot is left.
+    /// Prepares operations until no spare slot is free.
     fn make_ready(&mut self) {
         while self.ready.len() < self.slots.spares && self.make_one() {}
     }
@@ -511,8 +513,8 @@ impl<'a> Worker<'a> {
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
-    /// Chooses the next operation: a flush if one is due, otherwise an operation without a
-    /// conflicting write in flight.
+    /// Chooses the next operation: a flush if one is due, otherwise an operation that does not
+    /// conflict with a write in flight.
     fn choose(&mut self) -> Option<Choice> {
         if let Durability::Flush { every_writes } = self.ground.durability
             && self.writes_unflushed >= every_writes.max(1)
@@ -544,7 +546,7 @@ impl<'a> Worker<'a> {
         None
     }
 
-    /// Adds the source to a copy; it must not overlap the destination.
+    /// Chooses the source of a copy, which must not overlap the copy's destination.
     fn with_source(&mut self, found: Choice) -> Option<Choice> {
         if found.kind != OpKind::Copy {
             return Some(found);
@@ -555,7 +557,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Begins an operation. Returns false if a change to its blocks is in flight, or if the
-    /// operation compares blocks whose contents are unknown.
+    /// operation compares blocks whose contents are not known.
     fn begin(&self, choice: &Choice) -> bool {
         let Choice { kind, offset, len_bytes, .. } = *choice;
         let Some(known) = self.ground.generations else {
@@ -593,7 +595,7 @@ impl<'a> Worker<'a> {
     }
 
     fn class(&mut self, choice: &Choice) -> &mut ClassTally {
-        // The classes of a stream are in the order of `OpKind::ALL`, which is the order of
+        // The classes of a stream are in the order of `OpKind::ALL`, which equals the order of
         // declaration.
         let index = choice.stream * KINDS + choice.kind as usize;
         while self.tally.classes.len() <= index {
@@ -613,7 +615,8 @@ impl<'a> Worker<'a> {
             self.tally.stalls.record_ns(stall.as_nanos() as u64);
         }
         self.tally.answered += u64::from(in_time);
-        // From here on the blocks are not judged, whether the command succeeded or failed.
+        // From here on, the blocks of the command are not judged, whether the command succeeded or
+        // failed.
         if let (OpKind::Trim | OpKind::WriteSame | OpKind::Copy, Some(known)) =
             (choice.kind, self.ground.generations)
         {
@@ -660,7 +663,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Verifies the data of a read to the extent that `read_checks` specifies.
+    /// Verifies the data of a read, as far as `read_checks` specifies.
     fn look_at(&mut self, slot: usize, work: &UnderWay) {
         let len = work.choice.len_bytes as usize;
         let coverage = &mut self.tally.coverage;
@@ -674,11 +677,11 @@ impl<'a> Worker<'a> {
             is_checked |= self.look_at_block(slot, work, start);
         }
         self.tally.coverage.checked_reads += u64::from(is_checked);
-        // Count a read of zeros once, however many of its blocks are zeros.
+        // Count each read that returned zeros only once, however many of its blocks are zeros.
         self.tally.zero_reads = self.tally.zero_reads.min(zeros + 1);
     }
 
-    /// Number of bytes at the start of a read whose blocks are checked: all bytes of the read if
+    /// Number of bytes at the start of a read whose blocks are checked; all bytes of the read if
     /// `compare` is set.
     fn checked_bytes(&self, len_bytes: u32, compare: bool) -> usize {
         match self.read_checks {
@@ -688,8 +691,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Verifies the block at byte `start` of a read. Returns false if its expected contents are
-    /// unknown.
+    /// Verifies the block that starts at byte `start` of a read. Returns false if the expected
+    /// contents of the block are not known.
     fn look_at_block(&mut self, slot: usize, work: &UnderWay, start: usize) -> bool {
         let Ground { content, generations, .. } = *self.ground;
         let (offset, block_bytes) = (work.choice.offset + start as u64, content.block_bytes());
@@ -716,12 +719,12 @@ impl<'a> Worker<'a> {
         true
     }
 
-    /// Reports finished seconds to the board.
+    /// Reports the seconds that have ended to the board.
     fn turn_second(&mut self, now: Instant) {
         let Some(into) = now.checked_duration_since(self.times.counts_from) else { return };
         let current = into.as_secs() as u32;
         let last = self.times.ends.map_or(u32::MAX, |ends| {
-            // A partial last second is an interval of its own.
+            // A last second that is shorter than a second is an interval of its own.
             let length = ends.saturating_duration_since(self.times.counts_from);
             (length.as_millis().div_ceil(1000) as u32).max(1) - 1
         });
@@ -731,7 +734,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reports the current second to the board.
+    /// Reports the figures of the current second to the board.
     fn tell_second(&mut self) {
         let (second, seen) = &mut self.second;
         seen.backlog = self.waiting;
@@ -740,13 +743,13 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Whether an operation of this kind changes blocks.
+/// Whether an operation of this kind changes blocks of the target.
 fn changes(kind: OpKind) -> bool {
     !matches!(kind, OpKind::Read | OpKind::Flush)
 }
 
-/// Time that this thread has waited for a core so far (schedstat); zero if the kernel does not
-/// report it.
+/// Time that this thread has waited for a CPU core so far (schedstat); zero if the kernel does not
+/// report this time.
 fn cpu_wait() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = text.split_whitespace().nth(1).and_then(|field| field.parse().ok());

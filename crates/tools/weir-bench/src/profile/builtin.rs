@@ -1,12 +1,12 @@
-//! Built-in profiles, embedded from the repository's folder `profiles`.
+//! Built-in profiles, which are embedded from the folder `profiles` of the repository.
 //!
-//! The module `read` parses the profiles.
+//! `read` parses the profiles.
 //!
-//! Invariant: each built-in profile can be read (a test checks it), and the program needs no file
-//! to run one.
+//! Invariant: each built-in profile can be read (a test checks this), and the program runs a
+//! built-in profile without any file.
 
-/// Names and texts of the built-in profiles: Weir's own profiles first, then profiles that repeat a
-/// published document.
+/// Names and texts of the built-in profiles: first Weir's own profiles, then the profiles that
+/// repeat a published document.
 pub(super) const PROFILES: [(&str, &str); 10] = [
     ("quick", include_str!("../../../../../profiles/quick.toml")),
     ("vm", include_str!("../../../../../profiles/vm.toml")),

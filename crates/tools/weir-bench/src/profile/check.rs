@@ -1,10 +1,10 @@
-//! Checks a profile for values outside their range and for values that contradict each other.
+//! Checks a profile for values outside their range, and for values that contradict each other.
 //!
-//! The module `expand/load` checks the load of each cell; `lint` reports traps, which are legal
-//! settings that mislead.
+//! `expand/load` checks the load of each cell; `lint` reports traps: legal settings that make
+//! results misleading.
 //!
-//! Invariant: values that pass fit the integer types of a `RunSpec`; expansion rounds only file
-//! sizes, down to whole blocks, and `commit_every`, up to whole writes.
+//! Invariant: all values that pass the checks fit the integer types of a `RunSpec`. Expansion
+//! rounds only file sizes (down to whole blocks) and `commit_every` (up to whole writes).
 
 use std::ops::Range;
 
@@ -22,16 +22,17 @@ use super::quantity::{Size, Time};
 
 type Checked = Result<(), ProfileError>;
 
-/// Size in bytes of the largest operation; each operation in flight holds a buffer of this size.
+/// Size of the largest operation in bytes; each operation in flight holds a buffer of this size.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of runs of a cell; the result keeps the distributions of each run.
+/// Maximum number of runs of a cell, because the result keeps the latency distributions of each
+/// run.
 const RUNS_MAX: u32 = 10_000;
 /// Maximum number of rates that `refine` may add between two rates of a curve.
 const REFINE_MAX: u32 = 1000;
-/// Longest duration, 366 days; a longer duration is a mistake.
+/// Longest duration: 366 days. A longer duration is certainly a mistake.
 const TIME_MS_MAX: u64 = 366 * 86_400_000;
 
-/// Returns an error for the first value that is invalid or contradicts another.
+/// Returns an error for the first value that is invalid or contradicts another value.
 pub(super) fn check(source: Source<'_>, profile: &Profile) -> Checked {
     let check = Check(source);
     check.content(&profile.content)?;
@@ -112,7 +113,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Requires exactly one of `block` and `blocks`.
+    /// Requires exactly one of the keys `block` and `blocks`.
     fn blocks(
         &self,
         place: &Range<usize>,
@@ -228,7 +229,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Refuses `read_pct` together with `op`, and a percentage out of range.
+    /// Refuses `read_pct` together with `op`, and refuses a percentage outside its range.
     fn what(
         &self,
         place: &Range<usize>,
@@ -343,7 +344,7 @@ impl Check<'_> {
         let (place, measure) = (measure.span(), measure.get_ref());
         self.runs(&place, measure.runs)?;
         self.time(&place, "duration", measure.duration)?;
-        // A warm-up of 0 is valid: it means no warm-up.
+        // A warm-up of 0 is valid: the run then has no warm-up.
         self.time(&place, "warmup", measure.warmup.filter(|time| time.0 > 0))
     }
 

@@ -1,8 +1,8 @@
-//! Errors of profiles, with file and line.
+//! Errors of profiles, each with its file and line.
 //!
-//! Traps are legal settings that mislead; `lint` reports them.
+//! `lint` reports traps: legal settings that make results misleading.
 //!
-//! Invariant: an error in a file names the file and the line.
+//! Invariant: an error in a file contains the file's name and the line.
 
 use std::io;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// The name is neither a built-in profile nor a file.
+    /// The name is neither the name of a built-in profile nor the path of a file.
     #[error(
         "there is no profile {name:?}; write the path of a .toml, .fio or .icf file, or one of \
          {known}"
@@ -28,69 +28,69 @@ pub enum ProfileError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error that the operating system returned.
         source: io::Error,
     },
-    /// Invalid TOML, or a value of the wrong type.
+    /// The text is not valid TOML, or a value has the wrong type.
     #[error("{file}:{line}: {what}")]
     Syntax {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Line number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Description of the error.
+        /// Description of the syntax error.
         what: String,
     },
-    /// A key is unknown, or a value is an unknown word where only certain words are valid.
+    /// A key is unknown, or a value is a word that is not valid for its key.
     #[error("{file}:{line}: `{word}` is not known here{}; known: {known}", hint(nearest.as_ref()))]
     UnknownWord {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Line number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// The unknown word.
+        /// Word that is unknown.
         word: String,
-        /// The known word that is most similar to the unknown word, if there is a similar one.
+        /// Valid word that is most similar to the unknown word, if there is a similar one.
         nearest: Option<String>,
-        /// All words that are valid instead of the unknown word.
+        /// All words that would be valid in place of the unknown word.
         known: String,
     },
-    /// A mandatory key is missing.
+    /// The profile lacks a mandatory key.
     #[error("{file}:{line}: `{key}` is missing and has no default")]
     Missing {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Line on which the key's table begins, from 1.
+        /// Number of the line, from 1, at which the table of the missing key begins.
         line: usize,
-        /// The missing key.
+        /// Key that is missing.
         key: String,
     },
-    /// A value is invalid, alone or together with another value.
+    /// A value is invalid, or contradicts another value.
     #[error("{file}:{line}: {what}; {action}")]
     Contradiction {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Line number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Description and reason of the error.
+        /// Description of the error, with its reason.
         what: String,
-        /// Recommended action for the user.
+        /// Action that the user should take.
         action: String,
     },
-    /// fio can run no cell of the run.
+    /// fio cannot run any cell of the run.
     #[error("fio can run no row of {name}: {why}")]
     NothingForFio {
         /// Name of the run.
         name: String,
-        /// Cells of the run, each with the reason why fio cannot run it.
+        /// Cells of the run, each with the reason for which fio cannot run the cell.
         why: String,
     },
-    /// The profile has no such variant.
+    /// The profile has no variant of this name.
     #[error("{file}: there is no variant {name:?}; {known}")]
     Variant {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Name as the user wrote it.
+        /// Name of the variant, as the user wrote it.
         name: String,
         /// Text that lists the variants of the profile.
         known: String,
@@ -101,7 +101,7 @@ fn hint(nearest: Option<&String>) -> String {
     nearest.map(|word| format!(", did you mean `{word}`?")).unwrap_or_default()
 }
 
-/// Text of a profile, used to find the line number of a value.
+/// Text of a profile, with which the line number of a value is found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
     pub(super) file: &'a str,
@@ -109,7 +109,7 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Number, from 1, of the line in which a span of the text begins.
+    /// Number (from 1) of the line in which a range of the text begins.
     pub(super) fn line(&self, place: &Range<usize>) -> usize {
         let before = self.text.get(..place.start).unwrap_or(self.text);
         before.bytes().filter(|byte| *byte == b'\n').count() + 1
@@ -124,7 +124,7 @@ impl Source<'_> {
         refuse(self.file, self.line(place), what, action)
     }
 
-    /// Returns an error for a word that is not in `known`.
+    /// Returns the error for a word that is not in `known`.
     pub(super) fn unknown(&self, place: &Range<usize>, word: &str, known: &[&str]) -> ProfileError {
         ProfileError::UnknownWord {
             file: self.file.to_owned(),
@@ -136,7 +136,7 @@ impl Source<'_> {
     }
 }
 
-/// Returns an error at a line of an imported file.
+/// Returns an error with a line of an imported file.
 pub(super) fn refuse(
     file: &str,
     line: usize,
@@ -147,10 +147,10 @@ pub(super) fn refuse(
     ProfileError::Contradiction { file, line, what: what.into(), action: action.into() }
 }
 
-/// Returns the known word that is most similar to `word`; `None` if no known word is similar.
+/// Returns the word in `known` that is most similar to `word`; `None` if none is similar.
 pub(super) fn nearest(word: &str, known: &[&str]) -> Option<String> {
     let distances = known.iter().map(|other| (strsim::damerau_levenshtein(word, other), *other));
     let (distance, best) = distances.min()?;
-    // Up to half of the letters may differ: for `reads` this suggests `read_pct`.
+    // Up to half of the letters may differ, so that `reads` suggests `read_pct`.
     (distance <= word.len().max(best.len()) / 2).then(|| best.to_owned())
 }

@@ -1,11 +1,11 @@
-//! Expands a profile into a `RunSpec`, in which no parameter is left open.
+//! Expands a profile into a `RunSpec`, in which every parameter has a value.
 //!
-//! `read` parses the profile, `check` validates it. Below this module, `cells` makes the rows,
-//! `load` their queue depths and rates, `scale` shorter runs, `require` the bounds.
+//! `read` parses the profile; `check` validates it. The modules below this one are `cells` (the
+//! rows), `load` (queue depths and rates), `scale` (shorter runs) and `require` (the bounds).
 //!
 //! Invariants: `RunSpec::assume` lists each value that the author of the profile left open, and
-//! each value that the scale or the target changed; the same profile and options give the same
-//! `RunSpec`.
+//! each value that the scale or the target changed; equal profiles with equal options give equal
+//! `RunSpec`s.
 
 mod cells;
 mod load;
@@ -22,11 +22,11 @@ use super::format::{Dataset, Engine, Headline, Profile, Target, Writes};
 use super::quantity::Size;
 use super::{Options, Protocol};
 
-/// Block size of the fill phase, if the profile sets none.
+/// Block size of the fill phase, if the profile contains none.
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
 const FILL_IN_FLIGHT: u32 = 32;
 
-/// Expands a profile that passed the checks.
+/// Expands a profile that has passed the checks.
 pub(super) fn expand(
     source: Source<'_>,
     profile: &Profile,
@@ -94,16 +94,16 @@ fn title(profile: &Profile, options: &Options) -> String {
     }
 }
 
-/// Granularity of file sizes: a common multiple of the largest block and the fill block.
+/// Granularity of file sizes in bytes: a common multiple of the largest block and the fill block.
 fn unit_bytes(block_max: u32, fill: FillSpec) -> u64 {
     let (large, small) = (block_max.max(fill.block_bytes), block_max.min(fill.block_bytes));
-    // Nearly all profiles use powers of two here, so the larger size is the result; otherwise the
-    // product is a common multiple.
+    // Nearly all profiles use powers of two, so that the larger size is a common multiple.
+    // Otherwise use the product of both sizes.
     let whole = large.is_multiple_of(small);
     if whole { u64::from(large) } else { u64::from(large) * u64::from(small) }
 }
 
-/// Dataset of the profile; each file is rounded down to whole units.
+/// Dataset of the profile. The size of each file is rounded down to a multiple of `unit`.
 fn dataset(source: Source<'_>, profile: &Profile, unit: u64) -> Result<DatasetSpec, ProfileError> {
     let place = profile.dataset.span();
     let refuse = |what: String, action: &str| Err(source.contradiction(&place, what, action));
@@ -151,7 +151,7 @@ fn dataset(source: Source<'_>, profile: &Profile, unit: u64) -> Result<DatasetSp
     Ok(DatasetSpec { files, file_bytes })
 }
 
-/// Whether the profile uses only the keys with the index `way` to describe the dataset.
+/// Whether the profile describes the dataset only with the set of keys that has the index `way`.
 fn alone(profile: &Profile, way: usize) -> bool {
     let dataset = profile.dataset.get_ref();
     let others = [
@@ -161,7 +161,7 @@ fn alone(profile: &Profile, way: usize) -> bool {
         dataset.databases.is_some() || dataset.db_size.is_some(),
     ];
     let mixed = others.iter().enumerate().any(|(other, said)| other != way && *said);
-    // Of the four sets of keys, only the first two use `file_size`.
+    // Only the first two of the four sets of keys include `file_size`.
     !mixed && (way < 2 || dataset.file_size.is_none())
 }
 
@@ -212,7 +212,8 @@ fn durability(profile: &Profile, block_max: u32, assume: &mut Vec<String>) -> Du
     }
 }
 
-/// Lists in `assume` the load of the source that the run does not repeat.
+/// Lists in `assume` the parts of the source's measurement that the run does not repeat, and the
+/// conditions that the reader must know.
 fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
     if let Some(mix) = &profile.mix {
         let meta_pct = 100.0 - mix.get_ref().data_pct;
@@ -244,7 +245,7 @@ fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
     scale::tell(options.scale_of_file(), assume);
 }
 
-/// The bonnie test of the profile, if it has one.
+/// Spec of the bonnie test, if the profile has one.
 fn bonnie(
     source: Source<'_>,
     profile: &Profile,
@@ -280,7 +281,7 @@ fn bonnie(
     Ok(Some(scale::bonnie(spec, options.scale_of_file())))
 }
 
-/// Whether weir-bench implements the protocol.
+/// Whether weir-bench implements a protocol.
 impl Protocol {
     fn available(self) -> bool {
         !matches!(self, Self::Nfs3 | Self::Smb | Self::S3)

@@ -1,12 +1,13 @@
-//! Job files of fio: import as a run, and export of a run.
+//! Job files of fio: imports a job file as a run, and exports a run as a job file.
 //!
-//! `calibrate` runs fio.
+//! `calibrate` runs fio itself.
 //!
 //! Invariants:
-//! - the import reads each option of a job as fio does, reports it as skipped, or refuses it with
-//!   its line number; it never changes the load silently;
-//! - `assume` or a trap reports each deliberate difference from fio: fill, rates, repeated
-//!   addresses.
+//! - for each option of a job, the import reads the option as fio does, reports the option as
+//!   skipped, or refuses the option with its line number; the import never changes the load
+//!   silently;
+//! - each deliberate difference from fio (fill, rates, repeated addresses) is reported in `assume`
+//!   or as a trap.
 
 mod export;
 mod import;

@@ -1,9 +1,9 @@
-//! The keys of a profile file.
+//! Keys of a profile file.
 //!
-//! `read` parses the text, `check` validates the values, `expand` makes the run.
+//! `read` parses the text, `check` validates the values, `expand` turns the profile into a run.
 //!
-//! Invariants: a key that is not listed here is an error; `dataset`, `content` and `durability` are
-//! mandatory; a value that can contradict another one keeps its span in the text.
+//! Invariants: a key that is not in this file is an error; `dataset`, `content` and `durability`
+//! are mandatory; each value that can contradict another value keeps its span in the text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,9 +24,9 @@ pub(super) struct Profile {
     pub(super) schema: Spanned<u32>,
     pub(super) name: String,
     pub(super) title: Option<String>,
-    /// Name of the file in `profiles/reference` that holds the published results.
+    /// Name of the file in `profiles/reference` that contains the published results.
     pub(super) reference: Option<Spanned<String>>,
-    /// Protocols that the source used; empty: any.
+    /// Protocols that the author of the source used; an empty list allows any protocol.
     #[serde(default)]
     pub(super) protocols: Vec<Protocol>,
     pub(super) clients: Option<Spanned<u32>>,
@@ -50,18 +50,19 @@ pub(super) struct Profile {
     pub(super) sizing: Option<Spanned<SizingSpec>>,
     pub(super) cost: Option<CostSpec>,
     pub(super) target: Option<Target>,
-    /// Counters to watch on the target during the run; the report lists them with the assumptions.
+    /// Counters to watch on the target during the run. The report lists their names with the
+    /// assumptions.
     #[serde(default)]
     pub(super) observe: Vec<String>,
     #[serde(default)]
     pub(super) variant: Vec<Variant>,
 }
 
-/// Cache, protection and features of the target that the profile was written for.
+/// Properties of the target for which the profile was written: cache, protection and features.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Target {
-    /// Size of the target's cache; `0` if it has none.
+    /// Size of the target's cache; `0` if the target has no cache.
     cache: Option<Size>,
     protection: Option<String>,
     #[serde(default)]
@@ -78,8 +79,8 @@ impl Target {
     }
 }
 
-/// The dataset: `files` times `file_size`. Instead of `files`, other keys may name the unit of the
-/// source that a file represents, such as a volume or a database.
+/// Dataset: `files` times `file_size`. In place of `files`, other keys may name the unit of the
+/// source that a file stands for, such as a volume or a database.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dataset {
@@ -98,7 +99,7 @@ pub(super) struct Dataset {
     pub(super) hot_data_pct: Option<f64>,
 }
 
-/// Address distribution of random operations.
+/// Address distribution of operations with random access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Where {
@@ -121,9 +122,9 @@ pub(super) struct Content {
 #[serde(deny_unknown_fields)]
 pub(super) struct Durability {
     pub(super) writes: Writes,
-    /// Bytes between two flushes, for operations of the largest block size.
+    /// Number of bytes between two flushes, for operations of the largest block size.
     pub(super) commit_every: Option<Size>,
-    /// Writes of one worker between two flushes.
+    /// Number of writes of one worker between two flushes.
     pub(super) every_writes: Option<u32>,
 }
 
@@ -158,16 +159,16 @@ pub(super) enum ArrivalName {
     Poisson,
 }
 
-/// Load of the matrix, and of tests without a load of their own.
+/// Load of the matrix, and of all tests that define no load.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Load {
     #[serde(default)]
     pub(super) mode: Mode,
     pub(super) workers: Option<u32>,
-    /// Operations in flight of each worker.
+    /// Number of operations that each worker has in flight.
     pub(super) window: Option<u32>,
-    /// Operations in flight of all workers of a client.
+    /// Number of operations that all workers of a client have in flight together.
     pub(super) qd: Option<u32>,
     pub(super) rate: Option<f64>,
     pub(super) arrival: Option<ArrivalName>,
@@ -183,7 +184,7 @@ pub(super) struct Mix {
     pub(super) meta: MetaMix,
 }
 
-/// Weights of metadata operations.
+/// Weights of the metadata operations.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct MetaMix {
@@ -215,13 +216,14 @@ pub(super) enum Pattern {
     Seq,
 }
 
-/// Makes one cell for each combination of values; the block size changes fastest.
+/// Matrix: makes one cell for each combination of its values. The block size changes fastest.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Matrix {
     pub(super) pattern: Vec<Pattern>,
     pub(super) read_pct: Vec<Spanned<f64>>,
-    /// Values for sequential cells, if they differ from `read_pct` in order or number.
+    /// Values of `read_pct` for sequential cells, if they differ from `read_pct` in order or
+    /// number.
     pub(super) seq_read_pct: Option<Vec<Spanned<f64>>>,
     pub(super) block: Vec<Spanned<Size>>,
 }
@@ -239,8 +241,8 @@ pub(super) struct Phases {
 #[serde(deny_unknown_fields)]
 pub(super) struct Fill {
     pub(super) block: Size,
-    /// Only `seq` is valid, because a fill is always sequential. The key informs the reader of the
-    /// profile.
+    /// Only `seq` is valid, because a fill is always sequential. This key is only for readers of
+    /// the profile.
     pub(super) pattern: Option<Spanned<Pattern>>,
     pub(super) in_flight: Option<u32>,
 }
@@ -261,7 +263,7 @@ pub(super) struct Measure {
     pub(super) warmup: Option<Time>,
     pub(super) duration: Option<Time>,
     pub(super) runs: Option<u32>,
-    /// Only `interleaved` is valid. The key informs the reader of the profile.
+    /// Only `interleaved` is valid. This key is only for readers of the profile.
     #[serde(rename = "order")]
     pub(super) _order: Option<Order>,
     pub(super) headline: Option<Headline>,
@@ -283,7 +285,7 @@ pub(super) enum Headline {
 /// Extent of the verification: `"full"`, or a table with `sample_pct`.
 #[derive(Debug)]
 pub(super) enum Verify {
-    /// Compares every byte of every read, and of every block after the last run.
+    /// Compares every byte of every read, and after the last run every byte of every block.
     Full,
     /// Checks the stamps of reads, and compares a share of the blocks after the last run.
     Sample(Sample),
@@ -314,7 +316,8 @@ impl<'de> Deserialize<'de> for Verify {
     }
 }
 
-/// Deserializes [`Verify`]. A derived untagged enum would not name the wrong word in its error.
+/// Visitor that deserializes [`Verify`]. A derived untagged enum would not name the wrong word in
+/// its error.
 struct VerifyVisitor;
 
 impl<'de> Visitor<'de> for VerifyVisitor {
@@ -337,7 +340,7 @@ impl<'de> Visitor<'de> for VerifyVisitor {
     }
 }
 
-/// Operations of one kind. A test without a pattern uses all streams of the profile.
+/// Operations of one kind. A test that defines none uses all streams of the profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stream {
@@ -345,14 +348,14 @@ pub(super) struct Stream {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) pattern: Pattern,
-    /// Percentage of reads; it excludes `op`.
+    /// Percentage of reads; it cannot be combined with `op`.
     pub(super) read_pct: Option<Spanned<f64>>,
-    /// Offloaded operation that the stream executes instead of reads and writes.
+    /// Offloaded operation that the stream executes in place of reads and writes.
     pub(super) op: Option<Spanned<OwnOp>>,
     pub(super) share: u32,
 }
 
-/// Offloaded operations: the target executes them without data from the client.
+/// Offloaded operations, which the target executes without data from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OwnOp {
@@ -390,11 +393,12 @@ pub(super) struct Test {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) read_pct: Option<Spanned<f64>>,
-    /// Offloaded operation that the test executes instead of reads and writes.
+    /// Offloaded operation that the test executes in place of reads and writes.
     pub(super) op: Option<Spanned<OwnOp>>,
-    /// Operations in flight of all workers of a client; each value makes one cell.
+    /// Number of operations that all workers of a client have in flight together. Each value makes
+    /// one cell.
     pub(super) qd: Option<Vec<Spanned<u32>>>,
-    /// Number of workers with one operation in flight each; each value makes one cell.
+    /// Number of workers, each with one operation in flight. Each value makes one cell.
     pub(super) threads: Option<Vec<Spanned<u32>>>,
     pub(super) workers: Option<u32>,
     pub(super) mode: Option<Mode>,
@@ -405,9 +409,10 @@ pub(super) struct Test {
     pub(super) duration: Option<Time>,
     pub(super) runs: Option<u32>,
     pub(super) clients: Option<u32>,
-    /// Bonnie engine only: size of the large file, a multiple of the memory (`3xRAM`) or bytes.
+    /// Only for the bonnie engine: size of the large file, in bytes or as a multiple of the memory
+    /// (`3xRAM`).
     pub(super) size: Option<Spanned<String>>,
-    /// Bonnie engine only: number of small files.
+    /// Only for the bonnie engine: number of small files.
     pub(super) files: Option<u32>,
 }
 
@@ -428,8 +433,8 @@ pub(super) enum RateOf {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Search {
-    /// Only `require` is valid: the search uses the profile's requirement. The key informs the
-    /// reader of the profile.
+    /// Only `require` is valid: the search uses the requirement of the profile. This key is only
+    /// for readers of the profile.
     #[serde(rename = "slo")]
     pub(super) _slo: Slo,
     pub(super) tolerance_pct: f64,
@@ -470,14 +475,14 @@ pub(super) struct CurveStop {
     pub(super) or_p99_above: Time,
 }
 
-/// A named variant. `read` applies `set` to the TOML table before it deserializes the profile.
+/// Variant with a name. `read` applies `set` to the TOML table before it deserializes the profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Variant {
     pub(super) name: String,
     #[serde(default, rename = "set")]
     pub(super) _set: BTreeMap<String, toml::Value>,
-    /// Settings of the target for this variant; the generator cannot apply them.
+    /// Settings of the target in this variant. The generator cannot apply these settings itself.
     #[serde(default)]
     pub(super) target: BTreeMap<String, toml::Value>,
     pub(super) cache: Option<CacheState>,

@@ -1,16 +1,16 @@
-//! Configuration files of Iometer (`.icf`): import as a run.
+//! Configuration files of Iometer (`.icf`): imports a configuration as a run.
 //!
-//! The import refuses cycles through workers, targets or queue depths.
+//! A configuration that cycles through workers, targets or queue depths is refused.
 //!
-//! A file is a list of keys that begin with `'`, each with lines of values below it; a key with a
-//! blank behind the `'` is a comment.
+//! A file is a list of keys that begin with `'`. The lines below a key contain its values. A key
+//! with a blank after the `'` is a comment.
 //!
 //! Invariants:
-//! - each access specification of a worker is one cell; its lines are streams;
-//! - as in Iometer, a sequential operation begins at the end of the one before, and each worker
+//! - each access specification of a worker becomes one cell, and each of its lines one stream;
+//! - as in Iometer, a sequential operation starts at the end of the preceding one, and each worker
 //!   uses the whole dataset;
-//! - the import refuses each key that would change the load, with its line, and reads or reports
-//!   every other key.
+//! - a key that would change the load in an unsupported way is refused with its line; every other
+//!   key is read or reported.
 
 mod parse;
 #[cfg(test)]
@@ -29,8 +29,8 @@ use super::imported::{self, Imported, Said};
 use super::lint::{Trap, trap};
 use parse::{Config, Line, Spec};
 
-/// Imports a configuration of Iometer as a run; `file` is its name in errors. If the file uses the
-/// whole disk, the options must give its size.
+/// Imports a configuration of Iometer as a run. `file` is the name of the configuration in errors.
+/// If the configuration uses the whole disk, the options must contain the size of the disk.
 pub fn import_icf(file: &str, text: &str, options: &Options) -> Result<Imported, ProfileError> {
     let mut config = parse::parse(file, text)?;
     let (mut traps, skipped) =
@@ -87,13 +87,13 @@ fn cell(config: &Config, name: &str, spec: &Spec) -> CellSpec {
     }
 }
 
-/// Combines lines that have the same mix, access order and alignment into one stream with several
+/// Combines lines with the same mix, access order and alignment into one stream with several block
 /// sizes.
 fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     let mut mixes: BTreeMap<(u32, u32, u32), Vec<BlockShare>> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.share_pct > 0) {
         let block = BlockShare { bytes: line.bytes, weight: line.share_pct };
-        // Operations that begin at multiples of their size need no separate alignment.
+        // Operations that start at multiples of their size need no separate alignment.
         let align = if line.align == line.bytes { 0 } else { line.align };
         mixes.entry((line.read_pct, line.random_pct, align)).or_default().push(block);
     }
@@ -117,7 +117,7 @@ fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     let mut names: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
     names.dedup();
     if names.len() < streams.len() {
-        // Number the streams, because streams of the same mix may differ in alignment only.
+        // Number the streams, because streams with equal mixes may differ only in alignment.
         for (number, stream) in (1..).zip(&mut streams) {
             stream.name = format!("{} ({number})", stream.name);
         }

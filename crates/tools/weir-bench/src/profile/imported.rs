@@ -1,9 +1,9 @@
-//! Runs imported from files of other generators: the code that all imports share.
+//! Code that the imports of all generators share.
 //!
-//! The modules `fio` and `icf` read the files; `lint` finds the traps of any run.
+//! `fio` and `icf` read the files; `lint` finds the traps of any run.
 //!
-//! Invariant: an import reports each changed word as a trap and as an assumption of the run, and
-//! each skipped word with its line.
+//! Invariant: an import reports each word that it changed as a trap and as an assumption of the
+//! run, and each word that it skipped with its line.
 
 use serde::Serialize;
 
@@ -16,11 +16,11 @@ use super::expand::scale;
 use super::lint::{Trap, trap};
 use super::{Options, SECTOR_BYTES, STAMPED_BYTES, too_small};
 
-/// A run made from a file of another generator, with warnings and with the skipped words of the
-/// file.
+/// Run that was made from a file of another generator, with warnings and with the words of the file
+/// that the import skipped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
-    /// The run.
+    /// Spec of the run.
     pub spec: RunSpec,
     /// Warnings about differences between the run and the file. `lint` finds the traps of any run.
     pub traps: Vec<Trap>,
@@ -28,23 +28,23 @@ pub struct Imported {
     pub skipped: Vec<Skipped>,
 }
 
-/// A word of a file that does not change the load.
+/// Word of a file that does not change the load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Skipped {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// Line number, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// The skipped word.
+    /// Word that the import skipped.
     pub word: String,
-    /// Reason why the word does not change the load.
+    /// Reason for which the word does not change the load.
     pub why: String,
 }
 
 /// Parsed contents of a file of another generator.
 pub(super) struct Said {
     pub(super) file: String,
-    /// Title of the run: the generator and the path of the file.
+    /// Title of the run: the name of the generator, and the path of the file.
     pub(super) title: String,
     pub(super) cells: Vec<CellSpec>,
     pub(super) dataset: DatasetSpec,
@@ -57,13 +57,13 @@ pub(super) struct Said {
 
 const FILL_BLOCK_BYTES: u64 = 1 << 20;
 const FILL_IN_FLIGHT: u32 = 32;
-/// Minimum block size of a fill, if the file sizes allow it; smaller blocks are slow.
+/// Minimum block size of a fill, if the file sizes permit it: smaller blocks are slow.
 const FILL_BLOCK_BYTES_MIN: u64 = 64 << 10;
 
-/// Makes a run from the contents of a file.
+/// Makes a run from the parsed contents of a file.
 ///
 /// # Errors
-/// The data is too small for its blocks. The message belongs to the line that sets the size.
+/// The dataset is too small for its blocks. The message belongs to the line that sets the size.
 pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> {
     let Said { file, mut cells, content, mut assume, mut traps, skipped, .. } = said;
     let files = u64::from(said.dataset.files.max(1));
@@ -127,14 +127,15 @@ pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> 
 }
 
 /// Turns a random or sequential stream into a walk if its block size does not divide the files of
-/// the dataset. A walk skips the remainder of a file, as fio does, so the dataset keeps its size.
+/// the dataset. A walk skips the remainder of a file, as fio does, so that the dataset keeps its
+/// size.
 fn walk_odd_sizes(cell: &mut CellSpec, part_bytes: u64) {
     let workers = cell.load.workers();
     for stream in &mut cell.streams {
         let [BlockShare { bytes, .. }] = stream.blocks[..] else { continue };
         let random_pct = match stream.access {
             Access::Random => 100.0,
-            // Several sequential workers each use their own range; in a walk each worker would
+            // Several sequential workers each have their own range, but in a walk each worker would
             // cover all files.
             Access::Sequential if workers == 1 => 0.0,
             _ => continue,
@@ -145,19 +146,20 @@ fn walk_odd_sizes(cell: &mut CellSpec, part_bytes: u64) {
     }
 }
 
-/// Returns a dataset of the size that the user gave, with at most the same number of files.
+/// Returns a dataset of the size that the user gave, with at most as many files as before.
 fn resized(dataset: &DatasetSpec, bytes: u64, unit: u64) -> DatasetSpec {
     let files = u64::from(dataset.files).min((bytes / unit).max(1));
     DatasetSpec { files: files as u32, file_bytes: bytes / files }
 }
 
-/// Properties of the sizes of all operations.
+/// Properties of the block sizes of all operations.
 struct Sizes {
     smallest: u64,
     largest: u64,
-    /// Size in bytes of a stamped block of the content; it divides every operation size.
+    /// Size of a stamped block of the content in bytes. It divides every operation size.
     stamped: u64,
-    /// Common multiple of the operation sizes that must divide each file of the dataset.
+    /// Common multiple of the operation sizes that must divide the size of each file of the
+    /// dataset.
     unit: u64,
 }
 
@@ -168,7 +170,8 @@ impl Sizes {
         let sizes: Vec<u64> = streams().flat_map(bytes).map(u64::from).collect();
         let is_stamped = sizes.iter().all(|bytes| bytes.is_multiple_of(STAMPED_BYTES));
         let stamped = if is_stamped { STAMPED_BYTES } else { SECTOR_BYTES };
-        // A walk skips the remainder of a file, so its operation size need not divide the file.
+        // A walk skips the remainder of a file, so the size of its operations need not divide the
+        // file.
         let is_walk = |it: &&StreamSpec| matches!(it.access, Access::Walk { .. });
         let placed = streams().filter(|it| !is_walk(it)).flat_map(bytes).map(u64::from);
         let unit = placed.chain([stamped]).try_fold(1, multiple);
@@ -180,8 +183,8 @@ impl Sizes {
         }
     }
 
-    /// Largest block that fills files of this size without a remainder: a power of two of at least
-    /// 64 KiB, if there is one.
+    /// Largest block size that divides files of this size: a power of two of at least 64 KiB, if
+    /// one divides them.
     fn fill_block(&self, file_bytes: u64) -> u32 {
         let halves = std::iter::successors(Some(FILL_BLOCK_BYTES), |bytes| Some(bytes / 2));
         let fits = |bytes: &u64| file_bytes.is_multiple_of(*bytes);
@@ -192,7 +195,7 @@ impl Sizes {
     }
 }
 
-/// Least common multiple; `None` on overflow.
+/// Least common multiple of two numbers; `None` on overflow.
 fn multiple(one: u64, other: u64) -> Option<u64> {
     let (mut a, mut b) = (one, other);
     while b > 0 {
@@ -210,9 +213,10 @@ mod tests {
         let block =
             |stamped, bytes| Sizes { smallest: 1, largest: 1, stamped, unit: 1 }.fill_block(bytes);
         assert_eq!(block(4096, 1 << 30), 1 << 20);
-        // The file has 25,000 blocks of 4 KiB; 25,000 is 8 x 3125.
+        // The file has 25,000 blocks of 4 KiB, and 25,000 is 8 x 3125.
         assert_eq!(block(4096, 102_400_000), 1_024_000);
-        // The first file has 25,001 (23 x 1087) blocks, the others have 1009, a prime number.
+        // The first file has 25,001 (23 x 1087) blocks; the second file has 1009 blocks, a prime
+        // number.
         assert_eq!(block(4096, 4096 * 25_001), 4096 * 23);
         assert_eq!(block(4096, 4096 * 1009), 4096);
         assert_eq!(block(512, 512 * 1009), 512 * 1009);

@@ -1,9 +1,10 @@
-//! Traps of a run: legal settings that make its results misleading, reported before it starts.
+//! Traps of a run: legal settings that make its results misleading. They are reported before the
+//! run starts.
 //!
-//! Contradictions are errors (`check`); `verdict` judges results.
+//! `check` reports contradictions as errors; `verdict` judges results.
 //!
-//! Invariants: a trap has a description, a reason and a remedy; each kind of trap is reported once,
-//! with its rows; no trap stops a run.
+//! Invariants: a trap has a description, a reason and an action for the user; each kind of trap is
+//! reported only once, with the rows that it affects; no trap prevents a run.
 
 #[cfg(test)]
 mod tests;
@@ -16,38 +17,39 @@ use crate::spec::{
     Scale, StreamSpec,
 };
 
-/// The machine that runs target and generator. If they run on two machines: the memory of the
-/// target's machine and the cores of the generator's.
+/// Machine that runs the target and the generator. If they run on two machines: the memory of the
+/// target's machine, and the cores of the generator's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Bytes of memory that can cache the data.
+    /// Number of bytes of memory that can cache the data.
     pub memory_bytes: u64,
-    /// Cores that the generator can use.
+    /// Number of cores that the generator can use.
     pub cores: u32,
 }
 
-/// A setting that makes a result misleading.
+/// Setting that makes a result misleading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trap {
-    /// Description, with figures.
+    /// Description of the trap, with its figures.
     pub what: String,
-    /// Reason why the setting misleads.
+    /// Reason for which the setting makes results misleading.
     pub why: String,
-    /// Recommended action for the user.
+    /// Action that the user should take.
     pub action: String,
 }
 
-/// Runs shorter than this number of milliseconds end before caches, logs and garbage collection
-/// affect them.
+/// A run that is shorter than this number of milliseconds ends before caches, logs and garbage
+/// collection affect it.
 const SHORT_MS: u64 = 10_000;
-/// Minimum number of runs for a confidence interval.
+/// Minimum number of runs from which a confidence interval can be computed.
 const RUNS_MIN: u32 = 3;
-/// Minimum number of samples beyond a percentile; the report omits a percentile with fewer.
+/// Minimum number of samples beyond a percentile; with fewer samples the report omits the
+/// percentile.
 const BEYOND_MIN: f64 = 10.0;
-/// Maximum number of operations per second that one core of the generator can send.
+/// Maximum number of operations per second that the generator can send on one core.
 const CORE_OPS_S: f64 = 1_000_000.0;
 
-/// Finds the misleading settings of a run on a machine.
+/// Finds the settings that make the results of a run on this machine misleading.
 pub fn lint(spec: &RunSpec, machine: &Machine) -> Vec<Trap> {
     let mut traps = Vec::new();
     scale(spec, &mut traps);
@@ -72,7 +74,8 @@ pub(super) fn trap(
     Trap { what: what.into(), why: why.into(), action: action.into() }
 }
 
-/// Names of the cells that meet a condition, shortened; `None` if no cell meets it.
+/// Names of the cells that meet a condition, shortened to fit; `None` if no cell meets the
+/// condition.
 fn rows(spec: &RunSpec, holds: impl Fn(&CellSpec) -> bool) -> Option<String> {
     let names: Vec<&str> =
         spec.cells.iter().filter(|cell| holds(cell)).map(|cell| cell.name.as_str()).collect();
@@ -104,11 +107,11 @@ fn tenths(pct: f64) -> u64 {
     (pct * 10.0).round() as u64
 }
 
-/// Size of the working set: bytes of the dataset that receive most operations of a cell.
+/// Size of a cell's working set: the bytes of the dataset that receive most of its operations.
 fn working_set(spec: &RunSpec, cell: &CellSpec) -> u64 {
     let total = spec.dataset.total_bytes();
     let part = |access: Access| match access {
-        // Use tenths of a percent, so that the sizes stay integers.
+        // Compute in tenths of a percent, so that the sizes stay integers.
         Access::Hotspot { data_pct, .. } => total / 1000 * tenths(data_pct),
         Access::Sequential | Access::Random | Access::Zipf { .. } | Access::Walk { .. } => total,
     };
@@ -190,7 +193,7 @@ fn content(spec: &RunSpec, traps: &mut Vec<Trap>) {
     }
 }
 
-/// Share of a cell's operations to which a latency bound applies.
+/// Share of a cell's operations to which a bound on a latency applies.
 fn share(cell: &CellSpec, stream: Option<&str>, op: Option<OpKind>) -> f64 {
     let all: f64 = cell.streams.iter().map(|stream| f64::from(stream.share)).sum();
     let chosen = cell.streams.iter().filter(|it| stream.is_none_or(|name| name == it.name));
@@ -204,7 +207,7 @@ fn share(cell: &CellSpec, stream: Option<&str>, op: Option<OpKind>) -> f64 {
     chosen.map(|it| f64::from(it.share) * part(it)).sum::<f64>() / all.max(1.0)
 }
 
-/// Operations per second of a cell, if known before the run: the offered or the required rate.
+/// Operations per second of a cell, if known before the run: the rate that is offered or required.
 fn expected_rate(spec: &RunSpec, cell: &CellSpec) -> Option<f64> {
     match cell.load {
         LoadSpec::Open { rate, .. } => Some(rate),
@@ -229,7 +232,7 @@ fn holes(spec: &RunSpec, traps: &mut Vec<Trap>) {
 }
 
 fn sampling(spec: &RunSpec, traps: &mut Vec<Trap>) {
-    // If a run ends after a number of bytes, its length is unknown in advance.
+    // If a run ends after a number of bytes, the length of the run is not known in advance.
     let has_length = |cell: &CellSpec| cell.worker_bytes.is_none();
     let short =
         |cell: &CellSpec| has_length(cell) && cell.duration_ms < SHORT_MS && cell.search.is_none();

@@ -1,24 +1,24 @@
 //! Sizes and times in profiles: `4KiB`, `20GB`, `10m`, `500ms`.
 //!
-//! In `weir_base::size` KB is 1024 bytes. Published documents use both meanings, so a profile
-//! states which one.
+//! `weir_base::size` also accepts `K`, `M` and `G`, for powers of 1024. Published documents use
+//! these units with both meanings, so a profile must state which one it means.
 //!
-//! Invariants: GB is 10^9 and GiB is 2^30; a unit is mandatory, and `K`, `M`, `G` alone are
-//! refused; so are signs, overflow, and fractions of a byte or millisecond.
+//! Invariants: GB is 10^9 bytes and GiB is 2^30 bytes; a unit is mandatory. `K`, `M` and `G` alone
+//! are refused, and so are signs, overflows, and fractions of a byte or a millisecond.
 
 use serde::Deserialize;
 
-/// A size in bytes.
+/// Size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Size(pub(super) u64);
 
-/// A duration in milliseconds.
+/// Duration in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Time(pub(super) u64);
 
-/// Reason why a quantity cannot be parsed.
+/// Reason for which a quantity cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} {why}; write {example}")]
 pub(super) struct QuantityError {

@@ -1,9 +1,9 @@
-//! Strict parser of a profile's text.
+//! Strict parser for the text of a profile.
 //!
-//! `check` validates the values together.
+//! `check` validates the values in combination.
 //!
-//! Invariant: every error names a line; for an unknown word it also lists the valid words and the
-//! most similar one.
+//! Invariant: every error contains a line number; the error for an unknown word also lists the
+//! valid words and the most similar one.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -12,14 +12,14 @@ use toml::de::{DeTable, DeValue};
 use super::error::{ProfileError, Source, nearest};
 use super::format::Profile;
 
-/// Version of the profile format.
+/// Version of the format of profiles.
 const SCHEMA: u32 = 1;
 
-/// Reads a profile and applies one of its variants.
+/// Reads a profile, and applies a variant of the profile if the user named one.
 pub(super) fn read(source: Source<'_>, variant: Option<&str>) -> Result<Profile, ProfileError> {
     let mut table = DeTable::parse(source.text).map_err(|error| explain(source, &error))?;
-    // Deserialize the unchanged profile first: a wrong key is then reported before a variant can
-    // replace its value.
+    // Deserialize the unchanged profile first, so that an invalid key is reported before a variant
+    // can replace its value.
     let plain = typed(source, table.clone())?;
     let Some(name) = variant else { return Ok(plain) };
     apply(source, table.get_mut(), name, &plain)?;
@@ -42,7 +42,7 @@ fn typed(source: Source<'_>, table: Spanned<DeTable<'_>>) -> Result<Profile, Pro
     Ok(profile)
 }
 
-/// Applies the values of a variant's `set` to the profile.
+/// Applies the values in the `set` table of a variant to the profile.
 fn apply<'a>(
     source: Source<'_>,
     root: &mut DeTable<'a>,
@@ -70,7 +70,7 @@ fn apply<'a>(
     Ok(())
 }
 
-/// Replaces an existing value of the profile, named by a path such as `matrix.block`.
+/// Replaces an existing value of the profile. A path such as `matrix.block` names the value.
 fn put<'a>(
     source: Source<'_>,
     root: &mut DeTable<'a>,
@@ -106,13 +106,13 @@ fn put<'a>(
     Ok(())
 }
 
-/// Converts an error of the TOML library: adds the line and, for an unknown word, the most similar
-/// valid word.
+/// Converts an error of the TOML library: adds the line number and, for an unknown word, the most
+/// similar valid word.
 fn explain(source: Source<'_>, error: &toml::de::Error) -> ProfileError {
     let place = error.span().unwrap_or_default();
     let (file, line) = (source.file.to_owned(), source.line(&place));
     let message = error.message();
-    // serde lists the valid words only in its message, each in backticks.
+    // serde lists the valid words only in its message, where each word is in backticks.
     let mut quoted = message.split('`').skip(1).step_by(2);
     let first = quoted.next().unwrap_or_default().to_owned();
     if message.starts_with("unknown field") || message.starts_with("unknown variant") {

@@ -1,6 +1,6 @@
-//! Tests of built-in profiles and of refused ones.
+//! Tests of built-in profiles and of refused profiles.
 //!
-//! `reference` tests published rows, `lint` tests traps.
+//! `reference` tests the published rows, `lint` the traps.
 
 mod bad_input;
 
@@ -57,7 +57,7 @@ fn every_profile_can_be_run_at_every_scale_in_every_variant() {
     }
 }
 
-/// Asserts the properties of a run that the generator relies on.
+/// Asserts the properties of a run on which the generator relies.
 fn sound(spec: &RunSpec, scale: Scale) {
     let what = format!("{} {:?} {scale:?}", spec.name, spec.cells[0].variant);
     let distinct: BTreeSet<&str> = spec.cells.iter().map(|cell| cell.name.as_str()).collect();
@@ -96,8 +96,8 @@ fn quick_profile_takes_about_a_minute() {
     assert_eq!(load("quick", &Options::default()).unwrap().cells, spec.cells);
 }
 
-/// A user's file runs in full unless the user gives a scale; built-in profiles default to standard
-/// scale.
+/// A user's file runs in full unless the user gives a scale; a built-in profile runs at standard
+/// scale by default.
 #[test]
 fn user_profile_runs_in_full_by_default() {
     let large = SMALL.replacen("1GiB", "100GiB", 1).replacen(
@@ -115,7 +115,7 @@ fn user_profile_runs_in_full_by_default() {
     let cell = &own.cells[0];
     assert_eq!((cell.duration_ms, cell.warmup_ms, cell.runs), (3_600_000, 300_000, 7));
     assert!(!own.title.contains("scale"), "{}", own.title);
-    // An explicit scale shortens the runs of the file.
+    // A scale that the user gives shortens the runs of a user's file as well.
     let asked = at(Some(Scale::Standard));
     assert_eq!((asked.cells[0].duration_ms, asked.dataset.total_bytes()), (60_000, 8 << 30));
     assert!(asked.title.ends_with("standard scale"), "{}", asked.title);
@@ -218,8 +218,8 @@ fn access_follows_the_dataset() {
     assert_eq!(seed("vm", None).cells[0].streams[0].access, hot);
 }
 
-/// Text to replace in a profile, its replacement, line of the expected error, and words of the
-/// error.
+/// Text to replace in a valid profile, its replacement, the line of the expected error, and words
+/// in the error.
 const REFUSED: &[(&str, &str, usize, &str)] = &[
     ("block = \"1MiB\"", "blok = \"1MiB\"", 11, "`blok` is not known here, did you mean `block`?"),
     ("writes = \"none\"", "writes = \"fuaa\"", 5, "did you mean `fua`?"),

@@ -1,16 +1,17 @@
-//! A published result line of bonnie++ 1.96, with the fields of that program.
+//! Published result line of bonnie++ 1.96, with the fields of bonnie++.
 //!
-//! The crate's module `bonnie` is Weir's test with the same fields.
+//! The module `bonnie` of the crate is Weir's own test with the same fields.
 //!
-//! Invariant: output means write and input means read. The fields keep the names of bonnie++,
-//! because a summary that renamed the fields swapped output and input.
+//! Invariant: "output" means write and "input" means read. The fields keep the names of bonnie++,
+//! because a summary that renamed the fields confused output and input.
 
 use serde::Deserialize;
 
 use crate::bonnie::Phase;
 
-/// One published run: KiB per second or operations per second, processor time in percent of one
-/// core, longest latency. `None`: the phase was too fast to time.
+/// One published run. Its figures are KiB per second or operations per second, the processor time
+/// in percent of one core, and the longest latency. `None` means that the phase was too fast to
+/// time.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "bonnie++ defines its fields; the names carry the units")]
@@ -63,12 +64,12 @@ pub struct BonnieFigure {
     pub rate: Option<f64>,
     /// Processor time in percent of one core.
     pub cpu_pct: Option<f64>,
-    /// Longest operation in microseconds.
+    /// Duration of the longest operation in microseconds.
     pub latency_us: Option<f64>,
 }
 
 impl BonnieRow {
-    /// Returns the figures of a phase in this run.
+    /// Returns the figures of one phase in this run.
     pub fn figure(&self, phase: Phase) -> BonnieFigure {
         let (rate, cpu_pct, latency_us) = match phase {
             Phase::OutChar => {

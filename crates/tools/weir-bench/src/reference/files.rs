@@ -1,14 +1,14 @@
-//! Embedded files of published rows, and their parser.
+//! Embedded files with published rows, and their parser.
 //!
-//! The row types define the columns.
+//! The row types define the columns of the files.
 //!
-//! Invariant: a column that the row type does not define is an error; none is ignored.
+//! Invariant: a column that the row type does not define is an error, so no column is ignored.
 
 use serde::de::DeserializeOwned;
 
 use super::ReferenceError;
 
-/// CSV texts of one document; the text of a table that the document lacks is empty.
+/// CSV texts of one document. If the document lacks a table, the text of this table is empty.
 pub(super) struct File {
     pub(super) name: &'static str,
     pub(super) rows: &'static str,
@@ -45,12 +45,12 @@ pub(super) const FILES: [File; 5] = [
     File { name: "s004-exchange.csv", rows: text!("s004-exchange.csv"), bonnie: "", sizing: "" },
 ];
 
-/// Returns the notes in a text, which apply to all its rows.
+/// Returns the notes in a text; the notes apply to all rows of the text.
 pub(super) fn notes(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("# ")).map(str::to_owned).collect()
 }
 
-/// Parses the rows of a CSV text.
+/// Parses the rows in a CSV text.
 pub(super) fn rows<T: DeserializeOwned>(name: &str, text: &str) -> Result<Vec<T>, ReferenceError> {
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
     let rows: Result<Vec<T>, csv::Error> = reader.deserialize().collect();

@@ -1,6 +1,6 @@
-//! Tests: the published rows are consistent, and a profile has a cell for each.
+//! Tests that the published rows are consistent, and that a profile has a cell for each row.
 //!
-//! No test uses figures of Weir.
+//! The tests use no figures of Weir.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +37,8 @@ fn every_file_can_be_read_and_is_the_reference_of_a_profile() {
     assert!(load("s005.csv").unwrap_err().to_string().contains("s004-exchange.csv"));
 }
 
-/// Each published row has a cell with its name in the profile's variant, and that cell finds the
-/// row.
+/// For each published row, the variant of the profile has a cell of the row's name, and this cell
+/// finds the row.
 #[test]
 fn every_row_names_a_cell_of_its_profile() {
     for file in names() {
@@ -79,8 +79,8 @@ fn matrix_rows_obey_littles_law_and_their_mix() {
             rows.iter().filter(in_flight).map(|row| row.in_flight().unwrap()).collect();
         assert!(in_flight.iter().all(|count| (lowest..=highest).contains(count)), "{in_flight:?}");
     }
-    // The document prints latency to 0.1 ms: even for the lowest possible latency, one worker per
-    // file (120 workers) would be too few.
+    // The document prints latencies to 0.1 ms. Even with the lowest latency that this allows, one
+    // worker for each file (120 workers) would be too few.
     let low = |row: &&&Row| row.cell == "random 64KiB read 0%" && row.window == Some(1);
     let low = rows.iter().find(low).unwrap();
     assert!(low.total_ops_s.unwrap() * (low.latency_ms.unwrap() - 0.05) / 1000.0 > 125.0);

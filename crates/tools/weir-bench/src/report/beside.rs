@@ -1,10 +1,11 @@
-//! Published rows of the document that a profile repeats, next to the rows of this run.
+//! Tables with the published rows of the document that a profile repeats, next to the rows of this
+//! run.
 //!
-//! The module `reference` reads the published rows; `html` and `markdown` format the tables.
+//! `reference` reads the published rows; `html` and `markdown` format the tables.
 //!
 //! Invariants:
-//! - rows keep the order of the document; each row of this run has its verdict;
-//! - every table states that the hardware differs: a ratio shows a shape, not a rank.
+//! - rows keep the order of the document, and each row of this run has its verdict;
+//! - every table states that the published hardware differs: a ratio shows a shape, not a rank.
 
 use std::slice;
 
@@ -14,16 +15,16 @@ use crate::summary::CellSummary;
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Caveat in the title of every table of published rows.
+/// Caveat in the title of every table with published rows.
 const SHAPE: &str = "other hardware: shape, not rank";
 
-/// Tables of published rows next to this run's rows, and notes on the published rows.
+/// Tables with published rows next to the rows of this run, and notes on the published rows.
 pub(super) struct Beside {
     pub(super) tables: Vec<Table>,
     pub(super) notes: Vec<String>,
 }
 
-/// Result of this run that corresponds to a published row.
+/// Result of this run that is shown next to a published row.
 struct Ours {
     name: String,
     cell: Option<usize>,
@@ -31,12 +32,13 @@ struct Ours {
     summary: CellSummary,
 }
 
-/// Builds the tables. There are none if the run repeats no document, or none of the document's
-/// rows.
+/// Builds the tables. The result has no tables if the run repeats no document, or none of the
+/// document's rows.
 pub(super) fn beside(run: &JudgedRun) -> Beside {
     let nothing = Beside { tables: Vec::new(), notes: Vec::new() };
     let Some(name) = &run.result().spec.reference else { return nothing };
-    // A result that another version wrote may name a document that this version lacks.
+    // If another version wrote the result, it may name a document that this version does not
+    // contain.
     let Ok(published) = reference::load(name) else { return nothing };
     let mut tables: Vec<Table> = Vec::new();
     let mut left_out = 0;
@@ -125,7 +127,8 @@ fn line(row: &reference::Row, ours: &Ours) -> Row {
     Row { name: ours.name.clone(), cell: ours.cell, verdict: ours.verdict, figures }
 }
 
-/// Note of a published row, with its latencies by kind of operation if it has no mean latency.
+/// Note on a published row. If the row has no mean latency, the note contains its latencies by kind
+/// of operation.
 fn note(row: &reference::Row) -> String {
     let kinds = [
         ("database reads", row.db_read_ms),
@@ -142,7 +145,7 @@ fn ratio(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// Configuration of a published row, as its document describes it.
+/// Configuration of a published row, in the words of its document.
 fn variant(row: &reference::Row) -> String {
     let counted = |what: &str, count: Option<u32>| count.map(|count| format!("{count} {what}"));
     let parts = [

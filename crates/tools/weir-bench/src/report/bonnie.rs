@@ -1,9 +1,10 @@
-//! The table of the bonnie test, with columns for the published rows.
+//! Table of the bonnie test, with columns for the published rows.
 //!
-//! The module `bonnie` computes figures and verdicts; `html` and `markdown` format the table.
+//! The module `bonnie` of the crate computes figures and verdicts; `html` and `markdown` format the
+//! table.
 //!
-//! Invariants: phases have the order of bonnie++, each with its verdict; a ratio to published rows
-//! is labelled as a shape, not a rank.
+//! Invariants: the phases have the order of bonnie++, and each has its verdict; a ratio to
+//! published rows is labelled as a shape, not a rank.
 
 use super::rows::{Row, Table};
 use crate::bonnie::{BonnieResult, Column, Phase};
@@ -21,7 +22,7 @@ const PUBLISHED_HEADS: [&str; 5] = [
     "ratio (shape, not rank)",
 ];
 
-/// Builds the table of the bonnie test; `None` if the run has no bonnie test.
+/// Builds the table of the bonnie test; `None` if the run contains no bonnie test.
 pub(super) fn table(run: &JudgedRun) -> Option<Table> {
     let result = run.result().bonnie.as_ref()?;
     let published = run.result().spec.reference.as_deref().and_then(|name| {

@@ -1,11 +1,11 @@
-//! Charts as SVG elements that take their colours from the surrounding document.
+//! Draws charts as SVG elements that take their colours from the surrounding document.
 //!
-//! The module `plots` chooses the data; the HTML has the legends.
+//! `plots` chooses the data of the charts; the HTML report contains the legends.
 //!
 //! Invariants:
-//! - the colours below represent roles; the style sheet replaces them in a dark document;
-//! - a chart over time has at most [`POINTS_MAX`] points, which keep the highest and lowest value
-//!   of each stretch;
+//! - the colours below stand for roles; the style sheet of a dark document replaces them;
+//! - a chart over time has at most [`POINTS_MAX`] points, which include the highest and the lowest
+//!   value of each stretch;
 //! - a logarithmic axis omits values that are not positive.
 
 use std::ops::Range;
@@ -22,10 +22,10 @@ use plotters::style::{Color as _, RGBColor, ShapeStyle};
 
 use super::ReportError;
 
-/// Maximum number of points of all lines of a chart together; the plot is 550 pixels wide.
+/// Maximum number of points in all lines of a chart together; the plot is 550 pixels wide.
 pub(super) const POINTS_MAX: usize = 600;
-/// Colours that readers can distinguish. If a chart has more lines than colours, lines share
-/// colours.
+/// Colours of lines, which readers can distinguish. If a chart has more lines than colours, several
+/// lines have the same colour.
 pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x5E, 0xA8),
     RGBColor(0xC8, 0x50, 0x00),
@@ -39,9 +39,9 @@ const AXIS: RGBColor = RGBColor(0x8C, 0x8C, 0x8C);
 const WIDTH: u32 = 640;
 const HEIGHT: u32 = 230;
 
-/// Lines on a common pair of axes.
+/// Chart: lines that share a pair of axes.
 pub(super) struct Chart {
-    /// Text for screen readers and for errors.
+    /// Text of the chart for screen readers and for errors.
     pub(super) title: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
@@ -51,9 +51,9 @@ pub(super) struct Chart {
 /// Spacing of the values on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// Equal differences have equal lengths; the axis includes zero.
+    /// Equal differences have equal lengths, and the axis includes zero.
     Linear,
-    /// Equal ratios have equal lengths; the axis ends at powers of this base.
+    /// Equal ratios have equal lengths, and the axis ends at powers of this base.
     Logarithmic(u8),
 }
 
@@ -61,11 +61,11 @@ pub(super) enum Scale {
 pub(super) struct Axis {
     pub(super) label: &'static str,
     pub(super) scale: Scale,
-    /// Formats a value of the axis.
+    /// Function that formats a value of the axis.
     pub(super) format: fn(f64) -> String,
 }
 
-/// One line of a chart; its index among the lines decides its colour.
+/// One line of a chart. The index of the line among the lines of the chart decides its colour.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
@@ -73,7 +73,7 @@ pub(super) struct Line {
     pub(super) marked: bool,
 }
 
-/// Draws the chart as an SVG element; `None` if it has no point to show.
+/// Draws a chart as an SVG element; `None` if the chart has no point to show.
 pub(super) fn svg(chart: &Chart) -> Result<Option<String>, ReportError> {
     let shown = |point: &(f64, f64)| chart.x.shows(point.0) && chart.y.shows(point.1);
     let lines: Vec<Vec<(f64, f64)>> = chart
@@ -128,7 +128,7 @@ fn draw(
         let colour = COLOURS[index % COLOURS.len()];
         let style = ShapeStyle { color: colour.to_rgba(), filled: false, stroke_width: 2 };
         context.draw_series(LineSeries::new(points.iter().copied(), style))?;
-        // A line with a single point would be invisible.
+        // A line with only one point would be invisible, so mark this point.
         if line.marked || points.len() == 1 {
             let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
             context.draw_series(dots)?;
@@ -140,12 +140,12 @@ fn draw(
 
 impl Axis {
     fn shows(&self, value: f64) -> bool {
-        // Larger values would overflow when the end of the axis is computed.
+        // A larger value would overflow when the end of the axis is computed.
         value.abs() < 1e300 && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// Range of an axis that includes all values; it starts at zero or at a power of the base.
-    /// `None` without values.
+    /// Range of an axis that includes all values. The range starts at zero, or at a power of the
+    /// axis's base. `None` if there are no values.
     fn range(&self, values: impl Iterator<Item = f64>) -> Option<AxisRange> {
         let ends = |ends: Option<(f64, f64)>, value: f64| {
             Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
@@ -168,7 +168,7 @@ struct AxisRange {
     scale: Scale,
 }
 
-/// An axis with either spacing, so that every chart has the same type.
+/// Axis with either spacing, so that all charts have the same Rust type.
 enum Coordinate {
     Linear(RangedCoordf64),
     Logarithmic(LogCoord<f64>),
@@ -211,7 +211,7 @@ impl Ranged for Coordinate {
     }
 }
 
-/// Removes attributes that the report's style sheet sets for all elements.
+/// Removes the attributes that the style sheet of the report sets for all elements.
 fn compact(svg: &str) -> String {
     let once = [
         " opacity=\"1\"",
@@ -225,8 +225,8 @@ fn compact(svg: &str) -> String {
     short.lines().collect()
 }
 
-/// Thins one of `lines` lines. If the line has too many points, keeps the lowest and the highest
-/// point of each stretch, in order.
+/// Thins one line of a chart with `lines` lines. If the line has too many points, keeps the lowest
+/// and the highest point of each stretch, in order.
 pub(super) fn thin(points: &[(f64, f64)], lines: usize) -> Vec<(f64, f64)> {
     let most = (POINTS_MAX / lines.max(1)).max(2);
     if points.len() <= most {

@@ -1,11 +1,11 @@
-//! Conclusions of a run, as sentences with computed differences: the start of a report.
+//! Conclusions of a run: sentences with computed differences, at the start of a report.
 //!
-//! The module `judge` decides the verdicts of single cells; `compare` compares two runs.
+//! `judge` decides the verdicts on single cells; `compare` compares two runs.
 //!
 //! Invariants:
-//! - only cells whose verdict is *valid* are compared;
-//! - two cells are compared only if they differ in one setting: queue depth, share of reads, block
-//!   size or access pattern.
+//! - only cells with the verdict *valid* are compared with each other;
+//! - two cells are compared only if they differ in a single setting: queue depth, share of reads,
+//!   block size or access pattern.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ use crate::summary::CellSummary;
 use crate::verdict::{Finding, JudgedRun, Remark};
 use crate::words;
 
-/// Difference in percent below which two values count as equal.
+/// Difference in percent below which two values are called equal.
 const EQUAL_PCT: f64 = 5.0;
 
-/// Maximum number of faults that the conclusions name; the verdicts list all faults.
+/// Maximum number of faults that the conclusions describe; the verdicts list all faults.
 const FAULTS_MAX: usize = 3;
 
-/// Sentences of the conclusions, the most important first.
+/// Sentences of the conclusions, with the most important sentence first.
 pub(super) fn conclusions(run: &JudgedRun) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(assessment) = requirement::assess(run) {
@@ -41,7 +41,7 @@ pub(super) fn conclusions(run: &JudgedRun) -> Vec<String> {
     said
 }
 
-/// Describes the most frequent faults, each with an example and the recommended action.
+/// Describes the most frequent faults, each with an example cell and the action for the user.
 fn faults(run: &JudgedRun) -> Vec<String> {
     let mut faults: Vec<(Finding, usize, String)> = Vec::new();
     for (cell, judged) in run.result().cells.iter().zip(run.cells()) {
@@ -63,7 +63,7 @@ fn faults(run: &JudgedRun) -> Vec<String> {
     faults.into_iter().take(FAULTS_MAX).map(sentence).collect()
 }
 
-/// A valid cell with a closed loop and with one stream of one block size.
+/// Valid cell whose load is a closed loop with one stream of one block size.
 struct Row<'a> {
     spec: &'a CellSpec,
     summary: CellSummary,
@@ -103,7 +103,7 @@ fn rows(run: &JudgedRun) -> Vec<Row<'_>> {
     valid.filter_map(|(cell, judged)| Row::of(cell, &judged.summary)).collect()
 }
 
-/// Describes the cells with the highest operation rate and the highest throughput.
+/// Describes the cell with the most operations per second and the cell with the highest throughput.
 fn highest(rows: &[Row<'_>]) -> Vec<String> {
     let most = |figure: &dyn Fn(&Row<'_>) -> f64| {
         rows.iter().max_by(|a, b| figure(a).total_cmp(&figure(b)))
@@ -124,7 +124,7 @@ fn highest(rows: &[Row<'_>]) -> Vec<String> {
     said
 }
 
-/// The only setting in which two cells differ.
+/// The single setting in which two cells differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Respect {
     Depth,
@@ -136,7 +136,7 @@ enum Respect {
 impl Respect {
     const ALL: [Self; 4] = [Self::Depth, Self::Reads, Self::Block, Self::Access];
 
-    /// Text of the settings that cells have in common if they differ in this setting alone.
+    /// Text of the settings that cells have in common if they differ only in this setting.
     fn common(self, row: &Row<'_>) -> String {
         let access = match row.access {
             Access::Random => "random".to_owned(),
@@ -155,7 +155,7 @@ impl Respect {
         parts.join(", ")
     }
 
-    /// Value of this setting, to sort cells by it.
+    /// Value of this setting, by which cells are sorted.
     fn value(self, row: &Row<'_>) -> f64 {
         match self {
             Self::Depth => row.depth as f64,
@@ -201,8 +201,8 @@ impl Respect {
     }
 }
 
-/// Describes the difference between the first and the last cell of the longest list of cells that
-/// differ in this setting alone.
+/// Describes the difference between the first and the last cell of a list of cells that differ only
+/// in this setting. Chooses the longest list.
 fn difference(rows: &[Row<'_>], respect: Respect) -> Option<String> {
     let mut groups: BTreeMap<String, Vec<&Row<'_>>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.iops() > 0.0 && !respect.value(row).is_nan()) {
@@ -214,12 +214,12 @@ fn difference(rows: &[Row<'_>], respect: Respect) -> Option<String> {
         let differ = respect.value(low) < respect.value(high);
         differ.then(|| (group.len(), respect.sentence(&common, low, high)))
     };
-    // Take the first of the longest lists: the lists are sorted by name, so the choice is stable.
+    // If several lists are the longest, take the first by name, so that the choice is stable.
     let found = groups.into_iter().filter_map(ends);
     found.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, said)| said)
 }
 
-/// Describes the cell with the largest ratio of 99th percentile to median latency.
+/// Describes the cell with the largest ratio of 99th percentile latency to median latency.
 fn slowest_tail(rows: &[Row<'_>]) -> Option<String> {
     let tail = |row: &Row<'_>| Some(row.summary.latency.p99_us? / row.summary.latency.p50_us?);
     let tails = rows.iter().filter_map(|row| Some((tail(row)?, row)));
@@ -233,7 +233,7 @@ fn slowest_tail(rows: &[Row<'_>]) -> Option<String> {
     ))
 }
 
-/// Formats a ratio: `3.4 times`, or `about 1 times` for nearly equal values.
+/// Formats a ratio: `3.4 times`, or `about 1 times` if the values are nearly equal.
 fn times(ratio: f64) -> String {
     if (ratio - 1.0).abs() * 100.0 < EQUAL_PCT {
         "about 1 times".to_owned()
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn invalid_row_is_not_compared() {
         let one = row("one", 1000, 1000, |cell| depth(cell, 1));
-        // By Little's law, 4,000 operations per second of 100 us each are 0.4 operations in flight
+        // By Little's law, 4,000 operations per second of 100 us each mean 0.4 operations in flight
         // instead of 8.
         let wrong = row("wrong", 4000, 100, |cell| depth(cell, 8));
         let told = said(vec![one, wrong]);

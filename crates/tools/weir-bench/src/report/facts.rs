@@ -1,6 +1,6 @@
-//! Texts of a report, the same in every format.
+//! Texts of a report, which are equal in every format.
 //!
-//! The modules `html` and `markdown` format the texts.
+//! `html` and `markdown` format the texts.
 //!
 //! Invariant: the texts contain every assumption and every warning.
 
@@ -16,15 +16,15 @@ pub(super) const CRITERION_HEADS: [&str; 6] =
 pub(super) const SIZE_HEADS: [&str; 6] =
     ["for", "verdict", "IOPS", "MiB/s", "IOPS with margin", "size"];
 
-/// Facts with their common title.
+/// Title of a section, and the facts of the section as names with values.
 pub(super) type Section = (&'static str, Vec<(String, String)>);
 
-/// Title of the run; if the run did not execute the whole profile, the title names the scale.
+/// Title of the run. If the run did not execute the whole profile, the title contains the scale.
 pub(super) fn title(run: &JudgedRun) -> String {
     run.result().spec.title.clone()
 }
 
-/// Describes the rule that decided on the requirement, and the least headroom.
+/// Describes the rule that chose the deciding cells, and the criterion with the least headroom.
 pub(super) fn decided(assessment: &Assessment) -> String {
     let chosen = format!("Decided by {}.", assessment.chosen);
     match assessment.least_headroom() {
@@ -42,7 +42,7 @@ pub(super) fn subtitle(run: &JudgedRun) -> String {
     format!("{}, profile {}, {started}{done}", result.target.address, result.spec.name)
 }
 
-/// Counts the cells of each verdict.
+/// Counts the cells with each verdict.
 pub(super) fn counted(run: &JudgedRun) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for verdict in run.cells().iter().map(JudgedCell::verdict) {
@@ -65,7 +65,7 @@ pub(super) fn counted(run: &JudgedRun) -> String {
     format!("{valid} of {all} rows can be quoted. Of {asked} cells: {counts}{missing}.")
 }
 
-/// Formats each criterion of a cell as one row, in the columns of [`CRITERION_HEADS`].
+/// Formats each criterion of a cell as a row with the columns of [`CRITERION_HEADS`].
 pub(super) fn criteria(cell: &CellAssessment) -> Vec<Vec<String>> {
     let line = |found: &Criterion| {
         let figure = |value: f64| match found.unit {
@@ -85,7 +85,7 @@ pub(super) fn criteria(cell: &CellAssessment) -> Vec<Vec<String>> {
     cell.criteria.iter().map(line).collect()
 }
 
-/// Rows of the sizing table, in the columns of [`SIZE_HEADS`].
+/// Rows of the sizing table, with the columns of [`SIZE_HEADS`].
 pub(super) fn size_rows(run: &JudgedRun) -> Vec<Vec<String>> {
     let row = |row: requirement::SizeRow| {
         vec![
@@ -100,7 +100,8 @@ pub(super) fn size_rows(run: &JudgedRun) -> Vec<Vec<String>> {
     requirement::sizes(run).into_iter().map(row).collect()
 }
 
-/// Target and conditions in a few lines, for the space next to the headline.
+/// A few lines about the target and the conditions of the run, which are shown next to the
+/// headline.
 pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
     let result = run.result();
     let (target, machine) = (&result.target, &result.environment);
@@ -118,7 +119,7 @@ pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
     ]
 }
 
-/// Number of cores that the server process kept busy: median of the runs.
+/// Number of cores that the server process kept busy: the median over all runs.
 fn target_cpu(result: &RunResult) -> String {
     let runs = result.cells.iter().flat_map(CellResult::measured);
     let cores = runs.filter_map(|run| Some(run.target_cpu_s? / run.seconds.max(1e-9)));
@@ -129,7 +130,7 @@ fn target_cpu(result: &RunResult) -> String {
     }
 }
 
-/// All facts that a reader needs to interpret the numbers and to repeat the run.
+/// All facts that a reader needs to interpret the figures and to repeat the run.
 pub(super) fn facts(run: &JudgedRun) -> Vec<Section> {
     let result = run.result();
     vec![
@@ -168,7 +169,7 @@ fn environment(result: &RunResult) -> Vec<(String, String)> {
     facts
 }
 
-/// Describes whether generator and server share the cores of this machine.
+/// Describes whether the generator and the server share the cores of this machine.
 fn server_here(result: &RunResult) -> &'static str {
     if !result.target.address.contains("://") {
         "no server"
@@ -212,8 +213,8 @@ fn conditions(result: &RunResult) -> Vec<(String, String)> {
     facts
 }
 
-/// Event from which latency is measured (submission or scheduled time), for each kind of load in
-/// the run.
+/// Time from which latency is measured (submission or scheduled time), for each kind of load in the
+/// run.
 fn latencies(spec: &RunSpec) -> Vec<(String, String)> {
     let mut facts: Vec<(String, String)> = Vec::new();
     for load in spec.cells.iter().map(|cell| &cell.load) {

@@ -1,8 +1,9 @@
-//! `report.html`: one file, readable offline and without scripts, light and dark.
+//! Formats `report.html`: one file, readable without a network and without scripts, light and dark.
 //!
-//! The module `facts` has the texts, `rows` the figures of the tables, `chart` the charts.
+//! `facts` has the texts, `rows` the figures of the tables, `chart` the charts.
 //!
-//! Invariants: the template escapes everything from a result; the page loads nothing.
+//! Invariants: the template escapes all text that comes from a result; the page loads no other
+//! file.
 
 mod cell;
 mod verdicts;
@@ -19,7 +20,7 @@ use crate::words;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Writes the whole HTML document.
+/// Formats the whole HTML document.
 pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
     let title = facts::title(run);
     let tables = rows::tables(run);
@@ -85,7 +86,7 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
     Ok(markup.into_string())
 }
 
-/// Formats the rounds of a phase as a list.
+/// Formats the rates of the rounds of a phase as a list.
 fn rounds_told(phase: &PhaseResult) -> String {
     let rounds: Vec<String> = phase.rounds_iops.iter().map(|iops| words::number(*iops)).collect();
     let (name, rounds, note) = (&phase.name, rounds.join(", "), &phase.note);
@@ -111,7 +112,7 @@ fn of_table(run: &JudgedRun, table: &Table) -> Result<Markup, ReportError> {
     })
 }
 
-/// Writes the published rows of the document that the run repeats, next to this run's rows.
+/// Formats the published rows of the document that the run repeats, next to the rows of this run.
 fn published(run: &JudgedRun) -> Result<Markup, ReportError> {
     let beside = beside::beside(run);
     if beside.tables.is_empty() {
@@ -139,7 +140,7 @@ fn of_row(row: &Row) -> Markup {
     } }
 }
 
-/// Formats the verdicts of the cells in a chart as one line.
+/// Formats the verdicts on the cells of a chart as one line.
 fn shared_verdict(run: &JudgedRun, cells: &[usize]) -> String {
     let spoiled = |index: &&usize| !run.cells()[**index].remarks.is_empty();
     match cells.iter().filter(spoiled).count() {
@@ -148,7 +149,7 @@ fn shared_verdict(run: &JudgedRun, cells: &[usize]) -> String {
     }
 }
 
-/// Writes a chart with its title, verdict and legend; empty if the chart has no line to draw.
+/// Formats a chart with its title, verdict and legend; empty if the chart has no line to draw.
 fn figure(chart: &Chart, verdict: &str) -> Result<Markup, ReportError> {
     let Some(svg) = chart::svg(chart)? else { return Ok(html! {}) };
     Ok(html! {
@@ -166,7 +167,7 @@ fn figure(chart: &Chart, verdict: &str) -> Result<Markup, ReportError> {
     })
 }
 
-/// Writes a verdict as a coloured label.
+/// Formats a verdict as a coloured label.
 fn chip(verdict: &str) -> Markup {
     let class = match verdict {
         "valid" => "good",

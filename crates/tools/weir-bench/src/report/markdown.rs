@@ -1,15 +1,15 @@
-//! `report.md`: the report for a terminal, a pull request, a wiki.
+//! Formats `report.md`: the report for a terminal, a pull request or a wiki.
 //!
-//! The report in this format has no charts.
+//! The Markdown report has no charts.
 //!
-//! Invariants: sections have the order of the HTML; no text can break a table.
+//! Invariants: the sections have the same order as in the HTML report; no text can break a table.
 
 use super::rows::{self, Table};
 use super::{beside, conclusions, facts};
 use crate::requirement::{self, Assessment};
 use crate::verdict::JudgedRun;
 
-/// Writes the whole Markdown document.
+/// Formats the whole Markdown document.
 pub(super) fn document(run: &JudgedRun) -> String {
     let mut out = String::new();
     line(&mut out, &format!("# {}", facts::title(run)));
@@ -127,8 +127,8 @@ fn row(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// Escapes a field. Names come from profiles and systems; a bar, line break or tag in a name must
-/// not change the document.
+/// Escapes a field of a table. Names come from profiles and systems; a bar, a line break or a tag
+/// in a name must not change the document.
 fn field(value: &str) -> String {
     let escaped = value.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
     escaped.replace(['\n', '\r'], " ")

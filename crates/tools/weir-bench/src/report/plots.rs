@@ -1,9 +1,8 @@
-//! The charts of a cell and of a table.
+//! Chooses the charts of a cell, and the charts of a table.
 //!
-//! The module `chart` draws the charts.
+//! `chart` draws the charts.
 //!
-//! Invariant: a chart without data is omitted; the caller states the content of an omitted chart in
-//! words.
+//! Invariant: a chart without data is omitted, and the caller describes the missing data in words.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +14,15 @@ use crate::summary::{RunFigures, whole_intervals};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Minimum number of points of the longest line of a chart; tables show shorter lines.
+/// Minimum number of points in the longest line of a chart. Shorter lines appear only in tables.
 const POINTS_MIN: usize = 10;
 
-/// Number of steps for each factor of 10; points of a distribution that are closer than a step are
-/// omitted.
+/// Number of steps for each factor of 10. If two points of a distribution are closer than one step,
+/// one of them is omitted.
 const STEPS_PER_DECADE: f64 = 40.0;
 
-/// Charts of a cell: figures by second, latency distribution and backlog; for a search also latency
-/// by rate.
+/// Charts of a cell: figures of each second, latency distribution and backlog. A cell with a search
+/// also has a chart of latency by rate.
 pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
     let latency =
         by_second(cell, "Latency, 99th percentile of each second", |second| second.p99_us);
@@ -43,12 +42,13 @@ pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
     charts
 }
 
-/// Whether a chart shows more than a table: at least one of its lines has [`POINTS_MIN`] points.
+/// Whether a chart shows more than a table can: at least one of its lines has [`POINTS_MIN`]
+/// points.
 fn is_worth_drawing(chart: &Chart) -> bool {
     chart.lines.iter().any(|line| line.points.len() >= POINTS_MIN)
 }
 
-/// Operations per second in each round of the preconditioning.
+/// Chart of the operations per second in each round of the preconditioning.
 pub(super) fn rounds(phase: &PhaseResult) -> Option<Chart> {
     let point = |(index, iops): (usize, &f64)| ((index + 1) as f64, *iops);
     let points: Vec<(f64, f64)> = phase.rounds_iops.iter().enumerate().map(point).collect();
@@ -79,7 +79,7 @@ fn by_second(cell: &CellResult, title: &str, figure: fn(&Interval) -> f64) -> Ch
     }
 }
 
-/// Chart of the share of slower operations by latency. Logarithmic axes give the tail of the
+/// Chart of the share of slower operations by latency. The logarithmic axes give the tail of the
 /// distribution as much space as its body.
 fn distribution(cell: &CellResult) -> Chart {
     let best = cell.best_or_lowest().filter(|_| cell.runs.is_empty());
@@ -109,8 +109,8 @@ fn latency_axis(label: &'static str) -> Axis {
     Axis { label, scale: Scale::Logarithmic(10), format: words::axis_us }
 }
 
-/// Latencies, each with the percentage of slower operations. Omits points that are too close to
-/// each other.
+/// Latencies, each with the percentage of operations that were slower. Omits points that are too
+/// close to each other.
 fn slower(all: &Latencies) -> Vec<(f64, f64)> {
     let smallest = 100.0 / (all.count().max(1) as f64);
     let points = all.points().into_iter().map(|(us, up_to)| (us, (1.0 - up_to) * 100.0));
@@ -126,7 +126,7 @@ fn slower(all: &Latencies) -> Vec<(f64, f64)> {
             Some(_) => {}
         }
     }
-    // End the line at the slowest operation, also if all operations took the same time.
+    // End the line at the slowest operation, even if all operations took the same time.
     let max_us = all.max_us();
     if kept.is_empty() && all.count() > 0 {
         kept.push((max_us, 100.0));
@@ -137,7 +137,7 @@ fn slower(all: &Latencies) -> Vec<(f64, f64)> {
     kept
 }
 
-/// Chart of latency by rate, for a search.
+/// Chart of latency by offered rate, for a cell with a search.
 fn curve(cell: &CellResult) -> Chart {
     let figures: Vec<RunFigures> =
         cell.points.iter().map(|point| RunFigures::of(&point.run)).collect();
@@ -155,8 +155,8 @@ fn curve(cell: &CellResult) -> Chart {
     }
 }
 
-/// Chart of operations per second by operations in flight, for cells of a table that differ in
-/// queue depth alone.
+/// Chart of operations per second by operations in flight, for the cells of a table that differ
+/// only in queue depth.
 pub(super) fn sweep(run: &JudgedRun, cells: &[usize]) -> Option<Chart> {
     let mut lines: Vec<(usize, Line)> = Vec::new();
     for index in cells {

@@ -1,11 +1,12 @@
-//! The tables of a report: their rows and columns.
+//! Tables of a report, with their rows and columns.
 //!
-//! The modules `html` and `markdown` format the tables.
+//! `html` and `markdown` format the tables.
 //!
 //! Invariants:
-//! - tables and rows keep the order of the profile, preparation first;
-//! - the columns of the published references come first, in their order: size, share of reads,
-//!   throughput, operations, mean latency, reads, writes; the other columns follow;
+//! - tables and rows keep the order of the profile, with the preparation first;
+//! - the columns that the published references also have come first, in the order of the
+//!   references: size, share of reads, throughput, operations, mean latency, reads, writes; the
+//!   other columns follow;
 //! - every row has its verdict.
 
 use std::collections::BTreeSet;
@@ -19,35 +20,37 @@ use crate::summary::{CellSummary, LatencySummary, merged};
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
 
-/// Verdict that the tables print for phases, which only prepare the target.
+/// Text that the tables print as the verdict on phases, which only prepare the target.
 pub(super) const NOT_JUDGED: &str = "not judged";
 
-/// A table of a report: rows under a common title.
+/// Table of a report: rows with a common title.
 pub(super) struct Table {
     pub(super) title: String,
     /// Headings of the columns that contain figures.
     pub(super) heads: Vec<String>,
     pub(super) rows: Vec<Row>,
-    /// Indexes of the cells in the table, for charts; empty if its rows are no cells.
+    /// Indexes of the cells in the table, for its charts; empty if the rows of the table are not
+    /// cells.
     pub(super) cells: Vec<usize>,
-    /// Notes on the table for the reader.
+    /// Notes on the table for readers.
     pub(super) notes: Vec<String>,
 }
 
-/// Headings of the columns that contain settings, which are known without a run.
+/// Headings of the columns that contain settings. The values of settings are known even without a
+/// run.
 const ASKED: [&str; 3] = ["IO size", "read %", "load"];
 
-/// A row of a report table: one cell, one phase, or one line of the bonnie test.
+/// Row of a report table: a cell, a phase, or a line of the bonnie test.
 pub(super) struct Row {
     pub(super) name: String,
-    /// Index of the cell; `None`: a phase, or a line of the bonnie test.
+    /// Index of the cell; `None` if the row is a phase or a line of the bonnie test.
     pub(super) cell: Option<usize>,
     pub(super) verdict: &'static str,
     /// Figures of the row, one for each heading.
     pub(super) figures: Vec<String>,
 }
 
-/// Data from which a row of a table is formatted.
+/// Data from which one row of a table is formatted.
 struct Source<'a> {
     name: String,
     cell: Option<(usize, &'a CellResult)>,
@@ -60,8 +63,8 @@ struct Source<'a> {
 
 type Column<'a> = (String, Box<dyn Fn(&Source<'_>) -> String + 'a>);
 
-/// Builds all tables: one for the preparation, one for each table and variant of the profile, one
-/// for the bonnie test.
+/// Builds all tables: one table for the preparation, one for each table and variant of the profile,
+/// and one for the bonnie test.
 pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
     let result = run.result();
     let mut tables = Vec::new();
@@ -89,8 +92,8 @@ pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
     tables
 }
 
-/// Figures that represent a cell. For a search, they come from the highest rate that met its
-/// bounds, or from the lowest rate if it met them at none.
+/// Figures that represent a cell in tables. For a search, these are the figures of the highest rate
+/// that met its bounds, or of the lowest rate if no rate met them.
 pub(super) fn headline(cell: &CellResult, judged: &JudgedCell) -> CellSummary {
     let best = cell.best_or_lowest().filter(|_| judged.summary.runs == 0);
     best.map_or_else(|| judged.summary.clone(), |run| CellSummary::of_runs(slice::from_ref(run)))
@@ -144,7 +147,7 @@ fn table(title: String, sources: &[Source<'_>], spec: &RunSpec) -> Table {
     }
 }
 
-/// Formats a figure; a figure that was not measured is `-`, because it is not zero.
+/// Formats a figure. A figure that was not measured is printed as `-`, because it is not zero.
 fn field((head, figure): &Column<'_>, source: &Source<'_>) -> String {
     let known = source.summary.runs > 0 || ASKED.contains(&head.as_str());
     if known { figure(source) } else { "-".to_owned() }
@@ -170,7 +173,7 @@ fn column<'a>(head: &str, figure: impl Fn(&Source<'_>) -> String + 'a) -> Column
     (head.to_owned(), Box::new(figure))
 }
 
-/// Columns that the published references have as well.
+/// Columns that the published references also have.
 fn leading() -> Vec<Column<'static>> {
     vec![
         column("IO size", |source| source.block.clone()),
@@ -183,7 +186,7 @@ fn leading() -> Vec<Column<'static>> {
     ]
 }
 
-/// Columns that the published references lack.
+/// Columns that the published references do not have.
 fn behind() -> Vec<Column<'static>> {
     let p = |latency: &LatencySummary, us: Option<f64>| words::percentile_ms(us, latency.count);
     vec![
@@ -210,8 +213,8 @@ fn mean_ms(latency: &LatencySummary) -> String {
     if latency.count == 0 { "n/a".to_owned() } else { words::ms(latency.mean_us) }
 }
 
-/// If cells have several streams: columns with operations and mean latencies of each stream, as in
-/// the reference document `004`.
+/// Columns with the operations and the mean latency of each stream, if cells have several streams,
+/// as in the reference document `004`.
 fn of_streams(sources: &[Source<'_>]) -> Vec<Column<'static>> {
     let cells = || sources.iter().filter_map(|source| source.cell.map(|(_, cell)| cell));
     if !cells().any(|cell| cell.spec.streams.len() > 1) {
@@ -267,7 +270,7 @@ fn stream_ms(source: &Source<'_>, stream: &str, op: OpKind) -> String {
     mean_ms(&LatencySummary::of(&merged(own)))
 }
 
-/// Throughput as a percentage of the lowest stated limit at this operation size.
+/// Throughput in percent of the lowest limit that the profile states for this operation size.
 fn of_limit(limits: &Limits, source: &Source<'_>) -> String {
     let (iops, mib_s) = (source.summary.iops.median, source.summary.mib_s.median);
     let binding = limits.share_pct(iops, mib_s);

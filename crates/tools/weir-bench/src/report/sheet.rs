@@ -1,9 +1,9 @@
-//! `cells.csv`: one line for each cell and run, for other programs.
+//! Formats `cells.csv`: one line for each run of each cell, for use by other programs.
 //!
-//! The tables have the medians over runs.
+//! The tables of the report contain the medians over the runs.
 //!
-//! Invariants: every line has the verdict of its cell; a figure that does not exist is an empty
-//! field; column names contain the units.
+//! Invariants: every line contains the verdict on its cell; a figure that does not exist is an
+//! empty field; the names of columns contain the units.
 
 use super::ReportError;
 use crate::result::{CellResult, CellRun};
@@ -52,7 +52,7 @@ const HEAD: [&str; 37] = [
     "failure",
 ];
 
-/// Writes the CSV text. A cell without any run has one line, without figures.
+/// Formats the CSV text. A cell without runs has one line, which contains no figures.
 pub(super) fn cells(run: &JudgedRun) -> Result<String, ReportError> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(HEAD)?;
@@ -77,7 +77,7 @@ pub(super) fn cells(run: &JudgedRun) -> Result<String, ReportError> {
     Ok(String::from_utf8(bytes).expect("every field is text"))
 }
 
-/// Writes one line for each phase and run of the bonnie test.
+/// Formats one line for each phase of each run of the bonnie test.
 fn bonnie(run: &JudgedRun) -> Vec<Vec<String>> {
     let (columns, mut lines) = (run.bonnie(), Vec::new());
     let runs = run.result().bonnie.iter().flat_map(|result| &result.runs);
@@ -190,8 +190,8 @@ fn of_run(run: &CellRun) -> Vec<String> {
     ]
 }
 
-/// Formats a figure with at most three decimals; for microseconds, the last decimal is a
-/// nanosecond.
+/// Formats a figure with at most three decimals. For a figure in microseconds, the last decimal is
+/// a nanosecond.
 fn figure(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,4 +1,4 @@
-//! Tests of reports, made from results as real runs give them.
+//! Tests of reports that are made from results such as real runs give.
 
 use super::*;
 use crate::fixture;
@@ -15,7 +15,7 @@ fn remark() -> Remark {
     }
 }
 
-/// Returns a run with a valid cell, a cell with a remark, and a search.
+/// Returns a run with three cells: a valid cell, a cell with a remark, and a search.
 fn judged() -> JudgedRun {
     let run = |iops| fixture::closed_run(iops, 10, 75, 800, 2500);
     let cells = vec![
@@ -174,7 +174,7 @@ fn ten_preconditioning_rounds_give_a_chart() {
     assert!(many.contains("by round of precondition") && many.contains("(steady after 5 rounds)"));
 }
 
-/// `result.json` may have been edited by hand: the report accepts any number in it.
+/// A user may have edited `result.json`: the report accepts any number in the file.
 #[test]
 fn absurd_numbers_still_give_a_report() {
     for absurd in [1e308, -1e308, 5e-324, 0.0, -1.0] {
@@ -195,7 +195,7 @@ fn absurd_numbers_still_give_a_report() {
     }
 }
 
-/// Issue 4: a report of 60 cells is smaller than 3 MB.
+/// Issue 4: a report of 60 cells must be smaller than 3 MB.
 #[test]
 fn report_of_sixty_cells_stays_below_3_mb() {
     let cell = |index: u64| {
@@ -203,7 +203,7 @@ fn report_of_sixty_cells_stays_below_3_mb() {
             let mut run = fixture::closed_run(10, 600, 50, 800, 2500);
             run.offered_iops = Some(100.0);
             for (second, interval) in run.intervals.iter_mut().enumerate() {
-                // Add noise, so that the points do not lie on one line.
+                // Add noise, so that the points of a line do not lie on a straight line.
                 let noise = (second as u64 * 7919 + base * 104_729) % 101;
                 interval.ops = 1000 + noise * 7;
                 interval.p99_us = 500.0 + (noise * noise) as f64;
@@ -214,7 +214,7 @@ fn report_of_sixty_cells_stays_below_3_mb() {
             }
             run
         };
-        // Give each cell ten runs, which narrow its confidence interval.
+        // Give each cell ten runs, so that its confidence interval is narrow.
         fixture::cell(&format!("cell {index}"), (index..index + 10).map(run).collect())
     };
     let result = fixture::result((0..60).map(cell).collect());
@@ -252,8 +252,8 @@ fn bonnie_table_includes_the_published_rows() {
     });
     let run = JudgedRun::of(result);
     let markdown = markdown(&run);
-    // In bonnie++, output means writes. The published median of eight runs is twice the median of
-    // this run.
+    // In bonnie++, output means writes. The median of the eight published runs is twice the median
+    // of this run.
     let line = "| sequential output block (write) | valid | KiB/s | 191,266 | 191,266 to 191,266 | \
                 0 | 12.50 | 2.50 | 3 | 381,614 | 379,416 to 387,046 | 85.00 | 370.0 | 0.501 |";
     assert!(markdown.contains(line), "{markdown}");

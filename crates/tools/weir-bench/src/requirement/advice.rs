@@ -1,33 +1,34 @@
-//! Cost figures, and the node size for a rate.
+//! Cost figures of a run, and the node size that a rate needs.
 //!
-//! The profile states prices and sizes.
+//! The profile contains the prices and the node sizes.
 //!
-//! Invariants: an advised size keeps its margin free; above the largest size there is no advice.
+//! Invariants: an advised node size has the margin of the profile left; above the largest size
+//! there is no advice.
 
 use serde::Serialize;
 
 use crate::spec::{CostSpec, SizingSpec};
 use crate::verdict::JudgedRun;
 
-/// A row of the sizing table.
+/// Row of the sizing table in the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SizeRow {
     /// Name of the cell, or `requirement`.
     pub name: String,
-    /// Verdict of the cell; `None` in the row `requirement`, whose rate is given, not measured.
+    /// Verdict on the cell; `None` in the row `requirement`, because its rate was not measured.
     pub verdict: Option<&'static str>,
     /// Operations per second.
     pub iops: f64,
-    /// Payload in MiB per second, if it was measured.
+    /// Payload in MiB per second; `None` if it was not measured.
     pub mib_s: Option<f64>,
     /// Operations per second plus the margin of the sizing table.
     pub with_margin_iops: f64,
-    /// The smallest size that sustains `with_margin_iops`; `None`: no size does.
+    /// Smallest node size that sustains `with_margin_iops`; `None` if no size does.
     pub size: Option<String>,
 }
 
-/// Rows of the sizing table: the requirement first, then each measured cell; empty if the spec has
-/// no sizes.
+/// Rows of the sizing table: first the requirement, then each measured cell. Empty if the spec
+/// contains no node sizes.
 pub fn sizes(run: &JudgedRun) -> Vec<SizeRow> {
     let spec = &run.result().spec;
     let Some(sizing) = &spec.sizing else { return Vec::new() };
@@ -49,19 +50,19 @@ pub fn sizes(run: &JudgedRun) -> Vec<SizeRow> {
     need.map(|need| row("requirement", None, need, None)).into_iter().chain(measured).collect()
 }
 
-/// The smallest size that sustains `iops` with the margin.
+/// Smallest node size that sustains `iops` with the margin of the sizing table.
 pub fn size_for(sizing: &SizingSpec, iops: f64) -> Option<&str> {
     let needed = with_margin(sizing, iops);
     let mut sizes = sizing.bins_iops.iter().zip(&sizing.labels);
     sizes.find(|(bin, _)| needed <= **bin).map(|(_, label)| label.as_str())
 }
 
-/// Dollars per GB of usable space; `None` if the space is 0.
+/// Price in dollars for each GB of usable space; `None` if the space is 0.
 pub fn usd_per_gb(cost: &CostSpec) -> Option<f64> {
     (cost.usable_gb > 0.0).then(|| cost.hardware_usd / cost.usable_gb)
 }
 
-/// Dollars per operation per second; `None` if the rate is 0.
+/// Price in dollars for each operation per second; `None` if the rate is 0.
 pub fn usd_per_iops(cost: &CostSpec, iops: f64) -> Option<f64> {
     (iops > 0.0).then(|| cost.hardware_usd / iops)
 }

@@ -1,8 +1,9 @@
-//! Compares each bound of a requirement with the measurement.
+//! Compares each bound of a requirement with the measured figure.
 //!
-//! `requirement` chooses the measurement and applies its verdict to the outcome.
+//! `requirement` chooses the figures, and applies the verdict on the cell to the outcome.
 //!
-//! Invariant: a percentile with too few operations beyond it is not proven, never passed.
+//! Invariant: the outcome of a percentile with too few operations beyond it is "not proven", never
+//! PASS.
 
 use super::{Criterion, Limit, Measured, Outcome, RATE_TOLERANCE_PCT};
 use crate::histogram::Latencies;
@@ -11,7 +12,7 @@ use crate::spec::{LatencyBound, LatencyFigure, OpKind, Requirement};
 use crate::summary::merged;
 use crate::words::short;
 
-/// Compares all bounds with the measured figures: rates first, then latencies.
+/// Compares all bounds with the measured figures: first the rates, then the latencies.
 pub(super) fn check(requirement: &Requirement, measured: &Measured<'_>) -> Vec<Criterion> {
     let mut found = Vec::new();
     if let Some(need) = requirement.iops {
@@ -39,8 +40,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
             None => found,
         };
     };
-    // The target of an open loop can complete only the arrivals that were drawn. A short run may
-    // have drawn fewer arrivals than the requirement needs, whatever the target's speed.
+    // The target of an open loop can complete only the arrivals that were drawn. In a short run,
+    // chance may draw fewer arrivals than the requirement needs, whatever the speed of the target.
     let share_pct = 100.0 - RATE_TOLERANCE_PCT;
     let Measured { seconds, iops, kept_up, arrival, .. } = *measured;
     let reached = kept_up && reaches(seconds, iops, offered.min(need), share_pct, arrival);
@@ -54,7 +55,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
     }
 }
 
-/// Leaves a rate unproven if the need is between the rates that a search met and missed.
+/// Leaves a rate "not proven" if the needed rate is between a rate that the search met and a rate
+/// that it missed.
 fn within(limit: &Limit, found: Criterion) -> Criterion {
     let need = found.need;
     if need <= limit.carried || limit.missed <= need || limit.missed.is_infinite() {

@@ -1,14 +1,15 @@
-//! Requirements in the syntax of the command line: `216iops,p99=20ms`.
+//! Parses requirements in the syntax of the command line: `216iops,p99=20ms`.
 //!
-//! `profile/expand/require` reads the requirement of a profile, `requirement` evaluates it.
+//! `profile/expand/require` reads the requirement of a profile; `requirement` evaluates
+//! requirements.
 //!
-//! Invariant: a bound that is not understood is refused; none is omitted silently.
+//! Invariant: a bound that cannot be parsed is an error; no bound is omitted silently.
 
 use std::time::Duration;
 
 use crate::spec::{LatencyBound, LatencyFigure, OpKind, Requirement};
 
-/// Reason why a requirement cannot be parsed.
+/// Reason for which a requirement cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "bad requirement {part:?}: {why}; write bounds such as 216iops, 100MiB/s, p99=20ms or \
@@ -19,11 +20,11 @@ pub struct NeedError {
     why: &'static str,
 }
 
-/// Parses bounds separated by commas: `Niops`, `NMiB/s`, and `[STREAM_][read_|write_]FIGURE=TIME`
-/// with a figure of mean, p50, p95, p99 or p999.
+/// Parses bounds that are separated by commas: `Niops`, `NMiB/s`, and
+/// `[STREAM_][read_|write_]FIGURE=TIME`, where FIGURE is mean, p50, p95, p99 or p999.
 ///
 /// # Errors
-/// A part is no valid bound, or the text is empty.
+/// A part of the text is not a valid bound, or the text is empty.
 pub fn parse_need(text: &str) -> Result<Requirement, NeedError> {
     let mut need = Requirement::default();
     for part in text.split(',').map(str::trim) {

@@ -1,10 +1,11 @@
-//! Tests: complete validations of simulated targets in virtual time, over hundreds of seeds.
+//! Tests that run complete validations of simulated targets in virtual time, with hundreds of
+//! seeds.
 //!
-//! Not here: requirements evaluated on fixed figures (tests).
+//! `tests` evaluates requirements on fixed figures.
 //!
-//! Theory. The target completes exactly `capacity` operations per second, one after another. Other
-//! programs on a busy core delay sends and completions at random. Such delays can only lower the
-//! capacity that a generator sees.
+//! Theory. The target completes exactly `capacity` operations per second, one after the other.
+//! Other programs on a busy core delay sends and completions at random. Such delays can only lower
+//! the capacity that a generator measures.
 //!
 //! Invariant: no test reads a clock, so the speed of the machine has no effect.
 
@@ -24,19 +25,19 @@ use crate::spec::{Arrival, LatencyBound, LatencyFigure, LoadSpec, Requirement, R
 use crate::stats;
 use crate::verdict::JudgedRun;
 
-/// Needed rate of every validation, in operations per second.
+/// Rate that every validation needs, in operations per second.
 const NEED: f64 = 216.0;
-/// Length of a run at the needed rate.
+/// Length of a run at the needed rate, in seconds.
 const RUN_S: u32 = 8;
-/// Length of a run of the search.
+/// Length of a run of the search, in seconds.
 const RATE_S: u32 = 4;
-/// Seeds of each capacity.
+/// Number of seeds for each capacity.
 const SEEDS: u64 = 200;
-/// Delays per second on a busy core, and their mean length.
+/// Number of delays per second on a busy core, and mean length of a delay in seconds.
 const DELAYS_PER_S: f64 = 3.0;
 const DELAY_S: f64 = 0.004;
 
-/// A target with a known capacity, and the random numbers of its clients.
+/// Simulated target with a known capacity, and the random numbers of its clients.
 struct Simulated {
     capacity: f64,
     rng: SmallRng,
@@ -51,7 +52,7 @@ impl Simulated {
         Exp1.sample(&mut self.rng)
     }
 
-    /// Delays of a busy core, as start and end in seconds.
+    /// Returns the delays of a busy core, each with its start and end in seconds.
     fn delays(&mut self, seconds: f64) -> Vec<(f64, f64)> {
         let (mut delays, mut at) = (Vec::new(), 0.0);
         loop {
@@ -65,7 +66,7 @@ impl Simulated {
         }
     }
 
-    /// Runs an open loop.
+    /// Simulates one run of an open loop.
     fn run(&mut self, rate: f64, seconds: u32, arrival: Arrival) -> CellRun {
         let end = f64::from(seconds);
         let (sends, completions) = (self.delays(end), self.delays(end));
@@ -118,14 +119,14 @@ fn whole(value: f64) -> u64 {
     crate::content::whole(value)
 }
 
-/// Validation of `need`, as the verb prepares it.
+/// Returns the spec that validates `need`, as `weir bench` prepares it.
 fn spec(need: &Requirement) -> RunSpec {
     let spec = profile::load("quick", &Options::default()).expect("it comes along");
     let spec = RunSpec { scale: Scale::Standard, ..spec };
     validation(spec, Some(need.clone())).expect("the need is right")
 }
 
-/// Runs a validation of a simulated target.
+/// Runs a validation of `need` on a simulated target.
 fn validated(need: &Requirement, target: &mut Simulated) -> RunResult {
     let spec = spec(need);
     let cells = spec.cells.iter().map(|cell| {
@@ -146,15 +147,15 @@ fn validated(need: &Requirement, target: &mut Simulated) -> RunResult {
     result
 }
 
-/// Outcomes of many validations.
+/// Outcomes of many validations with different seeds.
 #[derive(Debug, Default)]
 struct Outcomes {
     pass: u32,
     not_proven: u32,
     fail: u32,
-    /// Lowest and highest measured capacity, in percent of the truth.
+    /// Lowest and highest measured capacity, in percent of the true capacity.
     range_pct: (f64, f64),
-    /// Measured time of the longest validation in seconds.
+    /// Measured time of the longest validation, in seconds.
     longest_s: f64,
     reasons: BTreeSet<String>,
 }
@@ -198,7 +199,8 @@ fn target_above_the_need_passes() {
     for share in [1.02, 1.05, 1.25] {
         let found = outcomes(&need, share, SEEDS);
         assert_eq!(found.fail, 0, "{share}: {found:?}");
-        // Near its capacity, a delay lasts long enough to make the latency unsteady.
+        // If the rate is near the target's capacity, the effect of a delay lasts long enough to
+        // make the latency unsteady.
         let unproven_max = if share < 1.05 { SEEDS as u32 / 20 } else { 0 };
         assert!(found.not_proven <= unproven_max, "{share}: {found:?}");
         assert!(found.range_pct.0 >= 98.0 && found.range_pct.1 <= 100.5, "{share}: {found:?}");

@@ -1,4 +1,4 @@
-//! Tests: requirements evaluated on results with the figures of reference `004`.
+//! Tests that evaluate requirements on results with the figures of the reference document `004`.
 
 use super::*;
 use crate::fixture;
@@ -6,7 +6,7 @@ use crate::result::RunResult;
 use crate::spec::{Arrival, CostSpec, LatencyBound, LatencyFigure, LoadSpec, OpKind, SizingSpec};
 use crate::verdict::Remark;
 
-/// Requirement of the reference document `004`: 216 operations per second, reads within 20 ms.
+/// Requirement of the reference document `004`: 216 operations per second, and reads within 20 ms.
 fn exchange() -> Requirement {
     let bound = |op, figure, max_us| LatencyBound { stream: None, op, figure, max_us };
     Requirement {
@@ -34,7 +34,8 @@ fn judged(result: RunResult, findings: &[Option<Finding>]) -> JudgedRun {
     JudgedRun::with_remarks(result, remarks)
 }
 
-/// Closed loop of 751.3 operations per second for 40 s, with reads of 5.9 ms and writes of 3.4 ms.
+/// Cell with a closed loop of 751.3 operations per second for 40 s, with reads of 5.9 ms and writes
+/// of 3.4 ms.
 fn seventh_test() -> CellResult {
     let mut run = fixture::closed_run(7513, 4, 60, 5900, 3400);
     run.seconds = 40.0;
@@ -111,7 +112,8 @@ fn changing_latencies_do_not_disprove_a_rate() {
     assert_eq!(outcome(exchange().latency, true), Outcome::NotProven);
 }
 
-// Regression: a failed cell with corrupt data was *not proven*, as if its data were correct.
+// Regression: a failed cell with corrupt data got the outcome "not proven", as if its data were
+// correct.
 #[test]
 fn corrupt_data_always_fails_a_requirement() {
     let remarks = [Finding::Invalid, Finding::Corrupt].map(remark).concat();
@@ -138,7 +140,7 @@ fn cells_at_the_needed_rate_decide() {
     let mut run = fixture::closed_run(215, 10, 60, 5000, 3000);
     run.offered_iops = Some(216.0);
     at_need.runs = vec![run];
-    // This slow cell alone would fail, but it does not test the requirement.
+    // This slow cell would fail the requirement, but it was not made to test the requirement.
     let sweep = fixture::cell("1 thread", vec![fixture::closed_run(50, 10, 60, 9000, 9000)]);
     let result = requiring(fixture::result(vec![sweep.clone(), at_need]), exchange());
     let found = assess(&judged(result, &[None, None])).unwrap();
@@ -149,8 +151,8 @@ fn cells_at_the_needed_rate_decide() {
     assert_eq!(assess(&judged(result, &[None])).unwrap().outcome, Outcome::Fail);
 }
 
-/// Regression: a requirement failed because a short run had drawn 4 % fewer operations than it
-/// needed, although the target completed all of them immediately.
+/// Regression: a requirement failed because chance had drawn 4 % fewer operations in a short run
+/// than the requirement needs, although the target completed all of them immediately.
 #[test]
 fn random_shortfall_of_arrivals_is_tolerated() {
     let outcome = |arrival: Arrival, iops: u64| {
@@ -162,17 +164,17 @@ fn random_shortfall_of_arrivals_is_tolerated() {
         let result = requiring(fixture::result(vec![cell]), exchange());
         assess(&judged(result, &[None])).unwrap().outcome
     };
-    // Three standard deviations of 2,160 arrivals are 6.5 %, in addition to the tolerance of 1 %.
+    // Three standard deviations of 2,160 arrivals are 6.5 %; the tolerance of 1 % is added to this.
     let poisson = |iops| outcome(Arrival::Poisson, iops);
     assert_eq!((poisson(205), poisson(195)), (Outcome::Pass, Outcome::Fail));
-    // The number of constant arrivals does not vary.
+    // The number of arrivals does not vary if arrivals are constant.
     let constant = |iops| outcome(Arrival::Constant, iops);
     assert_eq!((constant(215), constant(205)), (Outcome::Pass, Outcome::Fail));
 }
 
 #[test]
 fn search_gives_the_highest_rate_within_the_bounds() {
-    // Read latency is 1 ms plus half a microsecond for each offered operation per second.
+    // The read latency is 1 ms, plus half a microsecond for each offered operation per second.
     let cell = fixture::searched("knee", &[200, 400, 800, 1600], 900);
     let mut require = exchange();
     require.latency[0].max_us = 1250.0;
@@ -222,7 +224,7 @@ fn sizes_keep_their_margin_free() {
 
 #[test]
 fn published_prices_give_published_ratios() {
-    // Reference document `001`: 15,993 dollars, 5,200 GB, 250,000 reads per second.
+    // Prices of reference document `001`: 15,993 dollars, 5,200 GB, 250,000 reads per second.
     let cost = CostSpec { hardware_usd: 15_993.0, usable_gb: 5200.0 };
     assert!((usd_per_gb(&cost).unwrap() - 3.08).abs() < 0.005);
     assert!((usd_per_iops(&cost, 250_000.0).unwrap() - 0.064).abs() < 0.0005);

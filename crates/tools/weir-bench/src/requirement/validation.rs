@@ -1,45 +1,47 @@
 //! Reduces a profile to the cells that test a requirement.
 //!
-//! [`super::assess`] evaluates the result.
+//! [`super::assess`] evaluates the results of these cells.
 //!
 //! Invariants:
 //! - an open loop at exactly the needed rate tests whether the requirement is met; a separate
-//!   search measures the limit;
-//! - a requirement without latency bounds is tested with constant arrivals: random arrivals would
-//!   only add chance to its rates;
-//! - dataset, content and durability are taken from the profile unchanged.
+//!   search measures the limit of the target;
+//! - a requirement without latency bounds is tested with constant arrivals, because random arrivals
+//!   would only add chance to the rates;
+//! - dataset, content and durability are those of the profile.
 
 use crate::spec::{Arrival, CellSpec, LoadSpec, Requirement, RunSpec, SearchSpec};
 
-/// Precision of the search: it ends when it knows the limit to within plus or minus this
-/// percentage.
+/// Precision of the search in percent: the search ends when it knows the limit to within plus or
+/// minus this percentage.
 const TOLERANCE_PCT: f64 = 1.0;
-/// First rate of the search, as a share of the required rate. The search doubles it, so it never
-/// tries exactly the required rate, where chance decides for a target that just suffices.
+/// First rate of the search, as a share of the needed rate. The search doubles this rate, so it
+/// never tries exactly the needed rate, at which chance would decide for a target that just
+/// suffices.
 const SEARCH_FROM: f64 = 0.6;
 
-/// Reason why a profile cannot test a requirement.
+/// Reason for which a profile cannot test a requirement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValidationError {
-    /// The requirement contains no rate, so there is no load to generate.
+    /// The requirement contains no rate, so the load to generate is unknown.
     #[error("the requirement has no rate; add operations per second, such as 216iops")]
     NoRate,
-    /// A bound names a stream that the profile does not have.
+    /// A bound names a stream that the profile does not define.
     #[error("the profile has no stream {name:?}; it has {known}")]
     Stream {
-        /// Name of the stream in the bound.
+        /// Name of the stream that the bound contains.
         name: String,
-        /// Names of the profile's streams.
+        /// Names of the streams that the profile defines.
         known: String,
     },
 }
 
-/// Replaces the cells of `spec` by two: the needed rate, and a search for the highest rate that
-/// keeps the latency bounds. `need` replaces the requirement of the profile; `None` keeps it.
+/// Replaces the cells of `spec` by two cells: one at the needed rate, and a search for the highest
+/// rate that meets the latency bounds. `need` replaces the requirement of the profile; with `None`,
+/// the requirement of the profile remains.
 ///
 /// # Errors
-/// The requirement has no rate, or a bound names an unknown stream.
+/// The requirement contains no rate, or a bound names a stream that the profile does not define.
 pub fn validation(spec: RunSpec, need: Option<Requirement>) -> Result<RunSpec, ValidationError> {
     let need = need.or_else(|| spec.require.clone()).unwrap_or_default();
     let rate = need.iops.ok_or(ValidationError::NoRate)?;

@@ -1,8 +1,8 @@
-//! Establishes the cache state of a cell before a run, as far as this process can.
+//! Prepares the caches for a run of a cell, as far as this process can.
 //!
-//! Not here: the declared state (profile), its effect on the verdict (judge).
+//! The profile declares the cache state; `judge` decides how it affects the verdict.
 //!
-//! Invariant: a declared state that could not be established appears in the warnings.
+//! Invariant: if a declared cache state could not be established, the result contains a warning.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::load::{Offer, offer};
 use crate::spec::{CacheState, CellSpec, LoadSpec};
 use crate::words;
 
-/// Queue depth while reading the dataset into caches.
+/// Queue depth with which the dataset is read into caches.
 const DEPTH: u32 = 8;
 
 impl Runner<'_> {
-    /// Establishes the cache state of a cell before one of its runs.
+    /// Establishes the cache state that a cell declares, before one of its runs.
     pub(super) fn prepare_caches(&mut self, cell: &CellSpec) {
         let missed = match cell.cache {
             CacheState::AsIs => None,
             CacheState::Cold => self.drop_caches(),
-            // This process cannot read metadata alone.
+            // This process cannot read metadata without data.
             CacheState::WarmMetadata => {
                 let dropped = self.drop_caches();
                 dropped.or(Some("metadata cannot be read separately from data".to_owned()))
@@ -46,7 +46,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Reads every address once.
+    /// Reads every address of the dataset once.
     fn read_all(&mut self) -> Option<String> {
         let streams = [front_to_back(self.spec.fill.block_bytes, 100.0)];
         let load = LoadSpec::Closed { workers: 1, depth: DEPTH };
@@ -62,8 +62,8 @@ impl Runner<'_> {
         match read {
             Ok(run) => {
                 let why = refused(std::iter::once(&run));
-                // The fill wrote these blocks, and every cell's verdict includes the phase of the
-                // fill.
+                // The fill wrote these blocks, and the verdict on every cell includes the faults of
+                // the fill phase.
                 if let Some(fill) = self.result.phases.first_mut() {
                     fill.run.add_faults(run);
                 }

@@ -1,14 +1,15 @@
 //! Checks that a target can run a spec.
 //!
-//! Not here: limits of a profile (profile: check).
+//! `profile::check` checks the limits of a profile.
 //!
-//! Invariant: operations of a checked run are whole blocks within one file of the dataset.
+//! Invariant: after the check, every operation of the run consists of whole blocks inside one file
+//! of the dataset.
 
 use super::RunError;
 use crate::spec::{Access, BlockShare, OpKind, RunSpec, StreamSpec};
 use crate::target::{Target, TargetError};
 
-/// Checks that every operation fits the target and the dataset.
+/// Checks that every operation of the spec fits the target and the dataset.
 pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
     let info = target.info();
     let (address, block_bytes) = (info.address.clone(), info.block_bytes);
@@ -36,7 +37,7 @@ pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError>
     Ok(())
 }
 
-/// Checks that the target supports the operations at their sizes.
+/// Checks that the target supports the operations of the spec at their sizes.
 fn check_operations(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
     for cell in &spec.cells {
         for stream in &cell.streams {
@@ -55,7 +56,7 @@ fn check_operations(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError>
     Ok(())
 }
 
-/// Checks that block contents are known if a cell uses COMPARE AND WRITE.
+/// If a cell uses COMPARE AND WRITE, checks that the contents of the blocks are known.
 pub(super) fn check_known(spec: &RunSpec, is_known: bool) -> Result<(), RunError> {
     let compares = |stream: &StreamSpec| stream.op == Some(OpKind::CompareAndWrite);
     let cell = spec.cells.iter().find(|cell| cell.streams.iter().any(compares));
@@ -65,7 +66,7 @@ pub(super) fn check_known(spec: &RunSpec, is_known: bool) -> Result<(), RunError
     }
 }
 
-/// Size of a stamped block; every operation is a multiple of it.
+/// Size of a stamped block in bytes. The size of every operation is a multiple of it.
 pub(super) fn content_block(spec: &RunSpec) -> u32 {
     let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|s| &s.blocks);
     let mut bytes = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]);

@@ -1,8 +1,8 @@
-//! The machine that runs the generator.
+//! Describes the machine that runs the generator.
 //!
-//! Not here: its CPU use during the load (load).
+//! `load` measures the CPU use of the machine during the load.
 //!
-//! Invariant: values that the system does not report are empty or 0, never guessed.
+//! Invariant: a value that the system does not report is empty or 0, never guessed.
 
 use std::fs::read_to_string;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::result::Environment;
 
-/// Duration of the CPU benchmark that gives the core score.
+/// Duration of the CPU benchmark from which the core score is computed.
 const SCORE_TIME: Duration = Duration::from_millis(300);
 
 pub(crate) fn look() -> Environment {
@@ -36,12 +36,12 @@ pub(crate) fn look() -> Environment {
     }
 }
 
-/// Returns the first field of /proc/loadavg; 0 if it is missing.
+/// Returns the first field of /proc/loadavg; 0 if the field is missing.
 fn load_average(text: &str) -> f64 {
     text.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0.0)
 }
 
-/// Number of 4 KiB hashes per second on one core.
+/// Returns the number of 4 KiB blocks that one core hashes per second.
 fn core_score() -> f64 {
     let (block, start, mut count) = ([7_u8; 4096], Instant::now(), 0_u64);
     while start.elapsed() < SCORE_TIME {

@@ -1,23 +1,23 @@
-//! The file test of a run, after its cells.
+//! Runs the file test of a run, after the cells of the run.
 //!
-//! Not here: the test itself (bonnie).
+//! `bonnie` implements the file test.
 //!
-//! Invariants: if the target does not support the file test, the run warns and still counts as
-//! complete; the observer receives each run of the test when it ends; completed runs are not
-//! repeated.
+//! Invariants: if the target does not support the file test, the run contains a warning and still
+//! counts as complete; the observer receives each run of the test when this run ends; runs that
+//! were completed before are not repeated.
 
 use super::{Observer, Runner};
 use crate::bonnie::{self, BonnieError, BonnieResult, Job};
 use crate::result::{RunResult, TargetInfo};
 use crate::spec::RunSpec;
 
-/// Assumptions for the estimate: throughput, passes over the large file, and seconds for small
-/// files and single bytes.
+/// Assumptions for the estimate of the duration: the throughput, the number of passes over the
+/// large file, and the seconds for the small files and the per-byte phases.
 const BYTES_PER_S: f64 = 200e6;
 const PASSES: f64 = 5.0;
 const OTHERS_S: f64 = 20.0;
 
-/// Expected duration of the file test in seconds; 0 if there is none.
+/// Expected duration of the file test in seconds; 0 if the run has no file test.
 pub(super) fn expected_s(spec: &RunSpec, target: &TargetInfo, memory_bytes: u64) -> f64 {
     let bonnie = spec.bonnie.as_ref().filter(|_| bonnie::directory_of(target).is_ok());
     bonnie.map_or(0.0, |bonnie| {
@@ -27,7 +27,7 @@ pub(super) fn expected_s(spec: &RunSpec, target: &TargetInfo, memory_bytes: u64)
 }
 
 impl Runner<'_> {
-    /// Runs the file test; returns false if the user stopped it.
+    /// Runs the file test. Returns false if the user stopped the test.
     pub(super) fn files(&mut self) -> bool {
         let Some(spec) = &self.spec.bonnie else { return true };
         if !self.observer.goes_on() {
@@ -65,16 +65,16 @@ impl Runner<'_> {
     }
 }
 
-/// Reports the progress of the file test to the observer of the run.
+/// Forwards the progress of the file test to the observer of the run.
 struct Watch<'a> {
     observer: &'a mut dyn Observer,
     result: &'a mut RunResult,
-    /// Expected seconds of the run before the file test; the next field is the total.
+    /// Expected seconds of the run before the file test (`gone`) and in total (`planned`).
     gone: f64,
     planned: f64,
     expected_s: f64,
     runs: u32,
-    /// Number of the last run that was reported.
+    /// Number of the last run of the file test that was reported.
     told: u32,
 }
 

@@ -1,12 +1,14 @@
 //! Probes the target with one operation at a time before any measurement: the cost of durable
-//! writes, and whether a second read of an address is faster than the first.
+//! writes, and whether the second read of an address is faster than the first.
 //!
-//! Not here: caches stated by the user or found on this machine (target/caches).
+//! `target/caches` has the caches that the user stated or that were found on this machine.
 //!
 //! Invariants:
-//! - a probe writes blocks as a run does, so that verification finds the expected contents;
-//! - no client can test durability, so the report calls it a statement of the target;
-//! - a failed probe adds no fact, and the run continues.
+//! - a probe writes blocks with the contents that a run gives them, so that the verification finds
+//!   the expected contents;
+//! - no client can test durability, so the report presents the result as a statement about the
+//!   target;
+//! - if a probe fails, it adds no fact, and the run continues.
 
 use std::time::{Duration, Instant};
 
@@ -17,22 +19,22 @@ use crate::stats::median;
 use crate::target::{Lane, Op, Wait};
 use crate::words;
 
-/// Maximum wait for an operation; after it the probe ends without a result.
+/// Maximum time to wait for an operation; after this time the probe ends without a result.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Repetitions of each kind of write; the median counts.
+/// Number of repetitions of each kind of write. The median of the repetitions counts.
 const WRITES: usize = 9;
-/// Number of addresses that are read twice.
+/// Number of addresses that the probe reads twice.
 const PLACES: u64 = 32;
-/// A second read that is this many times faster than the first came from a cache.
+/// If the second read is this many times faster than the first, it came from a cache.
 const QUICKER: f64 = 3.0;
-/// First reads faster than this number of microseconds came from a cache already, or from a medium
-/// that needs none.
+/// If the first reads take less than this number of microseconds, they already came from a cache,
+/// or the medium needs no cache.
 const READ_US_MIN: f64 = 50.0;
-/// A flush that takes less than this multiple of a write does not wait for a medium.
+/// If a flush takes less than this multiple of a write's time, it does not wait for a medium.
 const FREE_FLUSH: f64 = 1.2;
 
 impl Runner<'_> {
-    /// Adds the results of the probes to the target's facts.
+    /// Adds the results of the probes to the facts about the target.
     pub(super) fn probe(&mut self) {
         if !self.ground.target.keeps_data() {
             return;
@@ -47,7 +49,7 @@ impl Runner<'_> {
     }
 }
 
-/// A lane for one operation at a time.
+/// Probe with a lane for one operation at a time.
 struct Probe<'a> {
     ground: &'a Ground<'a>,
     lane: Box<dyn Lane>,
@@ -61,7 +63,7 @@ impl<'a> Probe<'a> {
         Some(Self { ground, lane, block_bytes: block_bytes as u32 })
     }
 
-    /// Executes one operation and returns its time in microseconds.
+    /// Executes one operation and returns its duration in microseconds.
     fn time(&mut self, kind: OpKind, offset: u64, durable: bool) -> Option<f64> {
         let len_bytes = if kind == OpKind::Flush { 0 } else { self.block_bytes };
         let sent = Instant::now();
@@ -75,7 +77,7 @@ impl<'a> Probe<'a> {
         Some(answer.at.saturating_duration_since(sent).as_secs_f64() * 1e6)
     }
 
-    /// Writes a block with its next generation.
+    /// Writes the next generation of a block.
     fn write(&mut self, offset: u64, durable: bool) -> Option<f64> {
         let known = self.ground.generations?;
         let len = self.block_bytes;
@@ -94,7 +96,7 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Measures the median times of a write, of a durable write, and of a flush after a write.
+/// Measures the median times of a write, of a durable write, and of a flush that follows a write.
 fn durability(ground: &Ground<'_>) -> Option<String> {
     let mut probe = Probe::new(ground)?;
     let (mut plain, mut durable, mut flush) = (Vec::new(), Vec::new(), Vec::new());
@@ -118,7 +120,7 @@ fn durability(ground: &Ground<'_>) -> Option<String> {
     ))
 }
 
-/// Reads addresses across the dataset once, and then all of them a second time.
+/// Reads addresses across the whole dataset once, and then all of them a second time.
 fn second_reads(ground: &Ground<'_>) -> Option<String> {
     let mut probe = Probe::new(ground)?;
     let block = u64::from(probe.block_bytes);

@@ -1,14 +1,14 @@
-//! Searches for a limit by varying the offered rate: latency curves and knees.
+//! Searches for a limit of the target by varying the offered rate: latency curves and knees.
 //!
-//! Not here: measuring one rate (run).
+//! `run` measures one rate.
 //!
 //! Invariants:
-//! - every measurement is a point of the result; a search tries no new rate after `POINTS_MAX`
-//!   points, except in the refinement of a curve;
-//! - a rate of a knee is met only if two consecutive runs, or a prolonged one, meet it;
-//! - a knee search prolongs a run that decides nothing, and repeats a missed run with one stall
-//!   once, so that a burst or a stall does not end the search;
-//! - the search is described and its thresholds are justified in `docs/bench.md`.
+//! - every measurement becomes a point of the result; after `POINTS_MAX` points, a search tries no
+//!   new rate, except in the refinement of a curve;
+//! - a rate of a knee search is met only if two consecutive runs or one prolonged run meet it;
+//! - a knee search prolongs a run that decides nothing, and repeats a missed run with a single
+//!   stall once, so that neither a burst nor a stall ends the search;
+//! - `docs/bench.md` describes the search and gives the reasons for its thresholds.
 
 use super::MeasureError;
 use crate::queue;
@@ -18,46 +18,50 @@ use crate::spec::{Arrival, Requirement, SearchSpec};
 use crate::stats;
 use crate::summary::{CellSummary, RunFigures, whole_intervals};
 
-/// Maximum number of points; a search with this number of points tries no further rate.
+/// Maximum number of points. A search that has this number of points tries no further rate.
 const POINTS_MAX: usize = 64;
-/// Number of consecutive runs that must meet a rate before a knee search accepts it.
+/// Number of consecutive runs at a rate that must meet the bounds before a knee search accepts the
+/// rate.
 const KNEE_TIMES: u32 = 2;
-/// A rate is missed if the target completes less than this percentage of it.
+/// If the target completes less than this percentage of a rate, the rate is missed.
 const REACHED_PCT: f64 = 99.0;
 /// Factor by which a knee search prolongs a run that decides nothing.
 const PROLONGED: u32 = 3;
-/// A target may fall behind by this fraction of the tolerance and still meet a rate.
+/// A target still meets a rate if it falls behind by at most this fraction of the search's
+/// tolerance.
 const BEHIND_PART: f64 = 0.25;
-/// Shortfall that proves overload in a short run, as a multiple of the tolerance.
+/// Multiple of the tolerance by which a target must fall behind in a short run to prove overload.
 const OVERLOAD_TIMES: f64 = 2.0;
-/// Operations by which any target may be behind: one is due at the end, one was just sent.
+/// Number of operations by which every target may be behind: one is due at the end, and one was
+/// just sent.
 const BEHIND_OPS: f64 = 2.0;
-/// Shortfall in percent of the offered operations above which the target was never idle, so that
-/// its completions are its capacity.
+/// If the target falls behind by more than this percentage of the offered operations, it was never
+/// idle, so that the rate of its completions is its capacity.
 const SATURATED_PCT: f64 = 4.0;
-/// Latency up to this multiple of its bound is measured again in a longer run.
+/// If a latency is at most this multiple of its bound, a longer run measures it again.
 const LATENCY_DOUBT: f64 = 1.5;
-/// Smallest distance from the needed rate, in percent, that a search resolves.
+/// Smallest distance from the needed rate that a search can resolve, in percent.
 const RESOLUTION_PCT_MIN: f64 = 0.1;
 
-/// Expected number of measurements of a search, for the estimate of its duration.
+/// Expected number of measurements in a search, for the estimate of its duration.
 pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
     match search {
         SearchSpec::Curve { .. } => 20,
-        // A knee search measures most rates twice or in a prolonged run.
+        // A knee search measures most rates in two runs or in one prolonged run.
         SearchSpec::Knee { .. } => 24,
     }
 }
 
-/// Measures one rate for a multiple of the usual time; `None`: the run is being stopped.
+/// Function that measures one rate for a multiple of the usual time; returns `None` if the run is
+/// being stopped.
 pub(crate) type Try<'a> = dyn FnMut(f64, u32) -> Result<Option<CellRun>, MeasureError> + 'a;
 
-/// Outcome of one run at a rate.
+/// Judgement of one run at a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Met,
     Missed,
-    /// Near a bound: a longer run decides.
+    /// The figures are near a bound, so a longer run must decide.
     Doubtful,
 }
 
@@ -67,64 +71,65 @@ impl Found {
     }
 }
 
-/// Whether a run of `seconds` achieved `pct` percent of a rate. Poisson arrivals may fall short by
+/// Whether a run of `seconds` reached `pct` percent of a rate. Poisson arrivals may fall short by
 /// three standard deviations, which happens by chance in one case of a thousand.
 pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
     let chance = match arrival {
         Arrival::Poisson => stats::CHANCE_DEVIATIONS * (rate / seconds.max(1e-3)).sqrt(),
-        // The first operation is due only after one interval.
+        // The first operation is due only after one interval between arrivals.
         Arrival::Constant => 1.0 / seconds.max(1e-3),
     };
     iops >= rate * pct / 100.0 - chance
 }
 
-/// Whether the backlog grew: the median slope between the two halves of the run, so that a stall in
-/// a single second does not count.
+/// Whether the backlog grew. Uses the median slope between the two halves of the run, so that a
+/// stall in a single second does not count.
 fn backlog_grows(run: &CellRun) -> bool {
     let waiting: Vec<f64> = whole_intervals(run).map(|second| second.backlog as f64).collect();
     stats::middle_slope(&waiting).is_some_and(|slope| slope > 0.0)
 }
 
-/// Operations by which a target that sustains `rate` may be behind.
+/// Number of operations by which a target may be behind although it sustains `rate`.
 fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
     BEHIND_OPS
         + match arrival {
             Arrival::Constant => 0.0,
-            // The arrivals are known only for each second; within a second they are random.
+            // The number of arrivals is known for each second; within a second, arrivals are
+            // random.
             Arrival::Poisson => 2.0 * rate.sqrt(),
         }
 }
 
-/// Smallest distance from `rate`, in percent, that a prolonged run resolves in a search with runs
-/// of `seconds`. At this distance the target falls behind by four times the operations by which a
-/// sustaining target may be behind.
+/// Smallest distance from `rate`, in percent, that a prolonged run can resolve in a search whose
+/// runs last `seconds`. At this distance, the target falls behind by four times the number of
+/// operations by which a target that sustains the rate may be behind.
 fn resolution_pct(rate: f64, seconds: f64, arrival: Arrival) -> f64 {
     let operations = rate * seconds * f64::from(PROLONGED);
     let pct = 100.0 * behind_ops(rate, arrival) / BEHIND_PART / operations.max(1.0);
     pct.max(RESOLUTION_PCT_MIN)
 }
 
-/// Length in seconds of the runs of a search that resolves a distance of `pct` percent from `rate`;
-/// `None`: no search does.
+/// Length of the runs (in seconds) with which a search can resolve a distance of `pct` percent from
+/// `rate`; `None` if no search can.
 pub(crate) fn seconds_to_resolve(rate: f64, pct: f64, arrival: Arrival) -> Option<f64> {
     let operations = 100.0 * behind_ops(rate, arrival) / BEHIND_PART / pct.max(1e-9);
     (pct >= RESOLUTION_PCT_MIN).then(|| operations / (rate * f64::from(PROLONGED)))
 }
 
-/// Capacity of the target, as completions per second of a run that kept the target busy all the
-/// time; `None` if it was idle at times or its queue was too short to tell.
+/// Capacity of the target: its completions per second in a run that kept the target busy all the
+/// time. `None` if the target was sometimes idle, or if its queue was too short to know this.
 pub(crate) fn capacity(run: &CellRun, arrival: Arrival) -> Option<f64> {
     let due = run.due as f64;
     let needed = due * SATURATED_PCT / 100.0 + behind_ops(run.offered_iops?, arrival);
     if due < 1.0 || queue::shortfall(run, arrival) < needed {
         return None;
     }
-    // In the first second the queue begins to grow.
+    // Skip the first second, in which the queue begins to grow.
     let busy: Vec<f64> = whole_intervals(run).skip(1).map(|second| second.ops as f64).collect();
     stats::mean(&busy).or_else(|| Some(RunFigures::of(run).iops))
 }
 
-/// Judges a run of a knee search.
+/// Judges one run of a knee search.
 fn judge_rate(
     slo: &Requirement,
     tolerance_pct: f64,
@@ -150,7 +155,7 @@ fn judge_rate(
     if is_met { Found::Met } else { Found::Doubtful }
 }
 
-/// Runs the search; returns a point for every rate tried, ascending.
+/// Runs the search. Returns a point for every rate that was tried, in ascending order.
 pub(crate) fn points(
     start: f64,
     search: &SearchSpec,
@@ -208,8 +213,8 @@ pub(crate) fn points(
     Ok(points)
 }
 
-/// Chooses the next rate of a knee search between the bounds: half a tolerance below or one
-/// tolerance above the measured capacity, otherwise the middle.
+/// Chooses the next rate of a knee search between the bounds: half a tolerance below the measured
+/// capacity or one tolerance above it, or the middle of the bounds if no capacity was measured.
 fn next_rate(
     reached: f64,
     missed: f64,
@@ -225,10 +230,11 @@ fn next_rate(
     rates.find(|rate| reached < *rate && *rate < missed).unwrap_or(f64::midpoint(reached, missed))
 }
 
-/// Bounds of a search: the highest rate met and the lowest rate missed; `None`: the search ends.
+/// Bounds of a search: the highest rate that was met and the lowest rate that was missed. `None`
+/// ends the search.
 type Bounds = Option<(f64, f64)>;
 
-/// Measures a rate between the bounds and replaces one of them by it.
+/// Measures a rate between the bounds, which then replaces one of the bounds.
 fn narrowed(
     bounds: Bounds,
     rate: f64,
@@ -244,9 +250,10 @@ fn narrowed(
     })
 }
 
-/// Tries rates `pct` percent above and below the needed rate, if the search left open whether the
-/// target sustains it. The upper rate proves PASS, the lower one FAIL; a miss of the lower one is
-/// repeated, because delays on a busy machine make a target miss a rate.
+/// If the search left open whether the target sustains the needed rate, tries rates `pct` percent
+/// above and below it. If the upper rate is met, this proves PASS; if the lower rate is missed,
+/// this proves FAIL. A miss of the lower rate is repeated, because delays on a busy machine can
+/// make a target miss a rate.
 fn decide_need(
     need: f64,
     pct: f64,
@@ -268,19 +275,18 @@ fn decide_need(
     Ok(())
 }
 
-/// Rule that decides whether a rate is met.
+/// Rule that decides whether a rate is met or missed.
 struct Rule<'a> {
-    /// Judgement of a single run.
+    /// Function that judges a single run.
     judge: &'a dyn Fn(f64, &CellRun) -> Found,
-    /// Number of consecutive runs that must meet the rate, unless one of them is prolonged.
+    /// Number of consecutive runs that must meet the rate. One prolonged run is enough.
     times: u32,
-    /// Length of the first run, as a multiple of the usual length.
+    /// Length of the first run at a rate, as a multiple of the usual length.
     length: u32,
 }
 
 impl Rule<'_> {
-    /// Measures a rate until it is met or missed; `None`: the run is being stopped before that is
-    /// known.
+    /// Measures a rate until it is met or missed; `None` if the run is being stopped before that.
     fn try_one(
         &self,
         rate: f64,
@@ -309,19 +315,19 @@ impl Rule<'_> {
                 break Some(true);
             }
         };
-        // Runs of a rate count as met only if the rate itself is met.
+        // The runs at a rate count as met only if the rate as a whole is met.
         reached.iter().for_each(|index| points[*index].met = met == Some(true));
         Ok(met)
     }
 }
 
-/// Whether the target stalled exactly once.
+/// Whether the target stalled exactly once in the run.
 fn has_one_stall(run: &CellRun) -> bool {
     CellSummary::of_runs(std::slice::from_ref(run)).stalls.count == 1
 }
 
-/// Raises the rate until the target misses one. Returns the last rate met (0: none) and the first
-/// rate missed.
+/// Raises the rate until the target misses a rate. Returns the last rate that was met (0 if none
+/// was) and the first rate that was missed.
 fn climb(
     start: f64,
     step: f64,
@@ -346,8 +352,8 @@ mod tests {
     use crate::fixture;
     use crate::spec::{LatencyBound, LatencyFigure, Requirement};
 
-    /// A target that completes up to 6,000 operations per second in 1 ms each; above that rate an
-    /// operation takes 1 s.
+    /// Simulates a target that completes up to 6,000 operations per second in 1 ms each. At a
+    /// higher rate, an operation takes 1 s.
     fn simulated(rate: f64) -> CellRun {
         let us = if rate <= 6_000.0 { 1_000 } else { 1_000_000 };
         fixture::closed_run(crate::content::whole(rate), 1, 100, us, us)
@@ -371,7 +377,8 @@ mod tests {
         }
     }
 
-    /// Returns the highest rate that a knee search accepts for a target, and all measured points.
+    /// Returns the highest rate that a knee search accepts for a target, and all points that it
+    /// measured.
     fn knee(mut target: impl FnMut(f64) -> CellRun) -> (f64, Vec<CurvePoint>) {
         let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
         let points =
@@ -383,8 +390,8 @@ mod tests {
 
     #[test]
     fn knee_rate_needs_two_consecutive_good_runs() {
-        // Above 3,000 operations per second every second run fails, starting with the second run of
-        // each rate.
+        // Above 3,000 operations per second, every second run fails, starting with the second run
+        // at each rate.
         let mut runs = 0;
         let (best, points) = knee(|rate| {
             runs += 1;
@@ -403,8 +410,8 @@ mod tests {
         assert!(once.clone().count() > 0 && once.clone().all(|point| !point.met));
     }
 
-    /// A run at 1,000 operations per second, with the number of unanswered operations at the end of
-    /// each of the last four seconds.
+    /// Returns a run at 1,000 operations per second with these numbers of unanswered operations at
+    /// the end of each of its last four seconds.
     fn behind(unanswered: [u64; 4], seconds: u32) -> CellRun {
         let mut run = fixture::closed_run(1_000, seconds, 100, 100, 100);
         run.offered_iops = Some(1_000.0);
@@ -421,15 +428,16 @@ mod tests {
             let run = behind(unanswered, seconds);
             judge_rate(&Requirement::default(), 1.0, Arrival::Constant, 1_000.0, &run)
         };
-        // A quarter of 1 % of 4,000 operations is 10, in addition to 2 that are under way.
+        // A quarter of 1 % of 4,000 operations is 10 operations; 2 more operations may be under
+        // way.
         assert_eq!(judged([3, 6, 9, 12], 4), Found::Met);
         assert_eq!(judged([5, 10, 15, 20], 4), Found::Doubtful);
         assert_eq!(judged([10, 20, 30, 40], 4), Found::Doubtful, "1 % too slow");
         assert_eq!(judged([30, 60, 90, 120], 4), Found::Missed, "3 % too slow");
-        // In a longer run, 20 operations are fewer than a quarter of 1 %.
+        // In the longer run, 20 operations are less than a quarter of 1 % of all operations.
         assert_eq!(judged([5, 10, 15, 20], 12), Found::Met);
         assert_eq!(judged([30, 60, 90, 120], 12), Found::Doubtful, "1 % too slow");
-        // A short stall at the end leaves operations unanswered, too; a long one proves nothing.
+        // A short stall at the end also leaves operations unanswered; a long stall proves nothing.
         assert_eq!(judged([2, 2, 2, 30], 4), Found::Met);
         assert_eq!(judged([2, 2, 2, 100], 4), Found::Doubtful);
     }
@@ -472,7 +480,7 @@ mod tests {
     fn capacity_is_the_rate_of_a_busy_target() {
         let mut run = behind([100, 200, 300, 400], 4);
         run.intervals.iter_mut().for_each(|second| second.ops = 900);
-        // The queue was empty at first.
+        // The queue of the target was empty at the start of the run.
         run.intervals[0].ops = 950;
         assert_eq!(capacity(&run, Arrival::Constant), Some(900.0));
         assert_eq!(
@@ -482,7 +490,7 @@ mod tests {
         );
     }
 
-    // Regression: one stall ended the search at the preceding rate.
+    // Regression: a single stall ended the search at the rate before it.
     #[test]
     fn run_with_one_stall_that_misses_a_rate_is_repeated_once() {
         let stalled = |all: bool| {
@@ -514,7 +522,7 @@ mod tests {
 
     #[test]
     fn rate_with_a_growing_backlog_is_missed() {
-        // The backlog grows too slowly for the rate or the latency to show it.
+        // The backlog grows so slowly that neither the rate nor the latency shows the growth.
         let waits = |each: fn(u64) -> u64| {
             knee(move |rate| {
                 let mut run = fixture::closed_run(crate::content::whole(rate), 10, 100, 10, 10);
@@ -527,7 +535,7 @@ mod tests {
             .0
         };
         assert!((4_400.0..=4_500.0).contains(&waits(|second| second * 5)));
-        // A constant queue, and a stall in the last second, have no slope.
+        // A constant backlog has no slope, and neither has a stall in the last second.
         assert!(waits(|_| 40) > 15_000.0);
         assert!(waits(|second| if second == 9 { 900 } else { 0 }) > 15_000.0);
     }

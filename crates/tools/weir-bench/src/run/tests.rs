@@ -1,6 +1,6 @@
-//! Complete runs: phases, verdicts, searches, resumption after a stop.
+//! Tests of complete runs: phases, verdicts, searches, and resumption after a stop.
 //!
-//! Not here: accuracy of the figures on an idle machine (selftest).
+//! `selftest` checks the accuracy of the figures on an idle machine.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +15,7 @@ use crate::target::shaped::Shaped;
 use crate::target::{Lane, Op};
 use crate::verdict::{Finding, JudgedRun};
 
-/// An observer without output that stops after a number of cell runs.
+/// Observer that prints nothing and stops the run after a number of cell runs.
 struct Quiet {
     runs: usize,
     runs_max: usize,
@@ -110,7 +110,7 @@ fn run_fills_measures_and_verifies_all_cells() {
     assert_eq!(again.spec_hash, spec_hash(&spec));
 }
 
-// Regression: the run dropped faults that reads before the first cell found.
+// Regression: faults that were found by reads before the first cell were not in the result.
 #[test]
 fn corrupt_reads_before_the_first_row_make_it_corrupt() {
     let misread = |is_wrong: fn(u32, &Op) -> bool| {
@@ -127,7 +127,7 @@ fn corrupt_reads_before_the_first_row_make_it_corrupt() {
     let precondition =
         PreconditionSpec { round_ms, window, range_pct: 1.0, slope_pct: 1.0, rounds_max };
     spec.precondition = Some(precondition);
-    // The probe reads 64 blocks, and preconditioning reads many more.
+    // The probe reads 64 blocks, and the preconditioning reads many more.
     let early = misread(|number, _| number < 200);
     assert_eq!(findings(do_run(&spec, &early), 0)[0], Finding::Corrupt);
     spec.precondition = None;
@@ -146,7 +146,7 @@ fn faults_of_a_target_become_findings() {
         _ => Action::Right,
     });
     assert_eq!(one(&rotten, FOUR)[0], Finding::Corrupt);
-    // The fill writes blocks of 1 MiB.
+    // The fill writes in blocks of 1 MiB.
     let broken = Memory::twisted(8 << 20, |op| match op.offset {
         0..0x10_0000 if op.len_bytes == 4096 => Action::Fails,
         _ => Action::Right,
@@ -172,7 +172,7 @@ fn faults_of_a_target_become_findings() {
     assert!(found.contains(&Finding::Corrupt), "{found:?}");
 }
 
-// Regression: errors of the fill were ignored, and blocks that were never written counted as
+// Regression: errors of the fill were ignored, and blocks that the fill had not written counted as
 // corrupt.
 #[test]
 fn refused_fill_ends_the_run() {
@@ -194,10 +194,10 @@ fn refused_fill_ends_the_run() {
     assert!(found[0] == Finding::Invalid && !found.contains(&Finding::Corrupt), "{found:?}");
 }
 
-// Regression: a bad block found by verification affected only cells that write.
+// Regression: a bad block that the verification found affected only cells that write.
 #[test]
 fn bad_block_invalidates_read_only_rows() {
-    // The bad byte is behind the stamp, in a block that reads rarely compare byte by byte.
+    // The bad byte is after the stamp, in a block that reads rarely compare byte by byte.
     let rotten = Memory::twisted(8 << 20, |op| match op.kind {
         OpKind::Write if op.offset == 0x10_0000 => Action::BitFlipped,
         _ => Action::Right,
@@ -230,9 +230,9 @@ fn knee_search_brackets_the_limit() {
     let points = &result.cells[0].points;
     let best = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
     let best = best.fold(0.0, f64::max);
-    // The selftest checks the accuracy of the search. Here, other load that lasts longer than the
+    // The self-test checks the accuracy of the search. Here, other load that lasts longer than the
     // latency bound may lower the result, but no machine can exceed the limit by more than the
-    // bound allows.
+    // bound permits.
     assert!((1.0..=9_000.0).contains(&best), "{best}");
     assert!(points.iter().any(|point| !point.met));
     assert!(points.is_sorted_by(|a, b| a.offered_iops <= b.offered_iops));
@@ -268,7 +268,7 @@ fn operations_that_do_not_fit_are_refused() {
     assert!(matches!(refused, Err(RunError::Block { .. })));
 }
 
-/// An in-memory target that reports itself as a file.
+/// Target in memory that reports itself as a file.
 struct Placed {
     memory: Memory,
     info: TargetInfo,
@@ -312,7 +312,7 @@ fn cache_state_is_established_or_warned_about() {
     let reads = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = std::sync::Arc::clone(&reads);
     let memory = Memory::twisted(8 << 20, move |op| {
-        // Only the reads that warm the cache are this large.
+        // Only the reads that warm the cache have this size.
         let large = op.kind == OpKind::Read && op.len_bytes > 4096;
         count.fetch_add(u64::from(large) * u64::from(op.len_bytes), Ordering::Relaxed);
         Action::Right

@@ -1,9 +1,10 @@
-//! Checks two agents in this process: they start at the same time, and the result has the
-//! operations of the two agents.
+//! Checks two agents in this process: they start at the same time, and the result contains the
+//! operations of both agents.
 //!
-//! For agents on other hosts, reports print the start skew with each cell.
+//! For agents on other hosts, reports show with each cell how far apart the clients started.
 //!
-//! Invariant: the checks connect to the agents over loopback sockets, as to remote agents.
+//! Invariant: the checks connect to the agents over loopback sockets, in the same way as to agents
+//! on other hosts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +19,10 @@ use crate::selftest::Scale;
 use crate::spec::CellSpec;
 use crate::target;
 
-/// Maximum time between the start of the first and of the last agent, in milliseconds.
+/// Maximum time between the start of the first agent and the start of the last agent, in
+/// milliseconds.
 const SKEW_MS_MAX: f64 = 1.0;
-/// Operations per second of each agent.
+/// Operations per second that each agent offers.
 const RATE: f64 = 1_000.0;
 
 pub(super) fn items() -> Vec<Item> {

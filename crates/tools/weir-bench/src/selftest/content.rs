@@ -1,8 +1,9 @@
-//! Checks that blocks compress at the stated ratio, in the units in which storage compresses.
+//! Checks that blocks compress at the specified ratio, in units of the sizes in which storage
+//! compresses data.
 //!
-//! The crate's `content` makes the blocks.
+//! The module `content` of the crate makes the blocks.
 //!
-//! Invariant: the check reports the compressor and unit with the largest deviation.
+//! Invariant: the check reports the compressor and the unit size with the largest deviation.
 
 use super::kit::{BLOCK_BYTES, content};
 use super::{Item, Scale, Seen};
@@ -13,7 +14,7 @@ use crate::words;
 const RATIOS: [f64; 3] = [1.0, 2.0, 4.0];
 const UNITS_KIB: [usize; 4] = [4, 8, 32, 128];
 const OFF_PCT: f64 = 5.0;
-/// Compression level that most storage systems use.
+/// Level of zstd that most storage systems use.
 const ZSTD_LEVEL: i32 = 3;
 
 pub(super) fn items() -> Vec<Item> {
@@ -32,7 +33,7 @@ fn look(ratio: f64, scale: Scale) -> Seen {
     made.fill(&mut data, 0, 1);
     let mut worst: Option<(f64, String)> = None;
     for kib in UNITS_KIB {
-        // Storage keeps a unit uncompressed if compression does not make it smaller.
+        // If compression does not make a unit smaller, storage keeps the unit uncompressed.
         let packed = |pack: &dyn Fn(&[u8]) -> usize| -> f64 {
             let units = data.chunks(kib << 10);
             units.map(|unit| pack(unit).min(unit.len())).sum::<usize>() as f64

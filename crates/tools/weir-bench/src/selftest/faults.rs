@@ -1,10 +1,10 @@
-//! Checks that verification identifies the damage to a block, and that a run finds data of other
-//! owners before it overwrites it.
+//! Checks that the verification identifies each kind of damage to a block, and that a run detects
+//! data of other programs before it overwrites the data.
 //!
-//! The module `content` classifies a bad block; `verify` reads the blocks again.
+//! `content` classifies a bad block; `verify` reads the blocks again.
 //!
-//! Invariant: a fault passes only if verification reports as many blocks as it damages, each with
-//! the right kind of damage.
+//! Invariant: a check passes only if the verification reports as many blocks as the fault damages,
+//! each with the right kind of damage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::target::memory::{Action, Memory};
 use crate::target::{Holds, Op, Target, Wait, what_it_holds};
 use crate::verify::verify;
 
-/// Offsets of the two blocks that the faults affect.
+/// Offsets of the two blocks that the faults damage.
 const VICTIM: u64 = 1 << 20;
 const OTHER: u64 = 2 << 20;
 
@@ -50,8 +50,8 @@ pub(super) fn items() -> Vec<Item> {
     ]
 }
 
-/// Checks that verification finds a fault. Fills the dataset, a second time if the fault needs
-/// that, and verifies all blocks. `twist` receives whether the second fill is in progress.
+/// Checks that the verification finds a fault. Fills the dataset, a second time if the fault needs
+/// this, and verifies all blocks. `twist` receives whether the second fill is running.
 fn fault(
     name: &str,
     wanted: &str,
@@ -68,8 +68,8 @@ fn fault(
         });
         let kit = Kit::new();
         kit.fill(&memory)?;
-        // If the second fill loses a write, the block keeps the contents of the first fill. If the
-        // first fill loses a write, a second fill would repair the block.
+        // If the second fill loses a write, the block keeps the contents that the first fill gave
+        // it. If the first fill lost the write, the second fill would repair the block.
         if words.contains("generation") {
             is_second.store(true, Ordering::Release);
             kit.fill(&memory)?;
@@ -91,7 +91,7 @@ fn guard() -> Result<Seen, RunError> {
     let empty = what_it_holds(&memory)?;
     Kit::new().fill(&memory)?;
     let ours = what_it_holds(&memory)?;
-    // As for a file system or a partition table, write a few bytes at the start.
+    // Write a few bytes at the start, where a file system or a partition table would be.
     let mut lane = memory.lane(1, BLOCK_BYTES as usize)?;
     lane.buffer(0)[..16].copy_from_slice(b"data of somebody");
     let len_bytes = BLOCK_BYTES;

@@ -1,8 +1,8 @@
-//! Checks each verdict with a target that provokes it.
+//! Checks each verdict with a target that causes it.
 //!
 //! `judge` decides the verdicts.
 //!
-//! Invariant: every finding has a check, and each check measures a real run instead of invented
+//! Invariant: every finding has a check, and each check measures a real run; no check uses invented
 //! figures.
 
 use std::num::NonZero;
@@ -55,7 +55,8 @@ pub(super) fn items() -> Vec<Item> {
     items
 }
 
-/// Runs an open loop for 3.2 s at `share` of the target's limit of 2,000 operations per second.
+/// Runs an open loop for 3.2 s at the fraction `share` of the target's limit of 2,000 operations
+/// per second.
 fn offered_share(share: f64, is_too_much: bool) -> Result<Seen, RunError> {
     let offered = cell(100.0, open(2_000.0 * share, 256, 100_000), 3_200, 1);
     let found = remarks(&offered, &Shaped::rate(2_000.0))?;
@@ -94,8 +95,9 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
         }
         Finding::GeneratorBound => beside_busy_threads(|| remarks(&mixed(four), &target::null()))?,
         Finding::Inconsistent => {
-            // The worker needs 1.6 ms to send 32 operations, far longer than for their content and
-            // completions. On average little more than half of the 32 are in flight.
+            // The worker needs 1.6 ms to send 32 operations, far longer than it needs for their
+            // contents and completions. On average, little more than half of the 32 operations are
+            // in flight.
             let slow_to_send = Shaped::new("slow to send", |now| {
                 while now.elapsed() < Duration::from_micros(50) {
                     std::hint::spin_loop();
@@ -105,7 +107,7 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
             remarks(&mixed(closed(32)), &slow_to_send)?
         }
         Finding::MixOff => {
-            // The fill uses larger writes, which succeed.
+            // The fill uses larger writes, which the target accepts.
             let memory = Memory::twisted(DATASET_BYTES as usize, |op| match op.kind {
                 OpKind::Write if op.len_bytes == super::kit::BLOCK_BYTES => Action::Fails,
                 _ => Action::Right,
@@ -133,8 +135,8 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
     Ok(Seen::of(passed, text.cloned().unwrap_or_else(|| format!("remarks: {found:?}"))))
 }
 
-/// Runs `what` while this process computes on every core. It uses twice as many threads as cores,
-/// so that its CPU share is large whatever other programs do.
+/// Runs `what` while this process computes on every core, with twice as many threads as cores, so
+/// that its CPU share is large whatever other programs do.
 fn beside_busy_threads<T>(what: impl FnOnce() -> T) -> T {
     let threads = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
     let is_over = AtomicBool::new(false);
@@ -156,7 +158,7 @@ fn mixed(load: crate::spec::LoadSpec) -> CellSpec {
     cell(50.0, load, RUN_MS, RUNS)
 }
 
-/// Returns a memory target that applies `action` to operations of one kind in its first half.
+/// Returns a target in memory that applies `action` to operations of one kind in its first half.
 fn twisted(kind: OpKind, action: Action) -> Memory {
     Memory::twisted(DATASET_BYTES as usize, move |op| {
         let is_hit = op.kind == kind && op.offset < DATASET_BYTES / 2;
@@ -164,11 +166,11 @@ fn twisted(kind: OpKind, action: Action) -> Memory {
     })
 }
 
-/// Returns the remarks on a cell: findings with their reasons.
+/// Measures a cell and returns the remarks on it: findings with their reasons.
 fn remarks(spec: &CellSpec, target: &dyn Target) -> Result<Vec<String>, RunError> {
     let judged = JudgedRun::of(whole_run(spec.clone(), target)?);
     let said = judged.cells().iter().flat_map(|cell| &cell.remarks);
-    // Keep only the first of several examples.
+    // If a remark has several examples, keep only the first one.
     let first = |detail: &str| detail.split(';').next().unwrap_or_default().to_owned();
     Ok(said.map(|r| format!("{}: {}", r.finding.name(), first(&r.detail))).collect())
 }

@@ -1,8 +1,8 @@
-//! Helpers for the checks: small cells, runs and loads.
+//! Helpers for the checks: small cells, short runs and loads.
 //!
-//! The other modules of `selftest` have the checks.
+//! The other modules of `selftest` contain the checks.
 //!
-//! Invariant: the seed never changes, so each check always offers the same operations.
+//! Invariant: the seed never changes, so that each check always generates the same operations.
 
 use std::time::Duration;
 
@@ -17,31 +17,31 @@ use crate::spec::{
 };
 use crate::target::Target;
 
-/// Length in bytes of every operation.
+/// Length of every operation in bytes.
 pub(super) const BLOCK_BYTES: u32 = 4096;
-/// Size in bytes of every dataset.
+/// Size of every dataset in bytes.
 pub(super) const DATASET_BYTES: u64 = 8 << 20;
-/// Seed of all checks, so that their operations repeat.
+/// Seed of all checks, so that a check repeats the same operations.
 const SEED: u64 = 11;
 
-/// A stream of 4 KiB operations.
+/// Returns a stream of 4 KiB operations.
 pub(super) fn stream(read_pct: f64, access: Access) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: BLOCK_BYTES, weight: 1 }];
     StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
 }
 
-/// A closed loop of one worker with `depth` operations in flight.
+/// Returns a closed loop with one worker that has `depth` operations in flight.
 pub(super) fn closed(depth: u32) -> LoadSpec {
     LoadSpec::Closed { workers: 1, depth }
 }
 
-/// An open loop of one worker with constant arrivals.
+/// Returns an open loop with one worker and constant arrivals.
 pub(super) fn open(rate: f64, in_flight_max: u32, backlog_max: u64) -> LoadSpec {
     let arrival = Arrival::Constant;
     LoadSpec::Open { workers: 1, rate, arrival, in_flight_max, backlog_max }
 }
 
-/// A cell of random operations: `runs` runs of `duration_ms` each.
+/// Returns a cell of random operations with `runs` runs of `duration_ms` each.
 pub(super) fn cell(read_pct: f64, load: LoadSpec, duration_ms: u64, runs: u32) -> CellSpec {
     CellSpec {
         name: format!("random 4KiB read {read_pct}%"),
@@ -91,7 +91,7 @@ fn spec(cell: CellSpec) -> RunSpec {
     }
 }
 
-/// An observer that ignores every event.
+/// Observer that ignores every event.
 struct Silent;
 
 impl Observer for Silent {
@@ -103,12 +103,12 @@ impl Observer for Silent {
     fn keep(&mut self, _: &RunResult) {}
 }
 
-/// Executes a complete run of one cell: fill, runs, verification.
+/// Executes a complete run with one cell: fill, runs of the cell, verification.
 pub(super) fn whole_run(cell: CellSpec, target: &dyn Target) -> Result<RunResult, RunError> {
     whole_run_with(cell, target, &Clients::none())
 }
 
-/// Executes a complete run of one cell with agents.
+/// Executes a complete run with one cell, on the agents in `clients`.
 pub(super) fn whole_run_with(
     cell: CellSpec,
     target: &dyn Target,
@@ -117,8 +117,8 @@ pub(super) fn whole_run_with(
     run(&spec(cell), target, clients, Vec::new(), Before::default(), &mut Silent)
 }
 
-/// Content and generations of one dataset, to run loads on a target without the other phases of a
-/// run.
+/// Content and generations of one dataset, with which a check runs loads on a target without the
+/// other phases of a run.
 pub(super) struct Kit {
     pub(super) dataset: DatasetSpec,
     pub(super) content: Content,
@@ -133,7 +133,7 @@ impl Kit {
         Self { dataset, content, generations: generations.expect("it is small") }
     }
 
-    /// Runs a load. If `duration` is `None`, the load ends after one access to every address.
+    /// Runs a load. If `duration` is `None`, the load ends after one access to each address.
     pub(super) fn offer(
         &self,
         target: &dyn Target,
@@ -160,7 +160,7 @@ impl Kit {
         Ok(offer(&ground, &what, &mut |_| true)?)
     }
 
-    /// Writes every block once.
+    /// Writes every block of the dataset once.
     pub(super) fn fill(&self, target: &dyn Target) -> Result<(), RunError> {
         self.offer(target, stream(0.0, Access::Sequential), closed(4), None).map(drop)
     }

@@ -1,14 +1,15 @@
-//! Checks that the published rows of the largest reference are consistent, because reports compare
-//! results with them.
+//! Checks that the published rows of the largest reference document are consistent, because reports
+//! compare results with these rows.
 //!
-//! The module `reference` reads the rows.
+//! `reference` reads the rows.
 //!
-//! Invariant: the check covers every row except the fills; missing figures are a fault.
+//! Invariant: the check covers every row except the fills; a row without figures is a fault.
 //!
-//! Theory. 128 workers (the profile) with a window of w have at most 128 w operations in flight,
-//! and rate times mean latency is the number that was in flight (Little's law). Latencies are
-//! printed to 0.1 ms, so the check tolerates half of that before it calls a row impossible. How far
-//! a run stays below its window is not known; the published rows have 35 to 100 % of it.
+//! Theory. 128 workers (as in the profile) with a window of w have at most 128 w operations in
+//! flight, and rate times mean latency is the number of operations in flight (Little's law).
+//! Latencies are printed to 0.1 ms, so the check allows half of that before it calls a row
+//! impossible. How far a run may stay below its window is not known; the published rows have 35 to
+//! 100 % of the window in flight.
 
 use super::{Item, Seen};
 use crate::reference::{self, Row};
@@ -45,7 +46,7 @@ fn look() -> Seen {
     Seen::of(count == ROWS, text)
 }
 
-/// Describes the fault of a published row; `None` if it has none.
+/// Describes the fault of a published row; `None` if the row has no fault.
 fn fault(row: &Row) -> Option<String> {
     let name = format!("{}, {}", row.table, row.cell);
     let figures = (row.total_ops_s, row.latency_ms, row.window, row.mix_pct(), row.read_pct);

@@ -1,13 +1,13 @@
-//! Checks the generator's cost, and the latencies and rates that it measures on targets where they
-//! are known.
+//! Checks the cost of the generator, and the latencies and rates that it measures on targets for
+//! which the true values are known.
 //!
-//! `calibrate` compares the cost with another program.
+//! `calibrate` compares the cost of the generator with the cost of another program.
 //!
 //! Theory of the stall: a target freezes for 1 s in every 5 s. An operation that is due at a random
-//! time waits for longer than x s with probability (1 - x) / 5; that is 1 % at x = 0.95 s, the 99th
+//! time waits for longer than x s with probability (1 - x) / 5; this is 1 % at x = 0.95 s, the 99th
 //! percentile.
 //!
-//! Invariant: a busy machine can make each figure worse, never better.
+//! Invariant: a busy machine can make each figure worse, but never better.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const MEAN_PCT: f64 = 2.0;
 const P99_PCT: f64 = 5.0;
 const STALL_P99_US: f64 = 950_000.0;
 const STALL_PCT: f64 = 10.0;
-/// Limit of the target in the knee search, in operations per second; the bisection never tries
+/// Limit of the target in the knee search, in operations per second. The bisection never tries
 /// exactly this rate.
 const KNEE_RATE: f64 = 5_300.0;
 const KNEE_PCT: f64 = 3.0;
@@ -88,7 +88,7 @@ fn null(read_pct: f64, scale: Scale) -> Result<Seen, RunError> {
 fn known_latency(latency_ms: u32, scale: Scale) -> Result<Seen, RunError> {
     let latency = Duration::from_millis(u64::from(latency_ms));
     let wanted_us = latency.as_secs_f64() * 1e6;
-    // A 99th percentile needs a thousand operations; the run has several thousand.
+    // A 99th percentile needs a thousand operations, and the run has several thousand.
     let time = scale.pick(Duration::from_secs(1), Duration::from_secs(20));
     let depth = latency_ms * 4;
     let stream = stream(100.0, Access::Random);
@@ -109,7 +109,7 @@ fn known_latency(latency_ms: u32, scale: Scale) -> Result<Seen, RunError> {
 }
 
 fn stall(scale: Scale) -> Result<Seen, RunError> {
-    // Run for whole periods of the stall, so that its phase has no effect.
+    // The run lasts for whole periods of the stall, so that the phase of the stall does not matter.
     let duration_ms = scale.pick(5_000, 60_000);
     let run = |load: LoadSpec| {
         let period = Duration::from_secs(5);
@@ -117,7 +117,7 @@ fn stall(scale: Scale) -> Result<Seen, RunError> {
         let spec = cell(100.0, load, duration_ms, 1);
         Ok::<_, RunError>(JudgedRun::of(whole_run(spec, &target)?))
     };
-    // The open and the closed loop sleep nearly all the time, so they can run concurrently.
+    // Both loops sleep nearly all the time, so they can run concurrently.
     let (opened, waited) = std::thread::scope(|scope| {
         let opened = scope.spawn(|| run(open(1_000.0, 2_000, 100_000)));
         let waited = run(closed(1));

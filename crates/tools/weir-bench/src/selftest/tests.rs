@@ -1,6 +1,6 @@
-//! Tests: the list of checks is complete, and checks that do not depend on timing pass.
+//! Tests that the list of checks is complete, and that checks which do not depend on timing pass.
 //!
-//! Only the command asserts timing figures.
+//! Only the self-test itself asserts figures that depend on timing.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,14 @@ fn every_check_has_its_own_name_and_every_verdict_its_check() {
     for finding in Finding::ALL {
         assert!(names.contains(format!("verdict: {}", finding.name()).as_str()));
     }
-    // The list contains the timing checks, but their figures would be wrong while other tests run.
+    // The list contains the timing checks, but their figures would be wrong while other tests are
+    // running.
     for part in ["null target", "known latency", "stall of", "knee of", "content that", "147"] {
         assert!(names.iter().any(|name| name.contains(part)), "{part}");
     }
 }
 
-/// Checks that do not depend on timing pass while other tests run.
+/// Checks that do not depend on timing pass even while other tests are running.
 #[test]
 fn checks_without_timing_pass() {
     let items: Vec<Item> = items().into_iter().filter(|item| !item.by_time).collect();
@@ -45,7 +46,7 @@ fn failing(off: [f64; 3]) -> Item {
 #[test]
 fn retries_stop_at_success_and_report_the_best() {
     let mut check = make(&failing([9.0, 7.0, 8.0]).by_time(), Scale::Short);
-    // Ignore the refusal to judge, because other tests may have used the processor.
+    // Ignore that the check was not judged, because other tests may have used the processor.
     check.not_judged = None;
     assert_eq!((check.passed, check.found.as_str(), check.tries), (false, "7", 3));
     assert!(check.text().starts_with("FAILED clock: 7 (wanted: 0; 0.0 s, 3 tries)"));

@@ -1,26 +1,27 @@
-//! Ratio of two sets of runs, with its 95 % confidence interval.
+//! Ratio of the medians of two sets of runs, with its 95 % confidence interval.
 //!
-//! Not here: which results may be compared (compare).
+//! `compare` decides which results may be compared.
 //!
 //! Theory. The interval is a percentile bootstrap: the runs are resampled with replacement 10,000
-//! times, and the middle 95 % of the ratios of medians form the interval. With fewer than six runs
+//! times, and the middle 95 % of the ratios of medians are the interval. With fewer than six runs
 //! this interval is too narrow: no resampled median lies outside the range of the runs, and three
-//! runs enclose their true median in only 75 of 100 cases. With so few runs the interval is
-//! therefore widened to include Welch's interval for the difference of the logarithms.
+//! runs include their true median in only 75 of 100 cases. So with few runs, the interval is
+//! widened to include Welch's interval for the difference of the logarithms.
 //!
-//! Invariants: the same runs and seed give the same interval; the interval contains the ratio.
+//! Invariants: equal runs with an equal seed give an equal interval; the interval contains the
+//! ratio.
 
 use serde::Serialize;
 
 use super::interval::{ORDER_RUNS_MIN, welch_interval};
 use super::{median, sorted};
 
-/// Number of resamples.
+/// Number of resamples that are drawn.
 const DRAWS: usize = 10_000;
-/// Number of resampled ratios beyond each end of the interval: 2.5 %.
+/// Number of resampled ratios beyond each end of the interval: 2.5 % of all.
 const BEYOND: usize = DRAWS / 40;
 
-/// A ratio with its 95 % confidence interval.
+/// Ratio of two medians, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RatioInterval {
     /// Median of the new runs divided by the median of the old runs.
@@ -31,8 +32,8 @@ pub struct RatioInterval {
     pub high: f64,
 }
 
-/// Divides the median of `new` by the median of `old` and computes the 95 % interval of the ratio.
-/// `None` if `new` or `old` has fewer than two runs, or a run that is not positive.
+/// Divides the median of `new` by the median of `old`, and computes the 95 % interval of this
+/// ratio. `None` if `new` or `old` has fewer than two runs, or a run that is not positive.
 pub fn ratio_of_medians(new: &[f64], old: &[f64], seed: u64) -> Option<RatioInterval> {
     let positive = new.iter().chain(old).all(|run| *run > 0.0);
     if !positive || new.len() < 2 || old.len() < 2 {
@@ -76,17 +77,18 @@ mod tests {
         let found = ratio_of_medians(&new, &old, 7).unwrap();
         assert_eq!(ratio_of_medians(&new, &old, 7), Some(found));
         assert!(found.low < found.ratio && found.ratio < found.high, "{found:?}");
-        // No resampled median lies outside the range of its runs.
+        // No resampled median lies outside the range of the runs from which it was drawn.
         assert!(found.low >= 9.0 / 10.0 && found.high <= 11.0 / 8.0, "{found:?}");
     }
 
     #[test]
     fn three_runs_with_a_large_spread_show_no_difference() {
-        // Every new run is above every old run, but the spread is as large as the difference.
+        // Every new run is above every old run, but the runs of each set vary as much as the sets
+        // differ.
         let (new, old) = ([103.0, 108.0, 118.0], [90.0, 101.0, 102.0]);
         let found = ratio_of_medians(&new, &old, 7).unwrap();
         assert!(found.low < 1.0 && found.high > 1.0, "{found:?}");
-        // With a tenth of the spread the difference is significant.
+        // With a tenth of the variation, the difference between the sets is significant.
         let (new, old) = ([109.0, 110.0, 111.0], [99.0, 100.0, 101.0]);
         assert!(ratio_of_medians(&new, &old, 7).unwrap().low > 1.0);
     }
@@ -97,16 +99,16 @@ mod tests {
         assert_eq!(ratio_of_medians(&[1.0, 2.0], &[0.0, 2.0], 7), None);
     }
 
-    /// A 95 % interval must contain the true value about 95 times in 100, with three runs as with
-    /// eight.
+    /// A 95 % interval must contain the true value in about 95 of 100 cases, with three runs as
+    /// well as with eight.
     #[test]
     fn interval_contains_the_true_ratio_in_at_least_90_percent() {
         const SEED: u64 = 20_261;
         let mut random = fastrand::Rng::with_seed(SEED);
         for runs in [3, 8] {
             let held = (0..200).filter(|trial| {
-                // The sum of twelve uniform numbers is nearly normal; the standard deviation is a
-                // tenth of the mean.
+                // The sum of twelve uniform numbers is nearly normal. Its standard deviation is
+                // scaled to a tenth of the mean.
                 let mut noisy = |middle: f64| {
                     let sum: f64 = (0..12).map(|_| random.f64()).sum();
                     middle * (1.0 + 0.1 * (sum - 6.0))

@@ -1,33 +1,33 @@
 //! 95 % confidence intervals over a small number of runs.
 //!
-//! Not here: intervals of a ratio (bootstrap).
+//! The confidence interval of a ratio is in `bootstrap`.
 //!
 //! Theory. Throughputs of runs are positive and vary by factors, so their logarithms are closer to
-//! a normal distribution than the values themselves. For 3 to 5 runs the interval is Student's t on
-//! the logarithms: `exp(m +- t(0.975, n - 1) s / sqrt n)`. From 6 runs it uses order statistics,
-//! which assume no distribution: the k-th lowest and k-th highest run enclose the median with
-//! probability `1 - 2 P(Bin(n, 1/2) < k)`, with the largest k that leaves at least 95 %. Five runs
-//! are too few: their extremes enclose the median with 93.75 %.
+//! a normal distribution than the throughputs themselves. For 3 to 5 runs the interval is Student's
+//! t on the logarithms: `exp(m +- t(0.975, n - 1) s / sqrt n)`. From 6 runs it uses order
+//! statistics, which assume no distribution: the k-th lowest and k-th highest run enclose the
+//! median with probability `1 - 2 P(Bin(n, 1/2) < k)`, with the largest k that leaves at least 95
+//! %. Five runs are too few: their extremes enclose the median with 93.75 %.
 //!
-//! Invariants: `low <= middle <= high`; fewer than three runs have no interval.
+//! Invariants: `low <= middle <= high`; fewer than three runs have no confidence interval.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::{mean, median, sorted, variance};
 
-/// Minimum number of runs for an interval.
+/// Minimum number of runs for a confidence interval.
 const RUNS_MIN: usize = 3;
 /// Minimum number of runs for a 95 % interval from order statistics.
 pub(super) const ORDER_RUNS_MIN: usize = 6;
-/// Probability beyond each end of the interval.
+/// Probability that the true value lies beyond one given end of the interval.
 const TAIL: f64 = 0.025;
 
 /// An interval that contains the true value with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConfidenceInterval {
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
@@ -52,13 +52,14 @@ pub fn throughput_interval(runs: &[f64]) -> Option<ConfidenceInterval> {
     Some(ConfidenceInterval { low: of_logs.low.exp(), high: of_logs.high.exp() })
 }
 
-/// Confidence interval of any figure of `runs`. Unlike [`throughput_interval`], it applies
-/// Student's t to the figures themselves, which may be zero or negative.
+/// Confidence interval of any figure of `runs`. Unlike [`throughput_interval`], applies Student's t
+/// to the figures themselves instead of their logarithms, so that they may be zero or negative.
 pub fn runs_interval(runs: &[f64]) -> Option<ConfidenceInterval> {
     if runs.len() >= ORDER_RUNS_MIN { median_interval(runs) } else { t_interval(runs) }
 }
 
-/// Confidence interval of the median by order statistics; `None` for fewer than six values.
+/// Confidence interval of the median of `values` by order statistics; `None` for fewer than six
+/// values.
 pub fn median_interval(values: &[f64]) -> Option<ConfidenceInterval> {
     let sorted = sorted(values);
     let length = sorted.len();
@@ -81,7 +82,7 @@ fn t_interval(values: &[f64]) -> Option<ConfidenceInterval> {
     let count = values.len() as f64;
     let half = student_t(count - 1.0) * (variance(values)? / count).sqrt();
     let mean = mean(values)?;
-    // Because of rounding, the mean of equal values can lie outside their range.
+    // Because of rounding, the mean of equal values can lie outside the range of these values.
     let middle = median(values)?;
     Some(ConfidenceInterval { low: (mean - half).min(middle), high: (mean + half).max(middle) })
 }
@@ -94,12 +95,12 @@ pub(super) fn welch_interval(first: &[f64], second: &[f64]) -> Option<Confidence
     let difference = mean(first)? - mean(second)?;
     let both = share1 + share2;
     let within = share1.powi(2) / (n1 - 1.0) + share2.powi(2) / (n2 - 1.0);
-    // Two samples without any spread give an interval of zero width.
+    // Two samples, each with only equal values, give an interval of zero width.
     let half = if within > 0.0 { student_t(both.powi(2) / within) * both.sqrt() } else { 0.0 };
     Some(ConfidenceInterval { low: difference - half, high: difference + half })
 }
 
-/// The 97.5 % quantile of Student's distribution.
+/// 97.5 % quantile of Student's t distribution.
 pub(super) fn student_t(freedom: f64) -> f64 {
     let distribution = StudentsT::new(0.0, 1.0, freedom);
     distribution.expect("degrees of freedom are positive").inverse_cdf(1.0 - TAIL)
@@ -119,7 +120,8 @@ mod tests {
 
     #[test]
     fn three_runs_give_a_wide_interval_on_logarithms() {
-        // Logarithms of 100/q, 100, 100 q: standard deviation ln q, half width 4.303 ln q/sqrt 3.
+        // Logarithms of 100/q, 100 and 100 q: standard deviation ln q, half width 4.303 ln q/sqrt
+        // 3.
         let q: f64 = 1.02;
         let interval = throughput_interval(&[100.0 * q, 100.0 / q, 100.0]).unwrap();
         let factor = (4.302_652_73 * q.ln() / 3.0_f64.sqrt()).exp();

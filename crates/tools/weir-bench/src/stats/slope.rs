@@ -1,17 +1,18 @@
 //! Robust slope of a series, insensitive to outliers.
 //!
-//! Theory. Theil's abbreviated method (1950): each value of the first half is paired with the value
-//! at the same position of the second half; the result is the median of the slopes of the pairs.
-//! Outliers in up to a quarter of all values move it little, and it takes linear time.
+//! Theory. Theil's abbreviated method (1950): each value of the first half of the series is paired
+//! with the value at the same position of the second half; the result is the median of the slopes
+//! of the pairs. Outliers in up to a quarter of all values change the result little, and the method
+//! takes linear time.
 //!
-//! Not here: the interpretation of a slope.
+//! The callers interpret the slope.
 //!
 //! Invariant: a series too short for two halves has no slope.
 
 use super::median;
 
 /// Median of the slopes of the pairs (see the header of this file), per step of the series; `None`
-/// for fewer than two values.
+/// for a series of fewer than two values.
 pub fn middle_slope(values: &[f64]) -> Option<f64> {
     let pairs = values.len() / 2;
     let apart = values.len() - pairs;

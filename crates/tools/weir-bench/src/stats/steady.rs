@@ -1,40 +1,43 @@
-//! Steady-state detection over a series of rounds.
+//! Steady-state detection over a series of rounds: repeated measurements of the same figure.
 //!
-//! Not here: the choice of rounds and figures.
+//! The callers choose the rounds and the figure.
 //!
 //! Theory. SNIA Solid State Storage Performance Test Specification 2.1.24: over a window of rounds,
-//! the highest less the lowest value is at most `range_pct` of the mean, and the least-squares line
-//! rises or falls over the window by at most `slope_pct` of the mean. Both conditions are needed:
-//! the first alone accepts a slow drift, the second alone an oscillation.
+//! the highest value less the lowest value is at most `range_pct` of the mean, and the
+//! least-squares line rises or falls over the window by at most `slope_pct` of the mean. Both
+//! conditions are needed: the first condition alone accepts a slow drift, the second condition
+//! alone an oscillation.
 //!
-//! Invariant: fewer rounds than a window are never steady.
+//! Invariant: a series with fewer rounds than a window is never steady.
 
 use super::mean;
 
-/// Steady-state criteria.
+/// Criteria by which a series counts as steady.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyRule {
     /// Number of rounds in the window; at least two.
     pub window: usize,
-    /// Maximum difference between the highest and the lowest value, in percent of the mean.
+    /// Maximum difference between the highest and the lowest value of the window, in percent of the
+    /// mean.
     pub range_pct: f64,
-    /// Maximum rise or fall of the best-fit line over the window, in percent of the mean.
+    /// Maximum rise or fall of the least-squares line over the window, in percent of the mean.
     pub slope_pct: f64,
 }
 
 /// Variation of the rounds in one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steadiness {
-    /// Difference between the highest and the lowest value, in percent of the mean.
+    /// Difference between the highest and the lowest value of the window, in percent of the mean.
     pub range_pct: f64,
-    /// Rise of the best-fit line over the window, in percent of the mean; negative if it falls.
+    /// Rise of the least-squares line over the window, in percent of the mean; negative if the line
+    /// falls.
     pub rise_pct: f64,
-    /// Whether range and rise meet the criteria.
+    /// Whether range and rise meet the criteria of the [`SteadyRule`].
     pub steady: bool,
 }
 
-/// Evaluates the last `rule.window` rounds; `None` if there are fewer rounds or their mean is not
-/// positive.
+/// Evaluates the last `rule.window` rounds; `None` if there are fewer rounds or the mean of these
+/// rounds is not positive.
 pub fn steadiness(rounds: &[f64], rule: SteadyRule) -> Option<Steadiness> {
     assert!(rule.window >= 2, "a line needs two points");
     let window = &rounds[rounds.len().checked_sub(rule.window)?..];
@@ -51,13 +54,13 @@ pub fn steadiness(rounds: &[f64], rule: SteadyRule) -> Option<Steadiness> {
     }
     let range_pct = (high - low) / mean * 100.0;
     let rise_pct = products / squares * last / mean * 100.0;
-    // A rounding error must not reject a value exactly at the limit.
+    // A rounding error must not reject a value that is exactly at the limit.
     let within = |found: f64, limit: f64| found <= limit + 1e-9;
     let steady = within(range_pct, rule.range_pct) && within(rise_pct.abs(), rule.slope_pct);
     Some(Steadiness { range_pct, rise_pct, steady })
 }
 
-/// Number of rounds after which the series was first steady.
+/// Number of rounds after which the series was first steady; `None` if it never was.
 pub fn steady_after(rounds: &[f64], rule: SteadyRule) -> Option<usize> {
     (rule.window..=rounds.len())
         .find(|count| steadiness(&rounds[..*count], rule).is_some_and(|found| found.steady))
@@ -71,15 +74,15 @@ mod tests {
 
     #[test]
     fn range_and_rise_of_known_windows() {
-        // Mean 100, range 12; a slope of 3 per round rises by 12 over four steps.
+        // Mean 100, range 12; a slope of 3 per round rises by 12 over the four steps of the window.
         let found = steadiness(&[94.0, 97.0, 100.0, 103.0, 106.0], PTS).unwrap();
         assert!((found.range_pct - 12.0).abs() < 1e-9);
         assert!((found.rise_pct - 12.0).abs() < 1e-9);
         assert!(!found.steady, "the range would pass, the drift does not");
-        // An oscillation without slope fails the criterion for the range alone.
+        // An oscillation without slope fails only the criterion for the range.
         let found = steadiness(&[88.0, 110.0, 104.0, 110.0, 88.0], PTS).unwrap();
         assert!(found.rise_pct.abs() < 1e-9 && !found.steady, "{found:?}");
-        // Range and rise are exactly at their limits.
+        // Range and rise of these rounds are exactly at the limits of the rule.
         let found = steadiness(&[95.0, 95.0, 100.0, 105.0, 105.0], PTS).unwrap();
         assert!(found.range_pct <= 10.0 + 1e-9);
         let edge = SteadyRule { range_pct: 10.0, slope_pct: found.rise_pct, ..PTS };

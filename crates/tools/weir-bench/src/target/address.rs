@@ -1,6 +1,6 @@
-//! Addresses of targets in the user's notation.
+//! Addresses of targets in the notation that users type.
 //!
-//! Not here: opening targets (target).
+//! `target` opens the target at an address.
 //!
 //! Invariant: an address that is printed and parsed again is unchanged.
 
@@ -20,12 +20,12 @@ const NBD_PORT: u16 = 10809;
 pub enum Address {
     /// The null target, which performs no I/O.
     Null {
-        /// Size in bytes; `None`: as large as requested.
+        /// Size in bytes; `None`: the null target is as large as the dataset requires.
         bytes: Option<u64>,
     },
     /// A file or block device.
     File(PathBuf),
-    /// A directory in which the run creates its files.
+    /// A directory in which the benchmark run creates its files.
     Directory(PathBuf),
     /// An NBD export.
     Nbd(NbdAddress),
@@ -36,7 +36,7 @@ pub enum Address {
 /// Location of an NBD export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdAddress {
-    /// Server that has the export.
+    /// Server that offers the export.
     pub server: Server,
     /// Name of the export.
     pub export: String,
@@ -52,7 +52,7 @@ pub enum Server {
 }
 
 impl Address {
-    /// Parses `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, an NBD or an iSCSI URI.
+    /// Parses `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, an NBD URI or an iSCSI URI.
     ///
     /// # Errors
     /// If the scheme is unknown or the address is incomplete.
@@ -70,8 +70,8 @@ impl Address {
         if text.starts_with(Url::SCHEME) {
             return match Url::parse(text) {
                 Ok(url) => Ok(Self::Iscsi(Box::new(url))),
-                // Use the initiator's text, which may differ from the given one: it omits a
-                // misplaced secret.
+                // Use the text from the initiator's error, which may differ from the given text:
+                // the initiator omits a misplaced secret.
                 Err(InitiatorError::Url { text, why }) => Err(TargetError::Address { text, why }),
                 Err(error) => Err(bad(&error.to_string())),
             };

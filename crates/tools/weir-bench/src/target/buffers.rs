@@ -1,9 +1,9 @@
-//! Buffers of a lane's slots.
+//! I/O buffers of a lane's slots.
 //!
-//! Not here: which slots are busy (the lane).
+//! The lane knows which slots are busy.
 //!
 //! Invariant: each buffer is a separate allocation, aligned for direct I/O, so the kernel can use
-//! one while the worker uses another.
+//! one buffer while the worker uses another.
 
 use weir_block::IoBuf;
 
@@ -16,7 +16,7 @@ impl Buffers {
         Self((0..slots).map(|_| IoBuf::zeroed(each_bytes.max(1))).collect())
     }
 
-    /// Buffer of a slot.
+    /// Buffer of a slot, for writing.
     pub(super) fn of(&mut self, slot: usize) -> &mut [u8] {
         &mut self.0[slot]
     }
@@ -31,7 +31,7 @@ impl Buffers {
         self.0.iter_mut().map(|buffer| &mut **buffer)
     }
 
-    /// Leaks the memory, because the kernel may still write to it.
+    /// Leaks the memory of all buffers, because the kernel may still write to it.
     pub(super) fn leak(&mut self) {
         self.0.drain(..).for_each(std::mem::forget);
     }

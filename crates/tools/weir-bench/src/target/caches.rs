@@ -1,11 +1,11 @@
-//! Detects caches between the generator and the medium, as far as possible.
+//! Detects caches between the generator and the storage medium of a target, as far as possible.
 //!
-//! Not here: dropping caches (the targets), their effect on a verdict (judge).
+//! The targets drop caches; `judge` decides how caches affect a verdict.
 //!
 //! Invariants:
-//! - the user's statement takes precedence over detection;
-//! - nothing is guessed: a cache that is neither stated nor found is not known, which differs from
-//!   no cache.
+//! - a statement of the user about a cache takes precedence over detection;
+//! - nothing is guessed: if no cache is stated or found, the report says that the cache is unknown,
+//!   not that there is none.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,12 +19,12 @@ use crate::spec::ToldTarget;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
-/// Source of the cache size for a server on this machine.
+/// Value of `cache_source` for a target whose server runs on this machine.
 pub(crate) const SERVER_HERE: &str =
     "the server runs on this machine, and the page cache may hold its data";
 
-/// Completes the properties of a target with the user's statements and with caches found on this
-/// machine, which has `memory_bytes`.
+/// Completes the properties of a target with the user's statements and with the caches found on
+/// this machine, which has `memory_bytes` of memory.
 pub(crate) fn add(info: &mut TargetInfo, told: &ToldTarget, memory_bytes: u64) {
     let found = in_memory(info).or_else(|| server_here(info));
     if let Some(found) = found {
@@ -39,7 +39,7 @@ pub(crate) fn add(info: &mut TargetInfo, told: &ToldTarget, memory_bytes: u64) {
     info.features.extend(told.features.iter().cloned());
 }
 
-/// Reason why this machine's memory holds a file or device; `None` if it does not.
+/// Why the memory of this machine holds the data of a file or device; `None` if it does not.
 fn in_memory(info: &TargetInfo) -> Option<String> {
     if !info.is_local() {
         return None;
@@ -62,8 +62,8 @@ fn server_here(info: &TargetInfo) -> Option<String> {
     notes::is_local(&info.address).then(|| SERVER_HERE.to_owned())
 }
 
-/// Reason why memory holds the data of a block device: it is in memory itself, or it is a loop
-/// device whose file is in the page cache.
+/// Why memory holds the data of a block device: the device itself is in memory, or it is a loop
+/// device whose backing file is in the page cache.
 fn device_in_memory(path: &Path) -> Option<String> {
     let rdev = fs::metadata(path).ok()?.rdev();
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));

@@ -1,6 +1,6 @@
-//! A directory with one file for each part of the dataset.
+//! A directory target with one file for each part of the dataset.
 //!
-//! Invariant: only files with the names that this program gives are opened or changed.
+//! Invariant: the program opens and changes only files whose names it assigned itself.
 
 use std::path::Path;
 

@@ -1,10 +1,11 @@
-//! Files and block devices.
+//! Targets that are files or block devices.
 //!
-//! Not here: submission to the kernel (uring, psync).
+//! `uring` and `psync` submit operations to the kernel.
 //!
 //! Invariants:
-//! - a file is opened with `O_DIRECT` if its file system supports it, and the name of the driver
-//!   states whether it does; a new file is as long as the dataset; files are never truncated.
+//! - a file is opened with `O_DIRECT` if its file system supports `O_DIRECT`, and the driver name
+//!   in the report states whether it does; a new file is as long as the dataset; files are never
+//!   truncated.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -20,48 +21,48 @@ use super::{Lane, Op, Target, TargetError, io_error, psync, uring};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
-/// Maximum time without a completion; after it a file counts as lost, like a server
+/// Maximum time without a completion, after which a file counts as lost, like a server
 /// ([`super::ANSWER_LIMIT`]). Not shorter in tests, because the tests' disk may be slow.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Block size if the file system reports none.
+/// Block size that the program assumes if the file system reports none.
 const FILE_BLOCK_BYTES: u32 = 512;
 
-/// Open files that form one address space.
+/// Open files that form the address space of one target.
 pub(super) struct Files {
-    /// The files, each of `part_bytes`.
+    /// The files in address order, each `part_bytes` long.
     pub(super) files: Vec<Arc<File>>,
     pub(super) part_bytes: u64,
 }
 
 impl Files {
-    /// Index of the file that holds a byte, and the offset in that file.
+    /// Index of the file that holds the byte at `offset`, and the offset within that file.
     pub(super) fn place(&self, offset: u64) -> (usize, u64) {
         ((offset / self.part_bytes) as usize, offset % self.part_bytes)
     }
 }
 
-/// Files that a lane wrote to since its last flush. A flush must cover all of them, because a flush
-/// of one file does not affect the others.
+/// Files that a lane wrote to since its last flush. A flush must cover all these files, because a
+/// flush of one file does not affect the other files.
 #[derive(Default)]
 pub(super) struct Unflushed(BTreeSet<usize>);
 
 impl Unflushed {
-    /// Records the file that a completed operation changed.
+    /// Records the file that a completed write or trim changed.
     pub(super) fn note(&mut self, files: &Files, op: &Op) {
         if matches!(op.kind, OpKind::Write | OpKind::Trim) {
             self.0.insert(files.place(op.offset).0);
         }
     }
 
-    /// Returns the files that a flush must cover, and clears the set; the first file if the set is
-    /// empty.
+    /// Returns the files that a flush must cover, and clears the set. Returns the first file if the
+    /// set is empty.
     pub(super) fn take(&mut self) -> Vec<usize> {
         if self.0.is_empty() { vec![0] } else { std::mem::take(&mut self.0).into_iter().collect() }
     }
 }
 
-/// Returns an error if the file has completed no operation since `answered` and the limit has
-/// passed.
+/// Returns an error if [`ANSWER_LIMIT`] has passed since `answered`, the time of the file's last
+/// completion.
 pub(super) fn check_limit(address: &str, answered: Instant) -> Result<(), TargetError> {
     if answered.elapsed() < ANSWER_LIMIT {
         return Ok(());
@@ -81,10 +82,11 @@ pub(super) fn open(path: &Path, bytes: u64) -> Result<FileTarget, TargetError> {
     FileTarget::of(&path.display().to_string(), vec![file], None, direct)
 }
 
-/// Opens a file, creates or extends it if needed, and reports whether `O_DIRECT` is in use.
+/// Opens a file, and creates or extends it if needed. Returns the file and whether `O_DIRECT` is in
+/// use.
 pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetError> {
     let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-    // The kernel refuses `O_EXCL` if the device is mounted or held exclusively.
+    // With `O_EXCL` the kernel refuses the open if the device is mounted or held exclusively.
     let alone = if is_device { OFlags::EXCL } else { OFlags::empty() };
     let open = |flags: OFlags| {
         let mut options = OpenOptions::new();
@@ -94,7 +96,7 @@ pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetE
     };
     let (file, direct) = match open(OFlags::DIRECT) {
         Ok(file) => (file, true),
-        // tmpfs and some network file systems return `EINVAL` for `O_DIRECT`.
+        // tmpfs and some network file systems fail an open with `O_DIRECT` with `EINVAL`.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
             (open(OFlags::empty()).map_err(io_error(path, "open"))?, false)
         }
@@ -108,7 +110,7 @@ pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetE
 }
 
 impl FileTarget {
-    /// `part_bytes`: size of each file; `None`: a single file, used in full.
+    /// `part_bytes`: size of each file; `None`: there is a single file, whose full length is used.
     pub(super) fn of(
         address: &str,
         files: Vec<File>,
@@ -139,7 +141,7 @@ impl FileTarget {
     }
 }
 
-/// Alignment of direct I/O, as reported by the kernel (statx, Linux 6.1).
+/// Alignment that direct I/O requires, as reported by the kernel (statx, Linux 6.1).
 fn direct_block(file: &File) -> Option<u32> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let mask = StatxFlags::from_bits_retain(0x2000);

@@ -1,10 +1,10 @@
-//! Checks the contents of a target before the first write.
+//! Checks the contents of a target before a run writes to the target for the first time.
 //!
-//! Not here: asking the user.
+//! The caller asks the user for confirmation.
 //!
 //! Invariant: [`Holds::Nothing`] and [`Holds::Ours`] are based on samples at both ends of the
-//! target and between the ends. Samples suffice for file systems, partition tables and databases,
-//! which all store data at an end.
+//! target and between the ends. Samples suffice to find file systems, partition tables and
+//! databases, because all of these store data at an end of the target.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -18,30 +18,32 @@ use super::{Address, Done, Lane, Op, Target, TargetError, Wait};
 use crate::content;
 use crate::spec::{DatasetSpec, OpKind};
 
-/// Size of one sample.
+/// Size of one sample of the target's data.
 const LOOK_BYTES: u64 = 64 << 10;
-/// Number of samples at each end of a target; the next constant is the number of samples in
-/// between.
+/// Number of samples at each end of a target. [`LOOKS_BETWEEN`] is the number of samples between
+/// the ends.
 const LOOKS_AT_ENDS: u64 = 16;
 const LOOKS_BETWEEN: u64 = 64;
 
-/// Kind of data that a target holds.
+/// Kind of data that a target contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// Zeros in all samples.
+    /// All samples contain only zeros.
     Nothing,
-    /// Blocks of an earlier run of this program, possibly with zeros between them.
+    /// The samples contain blocks of an earlier run of this program, possibly with zeros between
+    /// them.
     Ours,
-    /// Data of another program.
+    /// The samples contain data of another program.
     Data,
 }
 
 /// Locks a file, directory or device until this process ends, against other runs, mounts, and
-/// servers that use it as a disk. For a loop device it also locks the backing file, because `flock`
-/// does not pass through. Returns false for a file or directory that does not exist yet.
+/// servers that use it as a disk. For a loop device, also locks the backing file, because `flock`
+/// on the device does not affect the file. Returns false for a file or directory that does not
+/// exist yet.
 ///
 /// # Errors
-/// `InUse` if another process holds the lock.
+/// `InUse` if another process uses or has locked the target.
 pub fn take(address: &Address) -> Result<bool, TargetError> {
     let (Address::File(path) | Address::Directory(path)) = address else { return Ok(true) };
     let in_use = || TargetError::InUse { address: path.display().to_string() };
@@ -49,7 +51,7 @@ pub fn take(address: &Address) -> Result<bool, TargetError> {
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::ResourceBusy => return Err(in_use()),
-        // The run opens the path as well, and reports the reason.
+        // Leave the error to the run, which also opens the path and reports the reason.
         Err(_) => return Ok(false),
     };
     let device = file.metadata().ok().filter(|found| found.file_type().is_block_device());
@@ -58,28 +60,30 @@ pub fn take(address: &Address) -> Result<bool, TargetError> {
     for file in [Some(file), behind].into_iter().flatten() {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use()),
-            // Other errors mean that the file system has no locks. The lock is released when the
-            // process ends.
+            // Errors other than `WOULDBLOCK` mean that the file system does not support locks. The
+            // lock is released when the process ends.
             Ok(()) | Err(_) => std::mem::forget(file),
         }
     }
     Ok(true)
 }
 
-/// Opens the path for locking. `O_EXCL` claims a block device, as mounts and servers do.
+/// Opens the path for locking. `O_EXCL` claims a block device exclusively, as mounts and servers
+/// do.
 fn open_exclusive(path: &Path) -> std::io::Result<File> {
     let is_device = std::fs::metadata(path)?.file_type().is_block_device();
     let flags = if is_device { OFlags::EXCL } else { OFlags::empty() };
     File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
-/// Checks the contents at an address before a run opens it. Creates and extends no file.
+/// Checks the contents of the target at an address before a run opens the target. Creates and
+/// extends no file.
 ///
 /// # Errors
 /// If the target cannot be reached or read, or if the run would create a file in `/dev`.
 pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     let (dataset, path) = match address {
-        // The run creates its own files in a directory, with names that only this program uses.
+        // In a directory the run creates its own files, with names that only this program uses.
         Address::Null { .. } | Address::Directory(_) => return Ok(Holds::Nothing),
         Address::Nbd(_) | Address::Iscsi(_) => (DatasetSpec { files: 1, file_bytes: 0 }, None),
         Address::File(path) => (DatasetSpec { files: 1, file_bytes: 0 }, Some(path)),
@@ -87,7 +91,7 @@ pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     if let Some(path) = path
         && !path.exists()
     {
-        // A misspelt device name must not create a file.
+        // A misspelt device name must not create a file in `/dev`.
         if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
             let address = path.display().to_string();
             let source = ErrorKind::NotFound.into();
@@ -98,7 +102,7 @@ pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     what_it_holds(&*super::open(address, &dataset)?)
 }
 
-/// Samples both ends of a target and positions between them.
+/// Reads samples at both ends of a target and between them, and classifies their contents.
 ///
 /// # Errors
 /// If the target cannot be read.

@@ -1,13 +1,13 @@
-//! An iSCSI logical unit: one session per lane, through this project's initiator.
+//! Target that is an iSCSI logical unit. Each lane has one session of this project's initiator.
 //!
-//! Not here: the protocol (weir-initiator).
+//! `weir-initiator` implements the protocol.
 //!
 //! Invariants:
-//! - block size, limits and supported commands are queried before a run starts;
+//! - block size, limits and supported commands of the unit are queried before a run starts;
 //! - data of reads and writes moves directly between the socket and the slot's buffer;
-//! - after a unit attention, BUSY or TASK SET FULL the lane resends the same command, a bounded
-//!   number of times; its latency counts from the first submission;
-//! - a failed session is never reused, and every wait has a limit.
+//! - after a unit attention, BUSY or TASK SET FULL, the lane resends the same command a bounded
+//!   number of times; the latency of the command counts from its first submission;
+//! - a lane never reuses a failed session, and every wait has a time limit.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -28,10 +28,10 @@ mod facts;
 
 use facts::Unit;
 
-/// Maximum interval between checks for a command without an answer.
+/// Maximum interval between two checks for commands that got no response in time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Maximum number of receives in one reap, because a target may send NOPs endlessly.
+/// Maximum number of receives in one `reap`, because a target may send NOPs endlessly.
 const RECEIVES_MAX: usize = 1024;
 
 /// A logical unit of an iSCSI target.
@@ -53,7 +53,7 @@ impl Iscsi {
         let mut session = Session::login(url, &options).map_err(failed(&address))?;
         let unit = Unit::ask(&mut session).map_err(failed(&address))?;
         let facts = unit.facts(session.negotiated());
-        // All facts are known, so the outcome of the logout does not matter.
+        // All properties of the unit are known, so the outcome of the logout does not matter.
         drop(session.logout());
         let refused = |why: &str| {
             let address = address.clone();
@@ -138,10 +138,11 @@ struct IscsiLane {
     unit: Unit,
     memory: Memory,
     under_way: Vec<Option<Pending>>,
-    /// Slots whose command is resent because the target was busy, each with the time.
+    /// Slots whose command is to be resent because the target was busy, each with the time of the
+    /// resend.
     later: Vec<(Instant, usize)>,
     ended: Vec<Ended>,
-    /// Time of the last check for commands without an answer.
+    /// Time of the last check for commands that got no response in time.
     looked: Instant,
 }
 
@@ -165,7 +166,7 @@ impl IscsiLane {
         Ok(())
     }
 
-    /// Resends the commands whose wait for a busy target is over.
+    /// Resends the commands that were refused by a busy target and whose waiting time is over.
     fn send_again(&mut self) -> Result<(), TargetError> {
         let now = Instant::now();
         while let Some(at) = self.later.iter().position(|(when, _)| *when <= now) {
@@ -177,7 +178,7 @@ impl IscsiLane {
         Ok(())
     }
 
-    /// Processes ended commands: reports or resends them.
+    /// Processes completed commands: reports each command to the worker or resends it.
     fn take_ended(&mut self, done: &mut Vec<Done>) -> Result<(), TargetError> {
         let at = Instant::now();
         for Ended { slot, answer } in std::mem::take(&mut self.ended) {
@@ -203,7 +204,7 @@ impl IscsiLane {
         Ok(())
     }
 
-    /// Returns an error if a command has waited longer than [`ANSWER_LIMIT`].
+    /// Returns an error if a command has waited longer than [`ANSWER_LIMIT`] for its response.
     fn check_limit(&self) -> Result<(), TargetError> {
         let now = Instant::now();
         let mut pending = self.under_way.iter().flatten();
@@ -215,7 +216,7 @@ impl IscsiLane {
     }
 }
 
-/// Checks that a completed read returned all its data.
+/// Checks that a completed read returned all requested data.
 fn whole(op: &Op, answer: &Answer) -> io::Result<()> {
     if op.kind == OpKind::Read && answer.received_bytes != op.len_bytes {
         return Err(io::Error::other("the target returned less data than requested"));
@@ -223,7 +224,7 @@ fn whole(op: &Op, answer: &Answer) -> io::Result<()> {
     Ok(())
 }
 
-/// Describes a failed command. Omits its LBA, because the result counts errors by their text.
+/// Describes a failed command. Omits the LBA, because the result groups errors by their text.
 fn refused(answer: &Answer, sense: Option<Sense>) -> io::Error {
     match sense {
         Some(sense) => {
@@ -261,7 +262,7 @@ impl Lane for IscsiLane {
                 self.send_again()?;
             }
             self.send()?;
-            // Receive until no data is left or until there is a completion for each slot.
+            // Receive until the socket has no data left or there is a completion for each slot.
             for _ in 0..RECEIVES_MAX {
                 if !self.receive()? || self.ended.len() >= self.under_way.len() {
                     break;
@@ -270,7 +271,8 @@ impl Lane for IscsiLane {
             self.take_ended(done)?;
             let none_under_way = self.under_way.iter().all(Option::is_none);
             if done.len() > before || wait == Wait::No || (none_under_way && wait == Wait::One) {
-                // Send the commands and responses that the received PDUs caused.
+                // Send the commands and the PDUs with which the initiator answers the received
+                // PDUs.
                 return self.send();
             }
             let now = Instant::now();
@@ -286,8 +288,8 @@ impl Lane for IscsiLane {
                 limit = limit.min(when.saturating_duration_since(now));
             }
             self.send()?;
-            // Check for commands without an answer even while the target sends PDUs, because the
-            // PDUs may answer no command.
+            // Check for commands that got no response in time even while the target sends PDUs,
+            // because these PDUs may answer no command.
             if self.looked.elapsed() >= LOOK_EVERY {
                 self.looked = now;
                 self.check_limit()?;
@@ -299,7 +301,7 @@ impl Lane for IscsiLane {
 
 impl Drop for IscsiLane {
     fn drop(&mut self) {
-        // Log out only from a session that works and has no commands in flight.
+        // Log out only if the session works and has no commands in flight.
         if self.connection.exchange().under_way() == 0 {
             drop(self.connection.log_out());
         }
@@ -307,8 +309,8 @@ impl Drop for IscsiLane {
 }
 
 impl Unit {
-    /// Builds the command of an operation with its data, or with a parameter list to send; `None`
-    /// if the unit does not support the command or its length.
+    /// Builds the command for an operation, with its data or with a parameter list to send; `None`
+    /// if the unit does not support the command or the length of the operation.
     fn command(&self, op: &Op) -> Option<(Cdb, Data, Option<Vec<u8>>)> {
         let block_bytes = self.capacity.block_bytes;
         let lba = |offset: u64| offset / u64::from(block_bytes);

@@ -1,4 +1,4 @@
-//! An in-memory target for tests and for the generator's selftest.
+//! An in-memory target for tests and for the selftest of the generator.
 //!
 //! Invariant: operations complete only when the lane is reaped.
 
@@ -12,7 +12,7 @@ use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
-/// Chooses the fault of each operation; the default chooses none.
+/// Function that chooses the fault of each operation; the default function chooses none.
 pub(super) type Twist = dyn Fn(&Op) -> Action + Send + Sync;
 
 /// Treatment of an operation by the target.
@@ -22,9 +22,9 @@ pub enum Action {
     Right,
     /// The target acknowledges the operation but does not execute it.
     Lost,
-    /// The target executes the operation with one bit flipped.
+    /// The target executes the operation, but flips one bit of the data.
     BitFlipped,
-    /// The target executes the operation at this address.
+    /// The target executes the operation at this address instead of the requested address.
     Misplaced(u64),
     /// The target completes the operation with an error.
     Fails,
@@ -39,12 +39,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates a target of `bytes`, all zero.
+    /// Creates a target of `bytes` bytes, all zero.
     pub fn new(bytes: usize) -> Self {
         Self::twisted(bytes, |_| Action::Right)
     }
 
-    /// Creates a target like [`Self::new`], with the faults that `twist` chooses.
+    /// Creates a target like [`Self::new`], but with the faults that `twist` chooses.
     pub fn twisted(bytes: usize, twist: impl Fn(&Op) -> Action + Send + Sync + 'static) -> Self {
         let info = TargetInfo {
             address: "memory".to_owned(),
@@ -57,7 +57,7 @@ impl Memory {
         Self { info, bytes: Arc::new(RwLock::new(vec![0; bytes])), twist: Arc::new(twist) }
     }
 
-    /// Declares a cache of `bytes` in front of the target.
+    /// Declares a cache of `bytes` bytes in front of the target.
     #[must_use]
     pub fn with_cache(mut self, bytes: u64) -> Self {
         self.info.cache_bytes = Some(bytes);

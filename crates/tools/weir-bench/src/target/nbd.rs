@@ -1,12 +1,13 @@
-//! NBD client: one connection per lane.
+//! Target that is an NBD export. Each lane has one client connection.
 //!
-//! Spec: NetworkBlockDevice/nbd doc/proto.md: fixed newstyle, `NBD_OPT_GO`, simple replies.
-//! Not here: TLS, structured replies.
+//! Spec: NetworkBlockDevice/nbd doc/proto.md: fixed newstyle negotiation, `NBD_OPT_GO`, simple
+//! replies.
+//! The client supports no TLS and no structured replies.
 //!
 //! Invariants:
-//! - the client validates server data before use: a cookie of a slot that is not in flight, or an
-//!   option reply over `OPTION_BYTES_MAX`, ends the connection;
-//! - a connection that lost its position in the stream is never reused;
+//! - the client validates data from the server before use: it ends the connection after a cookie of
+//!   a slot that has no request in flight, and after an option reply over `OPTION_BYTES_MAX`;
+//! - the client never reuses a connection on which it lost its position in the byte stream;
 //! - every wait has a limit: connecting and negotiating end within [`ANSWER_LIMIT`], even if the
 //!   server keeps sending slowly, and a lane without a completion for that long is lost.
 
@@ -49,13 +50,13 @@ const EXPORT_FUA: u16 = 1 << 3;
 const EXPORT_TRIM: u16 = 1 << 5;
 const REQUEST_BYTES: usize = 28;
 const REPLY_BYTES: usize = 16;
-/// Maximum length of an option reply's data.
+/// Maximum length of the data in an option reply.
 const OPTION_BYTES_MAX: u32 = 8192;
-/// Interval between connection attempts while the server's backlog is full.
+/// Interval between two connection attempts while the listen backlog of the server is full.
 const CONNECT_AGAIN: Duration = Duration::from_millis(20);
-/// Maximum sleep between checks for a server that does not answer.
+/// Maximum sleep between two checks for a server that does not answer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Size of the receive buffer for replies and small payloads.
+/// Size of the buffer that receives replies and small payloads.
 const RECEIVE_BYTES: usize = 64 << 10;
 
 /// An NBD export.
@@ -72,7 +73,7 @@ enum Stream {
 }
 
 impl Stream {
-    /// PID of the server behind a Unix socket. A process of another PID namespace has no PID here.
+    /// PID of the server behind a Unix socket; `None` for a process of another PID namespace.
     fn server_process(&self) -> Option<u32> {
         let Self::Unix(unix) = self else { return None };
         let peer = rustix::net::sockopt::socket_peercred(unix).ok()?;
@@ -80,7 +81,7 @@ impl Stream {
     }
 }
 
-/// Properties of an export, as sent by the server.
+/// Properties of an export, as the server sent them.
 struct Export {
     bytes: u64,
     flags: u16,
@@ -199,8 +200,8 @@ fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream
     Err(last)
 }
 
-/// Connects without blocking: a blocking connect would wait without limit if the server's backlog
-/// is full.
+/// Connects without blocking: if the listen backlog of the server is full, a blocking connect would
+/// wait without limit.
 fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -219,14 +220,14 @@ fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Time left until a deadline.
+/// Time left until `deadline`.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A socket with one deadline for all sends and receives, so that a server cannot extend it by
-/// sending single bytes or many replies.
+/// A socket with one deadline for all sends and receives together, so that a server cannot extend
+/// the deadline by sending single bytes or many replies.
 struct Patient {
     stream: Stream,
     deadline: Instant,
@@ -329,14 +330,15 @@ struct NbdLane {
     fua: bool,
     buffers: Buffers,
     under_way: Vec<Option<Op>>,
-    /// Slots whose requests are not completely sent, each with the number of bytes sent.
+    /// Slots whose requests are not sent completely, each with the number of request bytes already
+    /// sent.
     to_send: VecDeque<(usize, usize)>,
     received: Vec<u8>,
-    /// Range of the receive buffer that holds unprocessed bytes: start ...
+    /// Start of the unprocessed bytes in the receive buffer.
     from: usize,
-    /// ... and end.
+    /// End of the unprocessed bytes in the receive buffer.
     to: usize,
-    /// Read whose payload is arriving: slot and number of bytes received.
+    /// Read whose payload is arriving: its slot, and the number of payload bytes received.
     payload: Option<(usize, usize)>,
     /// Time of the last completion, or of the last submission to an idle lane.
     answered: Instant,
@@ -351,7 +353,7 @@ impl NbdLane {
         TargetError::Protocol { address: self.address.clone(), why: why.to_owned() }
     }
 
-    /// Returns an error if the server has completed no operation for too long.
+    /// Returns an error if the server has completed no operation within [`ANSWER_LIMIT`].
     fn check_limit(&self) -> Result<(), TargetError> {
         if self.answered.elapsed() < ANSWER_LIMIT {
             return Ok(());
@@ -386,7 +388,7 @@ impl NbdLane {
         Ok(())
     }
 
-    /// Receives available data; returns false if there was none.
+    /// Receives the data that is available; returns false if no data was available.
     fn receive(&mut self, done: &mut Vec<Done>) -> Result<bool, TargetError> {
         let got = match self.payload {
             // Receive the remaining bytes of a large payload directly into the slot's buffer.
@@ -483,7 +485,7 @@ impl Lane for NbdLane {
         let before = done.len();
         loop {
             self.send()?;
-            // Receive until no data is left or until there is a completion for each slot.
+            // Receive until the socket has no data left or there is a completion for each slot.
             while self.receive(done)? && done.len() - before < self.under_way.len() {}
             let none_under_way = self.under_way.iter().all(Option::is_none);
             if done.len() > before || none_under_way {

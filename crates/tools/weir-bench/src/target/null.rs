@@ -1,4 +1,4 @@
-//! A target that completes every operation at once without I/O, to measure the generator.
+//! A target that completes every operation at once and without I/O, to measure the generator.
 //!
 //! Invariant: no operation fails.
 

@@ -1,7 +1,7 @@
-//! File I/O by blocking threads, for kernels without io_uring.
+//! File I/O by one blocking thread per slot, for kernels without io_uring.
 //!
-//! Invariants: a slot's buffer belongs to its thread while the operation is in flight; every wait
-//! has a limit.
+//! Invariants: the buffer of a slot belongs to the thread of the slot while its operation is in
+//! flight; every wait has a limit.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
-/// Work for a thread: an operation, its buffer and, for a flush, the indexes of the files.
+/// Work for a thread: an operation, the buffer of its slot and, for a flush, the indexes of the
+/// files to flush.
 type Work = (Op, IoBuf, Vec<usize>);
 
-/// Completion that a thread reports.
+/// Completion that a thread reports to the lane.
 struct Answer {
     slot: usize,
     op: Op,
@@ -29,7 +30,7 @@ struct Answer {
 
 struct PsyncLane {
     address: String,
-    /// Buffers by slot; `None` while the slot's thread has the buffer.
+    /// Buffers by slot; `None` while the thread of the slot has the buffer.
     buffers: Vec<Option<IoBuf>>,
     threads: Vec<Sender<Work>>,
     answers: Receiver<Answer>,
@@ -50,7 +51,7 @@ pub(super) fn lane(
     let threads = (0..slots).map(|slot| {
         let (work, works) = channel::<Work>();
         let (files, answer) = (Arc::clone(files), answer.clone());
-        // The thread ends when the lane drops its sender.
+        // The thread ends when the lane drops its sender of the `works` channel.
         std::thread::spawn(move || {
             for (op, mut buffer, written) in works {
                 let result = perform(&files, &op, &mut buffer, &written);

@@ -1,6 +1,8 @@
-//! Synthetic targets that measure the generator: a fixed latency, stalls, or a fixed rate.
+//! Synthetic targets that measure the generator: targets with a fixed latency, with stalls, or with
+//! a fixed rate.
 //!
-//! Invariant: no data is stored; an operation completes at its time, whether or not a worker waits.
+//! Invariant: no data is stored; an operation completes at its due time, whether or not a worker
+//! waits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,21 +15,22 @@ use super::buffers::Buffers;
 use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 
-/// Time before a completion at which the lane stops sleeping and spins, because a sleep is inexact.
+/// Time before a completion at which the lane stops sleeping and polls the clock instead, because a
+/// sleep is inexact.
 const SLEEP_SLACK: Duration = Duration::from_micros(120);
 
-/// Returns the completion time of an operation submitted at the given time.
+/// Returns the due time of an operation that is submitted at the given time.
 type DueAt = dyn Fn(Instant) -> Instant + Send + Sync;
 
-/// A synthetic target.
+/// A synthetic target without data.
 pub struct Shaped {
     info: TargetInfo,
     due_at: Arc<DueAt>,
 }
 
 impl Shaped {
-    /// Creates a target. `due_at`: completion time of an operation submitted at the given time;
-    /// several workers may call it concurrently.
+    /// Creates a target. `due_at` returns the due time of an operation that is submitted at the
+    /// given time; several workers may call `due_at` concurrently.
     pub fn new(name: &str, due_at: impl Fn(Instant) -> Instant + Send + Sync + 'static) -> Self {
         let info = TargetInfo {
             address: format!("selftest: {name}"),
@@ -40,13 +43,13 @@ impl Shaped {
         Self { info, due_at: Arc::new(due_at) }
     }
 
-    /// A target on which every operation takes `latency`, at any queue depth.
+    /// Creates a target on which every operation takes `latency`, at any queue depth.
     pub fn latency(latency: Duration) -> Self {
         Self::new("known latency", move |now| now + latency)
     }
 
-    /// A target on which every operation takes `latency`, except that no operation completes in the
-    /// first `frozen` of every `period`.
+    /// Creates a target on which every operation takes `latency`, except that no operation
+    /// completes in the first `frozen` of every `period`.
     pub fn stalls(latency: Duration, period: Duration, frozen: Duration) -> Self {
         let start = Instant::now();
         Self::new("stalls", move |now| {
@@ -58,7 +61,7 @@ impl Shaped {
         })
     }
 
-    /// A target that completes `rate` operations per second, one after another.
+    /// Creates a target that completes `rate` operations per second, one after another.
     pub fn rate(rate: f64) -> Self {
         let (each, free_at) = (Duration::from_secs_f64(1.0 / rate), Mutex::new(Instant::now()));
         Self::new("set rate", move |now| {

@@ -1,16 +1,16 @@
-//! File I/O through io_uring, one ring per lane.
+//! File I/O through io_uring, with one ring per lane.
 //!
-//! Not here: the choice of files (file, directory).
+//! `file` and `directory` choose the files.
 //!
 //! Invariants:
-//! - a ring is created disabled, and the first thread that uses the ring enables it, which need not
-//!   be the thread that created it;
-//! - a slot's buffer is not touched while its operation is in flight; the lane's slots ensure that;
+//! - a ring is created disabled, and the first thread that uses the ring enables it; this thread
+//!   need not be the thread that created the ring;
+//! - the lane does not touch the buffer of a slot while an operation of the slot is in flight;
 //! - a short read or write continues where it stopped and counts as one operation;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
 //!   memory that its operations may still use is leaked;
-//! - files and buffers are registered with the ring, so that the kernel need not look them up and
-//!   pin them for every operation; buffers above `REGISTERED_BYTES_MAX` are not registered.
+//! - files and buffers are registered with the ring, which saves looking them up and pinning them
+//!   for every operation; buffers above `REGISTERED_BYTES_MAX` are not registered.
 
 #![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
 
@@ -27,10 +27,10 @@ use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
-/// `RWF_DSYNC` of linux/fs.h: the write is on stable media at its completion.
+/// `RWF_DSYNC` of linux/fs.h: the write is on stable media when it completes.
 const DSYNC: i32 = 0x2;
-/// Maximum total size of registered buffers, which are pinned in memory; a lane with more registers
-/// none.
+/// Maximum total size of the registered buffers of a lane, which the kernel pins in memory; a lane
+/// with larger buffers registers none.
 const REGISTERED_BYTES_MAX: usize = 64 << 20;
 
 /// Whether the kernel allows this process to use io_uring.
@@ -43,30 +43,31 @@ pub(super) fn is_available() -> bool {
 #[derive(Clone, Copy)]
 struct UnderWay {
     op: Op,
-    /// Number of bytes done; for a flush, number of files done.
+    /// Number of bytes transferred; for a flush, number of files flushed.
     done: u32,
 }
 
 struct UringLane {
-    // Declared before `buffers`, so that operations in flight end before their buffers are freed.
+    // Declared before `buffers`, so that the ring is dropped first: operations end before their
+    // buffers are freed.
     ring: IoUring,
     address: String,
     files: Arc<Files>,
     buffers: Buffers,
-    /// Whether the buffers are registered.
+    /// Whether the buffers are registered with the ring.
     is_registered: bool,
     under_way: Vec<Option<UnderWay>>,
     /// Files that this lane wrote to since its last flush.
     unflushed: Unflushed,
-    /// For each slot with a flush in flight: the files that it covers.
+    /// For each slot with a flush in flight: the files that the flush covers.
     flushing: Vec<Vec<usize>>,
     /// Number of slots with an operation in flight.
     busy: usize,
     /// Time of the last completion, or of the last submission to an idle lane.
     answered: Instant,
-    /// Whether the ring is enabled, which binds it to a thread.
+    /// Whether the ring is enabled; enabling a ring binds it to a thread.
     is_enabled: bool,
-    /// Completions taken from the ring; empty between calls.
+    /// Completions taken from the ring, kept to reuse the memory; empty between calls.
     answers: Vec<(usize, i32)>,
 }
 
@@ -84,8 +85,8 @@ pub(super) fn lane(
     let descriptors: Vec<RawFd> = files.files.iter().map(AsRawFd::as_raw_fd).collect();
     ring.submitter().register_files(&descriptors).map_err(failed)?;
     let mut buffers = Buffers::new(slots, buffer_bytes);
-    // The memlock limit may be too low to register the buffers; the kernel then pins the memory of
-    // each operation.
+    // The memlock limit of the process may be too low to register the buffers; the kernel then pins
+    // memory for each operation.
     let is_registered = register(&ring, &mut buffers).is_ok_and(|done| done);
     Ok(Box::new(UringLane {
         ring,
@@ -103,15 +104,15 @@ pub(super) fn lane(
     }))
 }
 
-/// Registers all buffers, unless they are too large to pin.
+/// Registers all buffers with the ring, unless they are too large to pin. Returns whether it did.
 fn register(ring: &IoUring, buffers: &mut Buffers) -> std::io::Result<bool> {
     let slices: Vec<IoSliceMut<'_>> = buffers.all().map(IoSliceMut::new).collect();
     if slices.iter().map(|slice| slice.len()).sum::<usize>() > REGISTERED_BYTES_MAX {
         return Ok(false);
     }
     // SAFETY: the standard library guarantees that `IoSliceMut` has the layout of iovec, the type
-    // of the cast, and the slices live as long as the call. The memory that they refer to outlives
-    // the ring: the lane declares it after the ring.
+    // of the cast, and the slices live as long as the call. The memory of the slices outlives the
+    // ring, because the lane declares the buffers after the ring.
     unsafe {
         let vectors = std::slice::from_raw_parts(slices.as_ptr().cast(), slices.len());
         ring.submitter().register_buffers(vectors)?;
@@ -119,8 +120,8 @@ fn register(ring: &IoUring, buffers: &mut Buffers) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// Creates a disabled ring. Where the kernel supports it (Linux 6.1), completion work runs only
-/// when the thread reaps, instead of interrupting the thread.
+/// Creates a disabled ring. Where the kernel supports it (Linux 6.1), the kernel processes
+/// completions only when the thread reaps them, instead of interrupting the thread.
 fn ring(entries: u32) -> std::io::Result<IoUring> {
     let mut quick = IoUring::builder();
     quick.setup_r_disabled().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
@@ -180,8 +181,9 @@ impl UringLane {
         self.busy += 1;
         let entry = self.entry(slot, work);
         loop {
-            // SAFETY: the buffer belongs to the slot, outlives the ring (declared after it), and is
-            // not handed out while `under_way` holds the slot; `files` owns the descriptors.
+            // SAFETY: the buffer belongs to the slot, outlives the ring (declared before the
+            // buffers), and is not handed out while `under_way` holds the slot's operation; `files`
+            // owns the descriptors.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -206,7 +208,7 @@ impl UringLane {
         };
         match waited {
             Ok(_) => Ok(()),
-            // Timeout, signal or busy ring: ETIME, EINTR, EBUSY.
+            // The wait ended by timeout, signal or busy ring: ETIME, EINTR, EBUSY.
             Err(error) if matches!(error.raw_os_error(), Some(62 | 4 | 16)) => Ok(()),
             Err(source) => Err(self.lost(source)),
         }
@@ -229,8 +231,8 @@ impl Lane for UringLane {
             self.answered = Instant::now();
         }
         self.push(slot, UnderWay { op: *op, done: 0 })?;
-        // Submit immediately: an operation queued for a batch would count as in flight although it
-        // is not, and fast storage would look slower by a tenth.
+        // Submit immediately: an operation that waits for a batch would count as in flight although
+        // the kernel does not have it, and fast storage would look slower by a tenth.
         self.wait(Wait::No)
     }
 
@@ -282,7 +284,7 @@ impl Lane for UringLane {
 
 impl Drop for UringLane {
     fn drop(&mut self) {
-        // The kernel may still write into the buffers: wait for the operations in flight.
+        // The kernel may still write to the buffers, so wait for the operations in flight.
         while self.busy > 0 {
             let mut done = Vec::new();
             if self.reap(Wait::One, &mut done).is_err() {
@@ -325,7 +327,7 @@ mod tests {
         one(&mut *lane, OpKind::Flush, 0);
     }
 
-    /// As in a run, one thread creates the lane and another uses it.
+    /// As in a benchmark run, one thread creates the lane and another thread uses it.
     #[test]
     fn lane_works_in_a_thread_other_than_its_creator() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,14 +1,14 @@
-//! Input parser: splits received bytes into header, data, padding and digest as they arrive.
+//! Input parser: splits the received bytes of PDUs into header, data, padding and digest.
 //!
-//! The module `take` interprets the PDUs.
+//! `take` interprets the PDUs.
 //!
 //! ```text
 //! Head -> Data (of a read, to the slot's memory) -> Tail -> Head
 //!      \-> Own (everything else, kept here)      -/
 //! ```
 //!
-//! Invariants: a header with a wrong digest is never interpreted; a data segment longer than this
-//! side declared ends the session.
+//! Invariants: a header that does not match its digest is never interpreted; a data segment longer
+//! than the initiator declared ends the session.
 
 use std::ops::Range;
 
@@ -17,16 +17,16 @@ use weir_iscsi_wire::pdu::{Digests, HEADER_BYTES, Header, digest, opcode, padded
 use super::{Buffers, Exchange, Place};
 use crate::error::InitiatorError;
 
-/// State of the parser within a PDU.
+/// Stage of the parser within a PDU.
 #[derive(Default)]
 enum Stage {
     #[default]
     Head,
     /// Data of a read; the range `missing` of the slot's buffer has not yet arrived.
     Data { slot: usize, whole: Range<usize>, missing: Range<usize> },
-    /// Data that the parser stores; this many bytes have not yet arrived.
+    /// Data that the parser keeps itself; `missing` bytes have not arrived yet.
     Own { missing: usize },
-    /// Padding and digest.
+    /// Padding and digest after the data.
     Tail { data: Option<(usize, Range<usize>)> },
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Input {
     stage: Stage,
     /// Header of the current PDU.
     header: Header,
-    /// Data of the current PDU, unless it is read data.
+    /// Data segment of the current PDU, unless the data belongs to a read.
     own: Vec<u8>,
 }
 
@@ -61,15 +61,15 @@ impl Input {
     }
 }
 
-/// Number of padding and digest bytes that follow data of this length.
+/// Number of padding and digest bytes that follow a data segment of `data_bytes` bytes.
 fn tail_bytes(data_bytes: usize, digests: Digests) -> usize {
     let digest_bytes = if digests.data && data_bytes > 0 { 4 } else { 0 };
     padded(data_bytes) - data_bytes + digest_bytes
 }
 
 impl Exchange {
-    /// Advances by one stage. Returns the number of bytes used, or `None` if the stage needs more
-    /// bytes.
+    /// Advances the parser by one stage. Returns the number of bytes used, or `None` if the stage
+    /// needs more bytes.
     pub(super) fn step(
         &mut self,
         bytes: &[u8],

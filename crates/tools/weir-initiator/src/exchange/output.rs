@@ -1,8 +1,8 @@
-//! Output queue: headers in a buffer of the queue, and between the headers ranges of the caller's
-//! buffers.
+//! Output queue: its own buffer contains headers, and between the headers the queue refers to
+//! ranges of the caller's buffers.
 //!
-//! Invariant: bytes are sent in queue order; a range is one data segment, followed by its padding
-//! and digest from the queue's buffer.
+//! Invariant: bytes are sent in queue order; a range is one data segment, and its padding and
+//! digest follow from the queue's own buffer.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -14,13 +14,13 @@ use super::Buffers;
 
 /// Entry of the output queue.
 enum Item {
-    /// The next bytes of the queue's own buffer; this many.
+    /// The next bytes of the queue's own buffer, this many.
     Own(usize),
-    /// A range of a slot's buffer.
+    /// A range of the buffer of a slot.
     Piece { slot: usize, range: Range<usize>, ends_r2t: bool },
 }
 
-/// A range of a slot's buffer that was sent completely.
+/// A range of a slot's buffer that has been sent completely.
 pub(super) struct Sent {
     pub(super) slot: usize,
     pub(super) ends_r2t: bool,
@@ -28,7 +28,7 @@ pub(super) struct Sent {
 
 #[derive(Default)]
 pub(super) struct Output {
-    /// Buffer of header bytes; the next field is the number of them that were sent.
+    /// Own buffer with header bytes; `own_sent` is the number of these bytes that were sent.
     own: Vec<u8>,
     own_sent: usize,
     items: VecDeque<Item>,
@@ -39,7 +39,7 @@ impl Output {
         self.items.is_empty()
     }
 
-    /// Number of header bytes that were not yet sent.
+    /// Number of header bytes that were not sent yet.
     pub(super) fn own_bytes(&self) -> usize {
         self.own.len() - self.own_sent
     }
@@ -61,7 +61,7 @@ impl Output {
         }
     }
 
-    /// Queues padding and digest, which follow data.
+    /// Queues the padding and the digest that follow data.
     fn put_tail(&mut self, data: &[u8], digests: Digests) {
         let zeros = [0; 4];
         let padding = zeros.get(..padded(data.len()) - data.len()).unwrap_or_default();
@@ -72,7 +72,7 @@ impl Output {
         }
     }
 
-    /// Queues a whole PDU, with a copy of its data.
+    /// Queues a whole PDU and copies its data.
     pub(super) fn put(&mut self, header: Header, data: &[u8], digests: Digests) {
         self.put_head(header, data.len(), digests);
         if !data.is_empty() {
@@ -81,8 +81,8 @@ impl Output {
         }
     }
 
-    /// Queues a whole PDU whose data is a range of a slot's buffer. `data`: content of that range,
-    /// which is not copied.
+    /// Queues a whole PDU whose data is a range of a slot's buffer. `data` is the content of this
+    /// range, which is not copied.
     pub(super) fn put_piece(
         &mut self,
         header: Header,
@@ -117,8 +117,8 @@ impl Output {
         count
     }
 
-    /// Removes sent bytes from the front of the queue; returns the range of a slot's buffer that is
-    /// now completely sent, if any.
+    /// Removes sent bytes from the front of the queue. Returns the range of a slot's buffer that
+    /// has now been sent completely, if there is one.
     pub(super) fn sent(&mut self, bytes: &mut usize) -> Option<Sent> {
         let Some(item) = self.items.front_mut() else {
             *bytes = 0;
@@ -146,7 +146,7 @@ impl Output {
             }
         };
         self.items.pop_front();
-        // Drop the sent header bytes if all were sent, or if they are most of the buffer.
+        // Drop the sent header bytes if all of them were sent, or if they are most of the buffer.
         if self.own_sent == self.own.len() {
             self.own.clear();
             self.own_sent = 0;

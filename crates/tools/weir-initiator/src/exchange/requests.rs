@@ -1,11 +1,11 @@
 //! Requests other than commands (NOP, text, logout), and asynchronous messages of the target.
 //!
-//! `discovery` interprets texts.
+//! `discovery` interprets the text of Text Responses.
 //!
 //! Invariants:
-//! - one text request is in progress at a time, and its response is bounded;
-//! - if a target requests a logout, this side logs out after the commands in flight are done and
-//!   sends no new commands.
+//! - only one text request is in progress at a time, and the length of its response is bounded;
+//! - if the target requests a logout, the initiator sends no new commands, and logs out after the
+//!   commands in flight are done.
 //!
 //! Spec: RFC 7143 11.9 to 11.11, 11.14, 11.15, 11.18, 11.19.
 
@@ -15,7 +15,7 @@ use super::Exchange;
 use crate::error::InitiatorError;
 use crate::limits::DISCOVERY_BYTES_MAX;
 
-/// Task tags of requests that are not commands. No slot has these numbers.
+/// Task tags of requests that are not commands; no slot has these numbers.
 const TEXT_TAG: u32 = 0x8000_ffff;
 const LOGOUT_TAG: u32 = 0x8001_ffff;
 /// Event codes of asynchronous messages (11.9.1).
@@ -23,7 +23,7 @@ const REQUESTS_LOGOUT: u8 = AsyncEvent::RequestsLogout as u8;
 const DROPS_CONNECTION: u8 = AsyncEvent::DropsConnection as u8;
 const DROPS_SESSION: u8 = AsyncEvent::DropsSession as u8;
 const NEGOTIATE: u8 = 4;
-/// Maximum length of a text request, so that it fits into one PDU for every target.
+/// Maximum length of a text request, so that the request fits into one PDU of every target.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// A text request in progress.
@@ -36,13 +36,13 @@ pub(super) struct TextRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     No,
-    /// The target requested a logout; commands are still in flight.
+    /// The target requested a logout, and commands are still in flight.
     Asked,
-    /// A logout was sent.
+    /// The initiator sent a logout request.
     Sent {
         asked: bool,
     },
-    /// The target responded to the logout.
+    /// The target responded to the logout request.
     Over,
 }
 
@@ -62,7 +62,7 @@ impl Exchange {
         self.output.put(header, data, self.negotiated.digests);
     }
 
-    /// Sends a text request; [`Self::text_answer`] returns the response.
+    /// Sends a text request; [`Self::text_answer`] later returns the response.
     ///
     /// # Panics
     /// Another text request is in progress, or the text is longer than 512 bytes.
@@ -72,7 +72,7 @@ impl Exchange {
         self.request(opcode::TEXT, 0x80, TEXT_TAG, NO_TAG, text);
     }
 
-    /// Returns the response to a text request if it is complete.
+    /// Returns the response to a text request, once it is complete.
     pub(crate) fn text_answer(&mut self) -> Option<Vec<u8>> {
         self.text.take_if(|text| text.is_done).map(|text| text.gathered)
     }
@@ -86,21 +86,21 @@ impl Exchange {
         }
     }
 
-    /// True if the target has responded to this side's logout request.
+    /// True if the target has responded to the initiator's logout request.
     pub(crate) fn is_logged_out(&self) -> bool {
         self.ending == Ending::Over
     }
 
-    /// Logs out if the target requested it and no command is in flight.
+    /// Logs out if the target requested a logout and no command is in flight.
     pub(super) fn settle(&mut self) {
         if self.ending == Ending::Asked && self.under_way == self.waiting.len() {
             self.log_out();
         }
     }
 
-    /// Processes a NOP-In (11.19); a target transfer tag requests a response.
+    /// Processes a NOP-In (11.19). A NOP-In with a Target Transfer Tag requests a response.
     pub(super) fn take_nop_in(&mut self, header: &Header) -> Taken {
-        // This side sends no NOP-Out requests, so no NOP-In can respond to one.
+        // The initiator sends no NOP-Out on its own, so no NOP-In can answer one.
         if header.itt() != NO_TAG {
             return broken("a NOP-In without a matching NOP-Out");
         }
@@ -131,11 +131,12 @@ impl Exchange {
             DROPS_CONNECTION | DROPS_SESSION => {
                 return Err(InitiatorError::Ended { why: "it closes the connection" });
             }
-            // A renegotiation ends the session; the caller may log in again.
+            // A request to renegotiate ends the session; the caller may log in again.
             NEGOTIATE => {
                 return Err(InitiatorError::Ended { why: "it requests a new negotiation" });
             }
-            // Ignore SCSI events, which the next command reports too, and vendor-specific events.
+            // Ignore SCSI events, which the next command reports as well, and vendor-specific
+            // events.
             _ => {}
         }
         Ok(())
@@ -161,7 +162,7 @@ impl Exchange {
         text.gathered.extend_from_slice(data);
         text.is_done = is_final;
         if !is_final {
-            // Endless empty responses are possible here; the caller's time limit ends them.
+            // A target could send empty responses endlessly; the caller's time limit ends this.
             if ttt == NO_TAG {
                 return broken("an incomplete Text Response without a tag");
             }

@@ -1,10 +1,10 @@
-//! Interprets the PDUs of the target.
+//! Interprets the PDUs from the target.
 //!
-//! The module `input` parses the PDUs.
+//! `input` splits the PDUs into their parts.
 //!
-//! Invariants: an unexpected sequence number, a tag that matches no command in flight, or data
-//! where none is allowed ends the session. With error recovery level 0 and one connection, none of
-//! these errors can be recovered.
+//! Invariants: the session ends if a sequence number is unexpected, if a tag matches no command in
+//! flight, or if data arrives where none is allowed. With error recovery level 0 and one
+//! connection, the initiator cannot recover from any of these errors.
 
 use std::ops::Range;
 
@@ -21,7 +21,8 @@ fn broken<T>(why: &'static str) -> Result<T, InitiatorError> {
     Err(InitiatorError::Protocol { why })
 }
 
-/// Residual count in a header (11.4.1); returns an error if both of its flags are set.
+/// Returns the residual count in a header (11.4.1), or an error if both flags of the residual are
+/// set.
 fn residual(header: &Header) -> Result<Residual, InitiatorError> {
     match (header.flags() & 0x06, header.word(44)) {
         (0x00, _) => Ok(Residual::None),
@@ -33,7 +34,7 @@ fn residual(header: &Header) -> Result<Residual, InitiatorError> {
 
 impl Exchange {
     /// Processes ExpCmdSN and MaxCmdSN, which every PDU from the target contains (4.2.2.1). Ignores
-    /// a window below zero and a window that shrinks.
+    /// a MaxCmdSN below ExpCmdSN - 1, and a MaxCmdSN that would shrink the window.
     fn take_window(&mut self, header: &Header, buffers: &impl Buffers) {
         let (exp, max) = (header.word(28), header.word(32));
         if reached(max, exp.wrapping_sub(1)) && reached(max, self.numbers.max_cmd_sn) {
@@ -42,7 +43,7 @@ impl Exchange {
         }
     }
 
-    /// Checks the StatSN of a PDU with a status.
+    /// Checks the StatSN of a PDU that carries a status.
     fn take_stat_sn(&mut self, header: &Header) -> Taken {
         if header.word(24) != self.numbers.exp_stat_sn {
             return broken("an unexpected StatSN");
@@ -51,8 +52,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns the slot of a task tag. It is an error if the slot's command is not in flight or
-    /// already has its response.
+    /// Returns the slot of a task tag. Returns an error if the command of this slot is not in
+    /// flight or already has its response.
     fn slot_of(&self, itt: u32) -> Result<usize, InitiatorError> {
         let slot = (itt & 0xffff) as usize;
         let task = self.tasks.get(slot).and_then(Option::as_ref);
@@ -62,7 +63,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the destination of read data (11.7). The data must arrive in order.
+    /// Returns the place for the data of a Data-In (11.7). The data must arrive in order.
     pub(super) fn begin_data_in(
         &mut self,
         header: &Header,
@@ -92,7 +93,7 @@ impl Exchange {
         Ok((slot, from..to))
     }
 
-    /// Records received read data whose digest was correct.
+    /// Records read data that arrived and matches its digest.
     pub(super) fn end_data_in(&mut self, slot: usize, bytes: u32, header: &Header) -> Taken {
         if let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) {
             task.received_bytes += bytes;
@@ -114,7 +115,7 @@ impl Exchange {
         self.finish(slot);
     }
 
-    /// Processes a PDU without read data.
+    /// Processes a PDU that carries no read data.
     pub(super) fn take_pdu(
         &mut self,
         header: &Header,
@@ -147,7 +148,7 @@ impl Exchange {
     fn take_response(&mut self, header: &Header, data: &[u8]) -> Taken {
         let slot = self.slot_of(header.itt())?;
         self.take_stat_sn(header)?;
-        // A response code other than 0 (command completed) comes without a status.
+        // A response with a code other than 0 (command completed) contains no status.
         let status = if header.byte(2) == 0 { Status(header.byte(3)) } else { Status::NONE };
         let sense = match data.split_first_chunk::<2>() {
             Some((len, rest)) => {
@@ -163,8 +164,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Processes a Ready To Transfer (11.8). It must be in order, within the command's data and
-    /// within the negotiated limits.
+    /// Processes a Ready To Transfer (11.8). The R2T must be in order, within the command's data
+    /// and within the negotiated limits.
     fn take_r2t(&mut self, header: &Header, data: &[u8], buffers: &impl Buffers) -> Taken {
         let slot = self.slot_of(header.itt())?;
         let (ttt, sn, offset, len) =

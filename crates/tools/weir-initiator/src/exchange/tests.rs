@@ -1,4 +1,4 @@
-//! Tests of the exchange: against a minimal target, and against bytes that no target sends.
+//! Tests of the exchange with a minimal target, and with bytes that no target sends.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::cdb;
 
 const KIB: usize = 1 << 10;
 
-/// Buffers of the slots.
+/// Data buffers of the slots.
 struct Memory(Vec<Vec<u8>>);
 
 impl Memory {
@@ -47,7 +47,7 @@ fn negotiated() -> Negotiated {
     }
 }
 
-/// Returns all queued bytes; takes them in steps of at most `at_once` bytes.
+/// Takes all queued bytes in steps of at most `at_once` bytes, and returns them.
 fn sent(exchange: &mut Exchange, memory: &Memory, at_once: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while exchange.has_outgoing() {
@@ -61,7 +61,7 @@ fn sent(exchange: &mut Exchange, memory: &Memory, at_once: usize) -> Vec<u8> {
     all
 }
 
-/// Parses requests with their data, as a target receives them.
+/// Parses the initiator's requests with their data, as a target receives them.
 fn requests(bytes: &[u8], digests: Digests) -> Vec<(Request, Vec<u8>)> {
     let (mut rest, mut found) = (bytes, Vec::new());
     while !rest.is_empty() {
@@ -75,7 +75,7 @@ fn requests(bytes: &[u8], digests: Digests) -> Vec<(Request, Vec<u8>)> {
     found
 }
 
-/// Builds a PDU of a target whose command window ends at `max_cmd_sn`.
+/// Builds a PDU from a target whose command window ends at `max_cmd_sn`.
 fn answer(mut header: Header, stat_sn: u32, max_cmd_sn: u32, data: &[u8], d: Digests) -> Vec<u8> {
     header.set_word(24, stat_sn);
     header.set_word(28, 1);
@@ -195,8 +195,8 @@ fn read_data_reaches_its_buffer_however_the_stream_is_split() {
         let bytes = sent(&mut exchange, &memory, usize::MAX);
         let tags: Vec<u32> =
             (0..3).map(|at| command_of(&requests(&bytes, digests), at).0).collect();
-        // The data of the three reads is interleaved; the first read has its status in its last
-        // Data-In.
+        // The data of the three reads is interleaved. The first read has its status in its last
+        // Data-In PDU.
         let (mut stream, mut at, mut sn) = (Vec::new(), [0_usize; 3], [0; 3]);
         let mut stat_sn = 1;
         while let Some(slot) = (0..3).filter(|slot| at[*slot] < 30_001).min_by_key(|_| rng.u32(..))
@@ -253,8 +253,8 @@ fn no_command_is_sent_beyond_the_window() {
     let first = requests(&bytes, Digests::default());
     assert_eq!((first.len(), exchange.waiting()), (3, 5));
     let tags: Vec<u32> = (0..3).map(|at| command_of(&first, at).0).collect();
-    // The first response leaves the window closed, the second opens it by two, and the third has an
-    // older MaxCmdSN, which is ignored.
+    // The first response leaves the command window closed. The second response opens it by two
+    // commands. The third response has a lower MaxCmdSN, which the exchange ignores.
     let mut end = |tag, stat_sn, max| {
         let bytes = answer(response(tag, 0), stat_sn, max, &[], Digests::default());
         take(&mut exchange, &mut memory, &bytes).expect("taken");
@@ -340,8 +340,8 @@ fn nop_is_answered_and_requested_logout_completes() {
     let bytes = sent(&mut exchange, &memory, usize::MAX);
     let [(Request::NopOut(out), _)] = &requests(&bytes, none)[..] else { panic!("no NOP-Out") };
     assert_eq!((out.ttt, out.itt, out.immediate, out.cmd_sn), (0xabcd, NO_TAG, true, 1));
-    // The target requests a logout: the command in flight ends first, and the waiting command is
-    // not sent.
+    // The target requests a logout. The command in flight ends first, and the waiting command is
+    // never sent.
     exchange.submit(0, cdb::test_unit_ready(), Data::None, &memory);
     let bytes = sent(&mut exchange, &memory, usize::MAX);
     let tag = command_of(&requests(&bytes, none), 0).0;
@@ -379,7 +379,8 @@ fn wrong_digests_end_the_session() {
 }
 
 proptest! {
-    /// Sends whole PDUs with fields from a small set, so that many of them pass the checks.
+    /// Sends whole PDUs whose fields come from a small set of values, so that many PDUs pass the
+    /// checks.
     #[test]
     fn arbitrary_pdus_cause_no_panic_and_bounded_output(
         pdus in proptest::collection::vec(
@@ -430,7 +431,7 @@ proptest! {
         }
     }
 
-    /// Sends arbitrary bytes.
+    /// Sends arbitrary bytes to the exchange.
     #[test]
     fn arbitrary_bytes_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let mut memory = Memory::new(2, 4096);

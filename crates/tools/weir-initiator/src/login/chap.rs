@@ -1,13 +1,14 @@
-//! Security stage: AuthMethod and CHAP, as the side that authenticates first.
+//! Security stage of a login: AuthMethod and CHAP, in the role of the initiator.
 //!
-//! weir-iscsi has the digests; `login` has the stages.
+//! weir-iscsi-wire has the digests; `login` has the stages.
 //!
 //! Spec: RFC 7143 12.1.3; 9.2.1 on reflection.
 //!
 //! Invariants:
-//! - with mutual CHAP, only a correct response to our challenge enters `Done`;
-//! - this side never responds to its own challenge, sent back by the target, or twice to one
-//!   challenge.
+//! - with mutual CHAP, only a correct response to the initiator's challenge leads to the state
+//!   `Done`;
+//! - the initiator never responds to its own challenge that the target sends back, and never
+//!   responds twice to one challenge.
 
 use weir_iscsi_wire::chap::{Algorithm, Challenge};
 use weir_iscsi_wire::text::{self, NONE, binary, number, to_hex};
@@ -15,8 +16,8 @@ use weir_iscsi_wire::text::{self, NONE, binary, number, to_hex};
 use crate::error::InitiatorError;
 use crate::options::Chap;
 
-/// Offered algorithms, MD5 first: tgt selects the first algorithm that it knows, and takes 7 for
-/// SHA-1. Targets with their own preference, such as this project's target, select SHA-256.
+/// Offered CHAP algorithms, MD5 first: tgt selects the first algorithm that it knows, and takes 7
+/// for SHA-1. Targets with their own preference, such as Weir, select SHA-256.
 const ALGORITHMS: &str = "5,7";
 
 /// Progress of the authentication after a response of the target.
@@ -24,21 +25,21 @@ const ALGORITHMS: &str = "5,7";
 pub(super) enum Proof {
     /// The response contained no authentication step.
     Nothing,
-    /// This side responded to a challenge. The stage may end if the target has authenticated, or
-    /// need not authenticate.
+    /// The initiator responded to a challenge. The stage may end if the target has authenticated,
+    /// or need not authenticate.
     Given,
-    /// The target was required to authenticate and did not.
+    /// The target did not authenticate although it must.
     Wanted,
 }
 
 enum State {
-    /// This side offered AuthMethod.
+    /// The initiator offered authentication methods.
     Offered,
-    /// This side offered algorithms.
+    /// The initiator offered CHAP algorithms.
     Algorithms,
-    /// This side sent a challenge to the target.
+    /// The initiator sent its own challenge to the target.
     Challenged(Challenge),
-    /// Authentication is complete on both sides.
+    /// Both sides have authenticated, as far as required.
     Done,
 }
 
@@ -57,7 +58,8 @@ impl Security {
         Self { chap, state }
     }
 
-    /// Appends the authentication methods. If the target must authenticate, `None` is not offered.
+    /// Appends the authentication methods. The initiator does not offer `None` if the target must
+    /// authenticate.
     pub(super) fn offer(&self, out: &mut Vec<u8>) {
         let methods = match &self.chap {
             None => NONE,
@@ -67,7 +69,7 @@ impl Security {
         text::put(out, "AuthMethod", methods);
     }
 
-    /// True if the stage may end.
+    /// True if the security stage may end.
     pub(super) const fn may_leave(&self) -> bool {
         matches!(self.state, State::Done)
     }
@@ -117,7 +119,7 @@ impl Security {
     }
 }
 
-/// Responds to the target's challenge. If the target must authenticate, returns this side's own
+/// Responds to the target's challenge. If the target must authenticate, returns the initiator's own
 /// challenge.
 fn respond<'a>(
     chap: &Chap,
@@ -147,7 +149,7 @@ fn respond<'a>(
     Ok(Some(ours))
 }
 
-/// Checks the target's response to this side's challenge.
+/// Checks the target's response to the initiator's challenge.
 fn prove<'a>(
     chap: &Chap,
     challenge: &Challenge,

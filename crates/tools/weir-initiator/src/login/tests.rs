@@ -1,5 +1,4 @@
-//! Tests of the login: against the target side of this project, and against text that no target
-//! sends.
+//! Tests of the login with the target code of weir-iscsi, and with text that no target sends.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use weir_net::{Peer, PeerKey};
 use super::*;
 use crate::options::Chap;
 
-/// Target list with one target that requires the given authentication.
+/// List of one target, which requires the given authentication.
 struct One {
     sessions: Arc<Sessions>,
     demanded: Authentication,
@@ -80,7 +79,7 @@ fn fed(login: &mut Login, bytes: &[u8]) -> Result<Step, InitiatorError> {
     }
 }
 
-/// Runs the login between initiator and target until one of them ends it.
+/// Runs the login between the initiator and the target until one of them ends the login.
 fn log_in(
     options: &LoginOptions,
     target: &str,
@@ -147,8 +146,8 @@ fn both_sides_accept_the_negotiated_parameters() {
     let negotiated = log_in(&options, "iqn.t", Authentication::None).expect("a session");
     assert_eq!((negotiated.digests, negotiated.initial_r2t), (digests, true));
     let found = log_in(&with(None), "iqn.other", Authentication::None);
-    // The status equals the status for a wrong secret, so that unauthenticated peers cannot list
-    // targets.
+    // An unknown target gets the same status as a wrong secret, so that unauthenticated peers
+    // cannot list targets.
     assert!(matches!(found, Err(InitiatorError::Refused { status: [2, 1] })), "{found:?}");
 }
 
@@ -176,12 +175,12 @@ fn authentication_is_given_and_required() {
         let found = run(Some(chap), demanded(theirs()));
         assert!(matches!(found, Err(InitiatorError::Authentication { .. })), "{found:?}");
     }
-    // The target does not authenticate although mutual CHAP is required.
+    // The target does not authenticate, but the initiator requires mutual CHAP.
     let unproved = run(Some(both_ways("our secret", "their secret", None)), Authentication::None);
     assert!(unproved.is_err(), "{unproved:?}");
 }
 
-/// Returns the result of a login whose first response is this.
+/// Returns the result of a login whose first response has these flags, status and text.
 fn first_answer(
     login: &mut Login,
     flags: u8,
@@ -211,7 +210,8 @@ fn target_that_skips_authentication_is_refused() {
         (0x00, b"AuthMethod=CHAP\0CHAP_N=a\0CHAP_R=0x00\0"),
     ] {
         let found = first_answer(&mut login(mutual()), flags, [0, 0], text);
-        // A stage end that was not requested violates the protocol regardless of authentication.
+        // If the target ends a stage without a request for it, this violates the protocol, whatever
+        // the authentication.
         let is_told = match found {
             Err(InitiatorError::Authentication { .. }) => flags == 0x00,
             Err(InitiatorError::Protocol { .. }) => flags == 0x81,
@@ -219,7 +219,7 @@ fn target_that_skips_authentication_is_refused() {
         };
         assert!(is_told, "{text:?}");
     }
-    // The target challenges the initiator, then ends the stage without a response to the
+    // The target challenges the initiator, then ends the stage without responding to the
     // initiator's challenge.
     let mut login_of_both = login(mutual());
     let chosen = first_answer(&mut login_of_both, 0x00, [0, 0], b"AuthMethod=CHAP\0");
@@ -256,7 +256,7 @@ fn invalid_responses_end_the_login() {
     assert!(matches!(moved, Ok(Step::Elsewhere(address)) if address == "10.0.0.1:3260"));
     let nowhere = first_answer(&mut login(None), 0, [1, 1], b"");
     assert!(matches!(nowhere, Err(InitiatorError::Refused { status: [1, 1] })), "{nowhere:?}");
-    // An endless login ends with an error.
+    // A target that never completes the login causes an error.
     let mut endless = login(None);
     let mut step = first_answer(&mut endless, 0x40, [0, 0], b"");
     for stat_sn in 1..1000 {

@@ -1,8 +1,8 @@
-//! Fairness between many sessions.
+//! Fairness between many sessions with one iSCSI target.
 //!
-//! Not here: the speed of one session (load).
+//! `load` measures the speed of one session.
 //!
-//! Invariant: the comparison counts the commands completed for each session in the same interval.
+//! Invariant: the completed commands of all sessions are counted in the same interval.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,19 +18,19 @@ use super::rows::{ROWS, Row};
 use super::servers::{Contestant, Servers};
 
 const SESSIONS: u32 = 64;
-/// Number of commands in flight for each session.
+/// Number of commands that each session has in flight.
 const DEPTH: u32 = 8;
-/// Maximum deviation of a session from the mean, as a fraction of the mean.
+/// Maximum deviation of one session's rate from the mean rate, as a fraction of the mean.
 const SPREAD_MAX: f64 = 0.10;
 const SETTLE: Duration = Duration::from_secs(2);
 const SPAN: Duration = Duration::from_secs(6);
-/// Time limit for login, fill and the start of the measurement together.
+/// Time limit for login, fill and the start of the measurement, all together.
 const START_MAX: Duration = Duration::from_mins(1);
 
 /// Results of the fairness measurement.
 pub(super) struct Fairness {
     ops_per_second: f64,
-    /// Minimum and maximum rate of the sessions, as fractions of the mean.
+    /// Minimum and maximum rate of a session, as fractions of the mean rate.
     least: f64,
     most: f64,
 }
@@ -65,7 +65,8 @@ pub(super) fn measure(program: &Path, servers: &Servers, data: &Path) -> Result<
 
 type Counts = BTreeMap<String, u64>;
 
-/// Numbers of completed commands of each session at the start and the end of the interval.
+/// Returns the number of completed commands of each session, at the start and at the end of the
+/// interval.
 fn look(program: &Path, servers: &Servers) -> Result<(Counts, Counts)> {
     let start = Instant::now();
     while counts(program, servers)?.len() < SESSIONS as usize {

@@ -1,8 +1,8 @@
-//! The load: a profile of rows that `weir bench` runs on a target.
+//! Load of the iSCSI benchmark: a profile of rows that `weir bench` runs on a target.
 //!
-//! Not here: the rows (rows), the targets (servers).
+//! The rows are in `rows`, the targets in `servers`.
 //!
-//! Invariant: a server's CPU time covers only the measured seconds of a row, without fill and
+//! Invariant: a server's CPU time covers only the measured seconds of a row, and neither fill nor
 //! pauses.
 
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ pub(super) struct Sample {
     pub(super) client_cpu_percent: f64,
 }
 
-/// Runs all rows of the target once.
+/// Runs all rows of a target once.
 pub(super) fn run(
     program: &Path,
     servers: &Servers,
@@ -53,7 +53,7 @@ pub(super) fn run(
     Ok(samples)
 }
 
-/// Text of a profile with these rows, which share one durability.
+/// Returns the text of a profile with these rows, whose writes all have the same durability.
 pub(super) fn profile_of(rows: &[&Row], seconds: u64) -> String {
     let writes = if rows.iter().any(|row| row.sync) {
         "writes = \"flush\", every_writes = 1"
@@ -79,7 +79,7 @@ pub(super) fn profile_of(rows: &[&Row], seconds: u64) -> String {
     text
 }
 
-/// Runs a profile on a target and returns the result.
+/// Runs a profile on a target and returns the results.
 pub(super) fn bench(program: &Path, profile: &Path, address: &str, out: &Path) -> Result<Value> {
     if out.exists() {
         fs::remove_dir_all(out)?;
@@ -114,19 +114,19 @@ fn sample(row: &Row, result: &Value, cpu: &Cpu) -> Result<Sample> {
     })
 }
 
-/// CPU times of a server: each pair is a time in milliseconds since 1970 and the microseconds of
-/// CPU used up to it.
+/// CPU times of a server. Each pair is a time in milliseconds since 1970, and the CPU time in
+/// microseconds that the server used up to that time.
 struct Cpu(Vec<(f64, f64)>);
 
 impl Cpu {
-    /// Samples the CPU times during `work`.
+    /// Samples the server's CPU times while `work` runs.
     fn watch<T>(process: &Process, work: impl FnOnce() -> Result<T>) -> Result<(T, Self)> {
         let done = AtomicBool::new(false);
         let look = || {
             let mut points = Vec::new();
             loop {
                 // Read the stop flag before sampling, so that the last sample is taken after the
-                // load ended.
+                // load has ended.
                 let is_done = done.load(Ordering::Relaxed);
                 let used_us = process.cpu()?.as_secs_f64() * 1e6;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH)?;

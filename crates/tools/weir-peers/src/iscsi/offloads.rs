@@ -1,8 +1,9 @@
-//! Offloads: the target zeroes and clones 40 GiB.
+//! Offloaded operations: the target zeroes and clones 40 GiB.
 //!
-//! Not here: correctness of the offloads (`weir target selftest`, from which these figures come).
+//! The figures come from `weir target selftest`, which also checks the correctness of the
+//! operations.
 //!
-//! Invariant: a figure that the self-test does not report is an error.
+//! Invariant: a figure that is missing in the self-test's report is an error.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,10 +16,10 @@ use super::servers::Servers;
 const SECONDS_MAX: f64 = 1.0;
 const WIRE_BYTES_MAX: f64 = 1e6;
 
-/// Results, each with its name, seconds, and bytes on the wire.
+/// Results of the operations: name, seconds, and bytes on the wire.
 pub(super) struct Offloads(Vec<(&'static str, f64, f64)>);
 
-/// Measures the offloaded operations.
+/// Measures the offloaded operations of the target.
 pub(super) fn measure(program: &Path, servers: &Servers) -> Result<Offloads> {
     let words = ["target", "selftest", "--pool", "bench", "--size", "40GiB", "--json"];
     let report: Value = serde_json::from_str(&servers.weir(program, &words)?)?;

@@ -1,10 +1,10 @@
-//! Rows of the table: the workloads, with the bars for Weir.
+//! Rows of the iSCSI table: the loads, with the bars for Weir.
 //!
-//! Not here: the profile of `weir bench` (load).
+//! `load` writes the rows as a profile of `weir bench`.
 //!
-//! Invariant: the rows are measured in this order.
+//! Invariant: the benchmark measures the rows in this order.
 
-/// One load that the iSCSI benchmark measures: a line of the table.
+/// A load that the iSCSI benchmark measures; it is one row of the table.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
@@ -12,9 +12,9 @@ pub(super) struct Row {
     pub(super) block_bytes: u64,
     pub(super) read_pct: u32,
     pub(super) depth: u32,
-    /// Whether a flush follows each write.
+    /// Whether each write is followed by a flush.
     pub(super) sync: bool,
-    /// Minimum ratio of Weir's operations per second to tgt's.
+    /// Minimum ratio of Weir's operations per second to tgt's operations per second.
     pub(super) ratio_min: f64,
 }
 
@@ -30,7 +30,7 @@ const SMALL: Row = Row {
 };
 const LARGE: Row = Row { pattern: "seq", block_bytes: 1 << 20, depth: 16, ratio_min: 1.0, ..SMALL };
 
-/// All rows. Reads come first, on volumes that were written sequentially.
+/// All rows. The reads come first, while the volumes are written sequentially.
 pub(super) const ROWS: [Row; 5] = [
     Row { name: "read-1m", title: "1 MiB sequential read, QD16", ..LARGE },
     Row { name: "randread-qd32", title: "4 KiB random read, warm, QD32", ..SMALL },

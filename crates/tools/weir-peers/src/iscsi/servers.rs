@@ -1,8 +1,9 @@
-//! The targets: Weir and tgt, each with a durable volume and one with a volatile write cache.
+//! Targets under test: Weir and tgt, each with one durable volume and one volume with a volatile
+//! write cache.
 //!
-//! Not here: the load.
+//! `load` generates the load.
 //!
-//! Invariants: all data is on one file system; servers listen on loopback and end with this
+//! Invariants: all data is on one file system; the servers listen on loopback and end with this
 //! process.
 
 use std::fs::File;
@@ -22,18 +23,18 @@ use super::rows::Row;
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 /// Memory of the Weir server: its default on a machine of 24 GiB.
 const MEMORY_BYTES: u64 = 6 << 30;
-/// Size of each leg of Weir's mirror; the files are sparse.
+/// Size of each leg of Weir's mirror; the legs are sparse files.
 const LEG_BYTES: u64 = 80 << 30;
 /// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Number of tgt's control channel. It differs from the default, so that another tgt on the machine
-/// is not affected.
+/// Number of the control channel of tgt. It differs from the default, so that the benchmark does
+/// not disturb another tgt on the machine.
 const TGT_CONTROL: &str = "60";
 const TGT_TARGET: &str = "iqn.2026-01.org.example:peer";
 /// Full name that `weir target create` gives to the target `bench`.
 const WEIR_TARGET: &str = "iqn.2026-01.org.weir:bench";
 
-/// A target under test.
+/// Target under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contestant {
     TgtVolatile,
@@ -57,8 +58,8 @@ impl Contestant {
         }
     }
 
-    /// Whether this target runs a row. The durable targets run only rows with writes, because
-    /// durability does not affect reads.
+    /// Whether this target runs a row. The durable targets run only rows with writes, because the
+    /// write cache setting does not affect reads.
     pub(super) fn runs(self, row: &Row) -> bool {
         match self {
             Self::TgtVolatile | Self::WeirVolatile => true,
@@ -68,7 +69,7 @@ impl Contestant {
     }
 }
 
-/// The Weir server and tgt.
+/// The running Weir server and the running tgt.
 pub(super) struct Servers {
     weir: Process,
     tgt: Process,
@@ -105,7 +106,7 @@ impl Servers {
         }
     }
 
-    /// Address of a target for `weir bench`.
+    /// Address of a target, in the form that `weir bench` needs.
     pub(super) fn address(&self, of: Contestant) -> String {
         let (weir, tgt) = (&self.weir_portal, &self.tgt_portal);
         match of {
@@ -117,7 +118,7 @@ impl Servers {
         }
     }
 
-    /// Runs a `weir` command.
+    /// Runs a command of `weir` on the server under test.
     pub(super) fn weir(&self, program: &Path, words: &[&str]) -> Result<String> {
         command::output(Command::new(program).env("WEIR_API", &self.api).args(words))
     }
@@ -165,7 +166,7 @@ fn set_up_tgt(data: &Path) -> Result<()> {
     admin(&[&target[..], &["--op", "bind", "--initiator-address", "ALL"]].concat())
 }
 
-/// Finds a free address on loopback.
+/// Returns a free address on loopback.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -1,6 +1,6 @@
-//! One layout under test: its server, pool and volume, and the actions on them.
+//! Layout under test: its server, pool and volume, and the operations on them.
 //!
-//! Not here: turns and tables.
+//! `layouts` runs the turns and formats the tables.
 //!
 //! Invariant: each pool has its own server and disk files; the server ends with this process.
 
@@ -17,31 +17,31 @@ use weir_command::command;
 use weir_command::fio;
 use weir_command::process::{Process, guarded};
 
-/// Size of the volumes: larger than the memory of the server, so that reads reach the disk.
+/// Size of the volumes: larger than the server's memory, so that reads reach the disk.
 pub(crate) const VOLUME_BYTES: u64 = 1 << 30;
 /// Memory of each server, in bytes.
 pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
-/// Fraction of the raw bytes that is outside the reserve of `weir_pool::Reserve`.
+/// Fraction of the raw bytes that `weir_pool::Reserve` does not reserve.
 const LESS_RESERVE: f64 = 0.92;
 /// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Time limit for a scan.
+/// Time limit for one scan.
 const SCAN_MAX: Duration = Duration::from_mins(5);
 
-/// A layout of vdevs to measure.
+/// Layout of vdevs that the benchmark measures.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Arguments of `pool create`, with `#` for each disk.
+    /// Arguments of `pool create`, with one `#` for each disk.
     pub(crate) words: &'static str,
     pub(crate) disks: usize,
-    /// Size of each disk, which is a sparse file.
+    /// Size of each disk; the disks are sparse files.
     pub(crate) disk_bytes: u64,
     pub(crate) usable_bar: Option<f64>,
 }
 
-/// All layouts. The mirrors come first, because the other layouts are compared with them.
+/// All layouts. The mirrors come first, because the tables compare the other layouts with them.
 pub(crate) const LAYOUTS: [Layout; 3] = [
     Layout {
         name: "mirrors",
@@ -69,7 +69,7 @@ pub(crate) const LAYOUTS: [Layout; 3] = [
     },
 ];
 
-/// A layout with one copy of everything, to count bytes.
+/// Layout that stores each byte only once, for measurements that count bytes.
 pub(crate) const DISK: Layout = Layout {
     name: "disk",
     title: "disk",
@@ -84,7 +84,7 @@ pub(crate) const DISK: Layout = Layout {
 pub(crate) enum Load {
     Fill,
     Read,
-    /// Reads with so few in flight that each waits only for the disk.
+    /// Few reads in flight, so that a read waits only for the disk.
     FewReads,
     Write,
     Mix,
@@ -105,14 +105,14 @@ impl Load {
 /// Speed of a scan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Speed {
-    /// MiB/s of all reads and writes on all disks, including parity and dead blocks between live
-    /// ones.
+    /// Rate of all reads and writes on all disks in MiB/s, including parity and the dead blocks
+    /// between live blocks.
     pub(crate) disks_mib_s: f64,
-    /// MiB/s of live data that the scan examined or copied.
+    /// Rate at which the scan verified or copied live data, in MiB/s.
     pub(crate) data_mib_s: f64,
 }
 
-/// A pool with its running server.
+/// Pool of a layout, with its running server.
 pub(crate) struct Pool {
     layout: Layout,
     program: PathBuf,
@@ -140,9 +140,9 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Starts the server with empty caches; kills the running server first.
+    /// Restarts the server with empty caches: kills the running server, then starts a new one.
     pub(crate) fn restart(&mut self) -> Result<()> {
-        // The pool refuses a second server.
+        // Kill the old server first, because the pool refuses a second server.
         self.process = None;
         let socket = |name: &str| format!("unix:{}", self.dir.join(name).display());
         let log = File::create(self.dir.join("log"))?;
@@ -184,7 +184,7 @@ impl Pool {
         command::output(&mut self.command(words))
     }
 
-    /// Creates a `weir` command for this server.
+    /// Creates a command of `weir` for this server.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let api = format!("unix:{}", self.dir.join("api.sock").display());
         let mut command = Command::new(&self.program);
@@ -196,7 +196,7 @@ impl Pool {
         Ok(serde_json::from_str(&self.weir(&["pool", "status", "bench", "--json"])?)?)
     }
 
-    /// Space for data, as a fraction of the bytes of all disks without the reserve.
+    /// Space for data, as a fraction of the unreserved bytes of all disks.
     pub(crate) fn usable(&self) -> Result<f64> {
         let room = self.status()?["size_bytes"].as_f64().context("no size in the status")?;
         let raw = (self.layout.disk_bytes * self.layout.disks as u64) as f64;
@@ -222,7 +222,8 @@ impl Pool {
         fio::output_of(&mut command, &self.dir.join("fio.json"))
     }
 
-    /// Measures sequential MiB/s of a disk file with direct I/O; writes use a separate file.
+    /// Measures the sequential rate of a disk file with direct I/O, in MiB/s. Writes use a separate
+    /// file.
     pub(crate) fn raw(&self, direction: &str) -> Result<f64> {
         let file = if direction == "read" { self.disk(0) } else { self.disk(99) };
         let mut command = guarded("fio");
@@ -261,7 +262,7 @@ impl Pool {
         self.speed("resilver", "repaired_bytes", &before)
     }
 
-    /// Bytes that each current disk has read and written so far, by disk.
+    /// Number of bytes that each disk of the pool has read and written so far, by disk.
     pub(crate) fn disk_bytes_moved(&self) -> Result<BTreeMap<String, f64>> {
         let status = self.status()?;
         let list = |value: &Value| value.as_array().cloned().context("a list in the status");
@@ -276,8 +277,9 @@ impl Pool {
         Ok(moved)
     }
 
-    /// Speed of a scan that has ended. `before`: bytes that the disks had moved at the start of the
-    /// scan. A disk added during the scan counts from its own start; a removed disk does not count.
+    /// Speed of a scan that has ended. `before` contains the bytes that each disk had moved when
+    /// the scan started. A disk that was added during the scan counts from its addition; a removed
+    /// disk does not count.
     fn speed(&self, kind: &str, data: &str, before: &BTreeMap<String, f64>) -> Result<Speed> {
         let scan = self.finished(kind)?;
         let after = self.disk_bytes_moved()?;
@@ -288,7 +290,7 @@ impl Pool {
         Ok(Speed { disks_mib_s: rate(moved.sum()), data_mib_s: rate(data) })
     }
 
-    /// 99th percentile of reads, in microseconds, while `beside` runs repeatedly.
+    /// 99th percentile of read latency, in microseconds, while `beside` runs repeatedly.
     pub(crate) fn read_p99(
         &self,
         seconds: u64,
@@ -315,8 +317,8 @@ impl Pool {
         self.weir(&["pool", "scrub", "--wait", "bench"]).map(drop)
     }
 
-    /// Replaces the last disk of the first vdev by another file; the next call replaces that file
-    /// by the disk.
+    /// Replaces the last disk of the first vdev by another file. The next call replaces this file
+    /// by the original disk again.
     pub(crate) fn replace_again(&self) -> Result<()> {
         let last = self.layout.disks - 1;
         let (here, there) = (self.disk(last), self.disk(60));

@@ -1,10 +1,11 @@
-//! RAM of a large volume, written and then overwritten at random.
+//! RAM that a server needs for a large volume, after the volume is written and after it is
+//! overwritten at random.
 //!
-//! Not here: the measurement itself (weir-dataset/examples/large_volume.rs: the engine on a disk
-//! that needs no memory), speeds.
+//! weir-dataset/examples/large_volume.rs performs the measurement: it runs the engine on a disk
+//! that stores no data in RAM.
 //!
-//! Invariant: figures per TiB are extrapolated from the measured volume; memory limited by
-//! `--memory` is shown unchanged.
+//! Invariant: the figures for each TiB are extrapolated from the measured volume. Memory that
+//! `--memory` limits is shown as measured.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,10 +18,10 @@ use crate::document::judged;
 
 const PACKAGE: [&str; 5] = ["--release", "--package", "weir-dataset", "--example", "large_volume"];
 const GIBIBYTES: u64 = 16;
-/// Memory of the server in MiB: small compared with the map (128 MiB) and the remap tables of a
+/// Memory of the server in MiB: little compared with the map (128 MiB) and the remap tables of a
 /// volume of [`GIBIBYTES`].
 const MEMORY_MEBIBYTES: u64 = 256;
-/// Amount of overwritten data, as a multiple of the volume's size.
+/// Amount of data to overwrite, as a multiple of the volume's size.
 const OVERWRITES: u64 = 2;
 const MIB: f64 = (1 << 20) as f64;
 const TIB: f64 = (1_u64 << 40) as f64;
@@ -44,7 +45,7 @@ pub(super) struct Figures {
     overwritten: Stage,
 }
 
-/// Runs the memory measurement, with the disk's files under `data`.
+/// Runs the memory measurement, with the files of the disk under `data`.
 pub(super) fn measure(data: &Path) -> Result<Figures> {
     eprintln!("bench: memory of {GIBIBYTES} GiB, written and overwritten {OVERWRITES} x");
     let sizes = [GIBIBYTES, MEMORY_MEBIBYTES, OVERWRITES].map(|size| size.to_string());
@@ -66,7 +67,7 @@ fn of_lines(lines: &str) -> Result<Figures> {
 }
 
 impl Figures {
-    /// Formats the table with the bar (required value).
+    /// Formats the table with its bar (the required value).
     pub(super) fn table(&self) -> Result<String> {
         let mut text = String::from("| RAM of a large volume | written | overwritten |\n");
         text.push_str("| --- | --- | --- |\n");

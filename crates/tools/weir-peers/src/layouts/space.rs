@@ -1,12 +1,13 @@
-//! Bytes written to a nearly full disk per byte written by clients.
+//! Write amplification of a nearly full disk: bytes written to the disk for each byte that clients
+//! write.
 //!
-//! Not here: speeds (the layouts' tables), the cleaner against a model in RAM
-//! (weir-dataset/tests/all/cleaner.rs).
+//! weir-dataset/tests/all/cleaner.rs compares the cleaner with a model in RAM; the tables of
+//! `layouts` have the speeds.
 //!
 //! Invariants:
-//! - the pool has one disk vdev, so that every byte is counted once: a mirror writes each byte once
-//!   per disk, raidz adds its parity;
-//! - counters are read after all earlier writes are committed.
+//! - the pool has one disk vdev, so that every byte is counted once: a mirror would write each byte
+//!   to every disk, and raidz would add parity;
+//! - the counters are read after all earlier writes were committed.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,18 +19,18 @@ use super::layout::{DISK, Pool};
 use crate::document::judged;
 
 const BLOCK: u64 = 4096;
-/// Space for data and tree nodes, as a multiple of the data: the nodes and their old versions take
-/// about 2 %.
+/// Space for data and tree nodes, as a multiple of the data: the nodes and their earlier versions
+/// take about 2 %.
 const NODES: f64 = 1.02;
-/// Amount of data overwritten before the measurement, as a multiple of the volume's size.
+/// Amount of data to overwrite before the measurement, as a multiple of the volume's size.
 const AGED: u64 = 2;
-/// Amount of data overwritten during the measurement, as a multiple of the volume's size.
+/// Amount of data to overwrite during the measurement, as a multiple of the volume's size.
 const COUNTED: u64 = 1;
-/// fio option: nine of ten writes go to a tenth of the volume.
+/// Option of fio: nine of ten writes go to a tenth of the volume.
 const SKEWED: &str = "--random_distribution=zoned:90/10:10/90";
-/// Numbers of writes in flight: one client that waits for each write, and many clients.
+/// Numbers of writes in flight: one client that waits for each write, and many clients at once.
 const DEPTHS: [u32; 2] = [1, 32];
-/// fio option: data with an LZ4 ratio of 2:1, as closely as fio can generate it.
+/// Option of fio: data that LZ4 compresses 2:1, as closely as fio can generate such data.
 const HALVED: &str = "--buffer_compress_percentage=50";
 const WRITE: [&str; 3] = ["--rw=randwrite", "--bs=4k", "--norandommap"];
 
@@ -44,15 +45,15 @@ struct Overwritten {
 /// All figures of the space measurement.
 pub(super) struct Figures {
     overwritten: Vec<Overwritten>,
-    /// Device bytes per client byte, by the number of writes in flight. The writes are skewed,
-    /// compressible, 4 KiB long, and each is flushed.
+    /// Bytes written to the disk for each byte of client data, by the number of writes in flight.
+    /// The writes are 4 KiB long, skewed and compressible, and each write is flushed.
     synced: Vec<(u32, f64)>,
     /// Fill level of the pool during these writes, in percent of the space for data.
     synced_full: f64,
 }
 
-/// Write amplification of a FIFO cleaner at live fraction v: 1 / (1 - u), where v =
-/// (u - 1) / ln u.
+/// Write amplification of a FIFO cleaner if a fraction v of the space is live: 1 / (1 - u), where v
+/// = (u - 1) / ln u.
 fn model(v: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
     for _ in 0..100 {
@@ -70,8 +71,8 @@ fn words(fixed: &[&str], own: &[String]) -> Vec<String> {
     fixed.iter().map(|word| (*word).to_owned()).chain(own.iter().cloned()).collect()
 }
 
-/// Creates a pool with a volume that fills `part` of the space. `ratio`: stored bytes of the data
-/// divided by its size.
+/// Creates a pool with a volume that fills the fraction `part` of the space. `ratio` is the stored
+/// size of the data divided by its size.
 fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> Result<(Pool, u64)> {
     let pool = Pool::start(DISK, program, data)?;
     let room = number(&pool.status()?, "/size_bytes")?;
@@ -83,8 +84,8 @@ fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> R
     Ok((pool, bytes))
 }
 
-/// Returns the status after all writes are committed, because a call that changes a pool waits for
-/// a commit.
+/// Returns the pool status after all earlier writes were committed: a call that changes a pool
+/// waits for a commit.
 fn committed(pool: &Pool, mark: &str) -> Result<Value> {
     pool.weir(&["volume", "create", &format!("bench/{mark}"), "--size", "4096"])?;
     pool.status()
@@ -112,7 +113,7 @@ fn overwritten(program: &Path, data: &Path, percent: u64) -> Result<Overwritten>
     Ok(Overwritten { percent, live, amplification })
 }
 
-/// Bytes written to all disks, including the intent log.
+/// Number of bytes written to all disks, including the intent log.
 fn device_bytes(status: &Value) -> Result<f64> {
     let mut bytes = 0.0;
     for vdev in status["vdevs"].as_array().context("no vdevs in the status")? {
@@ -124,7 +125,7 @@ fn device_bytes(status: &Value) -> Result<f64> {
 }
 
 fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(Vec<(u32, f64)>, f64)> {
-    // The data takes half of each block, plus the overhead of LZ4 and of 64-byte units.
+    // The compressed data takes half of each block, plus the overhead of LZ4 and of 64-byte units.
     let (pool, bytes) = filled(program, data, 0.8, 0.54, &[HALVED])?;
     let aging = [format!("--io_size={bytes}"), "--iodepth=32".to_owned()];
     pool.fio_on("v", bytes, &words(&[&WRITE[..], &[SKEWED, HALVED]].concat(), &aging))?;
@@ -161,7 +162,7 @@ pub(super) fn measure(program: &Path, data: &Path, seconds: u64) -> Result<Figur
 }
 
 impl Figures {
-    /// Formats the tables with their bars (required values).
+    /// Formats the tables with their bars (the required values).
     pub(super) fn table(&self) -> String {
         let mut text = String::from("| one disk, nearly full | |\n| --- | --- |\n");
         let mut row = |what: &str, cell: &str| {

@@ -1,8 +1,8 @@
-//! Figures other than throughput: idle CPU, and the import time after SIGKILL.
+//! Figures that are not throughput: the CPU use of idle servers, and the import time after SIGKILL.
 //!
-//! Not here: CPU and memory under load; each sample has its own.
+//! Each sample of a workload contains the CPU and memory under load.
 //!
-//! Invariant: idle CPU is measured for all servers in the same seconds.
+//! Invariant: the CPU use of all idle servers is measured in the same seconds.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use serde::Serialize;
 use super::fio;
 use super::servers::Server;
 
-/// Length of the load before Weir is killed.
+/// Duration of the load before Weir is killed.
 const LOAD: Duration = Duration::from_secs(4);
 
-/// Figures that are measured once or a few times per call.
+/// Figures that the benchmark measures once or a few times.
 #[derive(Default, Serialize)]
 pub(super) struct Figures {
     /// CPU use of an idle server in percent of one core, by server name.
     pub(super) idle_cpu_percent: Vec<(&'static str, f64)>,
-    /// Seconds from the start of Weir to the first response of its export, after each SIGKILL.
+    /// Seconds from the start of Weir until its export first responds, after each SIGKILL.
     pub(super) import_seconds: Vec<f64>,
 }
 
-/// Measures the CPU of servers without clients.
+/// Measures the CPU use of servers that have no clients.
 pub(super) fn idle(servers: &[Server], seconds: u64, figures: &mut Figures) -> Result<()> {
     eprintln!("bench: idle for {seconds} s");
     let before: Vec<Duration> =
@@ -54,7 +54,7 @@ pub(super) fn import_after_kill(
         let mut load = fio::load(&server, LOAD.as_secs() * 4)?;
         std::thread::sleep(LOAD);
         let dir = data.join(server.kind().name());
-        // The drop kills the server with SIGKILL.
+        // Dropping the server kills it with SIGKILL.
         drop(server);
         load.wait()?;
         let start = Instant::now();

@@ -1,9 +1,9 @@
-//! fio as the client: its command lines.
+//! Runs fio as the client of a server.
 //!
-//! Not here: the figures from its JSON (weir-command); the server's CPU and memory during a run.
+//! weir-command parses the JSON of fio. `peers` measures the server's CPU and memory during a run.
 //!
-//! Invariant: written data is random and never repeats, so no server gains by compression or
-//! dedupe.
+//! Invariant: the written data is random and never repeats, so that no server gains by compression
+//! or dedupe.
 
 use std::fmt::Write;
 use std::fs;
@@ -16,15 +16,16 @@ use weir_command::process::guarded;
 use super::servers::{Server, VOLUME_BYTES};
 use super::workload::{Flush, Workload};
 
-/// Number of writes in the replayed log: more than any server performs in one run.
+/// Number of writes in the replayed log: more than any server can perform in one run.
 const REPLAY_WRITES: u64 = 800_000;
 
 /// Runs a workload for about `seconds`.
 pub(super) fn run(workload: &Workload, server: &Server, seconds: u64) -> Result<Job> {
     let mut args = vec![format!("--iodepth={}", workload.depth), format!("--runtime={seconds}")];
     if workload.flush == Flush::Every32 {
-        // With fsync=32, fio sends further flushes until the first one completes, so at QD32 almost
-        // every write has a flush. A replayed log has exactly one flush per 32 writes.
+        // With fsync=32, fio sends further flushes until the first flush completes, so at QD32
+        // almost every write has a flush. A replayed log has exactly one flush after every 32
+        // writes.
         let log = server.dir().join("flush32.log");
         if !log.exists() {
             fs::write(&log, replay_log())?;
@@ -48,7 +49,7 @@ pub(super) fn fill(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Writes the volume repeatedly, sequentially.
+/// Writes the volume repeatedly and sequentially, for `seconds`.
 pub(super) fn warm_writes(server: &Server, seconds: u64) -> Result<()> {
     let runtime = format!("--runtime={seconds}");
     call(
@@ -62,13 +63,13 @@ pub(super) fn warm_writes(server: &Server, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads every block once, in random order, for at most ten seconds on a server without a cache.
+/// Reads every block once in random order, for at most 10 s on a server without a cache.
 pub(super) fn warm(server: &Server) -> Result<()> {
     call(server, &["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=10"].map(str::to_owned))?;
     Ok(())
 }
 
-/// Starts random writes with flushes, which continue until the server ends.
+/// Starts random writes with flushes, which continue until the server is killed.
 pub(super) fn load(server: &Server, seconds: u64) -> Result<Child> {
     let mut command = guarded("fio");
     command.args(base(server)).args(["--rw=randwrite", "--bs=4k", "--iodepth=32", "--fsync=32"]);
@@ -78,7 +79,8 @@ pub(super) fn load(server: &Server, seconds: u64) -> Result<Child> {
 }
 
 fn base(server: &Server) -> Vec<String> {
-    // The engine comes first, because fio accepts an engine's options only after its name.
+    // The engine is the first option, because fio accepts options of an engine only after the
+    // engine's name.
     let fixed = ["--name=bench", "--ioengine=nbd", "--thread=1", "--randrepeat=0"];
     let data = ["--refill_buffers=1", "--buffer_compress_percentage=0"];
     let mut args: Vec<String> = fixed.into_iter().chain(data).map(str::to_owned).collect();
@@ -94,11 +96,11 @@ fn call(server: &Server, args: &[String]) -> Result<Job> {
         .with_context(|| format!("the load on {} failed", server.kind().title()))
 }
 
-/// Random 4 KiB writes with a flush after every 32, in fio's log format, version 2.
+/// Random writes of 4 KiB with a flush after every 32 writes, in version 2 of fio's log format.
 fn replay_log() -> String {
     let mut log = String::from("fio version 2 iolog\nvolume add\nvolume open\n");
     let blocks = VOLUME_BYTES / 4096;
-    // The constants of Knuth's MMIX generator; the upper bits are random enough to pick a block.
+    // Constants of Knuth's MMIX generator; its upper bits are random enough to choose a block.
     let mut state = 1_u64;
     for write in 1..=REPLAY_WRITES {
         state =
@@ -124,7 +126,7 @@ mod tests {
         let writes: Vec<&str> = log.lines().filter(|line| line.contains(" write ")).collect();
         assert_eq!(writes.len() as u64, REPLAY_WRITES);
         assert_eq!(log.matches(" sync ").count() as u64, REPLAY_WRITES / 32);
-        // A block is missed by 800,000 draws from 262,144 blocks with a probability of one in 21.
+        // 800,000 draws from 262,144 blocks miss a given block with a probability of one in 21.
         let blocks = writes.iter().collect::<HashSet<_>>().len();
         assert!((240_000..260_000).contains(&blocks), "{blocks}");
     }

@@ -1,6 +1,6 @@
-//! Writes the tables of the benchmark as Markdown.
+//! Formats the tables of the benchmark as Markdown.
 //!
-//! Not here: measurements, the position of the tables in a document (document.rs).
+//! `document` writes the tables into a document.
 //!
 //! Invariants: the tables show only medians; a bar is met or missed only if its figure was
 //! measured.
@@ -15,14 +15,14 @@ use crate::document::{facts_table, median, row};
 pub(super) const BEGIN: &str = "<!-- bench-peers: begin -->";
 pub(super) const END: &str = "<!-- bench-peers: end -->";
 
-/// Text for a figure that was not measured.
+/// Text in place of a figure that was not measured.
 const NONE: &str = "-";
 
-/// Maximum resident memory, as a fraction of `--memory`.
+/// Maximum resident memory of Weir, as a fraction of `--memory`.
 const RSS_RATIO_MAX: f64 = 1.1;
-/// Maximum CPU of an idle server, in percent of a core.
+/// Maximum CPU use of an idle server, in percent of a core.
 const IDLE_PERCENT_MAX: f64 = 1.0;
-/// Maximum time in seconds of an import after SIGKILL.
+/// Maximum time of an import after SIGKILL, in seconds.
 const IMPORT_SECONDS_MAX: f64 = 5.0;
 
 const WORDS: &str = "\
@@ -81,7 +81,7 @@ fn throughput(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> Str
     text
 }
 
-/// Formats the figures of Weir alone, with comparable figures of the other servers.
+/// Formats the figures that are not throughput, with comparable figures of the other servers.
 fn itself(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> String {
     let mut text = String::from("| figure | measured | bar |\n| --- | --- | --- |\n");
     for workload in workloads {
@@ -116,7 +116,7 @@ fn itself(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> String 
     text
 }
 
-/// Formats one line for a figure with a maximum.
+/// Formats the table row of a figure that has a maximum.
 fn figure(
     text: &mut String,
     name: String,
@@ -158,8 +158,8 @@ fn cell(workload: &Workload, samples: &[&Sample]) -> String {
     }
 }
 
-/// Ratio of Weir to the best other server: the ratio of the medians, then the minimum and maximum
-/// of the rounds' ratios.
+/// Ratio of Weir to the best other server: the ratio of their medians, then the minimum and maximum
+/// of the ratios in the single rounds.
 fn ratio(results: &Results, workload: &Workload) -> Option<(f64, f64, f64)> {
     let rates = |kind| -> Vec<(usize, f64)> {
         let samples = samples(results, workload, kind);

@@ -1,14 +1,14 @@
-//! Results of a run: every sample, and the figures.
+//! Results of a run: every sample, and the figures that are not throughput.
 //!
-//! Not here: the measurements (peers.rs), the tables (report.rs).
+//! `peers` performs the measurements; `report` formats the tables.
 //!
-//! Invariant: results.json holds all fields.
+//! Invariant: results.json contains all fields of the results.
 
 use serde::Serialize;
 
 use super::figures::Figures;
 
-/// One run of one workload on one server.
+/// Result of one run of one workload on one server.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Sample {
     pub(super) workload: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct Sample {
     pub(super) server_rss_bytes_max: u64,
 }
 
-/// All measurements of one call.
+/// All results of one call of the benchmark.
 #[derive(Default, Serialize)]
 pub(super) struct Results {
     pub(super) machine: Vec<(String, String)>,

@@ -1,9 +1,9 @@
-//! The servers: starting each one, and waiting for its first response.
+//! Servers under test: starts each server and waits for its first response.
 //!
-//! Not here: the load.
+//! `fio` generates the load.
 //!
-//! Invariant: every server exports one writable volume of the same size, on a unix socket, from a
-//! file or files in the same folder.
+//! Invariant: every server exports one writable volume of the same size on a unix socket; all
+//! volumes are files in the same folder.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ use weir_command::process::{Process, guarded};
 /// of the disk.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 
-/// Memory of the Weir server, its default on a machine of 24 GiB. The other servers use the page
-/// cache without a limit.
+/// Memory of the Weir server: its default on a machine of 24 GiB. The other servers use the page
+/// cache of the kernel without a limit.
 pub(super) const WEIR_MEMORY_BYTES: u64 = 6 << 30;
 
-/// Size of each leg of Weir's mirror. The files are sparse, with space for overwritten blocks.
+/// Size of each leg of Weir's mirror. The legs are sparse files, with space for overwritten blocks.
 const WEIR_LEG_BYTES: u64 = 40 << 30;
 
 /// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// Time limit for a server to become idle after a flush. A server that stays busy longer shows it
-/// in later figures.
+/// Time limit for a server to become idle after a flush. If a server stays busy longer, this
+/// affects the figures that are measured next.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
-/// A kind of server.
+/// Kind of a server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     QemuWriteback,
@@ -45,7 +45,7 @@ impl Kind {
     pub(super) const ALL: [Self; 4] =
         [Self::QemuWriteback, Self::QemuNone, Self::Nbdkit, Self::Weir];
 
-    /// Name of the kind in options and samples.
+    /// Name of this kind in options and samples.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::QemuWriteback => "qemu-writeback",
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Name of the kind in tables.
+    /// Name of this kind in tables.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::QemuWriteback => "qemu-nbd writeback",
@@ -135,7 +135,7 @@ impl Server {
         Self::spawn(Kind::Nbdkit, command, uri, dir)
     }
 
-    /// Starts Weir. Does not wait for an export, because the first start has none.
+    /// Starts Weir. Does not wait for an export, because a new server has none.
     fn weir(program: &Path, dir: PathBuf) -> Result<Self> {
         let socket = |name: &str| format!("unix:{}", dir.join(name).display());
         let mut command = guarded(&program.display().to_string());
@@ -183,7 +183,7 @@ impl Server {
         self.wait(|| answers(&uri).map(|_| ()))
     }
 
-    /// Retries until the call succeeds, the server ends, or the time limit is reached.
+    /// Retries `try_once` until it succeeds, the server ends, or the time limit is reached.
     fn wait(&mut self, try_once: impl Fn() -> Result<()>) -> Result<()> {
         let start = Instant::now();
         loop {

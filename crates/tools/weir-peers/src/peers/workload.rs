@@ -1,34 +1,35 @@
-//! The workloads, with the bars for Weir.
+//! Workloads of the benchmark, with the bars for Weir.
 //!
-//! Not here: fio's arguments (fio.rs).
+//! `fio` has the arguments of fio for each workload.
 //!
-//! Invariant: the workloads are measured in this order. Reads come first, on volumes written
-//! sequentially, then the writes that scatter the data.
+//! Invariant: the benchmark measures the workloads in this order. Reads come first, on volumes that
+//! were written sequentially, and then the writes that scatter the data.
 
-/// Rule that decides when a workload flushes.
+/// Rule that decides when a workload sends a flush.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     Never,
-    /// After each write.
+    /// The workload sends a flush after each write.
     Each,
-    /// After every 32 writes.
+    /// The workload sends a flush after every 32 writes.
     Every32,
 }
 
-/// One load that the benchmark measures: a line of the table.
+/// Workload that the benchmark measures; it is one row of the table.
 pub(super) struct Workload {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// Access pattern in fio's words: `randread`, `write`, ...
+    /// Access pattern in the words of fio: `randread`, `write` and so on.
     pub(super) pattern: &'static str,
     pub(super) block_bytes: u64,
     pub(super) depth: u32,
     pub(super) flush: Flush,
-    /// Whether the workload runs long enough to fill caches, so that write-out has to keep pace.
+    /// Whether the workload runs long enough to fill caches, so that the server must write out data
+    /// at the rate of the client.
     pub(super) steady: bool,
-    /// Minimum ratio of Weir's throughput to the best peer's.
+    /// Minimum ratio of Weir's throughput to the throughput of the best other server.
     pub(super) ratio_min: f64,
-    /// Maximum CPU time of Weir per operation, in microseconds.
+    /// Maximum CPU time of Weir for one operation, in microseconds.
     pub(super) cpu_us_max: Option<f64>,
 }
 
@@ -37,7 +38,7 @@ impl Workload {
         self.pattern.contains("write")
     }
 
-    /// True if the report states bytes per second instead of operations per second.
+    /// True if the report shows bytes per second instead of operations per second.
     pub(super) fn streams(&self) -> bool {
         self.block_bytes >= 1 << 20
     }

@@ -1,9 +1,9 @@
-//! The cost of LZ4 on incompressible and on 2:1 data: writes to a volume with LZ4 compared with one
-//! without.
+//! Cost of LZ4 on incompressible data and on data that LZ4 compresses 2:1: compares writes to a
+//! volume with LZ4 with writes to a volume without compression.
 //!
-//! Not here: the choice of blocks to compress (weir-pool's pack), other codecs.
+//! weir-pool's `pack` decides which blocks to compress.
 //!
-//! Invariant: a ratio compares two runs of one turn, which run one after the other, in alternating
+//! Invariant: a ratio compares the two runs of one turn, which follow each other in alternating
 //! order.
 
 use std::fmt::Write as _;
@@ -15,9 +15,10 @@ use super::snapshots::rate;
 use crate::document::{self, judged};
 use crate::layouts::layout::{DISK, Layout, Pool, VOLUME_BYTES};
 
-/// Size of the disk: space for the two volumes and for overwritten blocks. The file is sparse.
+/// Size of the disk: space for the two volumes and for overwritten blocks. The disk is a sparse
+/// file.
 const DISK_BYTES: u64 = 8 << 30;
-/// Kind of data that fio writes.
+/// Kind of the data that fio writes.
 struct Data {
     title: &'static str,
     /// Value of fio's option `buffer_compress_percentage`.
@@ -43,8 +44,8 @@ const WAYS: [Way; 2] = [
     },
 ];
 
-/// Ratios of one kind of data and one access pattern: for each round, the write rate with LZ4
-/// divided by the rate without it.
+/// Ratios for one kind of data and one access pattern: in each round, the write rate with LZ4
+/// divided by the write rate without LZ4.
 struct Ratio {
     data: &'static Data,
     way: &'static Way,
@@ -64,7 +65,8 @@ pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -
     }
     let mut figures = Vec::new();
     for data in &DATA {
-        // Fill the two volumes first, so that every turn overwrites the same kind of data.
+        // Fill the two volumes first, so that in every turn the overwritten data is of the same
+        // kind.
         for volume in ["off", "lz4"] {
             write(&pool, volume, data, &WAYS[0], 0)?;
         }
@@ -87,10 +89,11 @@ pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -
     Ok(Figures(figures))
 }
 
-/// Writes for `seconds`, or the whole volume once if 0; returns operations per second.
+/// Writes for `seconds`, or writes the whole volume once if `seconds` is 0. Returns the operations
+/// per second.
 fn write(pool: &Pool, volume: &str, data: &Data, way: &Way, seconds: u64) -> Result<f64> {
-    // Each chunk is one block of the volume, so every block is compressible by itself and never all
-    // zeros. Dirty data is written before the next run starts.
+    // Each chunk of data is one block of the volume, so every block is compressible on its own and
+    // never all zeros. All dirty data is written out before the next run starts.
     let percentage = format!("--buffer_compress_percentage={}", data.percentage);
     let how = [percentage.as_str(), "--buffer_compress_chunk=4k", "--end_fsync=1"];
     let words = [way.words, &how[..]].concat();

@@ -1,10 +1,11 @@
-//! Bytes that `weir send` reads, and its speed compared with reading the volume.
+//! Bytes that `weir send` reads, and the speed of `weir send` compared with a sequential read of
+//! the volume.
 //!
-//! Not here: receiving; replication between servers.
+//! The measurement covers neither receiving nor replication between servers.
 //!
 //! Invariants:
-//! - the server is restarted before each run, so none of the data is in its memory;
-//! - a ratio compares two runs of one turn, which run one after the other, in alternating order.
+//! - the server is restarted before each run, so that its memory contains none of the data;
+//! - a ratio compares the two runs of one turn, which follow each other in alternating order.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,24 +20,25 @@ use super::snapshots::rate;
 use crate::document::{self, judged};
 use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 
-/// Size of the disk: space for the blocks that snapshots hold. The file is sparse.
+/// Size of the disk: space for the blocks that snapshots hold. The disk is a sparse file.
 const DISK_BYTES: u64 = 8 << 30;
 const MIB: f64 = 1_048_576.0;
-/// Sizes of a single change, in KiB.
+/// Sizes of one change to the volume, in KiB.
 const CHANGES_KIB: [u64; 2] = [4, 64];
 
 /// Figures of an incremental send, in bytes.
 struct Incremental {
-    /// Size of a single change, in KiB.
+    /// Size of one change to the volume, in KiB.
     unit_kib: u64,
     changed: f64,
-    /// Bytes read during the send: data blocks, nodes, and all reads of the disk.
+    /// Number of bytes read during the send: of data blocks, of nodes, and of all reads of the
+    /// disk.
     read: [f64; 3],
 }
 
 /// Results of the sending measurement.
 pub(super) struct Figures {
-    /// MiB/s of a full stream and of sequential reads, one pair for each turn.
+    /// Rates of a full stream and of a sequential read in MiB/s; one pair for each turn.
     full: Vec<(f64, f64)>,
     incremental: Vec<Incremental>,
 }
@@ -70,7 +72,7 @@ pub(super) fn measure(program: &Path, data: &Path, rounds: usize) -> Result<Figu
     Ok(Figures { full, incremental })
 }
 
-/// Measures the seconds of a complete `weir send` to /dev/null.
+/// Measures the time of a complete `weir send` to /dev/null, in seconds.
 fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
     let start = Instant::now();
     let mut command = pool.command(&[&["send"], words].concat());
@@ -80,18 +82,18 @@ fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Measures the MiB/s of a sequential read of the volume.
+/// Measures the rate of a sequential read of the volume, in MiB/s.
 fn read(pool: &mut Pool) -> Result<f64> {
     pool.restart()?;
     let words = ["--rw=read", "--bs=1m", "--iodepth=16"].map(str::to_owned);
     Ok(rate(&pool.fio_on("v", VOLUME_BYTES, &words)?))
 }
 
-/// Changes 1 % of the volume and sends the changes.
+/// Changes 1 % of the volume in units of `unit_kib`, and sends the changes.
 fn changed(pool: &mut Pool, number: usize, unit_kib: u64) -> Result<Incremental> {
     let unit = unit_kib << 10;
     let changed = VOLUME_BYTES / 100 / unit * unit;
-    // fio writes each address once.
+    // fio writes each address only once.
     let words = [
         "--rw=randwrite".to_owned(),
         format!("--bs={unit}"),
@@ -110,7 +112,7 @@ fn changed(pool: &mut Pool, number: usize, unit_kib: u64) -> Result<Incremental>
     Ok(Incremental { unit_kib, changed: changed as f64, read })
 }
 
-/// Bytes read so far: data blocks, nodes, and all reads of the disk.
+/// Number of bytes read so far: of data blocks, of nodes, and of all reads of the disk.
 fn bytes_read(pool: &Pool) -> Result<[f64; 3]> {
     let status = pool.status()?;
     let number = |path: &str| {

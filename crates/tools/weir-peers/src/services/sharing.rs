@@ -1,8 +1,9 @@
-//! The cost and the results of block sharing, from an example of the engine.
+//! Cost and savings of block sharing (block clones and dedupe), measured by an example of the
+//! engine.
 //!
-//! Not here: the measurement (crates/engine/weir-dataset/examples/sharing.rs).
+//! crates/engine/weir-dataset/examples/sharing.rs performs the measurement.
 //!
-//! Invariant: a missing figure is an error, not a blank.
+//! Invariant: a missing figure is an error, never a blank in the table.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -58,7 +59,7 @@ impl Figures {
         let mib = |at: Option<&Value>| {
             at.and_then(Value::as_f64).map(|bytes| bytes / f64::from(1 << 20)).context("no memory")
         };
-        // The caches fill during the first half of the measurement.
+        // The caches are full after the first half of the measurement.
         let (half, last) = (mib(resident.get(resident.len() / 2))?, mib(resident.last())?);
         let flat = judged(&format!("{half:.0}, {last:.0}"), last <= half * 1.02, "flat");
         row("... MiB of memory after half of the turns and after all", flat);

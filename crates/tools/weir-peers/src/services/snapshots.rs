@@ -1,9 +1,9 @@
-//! The cost of snapshots: creating one under load, cloning, writes with a thousand snapshots,
+//! Cost of snapshots: creating one under load, cloning one, writing with a thousand snapshots, and
 //! destroying one.
 //!
-//! Not here: other services; servers and loads (layouts).
+//! `layouts` has the servers and the loads.
 //!
-//! Invariant: a ratio compares two runs of one turn, which run one after the other, in alternating
+//! Invariant: a ratio compares the two runs of one turn, which follow each other in alternating
 //! order.
 
 use std::fmt::Write as _;
@@ -18,36 +18,38 @@ use weir_command::fio;
 use crate::document::{self, judged};
 use crate::layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 
-/// Size of the disk: space for overwritten blocks that snapshots hold. The file is sparse.
+/// Size of the disk: space for overwritten blocks that snapshots hold. The disk is a sparse file.
 const DISK_BYTES: u64 = 24 << 30;
 /// Number of snapshots that exist during a load.
 const MANY: usize = 1000;
-/// Size of the cloned volume; only a small range of it is written.
+/// Size of the volume to clone; only a small range of it is written.
 const CLONED_BYTES: u64 = 40 << 30;
-/// Interval between two created or destroyed snapshots during a load.
+/// Interval between two creations or two destructions of snapshots during a load.
 const APART: Duration = Duration::from_millis(300);
-/// fio option: limits the rate of block writes while the [`MANY`] snapshots are created.
+/// Option of fio: limits the rate of writes while the [`MANY`] snapshots are created.
 const SLOW_WRITES: &str = "--rate_iops=2000";
 
 /// Results of the snapshot measurement.
 #[derive(Default)]
 pub(super) struct Figures {
-    /// Milliseconds of a call that creates a snapshot: on an idle pool here, under full write load
-    /// in the next field.
+    /// Duration of a call that creates a snapshot, in milliseconds: `idle_ms` in an idle pool,
+    /// `busy_ms` under full write load.
     idle_ms: Vec<f64>,
     busy_ms: Vec<f64>,
-    /// 99th percentile of writes with snapshots divided by the percentile without snapshots, one
-    /// for each turn.
+    /// 99th percentile of write latency with snapshots, divided by the percentile without
+    /// snapshots; one for each turn.
     busy_p99: Vec<f64>,
     clone_ms: f64,
-    /// Bytes that the disk read and wrote for the clone.
+    /// Number of bytes that the disk read and wrote for the clone.
     clone_moved: f64,
-    /// Write rate with many snapshots divided by the rate without snapshots, one for each turn.
+    /// Write rate with many snapshots divided by the write rate without snapshots; one for each
+    /// turn.
     beside_many: Vec<f64>,
-    /// 99th percentile of reads during destroys divided by the percentile in an idle pool, one for
-    /// each turn.
+    /// 99th percentile of read latency during destroys, divided by the percentile in an idle pool;
+    /// one for each turn.
     destroy_p99: Vec<f64>,
-    /// Bytes that the destruction of one snapshot read; the next field has the bytes that it freed.
+    /// Number of bytes read to destroy one snapshot; `destroy_freed` is the number of bytes that
+    /// this freed.
     destroy_read: f64,
     destroy_freed: f64,
 }
@@ -87,7 +89,7 @@ fn timed(pool: &Pool, words: &[&str]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Operations per second of a job.
+/// Operations per second of one fio run.
 pub(super) fn rate(job: &fio::Job) -> f64 {
     job.ops as f64 / job.seconds
 }
@@ -189,7 +191,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         .iter()
         .filter_map(|s| Some((s["used_bytes"].as_u64()?, s["name"].as_str()?.to_owned())));
     let (freed, name) = sizes.max().context("no snapshot is listed")?;
-    // Wait until the dirty data of the previous load is written.
+    // Wait until the dirty data of the previous load has been written out.
     std::thread::sleep(Duration::from_secs(8));
     let before = moved(pool)?;
     pool.weir(&["snapshot", "destroy", "--yes", &name])?;
@@ -201,7 +203,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         let (job, _) = with(pool, Load::FewReads, seconds, || {
             next += 1;
             let gone = format!("bench/v@many{:04}", next * 7);
-            // The list may contain the largest snapshot, which is already destroyed.
+            // The largest snapshot may be among these snapshots, and it is already destroyed.
             pool.weir(&["snapshot", "destroy", "--yes", &gone]).map(drop).or_else(|error| {
                 if error.to_string().contains("not exist") { Ok(()) } else { Err(error) }
             })

@@ -1,11 +1,11 @@
-//! Tests of assembling the data of a write.
+//! Tests of the assembly of write data.
 
 use proptest::prelude::*;
 
 use super::*;
 
 proptest! {
-    /// An initiator within the negotiated parameters delivers all data once, without errors.
+    /// An initiator that obeys the negotiated parameters delivers all data once, without errors.
     #[test]
     fn all_data_arrives_once(
         len in 1_usize..5000,
@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(gather.into_data(), data);
     }
 
-    /// For any input, the assembled data never exceeds the expected length.
+    /// For any input, the assembled data never exceeds the Expected Data Transfer Length.
     #[test]
     fn gathered_data_never_exceeds_the_expected_length(
         pdus in prop::collection::vec(

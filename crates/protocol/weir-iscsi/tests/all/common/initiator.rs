@@ -1,10 +1,10 @@
-//! Initiator for the tests: sends exactly the PDUs of a test, and checks sequence numbers.
+//! Initiator for tests: sends exactly the PDUs that a test specifies, and checks sequence numbers.
 //!
-//! It does not enforce the protocol; a test may send any bytes.
+//! The initiator does not enforce the protocol; a test may send any bytes.
 //!
 //! Invariants:
-//! - each receive has a time limit, so a target that hangs fails the test;
-//! - each numbered response has the next StatSN, and MaxCmdSN never decreases.
+//! - each receive has a time limit, so that a hanging target fails the test;
+//! - StatSN increases by one with each numbered response, and MaxCmdSN never decreases.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Returns the SCSI status of a response, with sense key, ASC and ASCQ.
+    /// Returns the SCSI status of a response, with the sense key, ASC and ASCQ of its sense data.
     pub(crate) fn status(&self) -> (u8, [u8; 3]) {
         let sense = self.data.get(2..).unwrap_or_default();
         let sense = if sense.len() < 14 { [0; 3] } else { [sense[2], sense[12], sense[13]] };
@@ -41,7 +41,7 @@ pub(crate) struct Initiator {
     pub(crate) isid: [u8; 6],
     pub(crate) tsih: u16,
     pub(crate) cid: u16,
-    /// Maximum data segment length of one Data-Out.
+    /// Maximum length of the data segment of one Data-Out.
     pub(crate) segment: usize,
     pub(crate) max_cmd_sn: u32,
     stat_sn: Option<u32>,
@@ -53,7 +53,7 @@ impl Initiator {
         Self::on(TcpStream::connect(address).expect("a server"))
     }
 
-    /// Connects from this local address.
+    /// Connects to the target from this local address.
     pub(crate) fn connect_from(from: [u8; 4], address: SocketAddr) -> Self {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
@@ -80,14 +80,15 @@ impl Initiator {
         }
     }
 
-    /// Logs in to the disk's target, without authentication.
+    /// Logs in to the target of the disk, without authentication.
     pub(crate) fn session(address: SocketAddr, keys: &[(&str, &str)]) -> Self {
         let mut initiator = Self::connect(address);
         initiator.log_in(keys).expect("a session");
         initiator
     }
 
-    /// Logs in to a normal session with one request. Returns the status if the target refuses it.
+    /// Logs in to a normal session with one request. Returns the login status if the target
+    /// refuses.
     pub(crate) fn log_in(&mut self, keys: &[(&str, &str)]) -> Result<Vec<u8>, [u8; 2]> {
         let names = [("InitiatorName", NAME), ("TargetName", TARGET)];
         let all: Vec<_> = names.iter().chain(keys).copied().collect();
@@ -222,7 +223,7 @@ impl Initiator {
         self.command(flags, len, &cdb10(0x2a, block, (len / BLOCK) as u16))
     }
 
-    /// Runs a READ(10). Asserts that no PDU of another command arrives before its end.
+    /// Runs a READ(10). Asserts that no PDU of another command arrives before the read has ended.
     pub(crate) fn read(&mut self, block: u32, blocks: u16) -> Vec<u8> {
         let header = self.read_header(block, blocks);
         self.send(header, &[]);
@@ -256,7 +257,7 @@ impl Initiator {
         header
     }
 
-    /// Sends a range of data as one sequence.
+    /// Sends a range of `data` as one Data-Out sequence.
     pub(crate) fn send_sequence(&mut self, itt: u32, ttt: u32, data: &[u8], range: (usize, usize)) {
         let (mut offset, end) = range;
         for sn in 0.. {

@@ -1,10 +1,10 @@
-//! Logical unit in memory, and targets with it, as the storage of the protocol tests.
+//! Logical unit in memory and iSCSI targets with it, as the storage of the protocol tests.
 //!
-//! It implements only the SCSI commands that clients need; weir-scsi has the complete command set.
+//! The unit implements only the SCSI commands that clients need; weir-scsi has all commands.
 //!
 //! Invariants:
-//! - a held disk completes no command until it is released;
-//! - a slow disk makes every third command wait, so that responses overtake each other.
+//! - a held disk completes no command until the test releases it;
+//! - every third command to a slow disk waits, so that responses overtake each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,11 +32,11 @@ pub(crate) struct Disk {
     data: RwLock<Vec<u8>>,
     slow: AtomicBool,
     turn: AtomicU64,
-    /// Commands wait while this is set.
+    /// Commands wait while this flag is set.
     pub(crate) held: AtomicBool,
-    /// Every command panics while this is set.
+    /// Every command panics while this flag is set.
     pub(crate) panics: AtomicBool,
-    /// Last CDB byte of each executed command, in order; `None` records nothing.
+    /// Last CDB byte of each executed command, in order of execution; `None` disables the record.
     pub(crate) order: Mutex<Option<Vec<u8>>>,
     /// Time for which the next command blocks its thread.
     pub(crate) busy: Mutex<Duration>,
@@ -48,11 +48,11 @@ pub(crate) struct Disk {
     pub(crate) shared: AtomicU64,
     /// Abort count that every nexus reports.
     pub(crate) aborts: AtomicU64,
-    /// TAS bit: whether aborted tasks get TASK ABORTED.
+    /// TAS bit: if set, aborted tasks end with TASK ABORTED.
     pub(crate) tells_aborted: AtomicBool,
-    /// Current number of nexuses.
+    /// Number of nexuses that exist now.
     pub(crate) nexuses: AtomicU64,
-    /// Task management functions that were requested.
+    /// Task management functions that initiators requested.
     pub(crate) managed: Mutex<Vec<Management>>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn serve_targets(
     serve_limited(targets, budget, threads, LOGIN_LIMIT)
 }
 
-/// Serves targets to initiators that log in within `login_limit`.
+/// Serves targets to initiators, which must log in within `login_limit`.
 pub(crate) fn serve_limited(
     targets: Arc<MemoryTargets>,
     budget: Arc<Budget>,

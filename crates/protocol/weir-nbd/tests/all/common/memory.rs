@@ -1,10 +1,10 @@
 //! Exports in memory, as the storage of the protocol tests.
 //!
-//! They have no durability: a flush only increments a counter.
+//! The exports have no durability: a flush only increments a counter.
 //!
 //! Invariants:
-//! - a slow export makes every third request wait, so that replies overtake each other;
-//! - a held export completes no request until it is released;
+//! - every third request to a slow export waits, so that replies overtake each other;
+//! - a held export completes no request until the test releases it;
 //! - unwritten blocks are holes and read as zeros.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use weir_base::ErrorKind;
 use weir_block::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
-/// Preferred block size: a value that differs from all other sizes in the tests.
+/// Preferred block size of the exports: it differs from all other sizes in the tests.
 const PREFERRED: u32 = 64 << 10;
 
 /// Volume in memory.
@@ -31,16 +31,16 @@ pub(crate) struct Memory {
     read_only: bool,
     slow: bool,
     turn: AtomicU64,
-    /// Requests wait while this is set.
+    /// Requests wait while this flag is set.
     pub(crate) held: AtomicBool,
     /// Number of requests that had to wait.
     pub(crate) begun: AtomicUsize,
     /// Number of executed flushes.
     pub(crate) flushes: AtomicU64,
-    /// Every request panics while this is set: requests that complete immediately at once, requests
-    /// that wait in their task.
+    /// While this flag is set, every request panics: a request that completes immediately panics at
+    /// once, and a request that waits panics in its task.
     pub(crate) panics: AtomicBool,
-    /// Every request fails with this error, if set.
+    /// Error with which every request fails; `None` for no failure.
     pub(crate) failure: RwLock<Option<ErrorKind>>,
 }
 
@@ -62,7 +62,7 @@ impl Memory {
         }
     }
 
-    /// Makes every third request wait.
+    /// Makes every third request to the volume wait.
     pub(crate) fn slow(mut self) -> Self {
         self.slow = true;
         self
@@ -74,7 +74,7 @@ impl Memory {
         self
     }
 
-    /// Whether this request must wait; returns the injected error, if any.
+    /// Whether this request must wait. Returns the injected error, if one is set.
     fn waits(&self) -> Result<bool, ExportError> {
         if let Some(kind) = *self.failure.read() {
             return Err(ExportError::new(kind, "made to fail"));
@@ -251,13 +251,13 @@ impl Export for Memory {
     }
 }
 
-/// Named exports.
+/// Exports in memory, by name.
 #[derive(Default)]
 pub(crate) struct MemoryExports {
     volumes: BTreeMap<String, Arc<Memory>>,
     /// Export that only clients at one address may open.
     reserved: Option<(String, IpAddr)>,
-    /// Number of opened exports.
+    /// Number of exports that clients have opened.
     pub(crate) opened: AtomicUsize,
 }
 

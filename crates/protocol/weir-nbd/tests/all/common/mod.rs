@@ -22,7 +22,7 @@ impl Scratch {
         Self(path)
     }
 
-    /// Returns the path of a file in the directory.
+    /// Returns the path of a file in the temporary directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -1,8 +1,8 @@
 //! Server with exports in memory, and a client that sends raw messages.
 //!
-//! The tests contain the requests.
+//! The tests contain the requests that clients send.
 //!
-//! Invariant: each read has a time limit, so a server that hangs fails the test.
+//! Invariant: each read has a time limit, so that a hanging server fails the test.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -63,7 +63,7 @@ impl Setup {
         Client { socket }
     }
 
-    /// Connects a client and enters transmission, without structured replies.
+    /// Connects a client and selects an export, without structured replies.
     pub(crate) fn client(&self, export: &str) -> Client {
         let mut client = self.connect();
         assert_eq!(client.get(18), b"NBDMAGICIHAVEOPT\0\x03");
@@ -83,7 +83,7 @@ impl Setup {
         }
     }
 
-    /// Waits until connections have released all memory. A connection releases its memory as it
+    /// Waits until the connections have released all memory: a connection releases it only when it
     /// ends.
     pub(crate) fn wait_for_memory(&self) {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Persistent reservations against a reference implementation of the rules.
+//! Compares persistent reservations with a reference implementation of their rules.
 //!
 //! The tests of the commands are in `tests/all/reservations.rs`.
 
@@ -17,7 +17,7 @@ fn path(number: usize) -> Path {
     }
 }
 
-/// Access under each type, from SPC-4 table 71: (read, write) for the holder, for other
+/// Access under each reservation type, from SPC-4 table 71: (read, write) for the holder, for other
 /// registrants, and for unregistered nexuses.
 fn rights(kind: u8) -> [(bool, bool); 3] {
     let (all, read, none) = ((true, true), (true, false), (false, false));
@@ -30,8 +30,8 @@ fn rights(kind: u8) -> [(bool, bool); 3] {
     }
 }
 
-/// Reference state: one key for each path (0 for unregistered), and a reservation type with its
-/// holder.
+/// Reference state: the reservation key of each path (0 for an unregistered path), and the
+/// reservation type with the holder.
 #[derive(Clone, Debug, Default)]
 struct Rules {
     keys: [u64; PATHS],
@@ -57,7 +57,8 @@ impl Rules {
         }
     }
 
-    /// Returns whether the request succeeds, and the paths whose registration another path removed.
+    /// Returns whether the request succeeds, and the paths that lost their registration to another
+    /// path.
     fn step(&mut self, step: Step) -> (bool, Vec<usize>) {
         let before = self.clone();
         let registered = |who: usize, key: u64| before.keys[who] != 0 && before.keys[who] == key;

@@ -1,10 +1,10 @@
-//! Volume in memory.
+//! Medium in memory, for the logical units of tests.
 //!
-//! `flush` gives no durability; it records the contents at that time.
+//! `flush` does not make data durable; it records the contents of the medium at that time.
 //!
 //! Invariants:
 //! - an unwritten block is a hole and reads as zeros;
-//! - with `waits` set, no `try_` call succeeds, so that every command takes its waiting path.
+//! - while `waits` is set, no `try_` call succeeds, so that every command takes its waiting path.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use weir_scsi::Medium;
 
 const BLOCK: usize = 4096;
 
-/// Volume in memory.
+/// Medium in memory.
 pub(crate) struct MemoryMedium {
     state: Mutex<(Vec<u8>, Vec<bool>)>,
     pub(crate) waits: AtomicBool,
@@ -28,7 +28,7 @@ pub(crate) struct MemoryMedium {
     pub(crate) failure: Mutex<Option<ErrorKind>>,
     /// Range of unreadable bytes.
     pub(crate) lost: Mutex<std::ops::Range<u64>>,
-    /// Contents at the last `flush`.
+    /// Contents of the medium at the last `flush`.
     pub(crate) durable: Mutex<Vec<u8>>,
 }
 
@@ -47,12 +47,12 @@ impl MemoryMedium {
         }
     }
 
-    /// Returns all contents of the volume.
+    /// Returns the whole contents of the medium.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.state.lock().0.clone()
     }
 
-    /// Grows the volume.
+    /// Grows the medium to `size` bytes.
     pub(crate) fn grow(&self, size: u64) {
         let mut state = self.state.lock();
         state.0.resize(size as usize, 0);

@@ -22,7 +22,7 @@ use weir_scsi::{
 /// Size of a volume, in bytes.
 pub(crate) const SIZE: u64 = 8 << 20;
 
-/// Unparks a thread that waits for a future.
+/// Waker that unparks a thread, which waits for a future.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -106,8 +106,8 @@ impl Answer {
     }
 }
 
-/// Runs a command as a transport does: first on the path that does not wait, then on the waiting
-/// path.
+/// Runs a command as a transport does: first on the path that does not wait, then, if necessary, on
+/// the waiting path.
 pub(crate) fn run_on(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Answer {
     let mut padded = [0; 16];
     padded[..cdb.len()].copy_from_slice(cdb);
@@ -125,7 +125,7 @@ pub(crate) fn run_on(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -
     Answer { completion, data }
 }
 
-/// As [`run_on`], for logical unit 0.
+/// As [`run_on`], with logical unit 0.
 pub(crate) fn run(nexus: &dyn Nexus, cdb: &[u8], data_out: &[u8]) -> Answer {
     run_on(nexus, Lun::new(0), cdb, data_out)
 }
@@ -145,7 +145,7 @@ pub(crate) fn simple() -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Ne
     simple_of(SIZE)
 }
 
-/// As [`simple`], with a medium of this size.
+/// As [`simple`], with a medium of `size` bytes.
 pub(crate) fn simple_of(size: u64) -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
     let medium = Arc::new(MemoryMedium::new(size));
     let unit = unit_of(&medium, 1, 512);
@@ -155,7 +155,7 @@ pub(crate) fn simple_of(size: u64) -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>
     (medium, unit, target, nexus)
 }
 
-/// Starts a command on its waiting path, for a test that polls it.
+/// Starts a command on its waiting path; the test polls the returned future.
 pub(crate) fn begin<'a>(
     nexus: &'a dyn Nexus,
     cdb: &'a [u8],
@@ -180,7 +180,7 @@ pub(crate) fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     list
 }
 
-/// Runs UNMAP with this parameter list.
+/// Runs UNMAP with `list` as its parameter list.
 pub(crate) fn unmap(nexus: &dyn Nexus, list: &[u8]) -> Answer {
     let len = (list.len() as u16).to_be_bytes();
     run(nexus, &[0x42, 0, 0, 0, 0, 0, 0, len[0], len[1], 0], list)

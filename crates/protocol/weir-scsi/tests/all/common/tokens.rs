@@ -1,6 +1,6 @@
 //! Helpers to send commands that create and use ROD tokens.
 //!
-//! The tests check the results.
+//! The tests check the results of the commands.
 
 use weir_scsi::{Lun, Nexus};
 
@@ -26,7 +26,7 @@ fn descriptors(ranges: &[Blocks]) -> Vec<u8> {
     ranges.iter().flat_map(descriptor).collect()
 }
 
-/// Returns the parameter list of POPULATE TOKEN; flags are IMMED and RTV.
+/// Returns the parameter list of POPULATE TOKEN; `flags` contains IMMED and RTV.
 pub(crate) fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) -> Vec<u8> {
     let ranges = descriptors(ranges);
     let mut list = (14 + ranges.len() as u16).to_be_bytes().to_vec();
@@ -38,7 +38,7 @@ pub(crate) fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) 
     [list, ranges].concat()
 }
 
-/// Returns the parameter list of WRITE USING TOKEN; flags are IMMED and DEL_TKN.
+/// Returns the parameter list of WRITE USING TOKEN; `flags` contains IMMED and DEL_TKN.
 pub(crate) fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -> Vec<u8> {
     let ranges = descriptors(ranges);
     let mut list = (534 + ranges.len() as u16).to_be_bytes().to_vec();
@@ -125,7 +125,7 @@ pub(crate) fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
     }
 }
 
-/// Creates a ROD token.
+/// Creates a ROD token for `ranges` of a logical unit, and returns the token.
 #[track_caller]
 pub(crate) fn token(nexus: &dyn Nexus, lun: u16, ranges: &[Blocks]) -> Vec<u8> {
     populate(nexus, lun, 1, ranges).good();

@@ -1,4 +1,5 @@
-//! Refused connections: versions, secrets, malformed input, a second coordinator.
+//! Tests of refused connections: wrong versions, wrong secrets, malformed input, a second
+//! coordinator.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,9 @@
-//! Expands a profile to cells, in its order: matrix, tests, curve.
+//! Expands a profile to cells, in this order: matrix, tests, curve.
 //!
-//! The module `load` makes the load of a cell; `scale` shortens a cell.
+//! `load` derives the load of a cell; `scale` shortens a cell.
 //!
-//! Invariant: the names of cells are unique and depend on neither scale nor target, because
-//! published rows are matched by name.
+//! Invariant: the names of cells are unique, and do not depend on the scale or the target, because
+//! published rows are matched with cells by name.
 
 use std::fmt::Write as _;
 
@@ -121,7 +121,7 @@ impl Plan<'_> {
         Ok(loads.into_iter().map(row).collect())
     }
 
-    /// Streams of a test: its own operations, or the streams of the profile.
+    /// Streams of a test: the operations of the test itself, or the streams of the profile.
     fn streams(&self, test: &Spanned<Test>) -> Result<Vec<StreamSpec>, ProfileError> {
         let (place, test) = (test.span(), test.get_ref());
         let refuse =
@@ -130,7 +130,7 @@ impl Plan<'_> {
             let what = "only the bonnie engine uses `size` and `files`";
             return refuse(what, "leave them out, or add `engine = \"bonnie\"`");
         }
-        // A test with `op` has no share of reads and needs no `read_pct`.
+        // A test with `op` has no reads, so it needs no `read_pct`.
         let op = test.op.as_ref().map(|op| op.get_ref().kind());
         let read_pct = test.read_pct.as_ref().map(|pct| *pct.get_ref());
         match (test.pattern, read_pct.or(op.map(|_| 0.0))) {
@@ -242,7 +242,7 @@ impl Plan<'_> {
         Ok(StreamSpec { name, access, blocks, read_pct, op: None, share })
     }
 
-    /// Address distribution of random operations, from the `dataset` table of the profile.
+    /// Address distribution of random operations, as the `dataset` table of the profile defines it.
     fn random(&self) -> Result<Access, ProfileError> {
         let (place, dataset) = (self.profile.dataset.span(), self.profile.dataset.get_ref());
         let refuse =
@@ -290,7 +290,8 @@ fn shares(set: &[Share]) -> Vec<BlockShare> {
     set.iter().map(share).collect()
 }
 
-/// Rounds block sizes up to multiples of the target's smallest I/O size; each cell keeps its name.
+/// Rounds block sizes up to multiples of the target's smallest I/O size. The cells keep their
+/// names.
 fn enlarge(cells: &mut [CellSpec], least: u32, assume: &mut Vec<String>) {
     for cell in cells {
         let blocks = cell.streams.iter_mut().flat_map(|stream| &mut stream.blocks);

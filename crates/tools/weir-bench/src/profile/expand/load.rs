@@ -1,9 +1,10 @@
-//! The load of one row: a closed loop with a queue depth, or an open loop with a rate.
+//! Load of one row: a closed loop with a queue depth, or an open loop with a rate.
 //!
-//! `cells` decides the operations.
+//! `cells` decides the operations of the row.
 //!
-//! Invariant: `qd` is the number of operations in flight of all workers of one client, `window` the
-//! number of each worker; a profile states which of the two it sets.
+//! Invariant: `qd` is the number of operations that all workers of one client have in flight
+//! together, and `window` is the number that each worker has in flight. A profile states which of
+//! the two it sets.
 
 use std::ops::Range;
 
@@ -14,7 +15,7 @@ use crate::spec::{Arrival, LoadSpec};
 use super::super::error::{ProfileError, Source};
 use super::super::format::{ArrivalName, Load, Mode, Test};
 
-/// Load of the profile, which the matrix uses, and each test without a load of its own.
+/// Load of the profile. It applies to the matrix, and to each test that defines no load.
 pub(super) fn of_profile(
     source: Source<'_>,
     load: &Spanned<Load>,
@@ -71,7 +72,7 @@ pub(super) fn of_profile(
     }
 }
 
-/// Loads of a test's cells, each with the suffix of the cell's name.
+/// Loads of the cells of a test, each with the suffix of the cell's name.
 pub(super) fn of_test(
     source: Source<'_>,
     test: &Spanned<Test>,
@@ -98,7 +99,7 @@ pub(super) fn of_test(
             }
             (Some(rate), None, _) => *rate.get_ref(),
             (None, Some(_), Some(iops)) => iops,
-            // A search starts at the required rate.
+            // A search starts at the rate that the profile requires.
             (None, None, Some(iops)) if test.search.is_some() => iops,
             (None, Some(_), None) => {
                 return refuse("`rate_of` names `require.iops`, which is not given", "add it");
@@ -124,7 +125,7 @@ pub(super) fn of_test(
     rows(source, test, &place, profile)
 }
 
-/// One closed loop for each queue depth or number of threads.
+/// Makes one closed loop for each queue depth, or for each number of threads.
 fn rows(
     source: Source<'_>,
     test: &Test,
@@ -138,7 +139,7 @@ fn rows(
             let row = |depth: &Spanned<u32>| {
                 let total = u64::from(*depth.get_ref());
                 let load = closed(source, &depth.span(), test.workers.unwrap_or(1), total)?;
-                // The name of the only cell of a test has no suffix.
+                // If a test has only one cell, the name of this cell has no suffix.
                 let name = if depths.len() > 1 { format!("qd{total}") } else { String::new() };
                 Ok((name, load))
             };
@@ -200,13 +201,13 @@ fn bounded(
     Err(source.contradiction(place, what, "use several clients"))
 }
 
-/// Maximum number of operations in flight of one client; each operation holds a buffer.
+/// Maximum number of operations that one client has in flight; each operation holds a buffer.
 pub(in crate::profile) const IN_FLIGHT_MAX: u64 = 65_536;
 
-/// Maximum rate in operations per second; no target reaches it.
+/// Maximum rate in operations per second, which no target reaches.
 pub(in crate::profile) const RATE_MAX: f64 = 1e9;
 
-/// Creates an open loop with a rate.
+/// Creates an open loop with this rate.
 pub(super) fn open(
     source: Source<'_>,
     place: &Range<usize>,

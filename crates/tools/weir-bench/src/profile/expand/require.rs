@@ -1,8 +1,8 @@
-//! Requirements of a profile, parsed from the names of the bounds: `iops`, `db_read_p99_ms`.
+//! Requirements of a profile, parsed from the names of their bounds: `iops`, `db_read_p99_ms`.
 //!
-//! The crate's module `requirement` evaluates the requirements.
+//! The module `requirement` of the crate evaluates the requirements.
 //!
-//! Invariant: a bound on a stream that the profile does not define is refused.
+//! Invariant: a bound that names a stream which the profile does not define is refused.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const FIGURES: [(&str, LatencyFigure); 5] = [
     ("p999", LatencyFigure::P999),
 ];
 
-/// The requirement of a profile.
+/// Returns the requirement of a profile.
 pub(super) fn requirement(
     source: Source<'_>,
     profile: &Profile,
@@ -53,7 +53,7 @@ pub(super) fn requirement(
     Ok(Some(require))
 }
 
-/// Parses a key of the form `[stream_][read_|write_|...]figure_unit` into a latency bound.
+/// Parses a key of the form `[stream_][read_|write_|...]figure_unit` as a bound on a latency.
 fn bound(key: &str, number: f64, streams: &[&str]) -> Option<LatencyBound> {
     let (rest, max_us) = match key.strip_suffix("_ms") {
         Some(rest) => (rest, number * 1000.0),
@@ -61,7 +61,7 @@ fn bound(key: &str, number: f64, streams: &[&str]) -> Option<LatencyBound> {
     };
     let (rest, name) = rest.rsplit_once('_').unwrap_or(("", rest));
     let figure = FIGURES.iter().find(|(known, _)| *known == name)?.1;
-    // A stream may have the name of an operation kind.
+    // The name of a stream may be the name of a kind of operation.
     let (stream, op) = if streams.contains(&rest) { (rest, None) } else { OpKind::split(rest) };
     let stream = match stream {
         "" => None,

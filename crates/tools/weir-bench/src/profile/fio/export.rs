@@ -1,13 +1,15 @@
-//! Writes a run as a job file, so that fio offers the same load.
+//! Writes a run as a job file, with which fio generates the same load.
 //!
-//! The user runs the file; nothing here starts fio.
+//! This code does not start fio; the user runs the job file.
 //!
 //! Invariants:
-//! - sizes are plain numbers of bytes, because `kib` means 1000 to fio;
-//! - the export omits each row that fio cannot run and names it in a comment; a comment also states
-//!   each difference of an exported row;
-//! - an imported row exports to the same job: direction, sizes, depth, copies, time, rate;
-//! - the target is `${WEIR_TARGET}`: if it is not set, fio stops before it writes anywhere.
+//! - sizes are plain numbers of bytes, because fio reads `kib` as 1000;
+//! - the export omits each row that fio cannot run, and names the row in a comment; another comment
+//!   lists each difference of an exported row;
+//! - a row that was imported is exported as an equal job: direction, sizes, depth, copies, time,
+//!   rate;
+//! - the target is `${WEIR_TARGET}`: if this variable is not set, fio stops before it writes
+//!   anywhere.
 
 use std::fmt::Write as _;
 
@@ -16,21 +18,21 @@ use crate::spec::{RunSpec, StreamSpec};
 
 use super::super::error::ProfileError;
 
-/// Target of an exported job file; fio reads it from the environment.
+/// Target in an exported job file. fio reads the target from the environment.
 pub const FIO_TARGET: &str = "${WEIR_TARGET}";
 
-/// A path in the syntax of job files; `None` if fio would parse the text as another path.
+/// Returns a path in the syntax of job files; `None` if fio would read the text as another path.
 pub fn fio_path(path: &str) -> Option<String> {
     let unreadable = |c: char| c.is_control() || matches!(c, '#' | ';' | '$' | '\\');
     let is_plain = !path.contains(unreadable) && path.trim() == path;
-    // fio separates file names by colons.
+    // fio separates file names by colons, so escape each colon.
     is_plain.then(|| path.replace(':', "\\:"))
 }
 
-/// Writes the rows of a run as a job file, to run one after another.
+/// Writes the rows of a run as a job file whose jobs run one after the other.
 ///
 /// # Errors
-/// `NothingForFio` if fio can run no row.
+/// `NothingForFio` if fio cannot run any row.
 pub fn export_fio(spec: &RunSpec) -> Result<String, ProfileError> {
     let mut text = global(spec);
     let mut left_out = Vec::new();
@@ -60,7 +62,7 @@ fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(text, "{line}").expect("a String takes everything");
 }
 
-/// A name as one line, without the characters with which a section ends or a comment begins.
+/// Returns a name as one line, without the characters that end a section or begin a comment.
 fn line(name: &str) -> String {
     let bad = |c: char| c.is_control() || matches!(c, '[' | ']' | '#' | ';');
     let plain = |c: char| if bad(c) { ' ' } else { c };
@@ -97,8 +99,8 @@ fn global(spec: &RunSpec) -> String {
     text
 }
 
-/// The streams of a cell that one job can express: a single stream, or one stream of reads and one
-/// of writes.
+/// Streams of a cell that one job can express: a single stream, or one stream of reads and one
+/// stream of writes.
 enum Kind<'a> {
     Same(&'a StreamSpec),
     Both { reads: &'a StreamSpec, writes: &'a StreamSpec },
@@ -113,8 +115,8 @@ impl<'a> Kind<'a> {
             [one] if one.op.is_none_or(|op| op == OpKind::Trim) => Ok(Self::Same(one)),
             [_] => Err("operations that fio does not support"),
             [reads, writes] if pure(reads, 100.0) && pure(writes, 0.0) => {
-                // fio uses one access pattern for reads and writes; only the random share may
-                // differ.
+                // fio uses one access pattern for both reads and writes; only the random share of
+                // the two may differ.
                 let is_skewed = |it: &StreamSpec| {
                     matches!(it.access, Access::Zipf { .. } | Access::Hotspot { .. })
                 };
@@ -133,7 +135,8 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// Streams in the order in which fio lists its values: reads, then writes.
+    /// Streams in the order in which fio lists values: the stream of reads, then the stream of
+    /// writes.
     fn streams(&self) -> Vec<&'a StreamSpec> {
         match self {
             Self::Same(stream) => vec![stream],
@@ -141,7 +144,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// Share of reads in percent.
+    /// Share of reads in percent of all operations.
     fn read_pct(&self) -> f64 {
         match self {
             Self::Same(stream) => stream.read_pct,
@@ -161,7 +164,7 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Writes a cell as a job. `Err`: the reason why fio cannot run the cell.
+/// Writes a cell as a job. If fio cannot run the cell, returns the reason as `Err`.
 fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     if cell.search.is_some() {
         return Err("a search");
@@ -177,7 +180,7 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
         }
     };
     push(&mut text, format_args!("numjobs={workers}\niodepth={depth}"));
-    // fio reads a time without a unit as whole seconds.
+    // fio reads a time without a unit in whole seconds, so add the unit.
     push(&mut text, format_args!("ramp_time={}ms", cell.warmup_ms));
     if cell.duration_ms > 0 {
         push(&mut text, format_args!("runtime={}ms", cell.duration_ms));
@@ -194,7 +197,7 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     Ok(text)
 }
 
-/// Writes the differences between fio and Weir for this cell as comments of the job.
+/// Writes the differences between fio and Weir for this cell as comments in the job.
 fn differences(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) {
     let mut say = |what: &str| push(text, format_args!("# {what}"));
     if matches!(cell.load, LoadSpec::Open { .. }) {
@@ -223,8 +226,8 @@ fn size(
 ) -> Result<(), &'static str> {
     let total = spec.dataset.total_bytes();
     let in_parts = kind.streams().iter().all(|stream| stream.access == Access::Sequential);
-    // Copies of a job with one file each become copies with one range of the data each. A skewed
-    // distribution covers all of the data, so its data is not split.
+    // Copies of a job that use one file each become copies that use one range of the data each. A
+    // skewed distribution covers all of the data, so its data cannot be split.
     let evenly = |it: &&StreamSpec| matches!(it.access, Access::Random | Access::Walk { .. });
     let files = workers > 1 && spec.dataset.files == workers && kind.streams().iter().all(evenly);
     let shares_all = kind.streams().iter().any(
@@ -258,7 +261,8 @@ fn direction(text: &mut String, kind: &Kind<'_>, by_rates: bool) -> Result<(), &
         push(text, format_args!("rw={prefix}write"));
     } else {
         push(text, format_args!("rw={prefix}rw"));
-        // The rates of reads and writes give the share of reads more exactly than `rwmixread` can.
+        // The rates of reads and writes define the share of reads more exactly than `rwmixread`
+        // can.
         if !by_rates {
             if (pct - pct.round()).abs() > 1e-9 {
                 return Err("a share of reads that is not a whole percentage");
@@ -269,7 +273,7 @@ fn direction(text: &mut String, kind: &Kind<'_>, by_rates: bool) -> Result<(), &
     Ok(())
 }
 
-/// Writes the rate of each worker; a mixed job has one rate for reads and one for writes.
+/// Writes the rate of each worker. A mixed job has a rate for reads and a rate for writes.
 #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
 fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'static str> {
     let LoadSpec::Open { workers, rate, arrival, .. } = cell.load else { return Ok(()) };
@@ -297,7 +301,7 @@ fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'sta
     Ok(())
 }
 
-/// Writes the address distribution, if it is neither sequential nor uniformly random.
+/// Writes the address distribution, unless the addresses are sequential or uniformly random.
 fn places(text: &mut String, kind: &Kind<'_>) {
     let streams = kind.streams();
     match streams.first().map(|stream| stream.access) {
@@ -342,8 +346,8 @@ fn whole(pct: f64) -> u32 {
     pct.round() as u32
 }
 
-/// Writes the block sizes: one size, a range, or a set in whole percent. If reads and writes have
-/// different sizes, each gets its own value.
+/// Writes the block sizes: one size, a range of sizes, or a set of sizes with whole percentages. If
+/// reads and writes have different sizes, each direction gets its own value.
 fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
     let mut streams = kind.streams();
     streams.dedup_by(|one, other| one.blocks == other.blocks);
@@ -352,7 +356,7 @@ fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
         let values: Option<Vec<String>> = streams.iter().map(|it| one(&it.blocks)).collect();
         values.map(|values| format!("{word}={}", values.join(",")))
     };
-    // fio takes the trim size from the third of three values; a single value applies to all
+    // fio takes the trim size from the third of three values, but a single value applies to all
     // directions.
     let line = if streams.iter().all(|it| it.blocks.len() == 1) {
         joined("bs", &|blocks| blocks.first().map(|block| block.bytes.to_string()))
@@ -369,7 +373,7 @@ fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Formats a set of sizes in whole percent; the last size gets the rounding remainder.
+/// Formats a set of sizes with whole percentages. The last size gets the remainder of the rounding.
 fn split(blocks: &[BlockShare]) -> String {
     let total: u64 = blocks.iter().map(|block| u64::from(block.weight)).sum();
     let mut left = 100;

@@ -1,9 +1,9 @@
-//! Imports a job file as a run.
+//! Imports a job file of fio as a run.
 //!
-//! `parse` reads its text, `streams` the operations, `load` depths and rates, `region` sizes;
-//! `lint` finds the traps of any run.
+//! `parse` reads the text of the file, `streams` the operations, `load` the depths and rates,
+//! `region` the sizes. `lint` finds the traps of any run.
 //!
-//! Invariant: each job is one row; the import refuses jobs that fio would run at the same time.
+//! Invariant: each job becomes one row. Jobs that fio would run at the same time are refused.
 
 use crate::spec::{CacheState, CellSpec, ContentSpec, Durability};
 
@@ -17,7 +17,8 @@ use super::region::Region;
 use super::streams::{self, Pattern};
 use super::values::Amount;
 
-/// Imports a job file. `file`: path of the file, for errors and to find included files.
+/// Imports a job file. `file` is the path of the file, which errors contain and which locates
+/// included files.
 pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported, ProfileError> {
     let mut read = parse::read(file, text)?;
     let Some(first) = read.jobs.first() else {
@@ -75,7 +76,7 @@ pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported,
     })
 }
 
-/// A cell made from a job, with the properties of the job that concern the whole run.
+/// Cell made from a job, with the properties of the job that must be equal in the whole run.
 struct Row {
     cell: CellSpec,
     region: Region,
@@ -123,7 +124,7 @@ fn row(
     Ok(Row { cell, region, durability, writes })
 }
 
-/// Number of bytes that each copy of a job transfers before it ends: `io_size` (default `size`)
+/// Number of bytes that each copy of a job transfers before it ends: `io_size` (by default `size`)
 /// times `loops`.
 fn worker_bytes(job: &Job, region: &Region, options: &Options) -> Result<u64, ProfileError> {
     let size_bytes = match options.size_bytes {
@@ -145,8 +146,8 @@ fn worker_bytes(job: &Job, region: &Region, options: &Options) -> Result<u64, Pr
     })
 }
 
-/// Checks the properties that must be equal in all jobs. Returns the durability of completed
-/// writes.
+/// Checks the properties that must be equal in all jobs. Returns the durability of a completed
+/// write.
 fn common(jobs: &[Job], rows: &[Row]) -> Result<Durability, ProfileError> {
     let mut durability = None;
     for (job, row) in jobs.iter().zip(rows) {
@@ -219,7 +220,7 @@ fn durability(job: &Job) -> Result<Durability, ProfileError> {
     }
 }
 
-/// Whether the job verifies all written blocks.
+/// Whether the job verifies all blocks that it wrote.
 fn verifies(job: &Job) -> Result<bool, ProfileError> {
     let Some(value) = job.value("verify") else { return Ok(false) };
     match value.text.as_str() {
@@ -229,7 +230,7 @@ fn verifies(job: &Job) -> Result<bool, ProfileError> {
     }
 }
 
-/// Reports differences between the cell and the fio job, as warnings ([`Trap`]) and skipped
+/// Reports the differences between the cell and the fio job, as warnings ([`Trap`]) and as skipped
 /// options.
 fn find(
     job: &Job,

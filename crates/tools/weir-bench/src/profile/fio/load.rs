@@ -1,11 +1,11 @@
-//! The load of a job: a closed loop with a depth, or an open loop with a rate.
+//! Load of a job: a closed loop with a depth, or an open loop with a rate.
 //!
-//! The module `streams` reads the kinds of operations.
+//! `streams` reads the kinds of operations.
 //!
-//! Invariants, each checked against fio 3.33:
-//! - each direction and each copy of a job has the whole rate: `rate_iops=100` of a mixed job is
-//!   100 reads and 100 writes, whatever `rwmixread` is;
-//! - the import refuses a job whose rate covers only one of its directions.
+//! Invariants, which were compared with fio 3.33:
+//! - each direction of each copy of a job has the full rate: `rate_iops=100` in a mixed job means
+//!   100 reads and 100 writes per second, whatever `rwmixread` is;
+//! - if the rate of a job covers only one of the job's directions, the job is refused.
 
 use crate::spec::{Arrival, LoadSpec};
 
@@ -17,17 +17,17 @@ use super::parse::Job;
 use super::streams::{Pattern, Sizes, sizes};
 use super::values::DIRECTIONS;
 
-/// Engines of fio that keep one operation in flight, whatever `iodepth` is.
+/// Engines of fio that keep only one operation in flight, whatever `iodepth` is.
 const SYNC_ENGINES: [&str; 5] = ["sync", "psync", "vsync", "pvsync", "pvsync2"];
 const ASYNC_ENGINES: [&str; 4] = ["io_uring", "libaio", "posixaio", "nbd"];
 
-/// The load of a job, with the weights of its reads and writes.
+/// Load of a job, with the weights of its reads and writes.
 pub(super) struct Offered {
     pub(super) load: LoadSpec,
     pub(super) weights: [u32; 2],
 }
 
-/// Number of copies of a job that run concurrently (`numjobs`).
+/// Number of copies of a job that run at the same time (`numjobs`).
 pub(super) fn workers(job: &Job) -> Result<u32, ProfileError> {
     let workers = job.number("numjobs", 1)?.unwrap_or(1);
     if u64::from(workers) > IN_FLIGHT_MAX {
@@ -37,8 +37,8 @@ pub(super) fn workers(job: &Job) -> Result<u32, ProfileError> {
     Ok(workers)
 }
 
-/// Derives the load of a job. If the mix consists of reads only or of writes only, `pattern`
-/// becomes that direction.
+/// Derives the load of a job. If the mix has only reads or only writes, `pattern` becomes this one
+/// direction.
 pub(super) fn offered(
     job: &Job,
     pattern: &mut Pattern,
@@ -96,8 +96,8 @@ pub(super) fn offered(
     Ok(Offered { load, weights })
 }
 
-/// Integer weights of reads and writes, in thousandths of an operation per second below 1,000,000
-/// operations per second and whole operations above.
+/// Integer weights of reads and writes: thousandths of an operation per second below 1,000,000
+/// operations per second, and whole operations above.
 #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
 fn shares(rates: [f64; 2]) -> [u32; 2] {
     let largest = rates[0].max(rates[1]);
@@ -110,7 +110,7 @@ fn shares(rates: [f64; 2]) -> [u32; 2] {
     weights.map(|weight| weight / a)
 }
 
-/// Percentages of reads and writes of a mixed job.
+/// Percentages of reads and writes in a mixed job.
 fn mix(job: &Job, pattern: Pattern) -> Result<[u32; 2], ProfileError> {
     if !pattern.is_mixed() {
         return Ok([1, 1]);
@@ -135,7 +135,8 @@ fn mix(job: &Job, pattern: Pattern) -> Result<[u32; 2], ProfileError> {
     }
 }
 
-/// Operations per second in each direction for each copy of a job; `None` if the job has no rate.
+/// Rate of each copy of a job in each direction, in operations per second; `None` if the job has no
+/// rate.
 fn rates(job: &Job, pattern: Pattern) -> Result<Option<([f64; 3], Arrival)>, ProfileError> {
     let positive = |rates: [Option<u64>; 3]| rates.map(|rate| rate.filter(|rate| *rate > 0));
     let (iops, bytes) = (positive(job.numbers("rate_iops")?), positive(job.numbers("rate")?));
@@ -180,8 +181,8 @@ fn rates(job: &Job, pattern: Pattern) -> Result<Option<([f64; 3], Arrival)>, Pro
     }
 }
 
-/// Refuses a constant rate with several block sizes: fio then holds the bytes per second constant,
-/// so the rate of operations varies.
+/// Refuses a constant rate with several block sizes: fio would keep the bytes per second constant,
+/// so that the rate of operations would vary.
 fn evenly(job: &Job, word: &str, arrival: Arrival, sizes: &Sizes) -> Result<(), ProfileError> {
     if arrival == Arrival::Poisson || sizes.only().is_some() {
         return Ok(());
@@ -190,7 +191,7 @@ fn evenly(job: &Job, word: &str, arrival: Arrival, sizes: &Sizes) -> Result<(), 
     Err(job.refuse(word, what, "give one size, or `rate_process=poisson`"))
 }
 
-/// Number of operations in flight of each copy of a job.
+/// Number of operations that each copy of a job has in flight.
 fn depth(job: &Job) -> Result<u32, ProfileError> {
     let depth = if waits(job)? { 1 } else { job.number("iodepth", 1)?.unwrap_or(1) };
     if depth == 1 {
@@ -200,7 +201,7 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
     let one_by_one = [("iodepth_batch", 1), ("iodepth_batch_complete_min", 1)];
     for (word, most) in one_by_one {
         let given = job.number(word, 0)?;
-        // With `iodepth_batch=0`, fio submits as many operations at once as the depth allows.
+        // With `iodepth_batch=0`, fio submits as many operations at once as the depth permits.
         let bad = given.is_some_and(|it| it > most || (it == 0 && word == "iodepth_batch"));
         if bad {
             let what = format!("`{word}`: several operations at a time");
@@ -214,8 +215,8 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
     Ok(depth)
 }
 
-/// Whether the engine of the job is synchronous: it keeps one operation in flight, whatever
-/// `iodepth` is.
+/// Whether the engine of the job is synchronous. A synchronous engine keeps one operation in
+/// flight, whatever `iodepth` is.
 fn waits(job: &Job) -> Result<bool, ProfileError> {
     let name = engine(job);
     if SYNC_ENGINES.contains(&name) {
@@ -229,12 +230,12 @@ fn waits(job: &Job) -> Result<bool, ProfileError> {
     Err(job.refuse("ioengine", what, &known))
 }
 
-/// Name of the I/O engine that the job uses.
+/// Name of the I/O engine of the job.
 pub(super) fn engine(job: &Job) -> &str {
     job.value("ioengine").map_or("psync", |value| value.text.as_str())
 }
 
-/// Whether the job sets an `iodepth` other than 1 for a synchronous engine.
+/// Whether the job has a synchronous engine but an `iodepth` other than 1.
 pub(super) fn is_too_deep(job: &Job) -> bool {
     let deep = job.value("iodepth").is_some_and(|value| value.text != "1");
     deep && SYNC_ENGINES.contains(&engine(job))

@@ -1,10 +1,10 @@
-//! Parser for the sections and values of a job file and of its included files.
+//! Parser for the sections and values of a job file, including the files that it includes.
 //!
 //! `words` lists the options; `values` and `import` interpret the values.
 //!
 //! Invariants:
 //! - every value keeps its file and line;
-//! - an import reads each option or reports it as unused: `Read::unused`.
+//! - each option is either read by the import or reported as unused (`Read::unused`).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +17,10 @@ use super::super::lint::{Trap, trap};
 use super::super::read_text;
 use super::words::{self, ALIASES, Treatment};
 
-/// Maximum nesting depth of included files.
+/// Maximum nesting depth of files that include each other.
 const INCLUDES_MAX: usize = 16;
 
-/// File and line at which an option or a section stands.
+/// File and line of an option or a section.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     file: Rc<str>,
@@ -52,14 +52,14 @@ impl std::fmt::Display for Place {
 pub(super) struct Value {
     pub(super) text: String,
     pub(super) place: Place,
-    /// Position in fio's reading order; a value with a higher position replaces earlier values of
-    /// the option.
+    /// Position of the value in the order in which fio reads values. A value with a higher position
+    /// replaces earlier values of the same option.
     order: usize,
-    /// Number of the section that holds the value.
+    /// Number of the section that contains the value.
     section: usize,
 }
 
-/// A job, including the values of the `[global]` sections before it.
+/// Job, with the values of the `[global]` sections before it.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) name: String,
@@ -69,33 +69,33 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Returns the value of an option and marks the option as used.
+    /// Returns the value of an option, and marks the option as used.
     pub(super) fn value(&self, word: &str) -> Option<&Value> {
         let value = self.values.get(word)?;
         self.used.borrow_mut().insert(value.place.clone());
         Some(value)
     }
 
-    /// Position of an option in fio's reading order; `None` if the job does not set it. Of two
-    /// options that exclude each other, the later one applies. The call does not mark the option as
-    /// used.
+    /// Position of an option in the order in which fio reads options; `None` if the job does not
+    /// set the option. If two options exclude each other, the later one applies. This function does
+    /// not mark the option as used.
     pub(super) fn order(&self, word: &str) -> Option<usize> {
         self.values.get(word).map(|value| value.order)
     }
 
-    /// Returns an error at an option of the job, or at the job's section if the job does not set
-    /// the option.
+    /// Returns an error with the line of an option of the job, or with the line of the job's
+    /// section if the job does not set the option.
     pub(super) fn refuse(&self, word: &str, what: impl Into<String>, action: &str) -> ProfileError {
         let place = self.values.get(word).map_or(&self.place, |value| &value.place);
         place.refuse(what, action)
     }
 }
 
-/// An option in the file that the import can parse. It is possible that no job uses its value.
+/// Option in the file that the import understands. No job needs to use its value.
 struct Given {
     place: Place,
     word: &'static str,
-    /// Spelling of the option in the file: `word` or an alias.
+    /// Name of the option as the file writes it: `word` or an alias of it.
     written: String,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// Returns the options whose value no job used.
+    /// Returns the options whose values no job has used.
     pub(super) fn unused(&self) -> Vec<Skipped> {
         let used = self.used.borrow();
         let unused = self.given.iter().filter(|given| !used.contains(&given.place));
@@ -128,7 +128,7 @@ impl Read {
     }
 }
 
-/// Reads a job file.
+/// Reads a job file with the files that it includes.
 pub(super) fn read(file: &str, text: &str) -> Result<Read, ProfileError> {
     let used = Rc::default();
     let (jobs, traps, skipped, given) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -156,7 +156,7 @@ impl Reader {
     fn file(&mut self, file: &Rc<str>, text: &str, depth: usize) -> Result<(), ProfileError> {
         for (line, raw) in (1..).zip(text.lines()) {
             let place = Place { file: Rc::clone(file), line };
-            // fio ends each line at the first `#` or `;`, also inside the values of commands.
+            // fio ends each line at the first `#` or `;`, even inside a value that is a command.
             let text = raw.split(['#', ';']).next().unwrap_or_default().trim();
             if text.is_empty() {
                 continue;
@@ -196,8 +196,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads an included file. Its path is relative to the working directory or, if no such file
-    /// exists there, to the folder of the including file.
+    /// Reads an included file. Its path is relative to the working directory or, if the file does
+    /// not exist there, to the folder of the file that includes it.
     fn include(&mut self, place: &Place, path: &str, depth: usize) -> Result<(), ProfileError> {
         if depth == INCLUDES_MAX {
             let what = format!("{INCLUDES_MAX} files include each other");
@@ -217,7 +217,7 @@ impl Reader {
     }
 
     fn setting(&mut self, place: Place, text: &str) -> Result<(), ProfileError> {
-        // An option without a value has the value 1.
+        // An option that has no value means the value 1.
         let (written, value) = text.split_once('=').unwrap_or((text, "1"));
         let (written, value) = (written.trim(), value.trim());
         let alias = ALIASES.iter().find(|(alias, _)| *alias == written);

@@ -1,9 +1,9 @@
-//! The dataset of a job: bytes and files.
+//! Dataset of a job: its files and bytes.
 //!
-//! `streams` chooses the addresses of the operations.
+//! `streams` chooses the addresses of operations.
 //!
-//! Invariants: `size` is the size of each copy of a job; copies share the files that the job names,
-//! and otherwise each copy has its own.
+//! Invariants: `size` is the size that each copy of a job uses; if a job names its files, its
+//! copies share these files, otherwise each copy has its own files.
 
 use crate::spec::DatasetSpec;
 
@@ -13,16 +13,16 @@ use super::load::engine;
 use super::parse::Job;
 use super::values::Amount;
 
-/// Files and ranges of data that a job uses.
+/// Files, and ranges of the files, that a job uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) dataset: DatasetSpec,
-    /// Bytes of data that each copy of the job uses.
+    /// Number of bytes of data that each copy of the job uses.
     pub(super) copy_bytes: u64,
     pub(super) workers: u32,
-    /// Whether each copy of the job has its own file, or its own range of the file.
+    /// Whether each copy of the job has its own file, or its own range of a shared file.
     pub(super) is_parted: bool,
-    /// Whether each copy of the job uses several files.
+    /// Whether each copy of the job uses more than one file.
     pub(super) lists_files: bool,
 }
 
@@ -38,11 +38,11 @@ impl Region {
         }
         let named = match job.value("filename") {
             Some(value) => Some(names(&value.text)),
-            // All copies of a job use the same export.
+            // All copies of a job use the same NBD export.
             None if engine(job) == "nbd" => Some(1),
             None => None,
         };
-        // fio ignores `nrfiles` if the job names its files.
+        // If a job names its files, fio ignores `nrfiles`.
         let listed = match named {
             Some(count) => count,
             None => job.number("nrfiles", 1)?.unwrap_or(1),
@@ -60,7 +60,7 @@ impl Region {
         let increment = job.amount("offset_increment")?.unwrap_or(Amount::Bytes(0));
         let is_parted = match increment {
             Amount::Bytes(0) => named.is_none() && workers > 1,
-            // A single copy begins at offset 0, so `offset_increment` has no effect.
+            // A single copy starts at offset 0, so `offset_increment` does not matter.
             _ if workers == 1 => false,
             same if Some(same) == amount && named == Some(1) => true,
             _ => {
@@ -86,7 +86,7 @@ impl Region {
     }
 }
 
-/// Returns the number of bytes that the option `size` means; a percentage refers to the size of the
+/// Returns the number of bytes that the option `size` means. A percentage refers to the size of the
 /// target.
 fn resolved(
     job: &Job,
@@ -104,7 +104,7 @@ fn resolved(
         Some(Amount::Percent(pct)) => (pct, format!("`size` is {pct}% of the target")),
         None => (100, format!("job {:?} has no `size`, so it uses the whole target", job.name)),
     };
-    // The command-line option --size overrides the size in the job.
+    // The option --size of the command line overrides the size in the job.
     if let Some(bytes) = options.size_bytes {
         return Ok(bytes.max(1));
     }
@@ -117,12 +117,12 @@ fn resolved(
         return Err(job.refuse("size", what, "give `size` in bytes, or --size"));
     };
     let bytes = u128::from(target_bytes) * u128::from(pct) / 100;
-    // Round down to whole pages, as fio rounds down to whole blocks.
+    // Round down to whole pages, because fio rounds down to whole blocks.
     Ok((bytes as u64) / 4096 * 4096)
         .and_then(|bytes| Some(bytes).filter(|it| *it > 0).ok_or_else(zero))
 }
 
-/// Number of files in a list; a colon that belongs to a name has a backslash before it.
+/// Number of files in a list. A colon that is part of a name has a backslash before it.
 fn names(text: &str) -> u32 {
     let plain = text.replace("\\:", "");
     plain.split(':').filter(|name| !name.is_empty()).count().max(1) as u32

@@ -1,12 +1,12 @@
-//! The operations of a job: kinds, sizes and addresses.
+//! Operations of a job: their kinds, sizes and addresses.
 //!
-//! The module `load` reads depth and rate, `region` the size of the dataset.
+//! `load` reads the depth and the rate, `region` the size of the dataset.
 //!
-//! Invariants, each checked against fio 3.33:
-//! - reads and writes are two streams if they differ in size or order, or if the job is sequential:
-//!   fio has one position for each direction;
-//! - operations begin at multiples of the smallest size, or of `ba`;
-//! - a sequential operation begins at the end of the operation before it.
+//! Invariants, which were compared with fio 3.33:
+//! - reads and writes become two streams if they differ in size or access order, or if the job is
+//!   sequential, because fio keeps a separate position for each direction;
+//! - operations start at multiples of the smallest block size, or of `ba`;
+//! - a sequential operation starts at the end of the preceding operation.
 
 use crate::spec::{Access, BlockShare, OpKind, StreamSpec};
 
@@ -20,19 +20,19 @@ use super::values::DIRECTIONS;
 const READS: usize = 0;
 const WRITES: usize = 1;
 const TRIMS: usize = 2;
-/// Size in bytes of the largest operation: each operation in flight has a buffer of this size.
+/// Size of the largest operation in bytes; each operation in flight holds a buffer of this size.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// Directions and access order of the operations of a job.
+/// Directions of the operations of a job, and whether the access order is random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) random: bool,
-    /// Whether the job has operations in each direction: reads, writes, trims.
+    /// Whether the job has operations in each direction, in the order reads, writes, trims.
     pub(super) does: [bool; 3],
 }
 
 impl Pattern {
-    /// Reads the option `rw`.
+    /// Parses the option `rw` of a job.
     pub(super) fn of(job: &Job) -> Result<Self, ProfileError> {
         let value = job.value("rw");
         let text = value.map_or("read", |value| value.text.as_str());
@@ -69,11 +69,11 @@ impl Pattern {
     }
 }
 
-/// Block sizes of the operations in one direction.
+/// Block sizes of the operations in one direction of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sizes {
     blocks: Vec<BlockShare>,
-    /// Whether the two block sizes are the ends of a range.
+    /// Whether the two block sizes are the ends of a range of sizes.
     between: bool,
 }
 
@@ -82,7 +82,7 @@ impl Sizes {
         self.blocks.iter().map(|block| block.bytes).min().unwrap_or(4096)
     }
 
-    /// The block size if there is only one; `None` if there are several.
+    /// The block size if there is only one; `None` if there are several sizes.
     pub(super) fn only(&self) -> Option<u32> {
         match self.blocks.as_slice() {
             [one] => Some(one.bytes),
@@ -91,7 +91,7 @@ impl Sizes {
     }
 }
 
-/// Derives the streams of a job. `weights`: weights of reads and writes, for a mixed job.
+/// Derives the streams of a job. `weights` are the weights of reads and writes in a mixed job.
 pub(super) fn streams(
     job: &Job,
     pattern: Pattern,
@@ -140,7 +140,7 @@ pub(super) fn streams(
 
 /// Derives the block sizes of the operations in one direction.
 pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> {
-    // `bssplit` overrides `bs` and `bsrange`; of `bs` and `bsrange`, the later one in the file
+    // `bssplit` overrides `bs` and `bsrange`. If the job has both `bs` and `bsrange`, the later one
     // applies.
     if let Some(split) = job.value("bssplit")
         && let Some(text) = split.directions()?[direction]
@@ -167,7 +167,7 @@ pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> 
     Ok(Sizes { blocks: vec![BlockShare { bytes, weight: 1 }], between: false })
 }
 
-/// Parses a set of sizes such as `4k/60:64k/40`; sizes without a share divide the remaining
+/// Parses a set of sizes, such as `4k/60:64k/40`. Sizes without a percentage divide the remaining
 /// percentage evenly.
 fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     let bad = || {
@@ -189,8 +189,8 @@ fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     if given > 100 || (open == 0) != (given == 100) {
         return Err(bad());
     }
-    // Multiply by the number of sizes without a share, so that the remaining percentage divides
-    // into integers.
+    // Multiply all weights by the number of sizes without a percentage, so that the remaining
+    // percentage can be divided into integers.
     let parts = open.max(1);
     let weight = |share: Option<u32>| share.map_or(100 - given, |share| share * parts);
     let block = |(bytes, share): (u32, Option<u32>)| BlockShare { bytes, weight: weight(share) };
@@ -199,7 +199,7 @@ fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     Ok(Sizes { blocks, between: false })
 }
 
-/// Parses a range of sizes: `4k-16k` or `4k:16k`.
+/// Parses a range of sizes, such as `4k-16k` or `4k:16k`.
 fn between(job: &Job, range: &Value, text: &str) -> Result<Sizes, ProfileError> {
     let bad = || range.bad("bsrange", "give a range, such as 4k-64k, or one for each direction");
     let (low, high) = text.split_once(['-', ':']).ok_or_else(bad)?;
@@ -213,7 +213,7 @@ fn between(job: &Job, range: &Value, text: &str) -> Result<Sizes, ProfileError> 
     Ok(Sizes { blocks: vec![block(low), block(high)], between: true })
 }
 
-/// Checks a size for direct I/O: a multiple of 512 bytes, at most 64 MiB.
+/// Checks a size for direct I/O: the size must be a multiple of 512 bytes and at most 64 MiB.
 fn checked(value: &Value, bytes: u64) -> Result<u32, ProfileError> {
     match u32::try_from(bytes) {
         Ok(small) if bytes.is_multiple_of(SECTOR_BYTES) && bytes <= BLOCK_BYTES_MAX => Ok(small),
@@ -225,7 +225,7 @@ fn checked(value: &Value, bytes: u64) -> Result<u32, ProfileError> {
     }
 }
 
-/// Access pattern of one direction.
+/// Access pattern of a job in one direction.
 fn access(
     job: &Job,
     pattern: Pattern,
@@ -266,7 +266,7 @@ fn access(
     }
 }
 
-/// Alignment of the operations in bytes.
+/// Alignment of the operations in one direction, in bytes.
 fn alignment(job: &Job, direction: usize, sizes: &Sizes) -> Result<u32, ProfileError> {
     let smallest = sizes.smallest();
     let Some(value) = job.value("ba") else { return Ok(smallest) };
@@ -282,7 +282,7 @@ fn alignment(job: &Job, direction: usize, sizes: &Sizes) -> Result<u32, ProfileE
         .ok_or_else(|| value.bad("ba", action))
 }
 
-/// Percentage of a random job's operations that are random.
+/// Percentage of random operations in a job with random access.
 fn percentage(job: &Job, direction: usize) -> Result<f64, ProfileError> {
     let given = job.numbers("percentage_random")?[direction];
     match given.map(u32::try_from) {
@@ -295,7 +295,7 @@ fn percentage(job: &Job, direction: usize) -> Result<f64, ProfileError> {
     }
 }
 
-/// Address distribution of a random job.
+/// Address distribution of a job with random access.
 fn distribution(job: &Job) -> Result<Access, ProfileError> {
     let Some(value) = job.value("random_distribution") else { return Ok(Access::Random) };
     let action = "known are random, zipf:theta and zoned:ops/data:ops/data of 100 percent each";
@@ -305,7 +305,7 @@ fn distribution(job: &Job) -> Result<Access, ProfileError> {
         ("random", "") => Ok(Access::Random),
         ("zipf", "") => Ok(Access::Zipf { theta: 1.1 }),
         ("zipf", theta) => match theta.parse::<f64>() {
-            // fio refuses a theta of exactly 1.0.
+            // fio refuses a theta of exactly 1.0, so refuse it as well.
             Ok(theta) if theta > 0.0 && theta < 5.0 && (theta - 1.0).abs() > f64::EPSILON => {
                 Ok(Access::Zipf { theta })
             }
@@ -333,7 +333,7 @@ fn distribution(job: &Job) -> Result<Access, ProfileError> {
     }
 }
 
-/// Reports a warning ([`Trap`]) if fio would choose other addresses than the stream.
+/// Reports a warning ([`Trap`]) if fio would choose other addresses than this stream does.
 fn tell(job: &Job, region: &Region, stream: &StreamSpec, traps: &mut Vec<Trap>) {
     let (name, place) = (&job.name, &job.place);
     if matches!(stream.access, Access::Zipf { .. } | Access::Hotspot { .. }) {

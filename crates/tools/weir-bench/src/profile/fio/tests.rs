@@ -1,6 +1,6 @@
-//! Tests of job files: import, export, and whether fio accepts the exports.
+//! Tests of job files: import, export, and whether fio accepts exported files.
 //!
-//! No test runs a load.
+//! The tests run no load.
 
 mod round_trip;
 
@@ -47,7 +47,7 @@ fn imported(text: &str) -> Imported {
     import_fio("jobs.fio", text, &options()).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Returns a job of 1 GiB with additional lines.
+/// Returns the text of a job of 1 GiB with additional lines.
 fn job(lines: &str) -> String {
     format!(
         "[job]\nioengine=libaio\ndirect=1\nsize=1g\nruntime=60\ntime_based\nfilename=x\n{lines}"
@@ -120,7 +120,7 @@ fn job_without_runtime_ends_after_its_bytes() {
     assert_eq!((cell.duration_ms, cell.worker_bytes), (5_000, Some(1 << 30)));
 }
 
-// Regression: a set of 4 and 12 KiB reduced a file of 1 GiB to 1,073,737,728 bytes.
+// Regression: block sizes of 4 and 12 KiB reduced a file of 1 GiB to 1,073,737,728 bytes.
 #[test]
 fn odd_block_sizes_do_not_shrink_the_dataset() {
     for sizes in ["bssplit=4k/50:12k/50", "bsrange=4k-20k", "bs=4k,20k"] {
@@ -155,10 +155,11 @@ fn comment_ends_a_line_as_in_fio() {
     assert_eq!(spec.cells[0].streams[0].access, Access::Random);
 }
 
-/// Weight, percentage of reads, block sizes with weights, and access pattern of a stream.
+/// Properties of a stream: weight, percentage of reads, block sizes with weights, and access
+/// pattern.
 type Shape = (u32, f64, Vec<(u32, u32)>, Access);
 
-/// Streams that the import makes from a job with these lines.
+/// Returns the streams that the import makes from a job with these lines.
 fn streams(lines: &str) -> Vec<Shape> {
     let spec = imported(&job(lines)).spec;
     let streams = spec.cells[0].streams.iter();
@@ -178,7 +179,8 @@ fn sizes_and_order_match_fio() {
     let one = |bytes: u32| vec![(bytes, 1)];
     let cases = [
         ("rw=randrw\nbs=8k", vec![(1, 50.0, one(8192), Access::Random)]),
-        // Different sizes for reads and writes give two streams, weighted by the mix.
+        // If reads and writes have different sizes, the job becomes two streams, weighted by the
+        // mix.
         (
             "rw=randrw\nrwmixread=70\nbs=4k,64k",
             vec![(70, 100.0, one(4096), Access::Random), (30, 0.0, one(65_536), Access::Random)],
@@ -188,7 +190,7 @@ fn sizes_and_order_match_fio() {
             vec![(50, 100.0, one(4096), Access::Random), (50, 0.0, one(8192), Access::Random)],
         ),
         ("rw=randread\nbs=4k,64k", vec![(1, 100.0, one(4096), Access::Random)]),
-        // fio keeps a separate position for each direction.
+        // fio keeps a separate position for reads and for writes.
         (
             "rw=rw",
             vec![
@@ -209,7 +211,7 @@ fn sizes_and_order_match_fio() {
             "rw=randwrite\nbsrange=4k-64k",
             vec![(1, 0.0, vec![(4096, 1), (65_536, 1)], walk(100.0, 4096, true))],
         ),
-        // The later of `bs` and `bsrange` applies; `bssplit` overrides `bs` and `bsrange`.
+        // The later one of `bs` and `bsrange` applies, and `bssplit` overrides both.
         ("rw=randwrite\nbsrange=4k-64k\nbs=16k", vec![(1, 0.0, one(16_384), Access::Random)]),
         (
             "rw=randwrite\nbssplit=4k/60:64k/40\nbs=16k",
@@ -224,8 +226,8 @@ fn sizes_and_order_match_fio() {
             "rw=randread\nrandom_distribution=zoned:90/10:10/90",
             vec![(1, 100.0, one(4096), Access::Hotspot { ops_pct: 90.0, data_pct: 10.0 })],
         ),
-        // Job copies that share one file each read all of it; with `offset_increment` each copy
-        // reads its own range.
+        // Copies of a job that share one file each read all of the file. With `offset_increment`,
+        // each copy reads its own range of the file.
         ("rw=read\nnumjobs=4", vec![(1, 100.0, one(4096), walk(0.0, 4096, false))]),
         (
             "rw=read\nnumjobs=4\noffset_increment=1g",
@@ -261,7 +263,7 @@ fn trim_takes_the_third_block_size() {
     assert!(error.starts_with("jobs.fio:4: ") && error.contains("the last quarter"), "{error}");
 }
 
-/// As in fio 3.33, `rate_iops=100` of a `randrw` job means 100 reads and 100 writes per second.
+/// In fio 3.33, `rate_iops=100` in a `randrw` job means 100 reads and 100 writes per second.
 #[test]
 fn rate_applies_to_each_direction_and_copy() {
     let rate = |lines: &str| {
@@ -275,7 +277,8 @@ fn rate_applies_to_each_direction_and_copy() {
     assert_eq!(rate(more), (1200.0, 75.0, poisson));
     assert_eq!(rate("rw=randread\nrate_iops=100,"), (100.0, 100.0, even));
     assert_eq!(rate("rw=randwrite\nrate_iops=,200"), (200.0, 0.0, even));
-    // `rate` is in bytes per second; dividing by the only block size gives operations per second.
+    // `rate` is in bytes per second. Divided by the only block size, it gives operations per
+    // second.
     assert_eq!(rate("rw=randwrite\nbs=8k\nrate=1m"), (128.0, 0.0, even));
     let skipped = imported(&job("rw=randrw\nrwmixread=70\nrate_iops=100")).skipped;
     assert!(skipped.iter().any(|word| word.word.contains("rwmixread")), "{skipped:?}");
@@ -431,7 +434,7 @@ nice=5
     assert_eq!(what(&imported), ["jobs.fio:23: `nice`: workers have the priority of this process"]);
 }
 
-/// Compares the table of options with the options of the installed fio.
+/// Compares the table of options with the options that the installed fio has.
 #[test]
 fn every_option_of_fio_is_known() {
     let output = Command::new("fio").arg("--cmdhelp=all").output();
@@ -515,8 +518,8 @@ fn job_file_loads_by_path() {
     assert!(smoke.title.ends_with("smoke scale") && smoke.dataset.total_bytes() <= 256 << 20);
 }
 
-/// fio parses every export. Machines that run the tests must have fio: no other check shows that an
-/// export is valid.
+/// fio parses every exported file. Machines that run the tests must have fio, because nothing else
+/// can show that an export is valid.
 #[test]
 fn fio_parses_every_export() {
     let version = Command::new("fio").arg("--version").output();

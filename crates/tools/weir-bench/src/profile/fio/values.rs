@@ -1,27 +1,27 @@
-//! Values of a job as fio parses them: numbers, sizes and times, one for each direction.
+//! Values of a job, parsed as fio parses them: numbers, sizes and times, one for each direction.
 //!
-//! The module `words` lists the options.
+//! `words` lists the options.
 //!
-//! Invariants: a number that fio parses only in part, such as 1.5g or 1h30m, is refused; each error
-//! names the line of the value.
+//! Invariants: a number of which fio would parse only a part, such as 1.5g or 1h30m, is refused;
+//! each error contains the line of the value.
 
 use super::super::error::ProfileError;
 use super::parse::{Job, Value};
 
-/// Directions in the order in which fio lists values: reads, writes, trims.
+/// Directions in the order in which fio lists their values: reads, writes, trims.
 pub(super) const DIRECTIONS: [&str; 3] = ["reads", "writes", "trims"];
 
-/// A file size: in bytes, or in percent of the target.
+/// Size of a file, in bytes or in percent of the target's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
     Bytes(u64),
-    /// Percent of the target, 1 to 100.
+    /// Percentage of the target's size, 1 to 100.
     Percent(u64),
 }
 
 impl Value {
-    /// Splits the value into values for reads, writes and trims. If the list is shorter, its last
-    /// value applies to the remaining directions; an empty value is `None`.
+    /// Splits the value into values for reads, writes and trims. If the list has fewer values, the
+    /// last value applies to the remaining directions. An empty value becomes `None`.
     pub(super) fn directions(&self) -> Result<[Option<&str>; 3], ProfileError> {
         let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
         if parts.len() > DIRECTIONS.len() {
@@ -33,7 +33,7 @@ impl Value {
         Ok([0, 1, 2].map(|index| part(index).filter(|text| !text.is_empty())))
     }
 
-    /// Returns an error about an option with this value.
+    /// Returns an error that an option has this invalid value.
     pub(super) fn bad(&self, word: &str, action: &str) -> ProfileError {
         let action = if self.text.contains('$') {
             "fio takes this value from the environment or the machine; write the value itself"
@@ -45,7 +45,8 @@ impl Value {
 }
 
 impl Job {
-    /// Parses the option as a number of at least `least`; `None` if the job does not set it.
+    /// Parses an option as a number that is at least `least`; `None` if the job does not set the
+    /// option.
     pub(super) fn number(&self, word: &str, least: u32) -> Result<Option<u32>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let number = self.bytes(&value.text).and_then(|number| u32::try_from(number).ok());
@@ -54,7 +55,7 @@ impl Job {
         good.map(Some).ok_or_else(|| value.bad(word, &action))
     }
 
-    /// Parses the option as a number for each direction; 0 means none.
+    /// Parses an option as one number for each direction; 0 means that the direction has no value.
     pub(super) fn numbers(&self, word: &str) -> Result<[Option<u64>; 3], ProfileError> {
         let Some(value) = self.value(word) else { return Ok([None; 3]) };
         let mut numbers = [None; 3];
@@ -66,7 +67,7 @@ impl Job {
         Ok(numbers)
     }
 
-    /// Whether an option is switched on; `default` if the job does not set it.
+    /// Whether an option is switched on; `default` if the job does not set the option.
     pub(super) fn flag(&self, word: &str, default: bool) -> Result<bool, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(default) };
         match value.text.as_str() {
@@ -76,7 +77,7 @@ impl Job {
         }
     }
 
-    /// Parses the option as a file size.
+    /// Parses an option as a file size.
     pub(super) fn amount(&self, word: &str) -> Result<Option<Amount>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let bad = || value.bad(word, "give one size, such as 4k or 10g, or 1% to 100%");
@@ -87,22 +88,22 @@ impl Job {
         self.bytes(&value.text).map(|bytes| Some(Amount::Bytes(bytes))).ok_or_else(bad)
     }
 
-    /// Parses the option as a time and returns milliseconds; a time without a unit is in seconds.
+    /// Parses an option as a time and returns milliseconds. A time without a unit is in seconds.
     pub(super) fn time(&self, word: &str) -> Result<Option<u64>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let bad = || value.bad(word, "give one time of at most a year, such as 60, 5m or 500ms");
         time_ms(&value.text).map(Some).ok_or_else(bad)
     }
 
-    /// Parses a number of bytes with the `kb_base` of this job.
+    /// Parses a number of bytes, with the `kb_base` that this job sets.
     pub(super) fn bytes(&self, text: &str) -> Option<u64> {
         let decimal = self.value("kb_base").is_some_and(|value| value.text == "1000");
         size_bytes(text, if decimal { 1000 } else { 1024 })
     }
 }
 
-/// Parses a time and returns milliseconds; `None` if fio would parse another time, or if the time
-/// is longer than 366 days.
+/// Parses a time and returns milliseconds; `None` if fio would parse a different time, or if the
+/// time exceeds 366 days.
 pub(super) fn time_ms(text: &str) -> Option<u64> {
     const YEAR_MS: u64 = 366 * 86_400_000;
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -117,12 +118,12 @@ pub(super) fn time_ms(text: &str) -> Option<u64> {
         _ => return None,
     };
     let us = number.parse::<u64>().ok()?.checked_mul(factor_us)?;
-    // Weir stores whole milliseconds, so a fraction of a millisecond is refused.
+    // Weir stores whole milliseconds, so refuse a fraction of a millisecond.
     Some(us / 1000).filter(|ms| us.is_multiple_of(1000) && *ms <= YEAR_MS)
 }
 
-/// Parses a number with a unit. With a base of 1024, `k`, `kb` and `ki` are 1024 and `kib` is 1000;
-/// with a base of 1000, the two are swapped.
+/// Parses a number with a unit. If the base is 1024, `k`, `kb` and `ki` mean 1024 and `kib` means
+/// 1000; if the base is 1000, the two meanings are swapped.
 pub(super) fn size_bytes(text: &str, kb_base: u64) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if let Some(digits) = text.strip_prefix("0x") {

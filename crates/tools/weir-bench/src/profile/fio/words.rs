@@ -1,20 +1,20 @@
-//! Every job option of fio 3.33, with its treatment by the import.
+//! Table of all job options of fio 3.33, with the way in which the import treats each option.
 //!
 //! `import`, `streams` and `region` interpret the options that the import reads.
 //!
-//! Invariant: an option that is not in this table is an error.
+//! Invariant: an option that is not in this table causes an error.
 
-/// Treatment of an option by the import.
+/// Way in which the import treats an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// The import reads the option under this name, because it changes the load.
+    /// The import reads the option under this name, because the option changes the load.
     Read(&'static str),
-    /// The import skips the option, for this reason; it does not change the load.
+    /// The import skips the option, for this reason, because the option does not change the load.
     Skip(&'static str),
-    /// The import replaces the option: description of the difference, and recommended action.
+    /// The import changes the option: description of the difference, and action for the user.
     Change(&'static str, &'static str),
     /// The import refuses the option, unless its value is in this list. The last field is the
-    /// recommended action.
+    /// action for the user.
     Refuse(&'static [&'static str], &'static str),
 }
 
@@ -33,7 +33,7 @@ const ENDING: &str = "a row ends after its time; omit it";
 const ZONED: &str = "zoned devices are not supported";
 const REPLAY: &str = "a trace cannot be replayed; omit it";
 
-/// Aliases, each with the option that it means.
+/// Aliases of options, each with the option that it stands for.
 pub(super) const ALIASES: [(&str, &str); 22] = [
     ("readwrite", "rw"),
     ("blocksize", "bs"),
@@ -59,7 +59,7 @@ pub(super) const ALIASES: [(&str, &str); 22] = [
     ("numjob", "numjobs"),
 ];
 
-/// Treatment of an option; `None` if fio has no such option.
+/// Treatment of an option; `None` if fio has no option of this name.
 pub(super) fn treatment(word: &str) -> Option<Treatment> {
     if let Some(known) = READ.iter().find(|known| **known == word) {
         return Some(Read(known));
@@ -67,7 +67,7 @@ pub(super) fn treatment(word: &str) -> Option<Treatment> {
     TABLE.iter().find(|(known, _)| *known == word).map(|(_, treatment)| *treatment)
 }
 
-/// Names of all options, to suggest one for a misspelled word.
+/// Names of all options, from which one is suggested for a misspelled name.
 pub(super) fn all() -> Vec<&'static str> {
     READ.iter().copied().chain(TABLE.iter().map(|(word, _)| *word)).collect()
 }

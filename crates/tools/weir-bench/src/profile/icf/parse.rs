@@ -1,9 +1,9 @@
-//! Parser for the keys and values of a configuration.
+//! Parser for the keys and values of a configuration of Iometer.
 //!
-//! The module `icf` makes the run.
+//! `icf` turns the configuration into a run.
 //!
-//! Invariants: all workers have the same load, since a run offers one load at a time; a key that is
-//! neither read nor listed as skipped is an error.
+//! Invariants: all workers have the same load, because a run generates one load at a time; a key
+//! that is neither read nor in the list of skipped keys is an error.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,7 +14,8 @@ use super::super::imported::Skipped;
 use super::super::lint::{Trap, trap};
 use super::super::{SECTOR_BYTES, STAMPED_BYTES};
 
-/// Prefixes of keys that do not change the load, each with the reason.
+/// Prefixes of keys that do not change the load, each with the reason for which the import skips
+/// it.
 const SKIPPED: [(&str, &str); 21] = [
     ("test description", "it is a comment"),
     ("default disk workers to spawn", "the workers are those of the manager list"),
@@ -38,7 +39,7 @@ const SKIPPED: [(&str, &str); 21] = [
     ("manager list", "it begins a section of the file"),
     ("time stamp", "it is a comment"),
 ];
-/// Keys of `SKIPPED` that the import reports; the other keys only structure the file.
+/// Keys of `SKIPPED` that the import reports. The other skipped keys only structure the file.
 const NAMED: [&str; 6] = [
     "default disk workers",
     "default network workers",
@@ -47,23 +48,23 @@ const NAMED: [&str; 6] = [
     "record last update",
     "bar chart",
 ];
-/// Longest duration, 366 days; a longer duration is a mistake.
+/// Longest duration: 366 days. A longer duration is certainly a mistake.
 const TIME_MS_MAX: u64 = 366 * 86_400_000;
 
-/// Values of a configuration that a run needs.
+/// Values of a configuration that the run needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Config {
     pub(super) run_ms: u64,
     pub(super) ramp_ms: u64,
     pub(super) specs: BTreeMap<String, Spec>,
-    /// Names of assigned access specifications, with their line numbers.
+    /// Names of the access specifications that are assigned to workers, with their line numbers.
     pub(super) assigned: Vec<(String, usize)>,
     pub(super) managers: u32,
-    /// Number of workers of each manager.
+    /// Number of workers that each manager has.
     pub(super) workers: u32,
-    /// Number of outstanding operations of each worker.
+    /// Number of operations that each worker has in flight.
     pub(super) depth: u32,
-    /// Size of the test file in bytes; `None`: the whole disk.
+    /// Size of the test file in bytes; `None` if the test uses the whole disk.
     pub(super) size_bytes: Option<u64>,
     pub(super) size_line: usize,
     pub(super) traps: Vec<Trap>,
@@ -73,7 +74,7 @@ pub(super) struct Config {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spec {
     pub(super) lines: Vec<Line>,
-    /// Line number of the specification's first line.
+    /// Number of the line at which the access specification begins.
     line: usize,
 }
 
@@ -83,9 +84,9 @@ pub(super) struct Line {
     pub(super) share_pct: u32,
     pub(super) read_pct: u32,
     pub(super) random_pct: u32,
-    /// Alignment of the operations in bytes; 0 allows any sector.
+    /// Alignment of the operations in bytes; 0 permits any sector.
     pub(super) align: u32,
-    /// Line number in the file.
+    /// Number of the line in the file.
     pub(super) number: usize,
 }
 
@@ -105,7 +106,7 @@ impl Worker {
     }
 }
 
-/// Reads a configuration.
+/// Parses a configuration.
 pub(super) fn parse(file: &str, text: &str) -> Result<Config, ProfileError> {
     let mut reader = Reader { file, ..Reader::default() };
     for (number, raw) in (1..).zip(text.lines()) {
@@ -190,7 +191,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a value that belongs to the last worker.
+    /// Reads a value that belongs to the worker that was read last.
     fn of_worker(&mut self, key: &str, text: &str, line: usize) -> Result<(), ProfileError> {
         let file = self.file;
         let worker = self.managers.last_mut().and_then(|workers| workers.last_mut());
@@ -246,7 +247,7 @@ impl Reader<'_> {
     }
 
     fn begin_spec(&mut self, text: &str, line: usize) -> Result<(), ProfileError> {
-        // A name may contain commas: the assignment follows the last comma.
+        // A name may contain commas, so the assignment is the text after the last comma.
         let name = text.rsplit_once(',').map_or(text, |(name, _)| name).trim();
         name.clone_into(&mut self.spec);
         let spec = Spec { lines: Vec::new(), line };
@@ -335,7 +336,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the parser reads the values that follow a key.
+/// Whether the parser reads the values below a key.
 fn is_read(key: &str) -> bool {
     let whole = [
         "run time",
@@ -351,7 +352,7 @@ fn is_read(key: &str) -> bool {
     whole.contains(&key) || begins.iter().any(|begin| key.starts_with(begin))
 }
 
-/// Parses `size,% of size,% reads,% random,delay,burst,align,reply`.
+/// Parses a line of the form `size,% of size,% reads,% random,delay,burst,align,reply`.
 fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
     let values = numbers::<8>(file, line, text, Some(','))?;
     let [bytes, share, read, random, delay, burst, align, reply] = values;
@@ -369,8 +370,8 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
         let action = "use a delay of 0, or an open loop in a TOML profile";
         return bad(&format_args!("a delay of {delay} ms after {burst} operations"), action);
     }
-    // Content has a stamp for every 4 KiB if the block size is a multiple of 4 KiB, otherwise for
-    // every sector.
+    // If the block size is a multiple of 4 KiB, content has a stamp for every 4 KiB; otherwise
+    // content has a stamp for every sector.
     let is_stamped = bytes.is_multiple_of(STAMPED_BYTES);
     let stamped = if is_stamped { STAMPED_BYTES } else { SECTOR_BYTES };
     if !align.is_multiple_of(stamped) || align > 64 << 20 {
@@ -385,7 +386,7 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
     Ok(Line { bytes, share_pct, read_pct, random_pct, align, number: line })
 }
 
-/// Parses the first `N` numbers of a line.
+/// Parses the first `N` numbers in a line.
 fn numbers<const N: usize>(
     file: &str,
     line: usize,

@@ -1,6 +1,6 @@
-//! Tests: import of a configuration saved by Iometer, and refused configurations.
+//! Tests of importing a configuration that Iometer saved, and of refused configurations.
 //!
-//! No test runs a load.
+//! The tests run no load.
 
 use super::super::{Imported, Options};
 use super::import_icf;

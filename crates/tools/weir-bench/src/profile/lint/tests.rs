@@ -1,6 +1,6 @@
-//! Tests: each trap is reported for the run that contains it; a clean run has none.
+//! Tests that each trap is reported for the run that contains it, and that a clean run has none.
 //!
-//! `profile/tests` covers refused profiles.
+//! The tests in `profile/tests` cover refused profiles.
 
 use super::{Machine, Trap, lint};
 use crate::profile::{Options, Protocol, load, parse};

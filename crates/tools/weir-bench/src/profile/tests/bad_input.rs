@@ -1,8 +1,8 @@
-//! Tests: a damaged file gives an error that names file and line, never a panic.
+//! Tests that a damaged file gives an error with the file's name and line, and never a panic.
 //!
 //! The tests of each parser cover single mistakes and their messages.
 //!
-//! Invariant: each run of the tests makes the same changes.
+//! Invariant: each run of the tests makes the same changes to the files.
 
 use std::fs;
 
@@ -79,7 +79,7 @@ const ICF: &str = "Version 1.1.0
 'End manager
 ";
 
-/// Replacements for numbers and words.
+/// Replacements for numbers and words in a file.
 const STRANGE: [&str; 24] = [
     "0",
     "-1",
@@ -107,7 +107,7 @@ const STRANGE: [&str; 24] = [
     "\u{1f4be}",
 ];
 
-/// Makes 1 to 3 random changes in a text.
+/// Makes 1 to 3 random changes to a text.
 fn spoiled(text: &str, rng: &mut SmallRng) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for _ in 0..rng.random_range(1..4) {
@@ -133,7 +133,7 @@ fn spoiled(text: &str, rng: &mut SmallRng) -> String {
     lines.join("\n")
 }
 
-/// Replaces one word or number of a line.
+/// Replaces one word or number in a line.
 fn replaced(line: &str, rng: &mut SmallRng) -> String {
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '%');
     let mut words: Vec<(usize, usize)> = Vec::new();
@@ -201,7 +201,7 @@ fn damaged_file_is_read_or_refused_with_its_line() {
                         assert!(stream.blocks.iter().all(fits), "{:?}\n{text}", spec.dataset);
                     }
                 }
-                // An export may return an error, but must not panic.
+                // The export may return an error, but it must not panic.
                 drop(super::super::export_fio(&spec));
             }
         }

@@ -1,9 +1,9 @@
-//! The section of one cell: verdict, figures of each run, charts.
+//! Formats the section on one cell: its verdict, the figures of each run, and its charts.
 //!
 //! `plots` chooses the charts.
 //!
-//! Invariants: the verdict is in the heading of the cell and in the title of each chart; a cell
-//! without a measurement states the reason.
+//! Invariants: the heading of the cell and the title of each of its charts contain the verdict; if
+//! a cell was not measured, its section contains the reason.
 
 use maud::{Markup, html};
 
@@ -14,7 +14,7 @@ use crate::summary::{CellSummary, LatencySummary, RunFigures};
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
 
-/// Writes the section on all cells, in the order of the profile.
+/// Formats the sections on all cells, in the order of the profile.
 pub(super) fn section(run: &JudgedRun) -> Result<Markup, ReportError> {
     let cells = run.result().cells.iter().zip(run.cells()).enumerate();
     Ok(html! { section id="cells" {
@@ -194,7 +194,7 @@ fn points(points: &[CurvePoint], verdict: &str) -> Markup {
     }
 }
 
-/// Writes the figures of each client, and the skew between the clients' starts.
+/// Formats the figures of each client, and the time between the starts of the clients.
 fn clients(cell: &CellResult, verdict: &str) -> Markup {
     let runs = || cell.runs.iter().enumerate().filter(|(_, run)| !run.clients.is_empty());
     html! { @if runs().next().is_some() {

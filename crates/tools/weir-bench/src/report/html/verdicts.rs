@@ -1,9 +1,9 @@
-//! Conclusions, requirement and verdicts: whether the target is fast enough, and which numbers are
-//! valid.
+//! Formats the conclusions, the requirement and the verdicts: whether the target is fast enough,
+//! and which figures are valid.
 //!
-//! `conclusions` writes the sentences; `cell` has the figures of the cells.
+//! `conclusions` has the sentences; `cell` has the figures of the cells.
 //!
-//! Invariant: every cell is listed, with the remedy if it is not valid.
+//! Invariant: the section lists every cell, with the action for the user if the cell is not valid.
 
 use maud::{Markup, html};
 
@@ -13,7 +13,7 @@ use crate::requirement::{self, Assessment, CellAssessment};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Writes the conclusions, with which the report starts.
+/// Formats the conclusions, with which the report begins.
 pub(super) fn conclusions(run: &JudgedRun) -> Markup {
     html! {
         section id="conclusions" {
@@ -26,7 +26,7 @@ pub(super) fn conclusions(run: &JudgedRun) -> Markup {
     }
 }
 
-/// Writes the requirement and the verdict on each cell.
+/// Formats the requirement and the verdict on each cell.
 pub(super) fn section(run: &JudgedRun) -> Markup {
     html! {
         @if let Some(assessment) = requirement::assess(run) { (of_requirement(run, &assessment)) }

@@ -1,11 +1,11 @@
 //! Properties and capabilities of a logical unit, queried before a run.
 //!
-//! Not here: executing commands (iscsi).
+//! `iscsi` executes the commands of a run.
 //!
 //! Invariants:
-//! - a command counts as supported only if the unit did not reject a trial of it as an invalid
-//!   opcode or field, because vital product data pages are not always correct;
-//! - a trial touches no block: it starts after the last block, or has an empty list.
+//! - a command counts as supported unless the logical unit rejected a trial of the command as an
+//!   invalid opcode or field; vital product data pages alone are not always correct;
+//! - a trial command changes no block: its range starts after the last block, or its list is empty.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use weir_initiator::{
 
 use crate::spec::OpKind;
 
-/// Maximum number of blocks of one command if the unit states no limit: the range of the length
-/// field.
+/// Maximum number of blocks of one command if the unit states no limit: the maximum of the length
+/// field in the command.
 const BLOCKS_MAX: u64 = u32::MAX as u64;
 
 /// Properties of a logical unit.
@@ -30,12 +30,13 @@ pub(super) struct Unit {
     pub(super) caching: Caching,
     pub(super) provisioning: Provisioning,
     limits: BlockLimits,
-    /// NAA identifier, which identifies the unit in copy commands.
+    /// NAA identifier, by which copy commands name the unit.
     pub(super) naa: Option<Vec<u8>>,
     can_unmap: bool,
     can_write_same: bool,
     can_compare: bool,
-    /// Maximum number of blocks of one copy segment; `None`: the unit supports no copies.
+    /// Maximum number of blocks of one copy segment; `None`: the unit does not support copy
+    /// commands.
     copy_blocks_max: Option<u64>,
 }
 
@@ -66,7 +67,8 @@ impl Unit {
         })
     }
 
-    /// Maximum length in bytes of one operation; 0 if the unit does not support the kind.
+    /// Maximum length in bytes of one operation of this kind; 0 if the unit does not support the
+    /// kind.
     pub(super) fn op_bytes_max(&self, kind: OpKind) -> u64 {
         let stated = |blocks: u64| if blocks == 0 { BLOCKS_MAX } else { blocks };
         let limits = &self.limits;
@@ -77,7 +79,7 @@ impl Unit {
             OpKind::Trim if self.can_unmap => stated(limits.unmap_blocks_max.into()),
             OpKind::WriteSame if self.can_write_same => stated(limits.write_same_blocks_max),
             OpKind::CompareAndWrite if self.can_compare => match limits.compare_blocks_max {
-                // The unit states no maximum: every unit supports at least one block.
+                // The unit states no maximum: one block is the smallest possible maximum.
                 0 => 1,
                 blocks => blocks.into(),
             },
@@ -87,7 +89,7 @@ impl Unit {
         blocks.saturating_mul(self.capacity.block_bytes.into())
     }
 
-    /// Properties of unit and session for the report.
+    /// Properties of the unit and of the session, for the report.
     pub(super) fn facts(&self, negotiated: &Negotiated) -> BTreeMap<String, String> {
         let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let size = |bytes: u32| Human(bytes.into()).to_string();
@@ -127,7 +129,7 @@ impl Unit {
     }
 }
 
-/// Tests whether the unit supports a command, by sending the command in a form that has no effect.
+/// Tests whether the unit supports a command by sending the command in a form that has no effect.
 fn is_there(session: &mut Session, command: cdb::Cdb, data: &[u8]) -> Result<bool, InitiatorError> {
     const NO_SUCH_OPERATION: u8 = 0x20;
     const NO_SUCH_FIELD: u8 = 0x24;

@@ -1,8 +1,8 @@
 //! Tests the iSCSI lane against a target that accepts commands but never answers a read.
 //!
-//! Not here: targets that answer (the program's tests measure its own).
+//! The tests of the program `weir-bench` measure targets that answer.
 //!
-//! Invariant: the target continues while the initiator stays connected.
+//! Invariant: the target thread continues while the initiator stays connected.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use std::net::{TcpListener, TcpStream};
 use super::*;
 
 const NAME: &str = "iqn.2026-01.org.example:silent";
-/// Reserved task tag (RFC 7143 11.19).
+/// Reserved value of an initiator task tag or target transfer tag (RFC 7143 11.19).
 const NO_TAG: [u8; 4] = [0xff; 4];
 
-/// Target side of a connection: the subset of RFC 7143 that an initiator needs.
+/// Target side of a connection: implements the subset of RFC 7143 that an initiator needs.
 struct Connection {
     socket: TcpStream,
     stat_sn: u32,
@@ -21,7 +21,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads a request and returns its header; discards its data.
+    /// Reads a request PDU and returns its header; discards its data.
     fn request(&mut self) -> io::Result<[u8; 48]> {
         let mut header = [0; 48];
         self.socket.read_exact(&mut header)?;
@@ -76,7 +76,8 @@ impl Connection {
     fn log_in(&mut self) -> io::Result<()> {
         loop {
             let request = self.request()?;
-            // Immediate requests do not advance CmdSN; the login's own number is the first.
+            // Immediate requests do not advance CmdSN; the CmdSN of the login request is the first
+            // one.
             self.exp_cmd_sn = u32::from_be_bytes(request[24..28].try_into().unwrap());
             let mut pdu = [0; 48];
             (pdu[0], pdu[1]) = (0x23, request[1]);
@@ -94,8 +95,7 @@ impl Connection {
         }
     }
 
-    /// Answers all commands except reads. To a read it responds with NOP-In pings at intervals of
-    /// `pause`.
+    /// Answers all commands except reads. After a read, sends NOP-In pings at intervals of `pause`.
     fn serve(&mut self, pause: Duration) -> io::Result<()> {
         self.log_in()?;
         loop {
@@ -134,7 +134,7 @@ impl Connection {
     }
 }
 
-/// Starts a target in a thread that ends with the test.
+/// Starts a target in a thread that ends with the test; returns the URL of the target.
 fn serve(pause: Duration) -> Url {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -148,8 +148,8 @@ fn serve(pause: Duration) -> Url {
     Url::parse(&format!("iscsi://127.0.0.1:{port}/{NAME}/0")).unwrap()
 }
 
-// Regression: pings kept the lane from checking its time limit; without a pause between pings it
-// never left its receive loop.
+// Regression: NOP-In pings kept the lane from checking its time limit; without a pause between the
+// pings the lane never left its receive loop.
 #[test]
 fn lane_without_answers_fails_even_if_target_sends_pings() {
     for pause in [Duration::from_millis(100), Duration::ZERO] {

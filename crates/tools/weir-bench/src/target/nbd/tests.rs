@@ -1,8 +1,8 @@
-//! Tests the NBD client against servers that accept requests but never answer.
+//! Tests the NBD client against servers that accept requests but never answer completely.
 //!
-//! Not here: servers that answer (the program's tests measure its own).
+//! The tests of the program `weir-bench` measure servers that answer.
 //!
-//! Invariant: each server continues while the client stays connected.
+//! Invariant: each server thread continues while the client stays connected.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use super::*;
 /// Behaviour of the server on one connection.
 type Behaviour = fn(&mut TcpStream) -> io::Result<()>;
 
-/// Starts a server in a thread that ends with the test; returns its address.
+/// Starts a server in a thread that ends with the test; returns the address of the server.
 fn serve(behaviour: Behaviour) -> NbdAddress {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -43,8 +43,8 @@ fn reply(kind: u32, data: &[u8]) -> Vec<u8> {
 
 fn agree(client: &mut TcpStream) -> io::Result<()> {
     greet(client)?;
-    // Skip the client flags, the option header and its data, which is a name of one byte and one
-    // information request.
+    // Skip the client flags, the option header and the option data: an export name of one byte and
+    // one information request.
     let mut option = [0; 4 + 16 + 4 + 1 + 2 + 2];
     client.read_exact(&mut option)?;
     let mut export = INFO_EXPORT.to_be_bytes().to_vec();
@@ -54,7 +54,7 @@ fn agree(client: &mut TcpStream) -> io::Result<()> {
     client.write_all(&reply(REP_ACK, &[]))
 }
 
-/// Reads and discards all data until the client disconnects.
+/// Reads and discards all data from the client until the client disconnects.
 fn swallow(client: &mut TcpStream) -> io::Result<()> {
     let mut bytes = [0; 4096];
     while client.read(&mut bytes)? > 0 {}
@@ -65,7 +65,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(50));
 }
 
-/// Sends export information repeatedly and never the final reply.
+/// Sends export information repeatedly, and never the final reply of the negotiation.
 fn negotiate_for_ever(client: &mut TcpStream) -> io::Result<()> {
     greet(client)?;
     loop {
@@ -75,7 +75,7 @@ fn negotiate_for_ever(client: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Sends the first 8 bytes of the greeting (`MAGIC`) repeatedly, one byte per quarter of
-/// [`ANSWER_LIMIT`]. A timeout for each read would never end this handshake.
+/// [`ANSWER_LIMIT`]. A client with only a timeout for each read would never leave this handshake.
 fn greet_for_ever(client: &mut TcpStream) -> io::Result<()> {
     for byte in MAGIC.to_be_bytes().into_iter().cycle() {
         client.write_all(&[byte])?;
@@ -104,7 +104,7 @@ fn endless_negotiation_times_out() {
     }
 }
 
-// The server accepts no connection, so its backlog is full after a few clients.
+// The server accepts no connection, so its listen backlog is full after a few clients.
 #[test]
 fn connect_to_a_full_unix_socket_backlog_times_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn agree_and_swallow(client: &mut TcpStream) -> io::Result<()> {
     swallow(client)
 }
 
-/// Answers a read with its reply header, then sends the data one byte at a time.
+/// Answers a read with the reply header, then sends the data one byte at a time.
 fn drip(client: &mut TcpStream) -> io::Result<()> {
     agree(client)?;
     let mut request = [0; REQUEST_BYTES];
@@ -147,7 +147,8 @@ fn drip(client: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Completes the negotiation and reads no request, so that requests fill the sockets' buffers.
+/// Completes the negotiation, then reads no request, so that requests fill the buffers of the
+/// sockets.
 fn agree_and_stop(client: &mut TcpStream) -> io::Result<()> {
     agree(client)?;
     while client.peek(&mut [0; 1])? > 0 {
@@ -163,7 +164,7 @@ fn lane_without_answers_times_out_in_every_wait() {
         for wait in [Wait::One, Wait::Until(far)] {
             let target = Nbd::open(serve(behaviour)).unwrap();
             let mut lane = target.lane(4, 8 << 20).unwrap();
-            // Idle time of a lane does not count.
+            // The idle time of a lane does not count towards the limit.
             std::thread::sleep(ANSWER_LIMIT / 2);
             for slot in 0..4 {
                 let (kind, len_bytes) = match slot {

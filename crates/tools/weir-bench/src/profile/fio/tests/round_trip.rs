@@ -1,6 +1,7 @@
-//! Tests: an imported and exported job file stays the same job for fio and for the import.
+//! Tests that a job file that was imported and exported is still the same job for fio and for the
+//! import.
 //!
-//! `tests` covers single options.
+//! The parent module tests single options.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -62,7 +63,7 @@ const FILES: [(&str, &str); 9] = [
     ),
 ];
 
-/// Options that decide the load of each job, as fio parsed them.
+/// Returns the options that decide the load of each job, as fio parsed them.
 fn as_fio_reads(path: &Path) -> Vec<BTreeMap<String, Vec<String>>> {
     let mut fio = Command::new("fio");
     fio.args(["--parse-only", "--debug=parse"]).arg(path).env("WEIR_TARGET", "x");
@@ -106,16 +107,16 @@ fn as_fio_reads(path: &Path) -> Vec<BTreeMap<String, Vec<String>>> {
     jobs
 }
 
-/// Words and sizes in the value of an option whose parsed value fio does not print.
+/// Words and sizes in the value of an option that fio does not print after parsing.
 fn words_of(value: &str) -> Vec<String> {
     let plain = |part: &str| size_bytes(part, 1024).map_or(part.to_owned(), |it| it.to_string());
     value.split(['-', ':', '/', ',']).map(plain).collect()
 }
 
-/// Options that must be equal, with equivalent spellings unified.
+/// Options that must be equal before and after, with equivalent spellings unified.
 fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
     if let Some(rates) = job.get_mut("rate_iops") {
-        // A single rate applies to reads and writes.
+        // If the job has a single rate, this rate applies to both reads and writes.
         rates.resize(2, rates[0].clone());
     }
     if let Some(sizes) = job.get_mut("bs") {
@@ -129,7 +130,7 @@ fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<Strin
         job.entry("rwmixread".to_owned()).or_insert_with(|| vec!["50".to_owned()]);
     }
     if !job.contains_key("time_based") && !job.contains_key("io_size") {
-        // A job without a run time transfers its whole size once.
+        // A job without a run time transfers all of its size once.
         job.insert("io_size".to_owned(), job["size"].clone());
     }
     let same = [
@@ -197,7 +198,7 @@ fn reimported_export_is_the_same_run() {
     }
 }
 
-/// A built-in profile keeps its load through export and import.
+/// The load of a built-in profile does not change by an export and an import.
 #[test]
 fn exported_profile_imports_unchanged() {
     for name in ["quick", "backup", "s001-storpool", "s002-vlab"] {
@@ -218,7 +219,7 @@ fn exported_profile_imports_unchanged() {
     }
 }
 
-/// The import parses sizes and times as fio does, or refuses them.
+/// The import parses sizes and times as fio does, or refuses the values.
 #[test]
 fn sizes_and_times_parse_as_in_fio() {
     let folder = tempfile::tempdir().unwrap();
