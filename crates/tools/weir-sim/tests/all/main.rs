@@ -13,6 +13,7 @@ mod log_damage;
 mod lost_nodes;
 mod lost_records;
 mod newest_damaged;
+mod objects;
 mod old_formats;
 mod owned_pool;
 mod planted_bugs;

@@ -1,0 +1,224 @@
+//! Datasets with many objects under power cuts.
+//!
+//! The model test without faults is in weir-dataset.
+//!
+//! Invariants:
+//! - after a cut the dataset has a prefix of the calls, with all calls before the last sync;
+//! - each snapshot has the content at the call that created it;
+//! - the counters match the trees after the recovery.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_base::{Guid, ObjectId, RecordSize};
+use weir_block::Block;
+use weir_dataset::{Engine, ObjectChange, SnapshotId, Volume};
+use weir_device::Device;
+use weir_format::{ObjectSlot, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
+use weir_sim::{CutPlan, DiskOptions, MediaImage, Rng, SimWorld};
+
+use crate::timed::options;
+
+const DISK_BYTES: u64 = 64 << 20;
+const OBJECTS: u64 = 40;
+/// Records that the load uses: in the first leaf, in another one, and one that makes the tree high.
+const RECORDS: [u64; 6] = [0, 1, 2, 5, 1000, 70_000];
+
+/// Tag of the slot and seed of each record, by object.
+type Model = BTreeMap<u64, (u8, BTreeMap<u64, u64>)>;
+
+fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
+    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
+}
+
+fn size_of(object: u64) -> RecordSize {
+    RecordSize::from_shift((object % 3) as u8).unwrap()
+}
+
+fn blocks_of(seed: u64, size: RecordSize) -> Vec<Block> {
+    let block = |part: u64| {
+        let word = |word: u64| if word == 0 { seed } else { (seed + part).wrapping_mul(word | 1) };
+        let bytes: Vec<u8> = (0..512).flat_map(|at| word(at).to_le_bytes()).collect();
+        Block::copy_of(bytes.first_chunk().unwrap())
+    };
+    (0..size.blocks()).map(block).collect()
+}
+
+/// Changes some objects of the model, and returns the changes.
+fn batch(rng: &mut Rng, model: &mut Model) -> Vec<ObjectChange> {
+    let mut changes = Vec::new();
+    for _ in 0..=rng.below(4) {
+        let number = 1 + rng.below(OBJECTS);
+        let (object, size) = (ObjectId(number), size_of(number));
+        if model.contains_key(&number) && rng.below(6) == 0 {
+            model.remove(&number);
+            changes.push(ObjectChange::Remove { object });
+            continue;
+        }
+        let (tag, records) = model.entry(number).or_default();
+        *tag = 1 + rng.below(200) as u8;
+        let body = Box::new([*tag; ObjectSlot::BODY_BYTES]);
+        changes.push(ObjectChange::SetSlot { object, size, body });
+        let record = RECORDS[rng.index(RECORDS.len())];
+        if rng.below(4) == 0 {
+            let holes = record..record + 1000;
+            records.retain(|record, _| !holes.contains(record));
+            changes.push(ObjectChange::Zero { object, size, records: holes });
+        } else {
+            let seed = 1 + rng.below(1 << 40);
+            records.insert(record, seed);
+            let blocks = blocks_of(seed, size);
+            changes.push(ObjectChange::Write { object, size, record, blocks });
+        }
+    }
+    changes
+}
+
+async fn content(volume: &Volume) -> Model {
+    let mut model = Model::new();
+    for number in 1..=OBJECTS {
+        let (object, size) = (ObjectId(number), size_of(number));
+        let mut found = BTreeMap::new();
+        for record in RECORDS {
+            let Some(blocks) = volume.read_object(object, size, record).await.unwrap() else {
+                continue;
+            };
+            let seed = u64::from_le_bytes(*blocks[0].first_chunk().unwrap());
+            let wanted = blocks_of(seed, size);
+            assert!(blocks.iter().zip(&wanted).all(|(block, wanted)| block[..] == wanted[..]));
+            found.insert(record, seed);
+        }
+        match volume.object_slot(object).await.unwrap() {
+            Some((of, body)) => {
+                assert!(of == size && body.iter().all(|byte| *byte == body[0]));
+                model.insert(number, (body[0], found));
+            }
+            None => assert!(found.is_empty(), "records of an unused slot {number}"),
+        }
+    }
+    model
+}
+
+/// State of the load at a cut.
+#[derive(Clone)]
+struct Expected {
+    /// Number of calls that the last sync made durable, and of all calls.
+    calls: [usize; 2],
+    /// Snapshots that exist at least, and the call after which each was taken.
+    snapshots: BTreeMap<String, usize>,
+}
+
+fn id(name: &str) -> SnapshotId {
+    SnapshotId { volume: "files".to_owned(), name: name.to_owned() }
+}
+
+/// Runs the load and cuts the power at some steps. Returns the models after each call, and the
+/// disks after each cut.
+fn cut_load(seed: u64) -> (Vec<Model>, Vec<(Expected, Vec<MediaImage>)>) {
+    let disk = |name: &str| MediaImage::blank(DiskOptions::new(name, DISK_BYTES));
+    let world = SimWorld::from_media(seed, vec![disk("disk0"), disk("disk1")]);
+    let state = Rc::new(RefCell::new(Expected { calls: [0, 0], snapshots: BTreeMap::new() }));
+    let cuts = Rc::new(RefCell::new(Vec::new()));
+    let models = world.run_until(async {
+        let vdev =
+            VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: devices(&world) };
+        let sizes = CreateOptions { segment_bytes: Some(1 << 20), ..CreateOptions::default() };
+        let mut guids = (1..).map(Guid);
+        let mut guid = || guids.next().unwrap();
+        let how = options(&world, PlantedBug::None);
+        let engine = Engine::create("tank", &[vdev], sizes, &how, &mut guid).await.unwrap();
+        engine.create_object_dataset("files", [3; 40], &[]).await.unwrap();
+        let (at_cut, found) = (Rc::clone(&state), Rc::clone(&cuts));
+        world.on_step(move |cut| {
+            let mut rng = Rng::new(seed).stream("cut", cut.steps);
+            if rng.below(12) == 0 {
+                let plan = match rng.below(3) {
+                    0 => CutPlan::Nothing,
+                    1 => CutPlan::Everything,
+                    _ => CutPlan::Random(cut.steps),
+                };
+                found.borrow_mut().push((at_cut.borrow().clone(), cut.cut(plan)));
+            }
+        });
+        run_load(seed, &engine, &state).await
+    });
+    world.crash();
+    (models.unwrap(), cuts.take())
+}
+
+async fn run_load(seed: u64, engine: &Engine, state: &RefCell<Expected>) -> Vec<Model> {
+    let mut rng = Rng::new(seed).stream("load", 0);
+    let files = engine.volume("files").unwrap();
+    let mut models = vec![Model::new()];
+    for step in 0..90 {
+        let mut model = models[models.len() - 1].clone();
+        let changes = batch(&mut rng, &mut model);
+        models.push(model);
+        state.borrow_mut().calls[1] += 1;
+        files.change_objects(changes).await.unwrap();
+        let calls = models.len() - 1;
+        match rng.below(9) {
+            0..3 => engine.sync().await.unwrap(),
+            3 => {
+                let name = format!("s{step}");
+                engine.create_snapshots(&[id(&name)]).await.unwrap();
+                state.borrow_mut().snapshots.insert(name, calls);
+            }
+            4 => {
+                let name = state.borrow_mut().snapshots.pop_first();
+                let Some((name, _)) = name else { continue };
+                engine.destroy_snapshots("files", &[name]).await.unwrap();
+            }
+            _ => continue,
+        }
+        state.borrow_mut().calls[0] = calls;
+    }
+    models
+}
+
+/// Opens the pool after a cut and checks its content. Returns whether the cut lost any call.
+fn check_cut(models: &[Model], expected: &Expected, images: Vec<MediaImage>) -> bool {
+    let world = SimWorld::from_media(1, images);
+    let Expected { calls: [durable, all], snapshots } = expected;
+    let lost = Cell::new(false);
+    let checked = world.run_until(async {
+        let how = options(&world, PlantedBug::None);
+        let engine = Engine::open(devices(&world), ImportOptions::new(Guid(99)), &how).await;
+        let engine = engine.unwrap();
+        let files = engine.volume("files").unwrap();
+        let found = content(&files).await;
+        let is_prefix = models[*durable..=*all].contains(&found);
+        assert!(is_prefix, "no prefix of {durable} to {all} calls");
+        lost.set(found != models[*all]);
+        for (name, calls) in snapshots {
+            let view = engine.open_snapshot(&id(name)).unwrap();
+            assert!(content(&view).await == models[*calls], "snapshot {name}");
+        }
+        let mut model = found;
+        let changes = batch(&mut Rng::new(7), &mut model);
+        files.change_objects(changes).await.unwrap();
+        engine.sync().await.unwrap();
+        assert!(content(&files).await == model, "the dataset takes changes after the recovery");
+        assert_eq!(engine.check_live_bytes().await.unwrap(), []);
+        assert_eq!(engine.check_accounts().await.unwrap(), []);
+    });
+    checked.unwrap();
+    world.crash();
+    lost.get()
+}
+
+#[test]
+fn power_cuts_leave_a_prefix_of_the_calls() {
+    for seed in 1..=3 {
+        let (models, cuts) = cut_load(seed);
+        let count = cuts.len();
+        let lost = cuts
+            .into_iter()
+            .filter(|(expected, images)| check_cut(&models, expected, images.clone()));
+        let lost = lost.count();
+        assert!(count > 60 && lost > 10, "{lost} of {count} cuts lost calls");
+    }
+}
