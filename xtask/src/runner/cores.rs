@@ -31,6 +31,13 @@ impl Cores {
         Some(Self { idle, total: ticks.iter().take(8).sum() })
     }
 
+    /// Returns the busy time since `before` in percent of all time.
+    pub(super) fn busy_pct(self, before: Self) -> u64 {
+        let total = self.total.saturating_sub(before.total);
+        let idle = self.idle.saturating_sub(before.idle);
+        100 - (idle * 100).checked_div(total).unwrap_or(100).min(100)
+    }
+
     /// Returns true if the cores had almost no idle time since `before`.
     pub(super) fn were_busy(self, before: Self) -> bool {
         let total = self.total.saturating_sub(before.total);
@@ -55,6 +62,8 @@ mod tests {
     #[test]
     fn machine_without_idle_time_is_busy() {
         let at = |idle, total| Cores { idle, total };
+        assert_eq!(at(125, 1100).busy_pct(at(100, 1000)), 75);
+        assert_eq!(at(100, 1000).busy_pct(at(100, 1000)), 0, "no time passed");
         assert!(at(109, 1100).were_busy(at(100, 1000)));
         assert!(!at(110, 1100).were_busy(at(100, 1000)));
         assert!(!at(100, 1000).were_busy(at(100, 1000)), "no time passed");
