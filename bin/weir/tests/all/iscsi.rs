@@ -101,8 +101,8 @@ fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     (result, said)
 }
 
-/// Creates a target with one volume for the suite. Returns the addresses of its logical unit through
-/// both portals.
+/// Creates a target with one volume for the suite. Returns the addresses of its logical unit, one
+/// for each portal.
 fn suite_target(server: &Server, number: usize) -> [String; 2] {
     let name = format!("suite{number}");
     server.weir(&format!("target create {name} --allow *")).ok();
