@@ -221,7 +221,7 @@ fn run_case(case: &Case, folder: &Path) -> Ran {
     };
     let failure = match process::run(job) {
         Ok(end) => {
-            ran.time = end.time;
+            (ran.time, ran.cpu) = (end.time, end.cpu);
             end.failure
         }
         Err(error) => Some(format!("cannot be run: {error:#}")),

@@ -1,10 +1,12 @@
-//! Idle time of the machine's cores: a test on a busy machine gets more time.
+//! Idle time of the machine's cores, and processor time of a test: a test on a busy machine gets
+//! more time.
 //!
 //! Not here: the limit of a test (lists.rs), its end (process.rs).
 //!
 //! Invariant: without figures from the kernel the machine counts as idle.
 
 use std::fs;
+use std::time::Duration;
 
 /// Minimum idle time in percent; a machine with less is busy.
 const IDLE_PCT_MIN: u64 = 10;
@@ -46,9 +48,32 @@ impl Cores {
     }
 }
 
+/// Number of ticks in a second of `/proc`, on every machine with Linux.
+const TICKS: u64 = 100;
+
+/// Returns the processor time of a process and of its children that were waited for; 0 without
+/// figures from the kernel.
+pub(super) fn process_time(pid: i32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may contain blanks. The fields after it start with the state.
+    let fields = text.rsplit(") ").next().unwrap_or_default().split_whitespace();
+    let ticks = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
+    Duration::from_millis(ticks * 1000 / TICKS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn process_time_counts_children() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let before = process_time(own);
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
+        assert!(process_time(own) > before, "a loop takes processor time");
+        assert_eq!(process_time(-1), Duration::ZERO);
+    }
 
     #[test]
     fn kernel_figures_are_parsed() {
