@@ -8,6 +8,7 @@
 //! dependencies, so cargo builds every crate once.
 
 use anyhow::Result;
+use weir_command::command;
 
 use crate::runner::{E2E_LANES, Suite};
 use crate::stage::{self, Needs, Stage, Step};
@@ -23,9 +24,20 @@ pub(crate) struct Args {
     repeat: u32,
 }
 
+/// Returns the options with which cargo builds the end-to-end tests.
+fn options() -> String {
+    format!("--profile ci {}", packages::E2E)
+}
+
 /// Returns the suite of all end-to-end tests.
 pub(crate) fn suite() -> Suite {
-    Suite::new("e2e", &format!("--profile ci {}", packages::E2E), E2E_LANES)
+    Suite::new("e2e", &options(), E2E_LANES)
+}
+
+/// Builds the end-to-end tests without running them.
+pub(crate) fn build() -> Result<()> {
+    let line = format!("test --no-run {}", options());
+    command::cargo(&line.split_whitespace().collect::<Vec<_>>())
 }
 
 /// Builds the examples of all crates, which some tests run. weir-nbd and weir-iscsi are excluded,

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use build::Case;
+use cores::Cores;
 use process::Job;
 use report::{Ran, Verdict};
 use times::Times;
@@ -142,9 +143,9 @@ fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Ve
         cases.into_iter().partition(|case| lists::is_alone(&case.program.package, &case.name));
     // Tests without a recorded time start first, in descending order of their limits.
     let limit = |case: &Case| lists::limit(&case.program.package, &case.name);
-    beside.sort_by(|a, b| {
-        times.of(&b.id()).total_cmp(&times.of(&a.id())).then_with(|| limit(b).cmp(&limit(a)))
-    });
+    let seconds =
+        |case: &Case| times.of(&case.id(), lists::usual_seconds(&case.program.package, &case.name));
+    beside.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)).then_with(|| limit(b).cmp(&limit(a))));
     println!("running {} tests, {} of them alone", beside.len() + alone.len(), alone.len());
     let ignored = ignored.iter().map(|case| Ran::of(case, folder, Verdict::Ignored));
     let done = Mutex::new(ignored.collect::<Vec<_>>());
@@ -157,18 +158,41 @@ fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Ve
             lock(&done).push(ran);
         }
     };
+    let phase = Phase::begin();
     std::thread::scope(|scope| {
         for _ in 0..lanes.max(1) {
             scope.spawn(lane);
         }
     });
+    phase.tell("concurrent tests");
+    let phase = Phase::begin();
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     for case in alone {
         let ran = run_alone(&case, folder);
         tell(&ran);
         done.push(ran);
     }
+    phase.tell("tests alone");
     done
+}
+
+/// Start of a part of a run. Its end shows whether the part waits or needs more processor time.
+struct Phase {
+    start: Instant,
+    cores: Option<Cores>,
+}
+
+impl Phase {
+    fn begin() -> Self {
+        Self { start: Instant::now(), cores: Cores::now() }
+    }
+
+    fn tell(&self, what: &str) {
+        let seconds = self.start.elapsed().as_secs_f64();
+        if let Some((before, now)) = self.cores.zip(Cores::now()) {
+            println!("{what}: {seconds:.1} s, cores {} % busy", now.busy_pct(before));
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -199,7 +223,7 @@ fn run_case(case: &Case, folder: &Path) -> Ran {
     };
     let failure = match process::run(job) {
         Ok(end) => {
-            ran.time = end.time;
+            (ran.time, ran.cpu) = (end.time, end.cpu);
             end.failure
         }
         Err(error) => Some(format!("cannot be run: {error:#}")),

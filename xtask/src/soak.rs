@@ -26,7 +26,7 @@ use results::{Outcome, Tree, Verdict};
 use weir_command::command;
 
 use crate::runner::process::{self, Job};
-use crate::{fuzz, setup};
+use crate::{e2e, fuzz, setup};
 
 /// Maximum number of log lines in the result of a failed piece.
 const DETAIL_LINES: usize = 3;
@@ -133,6 +133,7 @@ impl Programs {
             }
             Kind::Load => command::cargo(&["build", "--profile", "ci", "--package", "weir"])?,
             Kind::Fuzz => fuzz::build()?,
+            Kind::Tests => e2e::build()?,
             Kind::Deny => setup::cargo_tool(setup::DENY)?,
         }
         self.0.push(kind);
@@ -212,6 +213,10 @@ fn command_of(piece: &Piece, data: &Path, limit: &Limit) -> Result<Command> {
         Piece::Fuzz { target } => {
             command = limit.command(&own);
             command.args(["fuzz", target, "--seconds", &plan::FUZZ_SECONDS.to_string()]);
+        }
+        Piece::Tests { tests, .. } => {
+            command = limit.command(&own);
+            command.args(["e2e", tests.filter]).env(tests.length.0, tests.length.1);
         }
         Piece::Deny => {
             command = limit.command(Path::new("cargo"));

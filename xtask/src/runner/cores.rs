@@ -1,10 +1,12 @@
-//! Idle time of the machine's cores: on a busy machine a test gets a longer time limit.
+//! Idle time of the machine's cores, and processor time of a test: a test on a busy machine gets
+//! more time.
 //!
 //! Not here: the limit of a test (lists.rs), the end of a test at its limit (process.rs).
 //!
 //! Invariant: if the kernel reports no idle time, the machine counts as idle.
 
 use std::fs;
+use std::time::Duration;
 
 /// Minimum idle time of the cores in percent; below it the machine counts as busy.
 const IDLE_PCT_MIN: u64 = 10;
@@ -31,6 +33,13 @@ impl Cores {
         Some(Self { idle, total: ticks.iter().take(8).sum() })
     }
 
+    /// Returns the busy time since `before` in percent of all time.
+    pub(super) fn busy_pct(self, before: Self) -> u64 {
+        let total = self.total.saturating_sub(before.total);
+        let idle = self.idle.saturating_sub(before.idle);
+        100 - (idle * 100).checked_div(total).unwrap_or(100).min(100)
+    }
+
     /// Returns true if the cores had almost no idle time since `before`.
     pub(super) fn were_busy(self, before: Self) -> bool {
         let total = self.total.saturating_sub(before.total);
@@ -39,9 +48,32 @@ impl Cores {
     }
 }
 
+/// Number of ticks in a second of `/proc`, on every machine with Linux.
+const TICKS: u64 = 100;
+
+/// Returns the processor time of a process and of its children that were waited for; 0 without
+/// figures from the kernel.
+pub(super) fn process_time(pid: i32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may contain blanks. The fields after it start with the state.
+    let fields = text.rsplit(") ").next().unwrap_or_default().split_whitespace();
+    let ticks = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
+    Duration::from_millis(ticks * 1000 / TICKS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn process_time_counts_children() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let before = process_time(own);
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
+        assert!(process_time(own) > before, "a loop takes processor time");
+        assert_eq!(process_time(-1), Duration::ZERO);
+    }
 
     #[test]
     fn kernel_figures_are_parsed() {
@@ -55,6 +87,8 @@ mod tests {
     #[test]
     fn machine_without_idle_time_is_busy() {
         let at = |idle, total| Cores { idle, total };
+        assert_eq!(at(125, 1100).busy_pct(at(100, 1000)), 75);
+        assert_eq!(at(100, 1000).busy_pct(at(100, 1000)), 0, "no time passed");
         assert!(at(109, 1100).were_busy(at(100, 1000)));
         assert!(!at(110, 1100).were_busy(at(100, 1000)));
         assert!(!at(100, 1000).were_busy(at(100, 1000)), "no time passed");

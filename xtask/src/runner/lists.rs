@@ -40,8 +40,42 @@ const LONGER: &[(Tests, u64, &str)] = &[
     (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
 ];
 
-/// Tests that check measured times, each with the check. They run one at a time after all other
-/// tests of their stage. A test of this list that fails runs once more.
+/// Usual seconds of the slowest tests. The runner starts the slowest tests first, and a clean
+/// clone, as in CI, has no times of an earlier run.
+const SLOW: &[(Tests, u16)] = &[
+    (tests("weir", "iscsi_kernel::failed_path"), 60),
+    (tests("weir", "iscsi_kernel::kernel_uses"), 50),
+    (tests("weir", "replicate::replica_follows"), 50),
+    (tests("weir", "iscsi_kernel::killed"), 45),
+    (tests("weir", "crash::flushed_changes"), 45),
+    (tests("weir", "full::"), 40),
+    (tests("weir", "send::streams_survive"), 40),
+    (tests("weir", "iscsi::conformance_suite"), 40),
+    (tests("weir", "lies::operation_without_a_reply"), 32),
+    (tests("weir", "lies::unresponsive_disk"), 32),
+    (tests("weir", "liars::requirement_above"), 30),
+    (tests("weir", "iscsi_tokens::gigabyte"), 28),
+    (tests("weir", "replace::"), 25),
+    (tests("weir", "crash::"), 20),
+    (tests("weir", "lies::"), 20),
+    (tests("weir", "refusals::"), 20),
+    (tests("weir", "memory::"), 20),
+    (tests("weir", "healing::"), 18),
+    (tests("weir", "bench::killed_run"), 20),
+    (tests("weir", "guide::"), 20),
+    (tests("weir", "raidz::"), 20),
+    (tests("weir-sim", "planted_bugs::engine_passes"), 60),
+    (tests("weir-sim", ""), 15),
+    (tests("weir-forge", "forged::invalid_fields"), 30),
+    (tests("weir-forge", ""), 15),
+    (tests("weir-dataset", "raidz::"), 20),
+    (tests("weir-dataset", "cleaner::"), 18),
+    (tests("weir-bench", "selftest::"), 16),
+    (tests("weir-bench", "requirement::simulation::"), 16),
+];
+
+/// Tests with assertions on measured time, each with the assertion. The tests run one at a time
+/// after all other tests of their stage. A test that fails runs once more.
 const ALONE: &[(Tests, &str)] = &[
     (tests("weir", "selftest::"), "holds measured rates and latencies against known ones"),
     (tests("weir", "steady::"), "an honest disk must be measured steadily enough to be valid"),
@@ -57,7 +91,13 @@ pub(super) fn limit(package: &str, name: &str) -> u64 {
     longer.map_or(LIMIT, |(_, seconds, _)| *seconds)
 }
 
-/// Returns true if a test must run alone; such a test runs once more after a failure.
+/// Returns the usual seconds of a test, which are 0 for most tests.
+pub(super) fn usual_seconds(package: &str, name: &str) -> f64 {
+    let slow = SLOW.iter().find(|(tests, _)| tests.have(package, name));
+    slow.map_or(0.0, |(_, seconds)| f64::from(*seconds))
+}
+
+/// Returns true if a test runs alone, and once more after a failure.
 pub(super) fn is_alone(package: &str, name: &str) -> bool {
     ALONE.iter().any(|(tests, _)| tests.have(package, name))
 }
@@ -95,7 +135,7 @@ fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::{LIMIT, check, is_alone, limit};
+    use super::{LIMIT, check, is_alone, limit, usual_seconds};
 
     #[test]
     fn lists_match_package_and_module() {
@@ -103,6 +143,13 @@ mod tests {
         assert_eq!(limit("weir", "crash::selftest::a"), LIMIT);
         assert_eq!(limit("weir-bench", "selftest::a"), LIMIT);
         assert!(is_alone("weir", "selftest::a") && !is_alone("weir-bench", "selftest::a"));
+    }
+
+    #[test]
+    fn slow_tests_are_known_without_a_run() {
+        assert!(usual_seconds("weir", "crash::flushed_changes_survive_sigkill") > 40.0);
+        assert!(usual_seconds("weir", "crash::a") < 40.0);
+        assert!(usual_seconds("weir-base", "a::b").abs() < 1e-9);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use weir_command::command;
 
-use super::cores::Cores;
+use super::cores::{self, Cores};
 use super::processes::{self, Family, Process};
 use super::stacks;
 
@@ -50,6 +50,8 @@ pub(crate) struct Job<'a> {
 /// Result of a test process.
 pub(crate) struct End {
     pub(crate) time: Duration,
+    /// Processor time of the test and of the processes that it waited for.
+    pub(crate) cpu: Duration,
     /// Reason of the failure; `None` if the test passed.
     pub(crate) failure: Option<String>,
 }
@@ -75,6 +77,8 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
         has_ended = ends_within(family.root, limit * (BUSY_FACTOR - 1))?;
     }
     let time = start.elapsed();
+    // The process was not reaped, so its times are still there.
+    let cpu = cores::process_time(family.root.as_raw_nonzero().get());
     let mut failures = Vec::new();
     if has_ended {
         let left = family.outlasting(GRACE);
@@ -95,7 +99,7 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
         }
     }
     let failure = (!failures.is_empty()).then(|| failures.join("; "));
-    Ok(End { time, failure })
+    Ok(End { time, cpu, failure })
 }
 
 /// Makes this program a subreaper of all test processes, and kills them if a signal ends this

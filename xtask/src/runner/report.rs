@@ -31,6 +31,8 @@ pub(crate) struct Ran {
     pub(crate) id: String,
     pub(crate) verdict: Verdict,
     pub(crate) time: Duration,
+    /// Processor time.
+    pub(crate) cpu: Duration,
     /// Path of the log file.
     pub(crate) log: PathBuf,
     /// Command line with which a developer runs only this test.
@@ -40,7 +42,7 @@ pub(crate) struct Ran {
 impl Ran {
     pub(super) fn of(case: &Case, folder: &Path, verdict: Verdict) -> Self {
         let (id, log, typed) = (case.id(), case.log(folder), case.typed());
-        Self { id, verdict, time: Duration::ZERO, log, typed }
+        Self { id, verdict, time: Duration::ZERO, cpu: Duration::ZERO, log, typed }
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -73,12 +75,14 @@ pub(crate) fn slowest(ran: &[Ran]) -> Vec<String> {
     let mut ran: Vec<&Ran> = ran.iter().filter(|ran| ran.verdict != Verdict::Ignored).collect();
     ran.sort_by_key(|ran| std::cmp::Reverse(ran.time));
     ran.truncate(SLOWEST);
-    let line = |ran: &&Ran| format!("{:>8.1}  {}", ran.time.as_secs_f64(), ran.id);
+    let line = |ran: &&Ran| {
+        format!("{:>8.1}  {:>5.1}  {}", ran.time.as_secs_f64(), ran.cpu.as_secs_f64(), ran.id)
+    };
     let lines: Vec<String> = ran.iter().map(line).collect();
     if lines.is_empty() {
         return lines;
     }
-    let head = format!("\n seconds  the {} slowest tests", lines.len());
+    let head = format!("\n seconds    CPU  the {} slowest tests", lines.len());
     std::iter::once(head).chain(lines).collect()
 }
 

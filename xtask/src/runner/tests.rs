@@ -100,7 +100,8 @@ fn cargo_names_the_programs_and_libtest_their_tests() {
 
 fn ran(id: &str, verdict: Verdict, seconds: u64) -> Ran {
     let (log, typed) = (PathBuf::from(format!("/logs/{id}.log")), format!("run {id}"));
-    Ran { id: id.to_owned(), verdict, time: Duration::from_secs(seconds), log, typed }
+    let (time, cpu) = (Duration::from_secs(seconds), Duration::from_millis(500));
+    Ran { id: id.to_owned(), verdict, time, cpu, log, typed }
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn report_names_slow_unsteady_and_failed_tests() {
                    finished in 4.00 s";
     assert_eq!(closing_line(&all, Duration::from_secs(4)), closing);
     let slow = slowest(&all);
-    assert_eq!(slow[1..], ["     3.0  b", "     2.0  c", "     1.0  a"]);
+    assert_eq!(slow[1..], ["     3.0    0.5  b", "     2.0    0.5  c", "     1.0    0.5  a"]);
     assert_eq!(slowest(&[]), Vec::<String>::new());
     assert!(unsteady(&all)[0].contains("/logs/c.first.log"));
     let remedies = remedies(&all).join("\n");
@@ -129,11 +130,12 @@ fn times_persist_and_unknown_tests_start_first() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/times.json");
     let mut times = Times::read(&path);
+    assert!((times.of("a", 3.0) - 3.0).abs() < 1e-9, "no test has a record");
     times.note(&ran("a", Verdict::Passed, 7));
     times.note(&ran("d", Verdict::Ignored, 0));
     times.write(&path).unwrap();
     let times = Times::read(&path);
-    assert!((times.of("a") - 7.0).abs() < 1e-9 && times.of("d").is_infinite());
+    assert!((times.of("a", 3.0) - 7.0).abs() < 1e-9 && times.of("d", 3.0).is_infinite());
 }
 
 #[test]

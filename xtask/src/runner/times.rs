@@ -21,10 +21,11 @@ impl Times {
         Self(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Returns the seconds that a test took in its last run. Returns infinity for a test without a
-    /// recorded run, so that new tests start first.
-    pub(super) fn of(&self, id: &str) -> f64 {
-        self.0.get(id).copied().unwrap_or(f64::INFINITY)
+    /// Returns the seconds of a test. Without a record of this test they are infinite, so that new
+    /// tests start first; without a record of any test, as in a clean clone, they are `usual`.
+    pub(super) fn of(&self, id: &str, usual: f64) -> f64 {
+        let unknown = if self.0.is_empty() { usual } else { f64::INFINITY };
+        self.0.get(id).copied().unwrap_or(unknown)
     }
 
     pub(super) fn note(&mut self, ran: &Ran) {

@@ -32,8 +32,30 @@ pub(super) enum Kind {
     Recoveries,
     Load,
     Fuzz,
+    Tests,
     Deny,
 }
+
+/// End-to-end tests that run longer here than in `make test`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LongTests {
+    /// Name of the test, or text that the names of the tests contain.
+    pub(super) filter: &'static str,
+    /// Environment variable that sets the length, and its value.
+    pub(super) length: (&'static str, &'static str),
+}
+
+/// Long end-to-end tests, each with the name of its piece.
+const LONG_TESTS: [(&str, LongTests); 2] = [
+    (
+        "crash",
+        LongTests {
+            filter: "crash::flushed_changes_survive_sigkill",
+            length: ("WEIR_CRASH_ROUNDS", "48"),
+        },
+    ),
+    ("full", LongTests { filter: "weir::all::full::", length: ("WEIR_FULL_CYCLES", "24") }),
+];
 
 impl Kind {
     /// Returns the expected seconds of a piece of this kind, for a machine that has no record of
@@ -43,6 +65,7 @@ impl Kind {
             Self::Recoveries => 300.0,
             Self::Load => 800.0,
             Self::Fuzz => 75.0,
+            Self::Tests => 120.0,
             Self::Deny => 20.0,
         }
     }
@@ -51,7 +74,7 @@ impl Kind {
     pub(super) fn limit_seconds(self) -> u64 {
         match self {
             Self::Recoveries | Self::Load => 15 * 60,
-            Self::Fuzz | Self::Deny => 5 * 60,
+            Self::Fuzz | Self::Tests | Self::Deny => 5 * 60,
         }
     }
 }
@@ -65,6 +88,8 @@ pub(super) enum Piece {
     Load { number: u64 },
     /// One fuzz target.
     Fuzz { target: String },
+    /// End-to-end tests in their long form.
+    Tests { name: &'static str, tests: LongTests },
     /// Licences, bans and sources, checked by cargo-deny.
     Deny,
 }
@@ -75,6 +100,7 @@ impl Piece {
             Self::Recoveries { .. } => Kind::Recoveries,
             Self::Load { .. } => Kind::Load,
             Self::Fuzz { .. } => Kind::Fuzz,
+            Self::Tests { .. } => Kind::Tests,
             Self::Deny => Kind::Deny,
         }
     }
@@ -85,6 +111,7 @@ impl Piece {
             Self::Recoveries { number, .. } => format!("recoveries-{number:02}"),
             Self::Load { number } => format!("load-{number}"),
             Self::Fuzz { target } => format!("fuzz-{target}"),
+            Self::Tests { name, .. } => format!("tests-{name}"),
             Self::Deny => "deny".to_owned(),
         }
     }
@@ -100,7 +127,8 @@ pub(super) fn pieces(targets: &[String]) -> Vec<Piece> {
         recoveries: PIECE_RECOVERIES,
     });
     let loads = (1..=LOADS).map(|number| Piece::Load { number });
-    std::iter::once(Piece::Deny).chain(fuzz).chain(recoveries).chain(loads).collect()
+    let tests = LONG_TESTS.map(|(name, tests)| Piece::Tests { name, tests });
+    std::iter::once(Piece::Deny).chain(fuzz).chain(tests).chain(recoveries).chain(loads).collect()
 }
 
 #[cfg(test)]

@@ -103,6 +103,8 @@ pub(super) fn report(plan: &[Piece], tree: &Tree, results: &[&Outcome]) -> Strin
     line(format!("load: {minutes} of {} minutes", load_minutes(wanted)));
     let fuzz: Vec<String> = passed(Kind::Fuzz).map(|one| one.piece.clone()).collect();
     line(format!("fuzz, {} s each: {}", super::plan::FUZZ_SECONDS, list(&fuzz)));
+    let tests: Vec<String> = passed(Kind::Tests).map(|one| one.piece.clone()).collect();
+    line(format!("long end-to-end tests: {}", list(&tests)));
     let deny = passed(Kind::Deny).next().is_some();
     line(format!("cargo-deny: {}", if deny { "passed" } else { "not passed" }));
     let failed = results.iter().filter(|one| one.verdict == Verdict::Failed);
@@ -181,6 +183,7 @@ mod tests {
             "recoveries: 25000 of 500000; seeds: 1 to 90\n",
             "load: 12 of 60 minutes\n",
             "fuzz, 60 s each: fuzz-label\n",
+            "long end-to-end tests: none\n",
             "cargo-deny: not passed\n",
             "FAILED recoveries-02: said\n",
         ] {

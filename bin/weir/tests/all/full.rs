@@ -4,10 +4,11 @@
 //! Not here: write amplification (bench-layouts), crashes while the cleaner runs (the simulator).
 //!
 //! Invariants:
-//! - a full pool refuses writes with "no space" and no other error, and loses no data;
-//! - every block that is read back has the content of the last write, which has its block number
-//!   and a sequence number;
-//! - after each cycle, a scrub and an offline check of the pool find no error.
+//! - a full pool refuses writes with "no space", with no other error, and loses no data;
+//! - every block read back is the last one written, identified by its number and a sequence;
+//! - after each cycle, a scrub and an offline check find no error.
+//!
+//! `WEIR_FULL_CYCLES` sets the number of cycles; `make soak` runs 24.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,9 +25,10 @@ const BLOCKS_PER_MIB: usize = MIB as usize / BLOCK;
 const LONG: usize = 16;
 /// Maximum number of writes in flight.
 const DEPTH: usize = 16;
-const CYCLES: usize = 24;
-/// Size of each disk: large enough for segments of 64 rows. The cleaner cleans a segment only if it
-/// gains at least four rows.
+/// Number of cycles of a run of the tests: from one fill of the volume to the kill before the next.
+const CYCLES: usize = 12;
+/// Size of each disk: large enough for segments of 64 rows. The cleaner requires a gain of at least
+/// four rows.
 const DISK: u64 = 520 * MIB;
 /// Time limit until space is reclaimed. A commit runs every five seconds, and the space of a
 /// segment is reclaimed three txgs after its last block died.
@@ -268,8 +270,9 @@ fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     let mut volume = Volume::new(&server, "tank/cycled", (size * 89 / 100 / MIB) as usize, 5);
     let all = 0..volume.blocks();
     let start = Instant::now();
-    for cycle in 0..CYCLES {
-        if cycle % 12 == 0 {
+    let cycles = std::env::var("WEIR_FULL_CYCLES").map_or(CYCLES, |text| text.parse().unwrap());
+    for cycle in 0..cycles {
+        if cycle % CYCLES == 0 {
             volume.trim(all.clone());
             volume.fill(all.clone()).unwrap();
         } else {
@@ -281,7 +284,7 @@ fn cycles(dirs: &Dirs, mut server: Server) -> Server {
         let status = assert_healthy(&server, "overwritten");
         let used = number(&status, "allocated_bytes") * 100 / size;
         assert!(used >= 85, "not nearly full: {status:#}");
-        if cycle % 12 == 11 {
+        if cycle % CYCLES == CYCLES - 1 {
             assert_cleaner_told(&server, &status);
             server.kill();
             server = dirs.start();

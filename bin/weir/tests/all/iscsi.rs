@@ -9,6 +9,8 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::iscsi::{Initiator, wide};
@@ -20,6 +22,9 @@ const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:client";
 const OTHER: &str = "iqn.2026-01.org.example:other";
 
+/// Number of programs of the libiscsi suite that run at a time, each with its own target. The tests
+/// mostly wait, and some reset their target or reserve their logical unit.
+const SUITES: usize = 4;
 /// Tests of the libiscsi suite that may fail, each with the reason.
 const MAY_FAIL: &[(&str, &str)] = &[
     ("GetLBAStatus.UnmapSingle", "asks for block i + 1 and expects block i + 8"),
@@ -97,13 +102,21 @@ fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     (result, said)
 }
 
+/// Creates a target with one volume for the suite. Returns the addresses of its logical unit, one
+/// for each portal.
+fn suite_target(server: &Server, number: usize) -> [String; 2] {
+    let name = format!("suite{number}");
+    server.weir(&format!("target create {name} --allow *")).ok();
+    server.weir(&format!("volume create tank/{name} --size 1GiB")).ok();
+    server.weir(&format!("lun add {name} tank/{name}")).ok();
+    let target = TARGET.replace("vms", &name);
+    [0, 1].map(|portal_number| format!("iscsi://{}/{target}/0", portal(server, portal_number)))
+}
+
 #[test]
 fn conformance_suite_passes_except_for_listed_tests() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
-    server.weir("volume create tank/vm1 --size 1GiB").ok();
-    server.weir("lun add vms tank/vm1").ok();
-    let urls = [url(&server, 0, 0), url(&server, 1, 0)];
     let list = tool("iscsi-test-cu", &["--list"]);
     let tests: Vec<&str> = list
         .lines()
@@ -111,17 +124,29 @@ fn conformance_suite_passes_except_for_listed_tests() {
         .filter(|line| line.starts_with("ALL.") && line.matches('.').count() == 2)
         .collect();
     assert!(tests.len() > 200, "{} tests are listed", tests.len());
-    let (mut passed, mut wrong) = (0, Vec::new());
-    for test in tests {
-        let name = test.strip_prefix("ALL.").unwrap();
-        let (result, said) = suite_test(test, &urls);
-        match result {
-            "pass" => passed += 1,
-            "skip" if MAY_SKIP.iter().any(|prefix| name.starts_with(prefix)) => {}
-            "fail" if MAY_FAIL.iter().any(|(failing, _)| *failing == name) => {}
-            _ => wrong.push(format!("{name}: {result}\n{said}")),
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new((0, Vec::new()));
+    let run_tests = |number| {
+        let urls = suite_target(&server, number);
+        while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let name = test.strip_prefix("ALL.").unwrap();
+            let (result, said) = suite_test(test, &urls);
+            let (passed, wrong) = &mut *found.lock().unwrap();
+            match result {
+                "pass" => *passed += 1,
+                "skip" if MAY_SKIP.iter().any(|prefix| name.starts_with(prefix)) => {}
+                "fail" if MAY_FAIL.iter().any(|(failing, _)| *failing == name) => {}
+                _ => wrong.push(format!("{name}: {result}\n{said}")),
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for number in 0..SUITES {
+            let run_tests = &run_tests;
+            scope.spawn(move || run_tests(number));
+        }
+    });
+    let (passed, wrong) = found.into_inner().unwrap();
     assert!(wrong.is_empty(), "{} tests:\n{}", wrong.len(), wrong.join("\n"));
     assert!(passed >= 190, "{passed} passed");
     server.assert_alive();
