@@ -190,6 +190,20 @@ impl Found {
         self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
     }
 
+    /// Damaged ring slots of txgs up to `newest` that are later than each uberblock of their disk, by
+    /// the guid of the leg. A power cut tore them, while another disk got the uberblock.
+    pub(crate) fn torn_slots(&self, newest: &Uberblock) -> Vec<(Guid, u64)> {
+        let of_disk = |disk: &FoundDisk| {
+            let own = disk.uberblocks.iter().map(|own| own.txg).filter(|txg| *txg <= newest.txg);
+            let behind = newest.txg.0 - own.max().map_or(newest.txg.0, |txg| txg.0);
+            let behind = 0..behind.min(RING_SLOTS);
+            let slots = behind.map(|back| (newest.txg.0 - back) % RING_SLOTS);
+            let torn = slots.filter(|slot| disk.damaged_slots.contains(slot));
+            torn.map(|slot| (disk.guid, slot)).collect::<Vec<_>>()
+        };
+        self.disks.iter().flat_map(of_disk).collect()
+    }
+
     /// Ring slots with one of these uberblocks, by the guid of the leg.
     pub(crate) fn slots_with(&self, uberblocks: &[Uberblock]) -> Vec<(Guid, u64)> {
         let slots = |disk: &FoundDisk| {

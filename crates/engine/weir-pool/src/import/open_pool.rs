@@ -199,6 +199,7 @@ pub async fn import(
                 let abandoned = found.slots_with(&abandoned).into_iter();
                 let slots = found.damaged_slots().chain(abandoned);
                 imported.pool.note_damaged_slots(slots, imported.uberblock.txg);
+                *imported.pool.torn_slots.lock() = found.torn_slots(&imported.uberblock);
                 return Ok(imported);
             }
             Err((parts, error)) if error.kind() == ErrorKind::Data => {

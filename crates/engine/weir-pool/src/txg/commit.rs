@@ -223,6 +223,11 @@ impl Pool {
             unconfirmed_legs,
             ..from.clone()
         };
+        if self.zero_torn_slots().await {
+            // A power cut may tear the claim on the same disk. Without this flush that disk would
+            // have two damaged slots in a row, and an import of it alone would be refused.
+            self.flush_all().await.map_err(|error| self.poison(&error))?;
+        }
         let alive = self.vdevs.in_service().try_for_each(Vdev::check_alive);
         alive.map_err(|error| self.poison(&error))?;
         write_uberblock(&self.vdevs, &claim).await.map_err(|error| self.poison(&error))?;
@@ -258,6 +263,20 @@ impl Pool {
     pub(crate) fn note_damaged_slots(&self, found: impl Iterator<Item = (Guid, u64)>, seen: Txg) {
         let found = found.map(|(leg, slot)| DamagedSlot { leg, slot, seen });
         self.damaged_slots.lock().extend(found);
+    }
+
+    /// Zeroes the ring slots that a power cut tore while another disk got the uberblock. Returns
+    /// true if there were any.
+    async fn zero_torn_slots(&self) -> bool {
+        let torn = std::mem::take(&mut *self.torn_slots.lock());
+        for (leg, slot) in &torn {
+            let Ok((vdev, leg)) = self.leg(*leg) else { continue };
+            let Some(device) = leg.usable() else { continue };
+            if let Err(error) = zero_slot(&*device, vdev.disk_bytes(), *slot).await {
+                leg.fault(&error);
+            }
+        }
+        !torn.is_empty()
     }
 
     /// Zeroes the noted ring slots, because an import counts damaged slots after the newest

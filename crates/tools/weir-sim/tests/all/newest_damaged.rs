@@ -5,21 +5,31 @@
 //!
 //! Invariant: no test is random; time is virtual.
 
+use std::cell::RefCell;
 use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use futures_util::future::select;
+use weir_base::Guid;
 use weir_base::limits::OWNER_BEAT;
-use weir_dataset::DatasetError;
-use weir_device::Device as _;
+use weir_dataset::{DatasetError, Engine};
+use weir_device::Device;
 use weir_format::Uberblock;
 use weir_format::layout::SLOT_BYTES;
-use weir_pool::{PlantedBug, PoolError};
-use weir_sim::SimWorld;
+use weir_pool::{ImportOptions, PlantedBug, PoolError};
+use weir_sim::{CutPlan, SimWorld};
 
 use crate::owned_pool::{BYTES, assert_holds, host, import, import_with, pool, pool_with, world};
+use crate::timed::options;
 
 /// Overwrites every copy of the newest `count` uberblocks.
 fn damage_newest(world: &SimWorld, count: u64) {
+    damage_newest_on(world, count, |_| true);
+}
+
+/// As [`damage_newest`], on some disks only.
+fn damage_newest_on(world: &SimWorld, count: u64, is_one: impl Fn(usize) -> bool) {
     let mut found = Vec::new();
     for (index, disk) in world.disks().iter().enumerate() {
         for at in (0..disk.geometry().len_bytes).step_by(SLOT_BYTES) {
@@ -30,7 +40,7 @@ fn damage_newest(world: &SimWorld, count: u64) {
     }
     let newest = found.iter().map(|(txg, ..)| txg.0).max().unwrap();
     for (txg, index, at) in found {
-        if txg.0 + count > newest {
+        if txg.0 + count > newest && is_one(index) {
             world.disk(index).scribble(at..at + SLOT_BYTES as u64, at);
         }
     }
@@ -133,6 +143,48 @@ fn import_after_a_forced_import_needs_no_force() {
             assert_holds(&again, 4).await;
         })
         .unwrap();
+}
+
+// Regression: each of two power cuts tore an uberblock on the same disk, while the other disk of the
+// mirror got it. An import of the first disk alone was then refused.
+#[test]
+fn power_cuts_in_a_row_do_not_block_the_import_of_one_disk() {
+    let world = world(2);
+    world
+        .run_until(async {
+            let engine = pool(&world, host("a")).await;
+            for byte in 0..4 {
+                engine.volume("v").unwrap().write(0, &vec![byte; BYTES]).await.unwrap();
+                engine.commit().await.unwrap();
+            }
+        })
+        .unwrap();
+    damage_newest_on(&world, 1, |disk| disk == 0);
+    let images = world.cut(CutPlan::Everything);
+    let world = SimWorld::from_media(2, images);
+    let found = Rc::new(RefCell::new(Vec::new()));
+    let cuts = Rc::clone(&found);
+    world.on_step(move |cut| {
+        for plan in 0..4 {
+            cuts.borrow_mut().push(cut.cut(CutPlan::Random(cut.steps * 4 + plan)));
+        }
+    });
+    world.run_until(import_unowned(&world, 101)).unwrap().unwrap();
+    world.crash();
+    let cuts = found.take();
+    assert!(cuts.len() > 200, "{}", cuts.len());
+    for mut images in cuts {
+        images.truncate(1);
+        let world = SimWorld::from_media(3, images);
+        world.run_until(import_unowned(&world, 102)).unwrap().unwrap();
+    }
+}
+
+/// Imports the pool for no server.
+async fn import_unowned(world: &SimWorld, import_epoch: u64) -> Result<(), DatasetError> {
+    let disks = world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    let how = ImportOptions::new(Guid(import_epoch));
+    Engine::open(disks, how, &options(world, PlantedBug::None)).await.map(drop)
 }
 
 /// A damaged slot counts only if no disk has the uberblock.
