@@ -21,7 +21,7 @@ use weir_format::BlockPtr;
 
 /// RAM of a cache entry in addition to its cell: key, value, index slot, ghost entries (measured).
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// Part of the budget (a divisor) that tree nodes keep at least: 25 %.
+/// Divisor of the budget that gives the budget of tree nodes: 25 % of the total.
 const NODE_SHARE: u64 = 4;
 
 /// Class of an entry: selects the budget.

@@ -60,7 +60,7 @@ pub enum FormatError {
         /// Pool of the label.
         pool: Guid,
     },
-    /// A record stores a property with bytes that are no value of it.
+    /// A dataset record or the pool record stores bytes that are no valid value of the property.
     #[error("record of {of}: property {property} has an invalid value of {bytes} bytes")]
     Property {
         /// Name of the dataset, or `the pool`.
@@ -94,7 +94,8 @@ impl FormatError {
         matches!(self, Self::Version { .. } | Self::OlderVersion { .. } | Self::Feature { .. })
     }
 
-    /// The pool, if a newer Weir wrote the structure. A checksum covers the version and the flags.
+    /// Guid of the pool, if a newer Weir wrote the structure. A checksum covers the version and the
+    /// flags.
     pub fn newer_pool(&self) -> Option<Guid> {
         match self {
             Self::Version { pool, .. } | Self::Feature { pool, .. } => Some(*pool),

@@ -41,14 +41,15 @@ pub const STRIP_BYTES_MIN: u32 = 4096;
 pub const ROWS_WANTED: u64 = 8;
 /// Maximum number of legs of a mirror.
 pub const MIRROR_LEGS_MAX: usize = 4;
-/// Maximum number of legs of a raidz vdev. With it, rows stay below 2 MiB, so that [`ROWS_WANTED`]
-/// of them fit into a segment, and a reader can find the damaged legs by trying all combinations.
+/// Maximum number of legs of a raidz vdev. With at most this many legs, a row stays below 2 MiB, so
+/// that [`ROWS_WANTED`] rows fit into a segment, and a reader can find the damaged legs by trying
+/// all combinations.
 pub const RAIDZ_LEGS_MAX: usize = 32;
 /// Maximum number of disks in a pool: the uberblock has space for the state of this many disks.
 pub const DISKS_MAX: usize = 256;
 /// Size of the smallest disk: two labels, a log, and enough segments for the cleaner to work with.
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
-/// Size of the intent log region as a part of the disk size (a divisor).
+/// Divisor of the disk size that gives the size of the intent log region.
 pub const LOG_SHARE: u64 = 64;
 /// Size of the smallest intent log region.
 pub const LOG_BYTES_MIN: u64 = 8 << 20;

@@ -1,4 +1,5 @@
-//! Properties that are set on a dataset or on the pool itself, as stored in its record.
+//! Properties that are set on a dataset or on the pool itself, as stored in the dataset record or
+//! pool record.
 //!
 //! Inheritance, defaults and the meaning of each property are in weir-dataset.
 //!
@@ -37,7 +38,7 @@ const KNOWN_BYTES_MAX: usize = 256;
 const UNKNOWN_BYTES_MAX: usize = 256;
 
 const WHAT: &str = "properties";
-/// Number of user properties in records.
+/// Property number that a record stores for every user property.
 const USER_ID: u16 = 0;
 
 /// Properties that are set on a dataset or pool. An unset property is inherited or has its default
@@ -56,7 +57,8 @@ impl From<Compression> for Properties {
     }
 }
 
-/// Returns the row of a property that records store.
+/// Returns the row of [`TABLE`] with this property number; `None` if records store no such
+/// property.
 fn row_of(id: u16) -> Option<&'static Property> {
     TABLE.iter().copied().find(|row| row.id == id && id > 0)
 }
@@ -97,7 +99,7 @@ impl Properties {
         self.set_bytes(key.row, value.map(|value| value.encode()).as_deref());
     }
 
-    /// Returns these properties with one more set.
+    /// Returns these properties with one more property set.
     ///
     /// # Panics
     /// As [`Self::set`].
@@ -154,7 +156,7 @@ impl Properties {
         set.filter(|(id, _)| row_of(*id).is_none())
     }
 
-    /// Size of the user properties, by which their number is limited.
+    /// Size of the user properties, at most [`USER_BYTES_MAX`] in a record.
     pub fn user_bytes(&self) -> usize {
         self.user.iter().map(|(name, value)| 4 + name.len() + value.len()).sum()
     }

@@ -97,7 +97,7 @@ pub struct StreamBegin {
     pub to: u64,
     /// Guid of the base snapshot, if the stream is incremental.
     pub from: Option<u64>,
-    /// True if the base snapshot belongs to the volume from which this one was cloned.
+    /// True if the base snapshot belongs to the volume from which the sent volume was cloned.
     pub is_clone: bool,
     /// Compression of the volume's new blocks.
     pub compression: Compression,

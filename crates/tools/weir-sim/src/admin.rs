@@ -188,7 +188,7 @@ impl Admin {
             }
         }
         if quota > 0 {
-            // Client writes will reach the quota later, so try block clones now.
+            // Try block clones against the new quota before client writes reach it.
             for _ in 0..CLONES_AGAINST_QUOTA {
                 self.clone_range_of(index, name).await?;
             }

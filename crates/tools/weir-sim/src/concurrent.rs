@@ -75,7 +75,7 @@ impl ConcurrentChanges {
     }
 
     /// Records the acknowledgement of a change. `entries`: current number of entries in the history
-    /// of its source.
+    /// of the volume from which a clone copies.
     pub(crate) fn end(&mut self, began: Moment, entries: usize) {
         let now = self.tick();
         let change = self.changes.get_mut(&began).expect("it was asked for");

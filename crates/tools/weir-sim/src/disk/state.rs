@@ -355,9 +355,9 @@ impl State {
                         self.media.put_sectors(piece.block, piece.mask, &piece.bytes);
                     }
                 }
-                // Reads return the old content immediately.
+                // The write is lost, and reads return the old content immediately.
                 2 => forgotten.extend(cached.pieces.into_iter().map(|piece| piece.block)),
-                // Reads return the old content only after the next cut.
+                // The write is lost, but reads return the old content only after the next cut.
                 _ => {}
             }
         }
