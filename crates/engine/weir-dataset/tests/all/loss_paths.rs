@@ -3,7 +3,7 @@
 //! Later changes of the list are in `damage`, evacuation is in `vdevs`; status and events made from
 //! the list are in bin/weir.
 //!
-//! Invariant: in each row, the path under test is the first that encounters the loss.
+//! Invariant: in each test case, the path under test is the first that encounters the loss.
 
 use weir_base::BLOCK_BYTES;
 use weir_base::RecordSize;

@@ -25,13 +25,13 @@ const LAST: u64 = 300;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Object {
     tag: u8,
-    /// Seed of each record.
+    /// Seed of each record's content, by the number of the record.
     records: BTreeMap<u64, u64>,
 }
 
 type Model = BTreeMap<u64, Object>;
 
-/// SplitMix64.
+/// A SplitMix64 generator of random numbers.
 struct Numbers(u64);
 
 impl Numbers {

@@ -4,7 +4,7 @@
 //! Crashes are in the simulator, real disks in the tests of the binary.
 //!
 //! Invariant: damage never exceeds the parity of a vdev, so that every read must succeed with
-//! correct data. A test with more damage states it.
+//! correct data. A test with more damage says so in a comment.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ fn open(disks: Vec<Arc<dyn Device>>) -> Result<Arc<Engine>, weir_dataset::Datase
     now(Engine::open(disks, import(), &options(MEMORY_BYTES)))
 }
 
-/// Returns the content of the volume. Half of it compresses, so that blocks start and end at any
-/// offset in strips.
+/// Returns the content of the volume. Half of the content compresses, so that blocks start and end
+/// at any offset in strips.
 fn content() -> Vec<u8> {
     let mut state = 1_u64;
     let mut data: Vec<u8> = std::iter::repeat_with(|| {

@@ -218,8 +218,8 @@ fn segments_are_used_again_when_their_entries_become_readable() {
 }
 
 /// Regression: a rollback past a snapshot with an unreadable record, or a promotion above such a
-/// snapshot, moved it to a wrong position in its chain. After it became readable and a user
-/// destroyed a neighbouring snapshot, the pool freed blocks in use.
+/// snapshot, moved this snapshot to a wrong position in its chain. After the record became readable
+/// and a user destroyed a neighbouring snapshot, the pool freed blocks in use.
 #[test]
 fn snapshot_chains_with_unreadable_snapshots_are_not_changed() {
     let of = |name: &str| SnapshotId { volume: "b".to_owned(), name: name.to_owned() };

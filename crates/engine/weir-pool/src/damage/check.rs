@@ -30,8 +30,8 @@ impl Pool {
     /// A moved block counts in the segment that its pointer names and in the segment that holds it.
     /// A block with several pointers counts once.
     ///
-    /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty if
-    /// invariant I5 holds, as far as damage permits.
+    /// `roots`: all datasets. Returns the segments whose counter differs from this sum, with both
+    /// numbers. The list is empty if invariant I5 holds, as far as damage permits.
     #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
@@ -76,8 +76,8 @@ impl Pool {
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
-    /// True if the segment table entry was lost of the segment that a pointer names, or of the
-    /// segment that now holds its block.
+    /// True if the table entry of the segment that a pointer names was lost, or the entry of the
+    /// segment that now holds the pointer's block.
     fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
         let host = self.segments.host_of(ptr).ok().flatten();
         self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))
@@ -130,7 +130,7 @@ impl Pool {
     /// Finds two pointers to overlapping addresses that refer to different blocks, or a pointer
     /// without an address (returned twice).
     ///
-    /// `roots`: all datasets. `None` if there are none.
+    /// `roots`: all datasets. Returns `None` if the trees have no such pointers.
     #[boxed(?Send)]
     pub async fn check_places(
         &self,
@@ -220,8 +220,8 @@ fn is_same_block(a: &BlockPtr, b: &BlockPtr) -> bool {
     (a.kind, a.record) == (b.kind, b.record) && what(a) == what(b)
 }
 
-/// Compares the counts of one segment with the pointers found. Returns the bytes that sharing
-/// saves.
+/// Compares the reference counts of one segment with the pointers found. Returns the bytes that
+/// sharing saves.
 fn compare(
     vseg: VsegId,
     table: Option<&ReferenceTable>,

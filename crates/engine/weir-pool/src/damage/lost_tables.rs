@@ -65,7 +65,7 @@ impl Pool {
 
     /// Abandons the segments whose entries are lost once no pointer refers to any of them, and
     /// frees the physical segments that were reserved for them. Returns true if it freed them, or
-    /// if a later call may.
+    /// if a later call may free them.
     ///
     /// # Errors
     /// The pool is suspended.

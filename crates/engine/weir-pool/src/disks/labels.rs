@@ -176,8 +176,8 @@ pub(crate) async fn read_labels(
     }))
 }
 
-/// A readable config replaces an error, and a newer config an older one. Any other error replaces
-/// "no label".
+/// Keeps the better of two results: a readable config replaces an error, and a newer config
+/// replaces an older one. Any other error replaces "no label".
 fn keep_best(best: &mut Result<Label, FormatError>, found: Result<Label, FormatError>) {
     let better = match (&*best, &found) {
         (Ok(old), Ok(new)) => (new.txg, new.version) > (old.txg, old.version),

@@ -2,7 +2,7 @@
 //!
 //! Not here: creation (`create`), import (`open_pool`).
 //!
-//! Invariant: a layout that fails a check has written nothing.
+//! Invariant: the pool writes nothing to disks whose layout fails a check.
 
 use std::sync::Arc;
 

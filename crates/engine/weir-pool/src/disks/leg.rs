@@ -22,8 +22,8 @@ use crate::disks::scan_kind::ScanKind;
 pub(crate) struct Missing {
     /// Last txg whose writes the leg has; it missed later ones.
     stale_after: Option<Txg>,
-    /// True if the leg may have missed nothing: only its own uberblocks end at that txg. The leg
-    /// counts as complete.
+    /// True if the leg may have missed nothing: the only sign of missed writes is that the leg's
+    /// own uberblocks end at `stale_after`. The leg counts as complete.
     unconfirmed: bool,
     /// A resilver copied all missed data to the leg; the next uberblock may record that.
     copied: bool,
@@ -40,8 +40,8 @@ pub(crate) struct Missing {
 pub(crate) enum Doubt {
     /// The leg certainly holds all data.
     UpToDate,
-    /// Only the newest uberblock is missing on the leg: unless its disk lost flushed writes, it
-    /// holds all data.
+    /// Only the newest uberblock is missing on the leg: the leg holds all data, unless its disk
+    /// lost flushed writes.
     Unconfirmed,
     /// The leg missed writes.
     Stale,

@@ -104,7 +104,7 @@ pub(crate) struct PoolHistory<'a> {
     /// Import epochs, newest first.
     pub(crate) lineage: &'a [ImportEpoch],
     pub(crate) newest: Txg,
-    /// Legs in use that the history does not list as stale. An unconfirmed leg is one of them.
+    /// Legs in use that the history does not list as stale. They include unconfirmed legs.
     pub(crate) current_legs: &'a [Guid],
 }
 

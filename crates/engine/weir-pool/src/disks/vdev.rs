@@ -8,12 +8,13 @@
 //! Invariants:
 //! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
 //!   read all data back;
-//! - a failed write or flush faults the leg, and the pool stops using it: its content after its
-//!   last good flush is unknown (a failed flush is never retried into success);
+//! - a failed write or flush faults the leg, and the pool stops using this leg: the leg's content
+//!   after its last good flush is unknown (a failed flush is never retried into success);
 //! - the checksum in the pointer decides whether a read is right, never the status that the disk
 //!   reports;
 //! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock
-//!   that says so is durable; a fault or an absence of the leg before that keeps it stale.
+//!   that lists the leg as up to date is durable; a fault or an absence of the leg before that
+//!   keeps it stale.
 
 use crate::disks::leg::{Doubt, Leg};
 use std::ops::Range;
@@ -264,8 +265,9 @@ impl Vdev {
         self.next_read.fetch_add(1, Ordering::Relaxed) % self.legs.len()
     }
 
-    /// Legs in the order in which a read tries them: up to date, unconfirmed, stale. Among equals,
-    /// recently slow legs come last; the rest is round-robin from `start`.
+    /// Legs in the order in which a read tries them: up to date, unconfirmed, stale. In each of
+    /// these groups, recently slow legs come last; the other legs are in round-robin order from
+    /// `start`.
     fn read_order(&self, start: usize) -> Vec<&Leg> {
         let mut order: Vec<&Leg> = self.legs.iter().collect();
         let first = start % order.len();
@@ -281,7 +283,7 @@ impl Vdev {
     }
 
     /// Reads the same whole sectors from every complete leg, or from all legs if none is complete.
-    /// `look` gets `None` for a leg that cannot read them.
+    /// `look` gets `None` for a leg that cannot read these sectors.
     ///
     /// For structures whose copies the caller compares: no copy is counted as damaged or repaired.
     pub(crate) async fn read_each(
@@ -344,8 +346,8 @@ impl Vdev {
     }
 
     /// Reads `len` bytes of the segment area from the leg `first` or a later one, unverified. The
-    /// caller verifies each block and reads a bad one with [`Self::read_verified`], starting at the
-    /// same leg, so that the bad copy is found again, counted and repaired.
+    /// caller verifies each block and reads a bad block with [`Self::read_verified`], starting at
+    /// the same leg, so that the bad copy is found again, counted and repaired.
     ///
     /// Returns a buffer rounded out to sectors, and the start of the bytes in it.
     #[boxed(?Send)]
@@ -439,8 +441,8 @@ impl Vdev {
         self.bug == PlantedBug::NeighboursUnverified
     }
 
-    /// Rewrites one bad copy. `good[range]` was verified; the rest of `good` is the first and last
-    /// sector as the leg with the right copy returned it.
+    /// Rewrites one bad copy. `good[range]` was verified; the rest of `good` are the neighbouring
+    /// bytes in the first and last sector, as the leg with the right copy returned them.
     ///
     /// No checksum covers the bytes outside `range`, and either leg may have the better copy of
     /// them. So this leg keeps its own bytes there, but only if a second read equals the first
