@@ -10,8 +10,8 @@
 //!   unreadable reference table are not freed;
 //! - if two tables contradict each other, the import assumes the case that loses no data: a segment
 //!   that is marked as moved but has no remap table is unreadable; a remap table of a segment that
-//!   is not marked as moved is ignored; no block is freed of a segment with an unexpected reference
-//!   table.
+//!   is not marked as moved is ignored; the pool frees no block of a segment with an unexpected
+//!   reference table.
 
 use std::collections::BTreeSet;
 

@@ -35,8 +35,8 @@ impl Found {
     /// Collects the labels of all disks of one pool, in the order of the disks.
     ///
     /// A disk of another format version counts as foreign, like a disk without a label.
-    /// [`Self::check_newest`] refuses the others if a newer Weir wrote that disk as one of this
-    /// pool.
+    /// [`Self::check_newest`] refuses the other disks if a newer Weir wrote that disk as a disk of
+    /// this pool.
     pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
         let mut other_version = Vec::<(String, FormatError)>::new();
         let (mut disks, mut paths, mut left_out) =
@@ -154,8 +154,8 @@ impl Found {
     ///
     /// # Errors
     /// `OtherFormat`: a newer Weir wrote a disk of the pool. `OlderThanSeen`: `how` or an owner
-    /// slot names such a txg. `NewestDamaged`: more than one uberblock after it is damaged in every
-    /// copy. A power cut tears the uberblock of one txg.
+    /// slot names such a txg. `NewestDamaged`: more than one uberblock after `newest` is damaged in
+    /// every copy. A power cut tears the uberblock of one txg.
     pub(crate) fn check_newest(
         &self,
         newest: &Uberblock,
@@ -200,7 +200,7 @@ impl Found {
         self.disks.iter().flat_map(slots).collect()
     }
 
-    /// Disks that have the uberblock `newest` and that it does not list as stale.
+    /// Disks that have the uberblock `newest` and are not in its list of stale legs.
     fn current<'a>(&'a self, newest: &'a Uberblock) -> impl Iterator<Item = &'a FoundDisk> {
         self.disks
             .iter()
@@ -250,7 +250,7 @@ impl Found {
 
     /// Disks in service that committed txgs without the others: the history that ends with `newest`
     /// does not contain their newest uberblock. They may be disks that the label does not list,
-    /// because the label is from the other side.
+    /// because the label may belong to the other history.
     pub(crate) fn diverged_from(&self, newest: &Uberblock) -> Vec<&FoundDisk> {
         let stale = |guid| newest.stale_legs.iter().find(|stale| stale.guid == guid);
         let newest_disks = self.disks.iter().filter(|disk| disk.uberblocks.contains(newest));
@@ -307,7 +307,7 @@ impl Found {
     /// uberblock on the disks, because the log may have intact batches of a state that a forced
     /// import abandons.
     pub(crate) fn next_log_epoch(&self, uberblock: &Uberblock) -> u64 {
-        // A forged uberblock must not use up the numbers.
+        // A forged uberblock must not use up the log epochs.
         let others = self.uberblocks().map(|other| other.log_epoch);
         let highest = others.filter(|epoch| *epoch < LOG_NUMBER_MAX / 2).max().unwrap_or_default();
         highest.max(uberblock.log_epoch) + 1

@@ -6,9 +6,10 @@
 //! - an import writes nothing, except the owner slot of a pool that it takes by force;
 //! - an import uses the newest uberblock or fails: an older one lacks acknowledged data and needs
 //!   `force`;
-//! - disks that end before the newest txg that the caller has seen are refused without `force`;
-//! - a leg that missed writes is marked stale and read only after the others; a vdev without enough
-//!   other legs is refused.
+//! - disks whose history ends before the newest txg that the caller has seen are refused without
+//!   `force`;
+//! - a leg that missed writes is marked stale and read only after the other legs; a vdev without
+//!   enough other legs is refused.
 
 use std::sync::Arc;
 
@@ -147,7 +148,7 @@ fn check_writable(label: &Label) -> Result<(), PoolError> {
 /// Opens the pool found on `disks`. Disks of other pools are an error; missing legs are not.
 ///
 /// # Errors
-/// No pool, a vdev with too few legs, or damage; nothing was written.
+/// The disks hold no pool, a vdev has too few legs, or the pool is damaged; nothing was written.
 #[boxed(?Send)]
 pub async fn import(
     disks: Vec<Arc<dyn Device>>,
@@ -299,7 +300,8 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
 }
 
 /// Refuses disks that diverged from the others. With `force`, marks these disks as stale from txg
-/// 0, if the label lists them as legs. The import does not use the others.
+/// 0, if the label lists them as legs. The import does not use diverged disks that the label does
+/// not list.
 fn refuse_diverged(
     label: &Label,
     vdevs: &Vdevs,

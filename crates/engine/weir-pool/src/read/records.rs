@@ -127,7 +127,7 @@ impl Pool {
     /// Reads the blocks of a record; not for holes.
     ///
     /// # Errors
-    /// As [`Self::read_block`]; `PartLost` for a partial record whose rest cannot be read.
+    /// As [`Self::read_block`]; `PartLost` for a partial record whose other blocks cannot be read.
     pub async fn read_record(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         if ptr.is_partial() {
             let known = self.read_partial(ptr).await?;
@@ -276,7 +276,7 @@ impl Pool {
         results.resize_with(ptrs.len(), || None);
         let mut missing: Vec<Wanted<'_>> = Vec::new();
         for (index, ptr) in ptrs.iter().enumerate() {
-            // The cache holds blocks as clients see them, which is the stored form of raw ones.
+            // The cache holds uncompressed blocks, which equal the stored form of raw blocks.
             let is_block = ptr.codec == Codec::Raw && ptr.record.is_block();
             let raw = is_block.then(|| self.cached(ptr, 0)).flatten();
             if let Some(block) = raw {

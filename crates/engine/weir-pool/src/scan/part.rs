@@ -18,7 +18,7 @@ pub(crate) struct Checked {
     pub(crate) bytes: u64,
     /// Bytes written to legs whose copy was bad or missing.
     pub(crate) repaired_bytes: u64,
-    /// Copies that could not be rewritten, or read back wrong.
+    /// Copies that the scan could not rewrite, or that differed when it read them back.
     pub(crate) unrepaired: u64,
     /// Blocks without any good copy.
     pub(crate) damaged: u64,

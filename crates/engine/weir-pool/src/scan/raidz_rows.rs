@@ -14,7 +14,7 @@
 //! - a scan reads each written strip back and compares it.
 //!
 //! A power failure between two strip writes leaves a row without its full redundancy, never with
-//! less than before: the strips were wrong already.
+//! less redundancy than before: the strips were wrong already.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

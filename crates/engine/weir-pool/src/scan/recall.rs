@@ -17,8 +17,8 @@ use crate::state::compression::{CompressHistory, Packer};
 use crate::state::pool::Pool;
 use crate::tree::live::Live;
 
-/// Highest zstd level to try. It compresses a mebibyte in tens of milliseconds; the highest level
-/// of zstd takes half a second.
+/// Highest zstd level to try. This level compresses a mebibyte in tens of milliseconds; the highest
+/// level of zstd takes half a second.
 const ZSTD_LEVEL_MAX: u8 = 9;
 
 impl Pool {

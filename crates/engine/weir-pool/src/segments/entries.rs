@@ -21,11 +21,11 @@ use crate::segments::tables::{HoldsTables, Table, Tables, Unread};
 /// parity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceUse {
-    /// All segments.
+    /// Bytes of all segments.
     pub total_bytes: u64,
-    /// Segments that can be written now or after a few commits.
+    /// Bytes of the segments that can be written now or after a few commits.
     pub free_bytes: u64,
-    /// Blocks that committed or written pointers refer to.
+    /// Bytes of the blocks that committed or written pointers refer to.
     pub live_bytes: u64,
     /// Additional bytes that the live blocks would take if none were shared.
     pub saved_bytes: u64,
@@ -94,8 +94,8 @@ pub(crate) struct Inner {
     /// Segments that could not be cleaned. The cleaner does not try them again before the next
     /// import.
     pub(crate) unclean: HashSet<VsegId>,
-    /// Free physical segments per vdev. The lowest is allocated first, so that a sparse file stays
-    /// short and writes reuse a disk's space before they spread out.
+    /// Free physical segments per vdev. The pool allocates the lowest segment first, so that a
+    /// sparse file stays short and writes reuse a disk's space before they spread out.
     pub(crate) free: Vec<BTreeSet<PsegIndex>>,
     /// Segments whose space is reclaimed a few txgs later.
     pub(crate) dead: Vec<VsegId>,

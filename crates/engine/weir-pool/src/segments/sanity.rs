@@ -4,7 +4,7 @@
 //!
 //! Checksums are verified in `read`, the decoders are in weir-format.
 //!
-//! Invariant: arithmetic on a field that passed cannot overflow.
+//! Invariant: arithmetic on a field that passed its check cannot overflow.
 
 use std::ops::Range;
 
@@ -136,8 +136,8 @@ impl Visited {
         if level < 2 { Ok(()) } else { self.note_any(node) }
     }
 
-    /// As [`Self::note`], for leaves and blocks as well. Walks that keep their results use it, so
-    /// that the size of the pool bounds their RAM.
+    /// As [`Self::note`], for leaves and blocks as well. Walks that keep their results use this
+    /// function, so that the size of the pool bounds their RAM.
     ///
     /// # Errors
     /// The traversal visited the node before.

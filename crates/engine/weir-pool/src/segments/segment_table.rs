@@ -9,7 +9,7 @@
 //!   at least `REUSE_AFTER_TXGS` after the txg in which its last block died, and only if no reader
 //!   has it pinned;
 //! - I5: live bytes are added when a block is appended and subtracted when its pointer is replaced.
-//!   A moved block counts in the segment that its pointer names and in the one that holds it. A
+//!   A moved block counts in the segment that its pointer names and in the segment that holds it. A
 //!   shared block counts once, however many pointers reference it.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
 //! Remap and reference tables in RAM: all tables that no commit has stored yet, and as many of the
-//! others as fit.
+//! other tables as fit the budget.
 //!
 //! weir-format defines the tables. `victims` and `reference_counts` create them, `commit` stores
 //! them.
@@ -30,7 +30,7 @@ pub(crate) trait Table: Clone + Sized {
     /// Name in the list of permanent errors.
     const PART: PoolPart;
 
-    /// Table that represents a lost one.
+    /// Table that represents a lost table.
     fn unknown() -> Self;
     fn is_unknown(&self) -> bool;
     fn memory_bytes(&self) -> u64;
@@ -135,7 +135,7 @@ pub(crate) struct TableFigures {
     pub(crate) stored_bytes: u64,
 }
 
-/// Table that must be read into RAM before the call can be repeated.
+/// Table that must be read into RAM before the caller can repeat its call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread {
     pub(crate) kind: TableKind,
@@ -244,8 +244,8 @@ impl<T: Table> Tables<T> {
         vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
     }
 
-    /// Handles unreadable parts of the tree of tables that stay in it, with the tables of these
-    /// segments. Commits store no replacement for such a table.
+    /// Handles unreadable parts of the tree of tables that commits leave in the tree, with the
+    /// tables of these segments. Commits store no replacement for such a table.
     pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
         self.kept_parts.extend(parts.iter().map(LostPart::blocks));
         self.kept_parts.sort_unstable_by_key(|range| range.start);
@@ -330,8 +330,8 @@ impl<T: Table> Tables<T> {
         self.entries.keys().copied()
     }
 
-    /// Changes a segment's table in place. The caller has checked with [`Self::get`] that it is in
-    /// RAM.
+    /// Changes a segment's table in place. The caller has checked with [`Self::get`] that the table
+    /// is in RAM.
     pub(crate) fn change<R>(&mut self, vseg: VsegId, change: impl FnOnce(&mut T) -> R) -> R {
         let entry = self.entries.get_mut(&vseg).expect("the caller found it");
         let content = entry.content.as_mut().expect("the caller found it in RAM");

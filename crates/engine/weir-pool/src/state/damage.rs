@@ -15,9 +15,9 @@ use weir_format::{DamagedPart, DamagedRange, PoolPart};
 /// Entries of the list of permanent errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageList {
-    /// Ranges of volumes, by volume and first record.
+    /// Damaged ranges of volumes, by volume and first record.
     pub ranges: Vec<DamagedRange>,
-    /// Parts of the pool's metadata.
+    /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
     /// Number of further damaged items that did not fit into the list.
     pub more: u64,

@@ -1,6 +1,6 @@
 //! Unreadable tree nodes, and the counters that are wrong because of them.
 //!
-//! The search for them is in `tree`, the recount in `damage`.
+//! The search for unreadable nodes is in `tree`, the recount in `damage`.
 //!
 //! Invariant: one operation tries an unreadable node once.
 
