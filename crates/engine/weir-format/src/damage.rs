@@ -6,8 +6,8 @@
 //! without damage has no such record.
 //!
 //! Invariants:
-//! - each record of the list is decoded independently: the loss of a record loses its entries, but
-//!   no other record and no dataset;
+//! - each record of the list is decoded independently: the loss of a record affects neither the
+//!   other records nor a dataset;
 //! - no range extends past the largest tree, so that arithmetic on a range never overflows.
 
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};

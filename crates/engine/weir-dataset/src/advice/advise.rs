@@ -10,7 +10,7 @@
 //! record count as no data.
 //!
 //! Invariants:
-//! - one range is read at a time, so that concurrent load hardly notices;
+//! - one range is read at a time, so that concurrent client load is hardly affected;
 //! - sizes are rounded, and poor compression is rejected, as in write-out.
 
 use std::ops::Range;
@@ -58,11 +58,11 @@ pub struct Estimate {
 /// Times of one operation, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timing {
-    /// Median.
+    /// Median of the times.
     pub median_us: f64,
-    /// 5th percentile.
+    /// 5th percentile of the times.
     pub low_us: f64,
-    /// 95th percentile.
+    /// 95th percentile of the times.
     pub high_us: f64,
 }
 

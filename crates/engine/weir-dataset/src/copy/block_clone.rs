@@ -40,8 +40,9 @@ const FANOUT: u64 = NODE_FANOUT as u64;
 /// Maximum bytes that one reference adds to the reference tables.
 const COUNT_BYTES: u64 = 8;
 
-/// Records of a volume that a clone is about to replace. While they are announced, a partial change
-/// of one of them waits for the commit of the clone before it loads the rest of the record.
+/// Records of a volume that a clone is about to replace. While these records are announced, a
+/// partial change of one of them waits for the commit of the clone before it loads the rest of the
+/// record.
 struct Announced<'a> {
     volume: &'a Volume,
     records: Range<u64>,
@@ -97,7 +98,8 @@ impl Engine {
     /// later writes to it are kept.
     ///
     /// # Durability
-    /// On disk when this returns `Ok`. A crash before that leaves each piece complete or absent.
+    /// The clone is on disk when this returns `Ok`. A crash before that leaves each piece complete
+    /// or absent.
     ///
     /// # Errors
     /// `Unfit` for ranges that are not whole records, and for volumes of different pools or record
@@ -155,9 +157,9 @@ impl Engine {
         let _room = room.expect("never closed");
         let is_announced = self.core.pool.bug() != PlantedBug::PartsBesideClones;
         let announced = is_announced.then(|| Announced::new(destination, piece.to.clone()));
-        // After these commits the trees contain all writes acknowledged before, to be shared or
-        // replaced. They also contain every destination record that was completed before the
-        // announcement.
+        // After these commits the trees contain all writes acknowledged before this call, which the
+        // clone shares or replaces. They also contain every destination record that was completed
+        // before the announcement.
         for volume in [source, destination] {
             let unwritten = {
                 let state = volume.state.lock();

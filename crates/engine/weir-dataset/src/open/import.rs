@@ -72,7 +72,7 @@ impl Engine {
         let settle = async {
             engine.replay(&imported.batches, imported.replay_after).await?;
             // Commit even if nothing was replayed: the log batches of this import have a new log
-            // epoch, which an uberblock must name before the first of them is written.
+            // epoch, which an uberblock must name before the first of these batches is written.
             engine.core.want(engine.core.open_txg());
             engine.commit().await?;
             engine.pool().refresh_labels().await;

@@ -5,7 +5,8 @@
 //! Invariants:
 //! - a volume inherits from the pool and a snapshot from its volume, at the time of the query: only
 //!   set values are stored, and a change of an inherited value takes effect at once;
-//! - one txg stores a change of several properties or of several datasets, or none of it is made;
+//! - one txg stores all parts of a change of several properties or several datasets, or no part is
+//!   made;
 //! - a limit is set only if it holds at that time.
 
 use std::collections::BTreeSet;
@@ -157,7 +158,8 @@ impl Engine {
     /// Sets properties, to the same values on each of `targets`.
     ///
     /// # Durability
-    /// They are set after any crash once this returns. A crash before that leaves all or none.
+    /// The properties are set after any crash once this returns. A crash before that leaves all or
+    /// none.
     ///
     /// # Errors
     /// `Limit` for a quota below the present use or a reservation above a limit, `CannotReserve`
@@ -185,7 +187,7 @@ impl Engine {
             return Ok(Outcome::Unchanged);
         }
         {
-            // Lock the list against a freeze, so that one txg stores all changes.
+            // Lock the volume list: a freeze waits for this lock, so one txg stores all changes.
             let list = self.volume_list.write();
             self.make_planned(&planned)?;
             for volume in &*list {
@@ -264,7 +266,7 @@ impl Engine {
         }
     }
 
-    /// Makes all planned changes or none. The caller holds the volume list.
+    /// Makes all planned changes or none. The caller holds the lock of the volume list.
     fn make_planned(&self, planned: &[Planned]) -> Result<(), DatasetError> {
         for (at, plan) in planned.iter().enumerate() {
             let made = match &plan.volume {

@@ -5,12 +5,13 @@
 //! Invariants:
 //! - a resilver starts automatically as soon as a leg in use is stale, and precedes any scrub;
 //! - a scan begins after a commit: its segments then include all writes that were in flight when a
-//!   leg reconnected, and the log needs none of its older batches;
+//!   leg reconnected, and a replay needs none of the older log batches;
 //! - a leg counts as up to date only from a commit after everything that it missed was found,
-//!   copied, read back and flushed; any earlier failure leaves it stale, and the resilver starts
-//!   over;
-//! - a scrub of an earlier import epoch, restored by the server, resumes at its position; it
-//!   removes nothing from the list of permanent errors, because it reads only a part of the pool.
+//!   copied, read back and flushed; any earlier failure leaves the leg stale, and the resilver
+//!   starts over;
+//! - a scrub of an earlier import epoch, restored by the server, resumes at its position; such a
+//!   scrub removes nothing from the list of permanent errors, because it reads only a part of the
+//!   pool.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -320,9 +321,9 @@ impl Engine {
     }
 
     /// Whether a resilver that found damage may complete. Its legs then have everything that any
-    /// leg has, and the list of permanent errors names the rest. It may not complete while a leg
-    /// that may have the data is missing, nor before the last attempt, because a disk may fail to
-    /// read temporarily.
+    /// leg has, and the list of permanent errors names the rest. The resilver may not complete
+    /// while a leg that may have the data is missing, nor before the last attempt, because a disk
+    /// may fail to read temporarily.
     fn damage_may_stay(&self) -> bool {
         let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
         let in_use = |state| matches!(state, LegState::Online | LegState::Stale);
@@ -480,8 +481,8 @@ impl Engine {
         }
     }
 
-    /// Makes one step, and pauses afterwards if clients use the pool. In an idle pool the step ends
-    /// when a client request arrives.
+    /// Runs one step of a scan, and pauses afterwards if clients use the pool. In an idle pool the
+    /// step ends when a client request arrives.
     async fn paced_step(
         &self,
         kind: ScanKind,

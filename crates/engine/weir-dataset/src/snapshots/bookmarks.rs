@@ -1,15 +1,15 @@
 //! Bookmarks: past snapshots of a volume that can be the base of an incremental stream, also after
-//! the snapshot is destroyed. They reference no block and hold no space.
+//! the snapshot is destroyed. Bookmarks reference no block and hold no space.
 //!
-//! `streams::send` sends from them.
+//! `streams::send` sends streams that begin at a bookmark.
 //!
 //! A bookmark belongs to the volume in its name and stays with it. After a promotion its txg may
 //! lie in the snapshot chain of the volume's origin: the volume with that chain is the bookmark's
 //! *home*.
 //!
 //! Invariants:
-//! - the snapshot chain of a bookmark's home contains its txg: a volume that rolls back to an
-//!   earlier txg loses the bookmark;
+//! - the snapshot chain of a bookmark's home contains the bookmark's txg: a volume that rolls back
+//!   to an earlier txg loses the bookmark;
 //! - a volume's bookmarks are ordered by txg.
 
 use std::sync::Arc;

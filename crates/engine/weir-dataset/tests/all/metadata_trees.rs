@@ -352,7 +352,7 @@ fn lost_directory_records_lose_only_their_datasets() {
     now(bench.engine.change_properties(std::slice::from_ref(&target), &[user("x")])).unwrap();
     let of =
         |index| move |p: &OwnPlace| p.tree == MetadataTree::Datasets && (p.level, p.index) == index;
-    // The lost directory entry is that of `a`, the first dataset. `b` and its snapshot stay usable.
+    // The lost directory entry describes `a`, the first dataset. `b` and its snapshot stay usable.
     bench.lose(of((0, 1)));
     assert!(bench.engine.volume("a").is_err());
     let lost = bench.engine.lost_datasets().numbers;
@@ -361,7 +361,7 @@ fn lost_directory_records_lose_only_their_datasets() {
     assert_eq!(bench.unreadable(), 0);
     bench.make("a");
     bench.go_on();
-    // The lost directory entry is that of the pool itself.
+    // The lost directory entry describes the pool itself.
     bench.lose(of((0, 0)));
     assert!(bench.engine.lost_datasets().properties);
     assert_eq!(bench.unreadable(), 0);

@@ -4,7 +4,7 @@
 //! Crashes are in the simulator, real disks in the tests of the binary.
 //!
 //! Invariant: damage never exceeds the parity of a vdev, so that every read must succeed with
-//! correct data. A test with more damage says so in a comment.
+//! correct data. A test with more damage has a comment about this.
 
 use std::ops::Range;
 use std::sync::Arc;

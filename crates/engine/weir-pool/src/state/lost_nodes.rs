@@ -56,7 +56,8 @@ pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
 pub(crate) enum Marker {
     /// No marker names the node.
     None,
-    /// A marker may name it indirectly. Only a read of the node that this marker names can decide.
+    /// A marker may name the node indirectly. Only a read of the node that this marker names can
+    /// decide.
     Unknown,
     /// A marker names the node.
     Names,

@@ -1,6 +1,6 @@
 //! Points in a pool's history, and the check that refuses disks whose history ends earlier.
 //!
-//! The server records them; `import::confirm` detects stale legs.
+//! The server records these points; `import::confirm` detects stale legs.
 //!
 //! Invariant: an import that knows such a point opens no older state without `force`
 //! (docs/decisions/0020).
@@ -43,7 +43,7 @@ impl PoolMoment {
     /// the clause that names the source of the point.
     ///
     /// # Errors
-    /// `OlderThanSeen`.
+    /// `OlderThanSeen` if the history lacks this point.
     pub(crate) fn check(&self, newest: &Uberblock, pool: &str, by: &str) -> Result<(), PoolError> {
         if !self.is_missing_from(newest) {
             return Ok(());

@@ -71,8 +71,8 @@ pub(crate) struct WriteHead {
 pub(crate) struct WriteHeads(pub(crate) Vec<WriteHead>);
 
 impl WriteHeads {
-    /// Resumes with the segments that were open at the last commit. Bytes beyond their fill were
-    /// never committed.
+    /// Resumes with the segments that were open at the last commit. Bytes beyond the fill of such a
+    /// segment were never committed.
     pub(crate) fn resume(segments: &Segments, committed: Txg) -> Self {
         let stream = |class| {
             let open = segments.open_of(class).into_iter();

@@ -10,7 +10,7 @@
 //!   machine that no longer runs. Otherwise the slots are watched for [`OWNER_WATCH`];
 //! - a pool whose slot changes can only be claimed by force: the new owner writes its slot, waits
 //!   [`TAKEOVER_WAIT`], and reads the labels again;
-//! - the txg in the slot is durable: an import that finds no uberblock of it refuses the pool
+//! - the txg in the slot is durable: an import that finds no uberblock of that txg refuses the pool
 //!   (`import::found`);
 //! - an owner that finds another import epoch in its slot suspends the pool. It reads the slot with
 //!   each heartbeat, before each commit, and before a write that follows a pause (`owner_guard`).
@@ -199,8 +199,8 @@ impl Pool {
         Some(PoolError::TakenOver { pool: self.name().to_owned(), host, pid })
     }
 
-    /// Writes the owner slot to a disk that is about to become a leg, and which may still name
-    /// another owner.
+    /// Writes the owner slot to a disk that is about to become a leg. The disk's slot may still
+    /// name another owner.
     pub(crate) async fn mark_joining(
         &self,
         disk: &dyn Device,
@@ -249,7 +249,7 @@ impl Pool {
                     Either::Right(_) => break,
                 }
             }
-            // A disk that hangs must not stop the heartbeats on the others.
+            // A disk that hangs must not stop the heartbeats on the other disks.
             let check = pin!(self.check_owner());
             if let Either::Left((Err(_), _)) = select(check, pin!(sleep(OWNER_BEAT))).await {
                 break;

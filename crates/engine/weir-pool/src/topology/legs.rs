@@ -56,7 +56,7 @@ pub enum Replacement {
     /// Immediately; the old disk was out of use or stale.
     Instead,
     /// Immediately, although the old disk was up to date: the vdev has less redundancy until the
-    /// new one is resilvered.
+    /// new disk is resilvered.
     InsteadOfGood,
 }
 
@@ -208,7 +208,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Resets the error counts of one leg or of all.
+    /// Resets the error counts of one leg or of all legs.
     pub fn clear_leg_errors(&self, guid: Option<Guid>) {
         let legs = self.vdevs.legs();
         legs.filter(|leg| guid.is_none_or(|guid| leg.guid == guid)).for_each(Leg::clear_errors);
@@ -227,7 +227,7 @@ impl Pool {
     /// Chooses how a disk can replace the leg `old`.
     ///
     /// # Errors
-    /// `OnlyCopy` if both cannot be legs at the same time and the vdev needs `old`.
+    /// `OnlyCopy` if both disks cannot be legs at the same time and the vdev needs `old`.
     pub fn plan_replacement(&self, old: Guid) -> Result<Replacement, PoolError> {
         let (vdev, leg) = self.leg(old)?;
         let room = vdev.mirrors() && vdev.legs.len() < MIRROR_LEGS_MAX;
@@ -239,8 +239,8 @@ impl Pool {
         Ok(if still_good { Replacement::InsteadOfGood } else { Replacement::Instead })
     }
 
-    /// Step 1 of a new leg: checks the disk and prepares its log region. The pool does not list it
-    /// yet. `beside`: a leg of the destination vdev.
+    /// Step 1 of a new leg: checks the disk and prepares its log region. The pool does not list the
+    /// disk yet. `beside` is a leg of the destination vdev.
     ///
     /// # Errors
     /// The disk is too small, or fails.
@@ -268,7 +268,8 @@ impl Pool {
     /// Checks that a vdev can take this new leg.
     ///
     /// # Errors
-    /// `Layout` if it takes no more legs, `OnlyCopy` if the vdev needs the leg to be replaced.
+    /// `Layout` if the vdev takes no more legs, `OnlyCopy` if the vdev needs the leg to be
+    /// replaced.
     pub fn check_joining(&self, beside: Guid, how: Replacement) -> Result<(), PoolError> {
         let (vdev, old) = self.leg(beside)?;
         match how {
@@ -328,7 +329,7 @@ impl Pool {
         }
     }
 
-    /// Step 3: writes the disk's label, updates all labels and takes the leg into use. It then
+    /// Step 3: writes the disk's label, updates all labels and takes the leg into use. The leg then
     /// needs a resilver.
     ///
     /// # Errors
@@ -375,7 +376,7 @@ impl Pool {
     }
 
     /// Erases the label of a detached disk, if the disk responds. The labels of other disks no
-    /// longer name it.
+    /// longer name the detached disk.
     #[boxed(?Send)]
     pub async fn erase_left(left: DetachedLeg) {
         if let Some(device) = left.device
