@@ -7,7 +7,7 @@
 //!   that the next txg no longer needs are dropped only to save RAM;
 //! - nodes and data have separate budgets: a scan of data never evicts tree nodes;
 //! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries; each block of a
-//!   record is an entry of its own;
+//!   record has a separate entry;
 //! - evictions depend only on the sequence of requests, so that a simulation can be replayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,8 +2,8 @@
 //!
 //! Ordinary segments are in the segment table, whose root is in this table.
 //!
-//! Invariants: each commit rewrites the whole table; its checksum is in the uberblock; it lists
-//! every root segment, so that finding a root segment never needs the segment table.
+//! Invariants: each commit rewrites the whole table; the table's checksum is in the uberblock; the
+//! table lists every root segment, so that finding a root segment never needs the segment table.
 
 use weir_base::{PsegIndex, Txg, VsegId};
 

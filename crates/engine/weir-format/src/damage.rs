@@ -37,7 +37,8 @@ pub struct DamagedRange {
 }
 
 impl DamagedRange {
-    /// Value of `until` for the head of the volume, and so for snapshots that will be taken of it.
+    /// Value of `until` if the head of the volume is damaged; later snapshots of the volume are
+    /// then damaged too.
     pub const HEAD: Txg = Txg(u64::MAX);
 
     /// First record after the range.

@@ -121,7 +121,8 @@ pub struct BatchHeader {
     pub count: u32,
     /// Length of the log records with their payloads, uncompressed.
     pub raw_bytes: u32,
-    /// Length of the LZ4 block that contains the log records; 0: they are stored uncompressed.
+    /// Length of the LZ4 block that contains the log records; 0 if the log records are stored
+    /// uncompressed.
     pub packed_bytes: u32,
 }
 

@@ -267,8 +267,8 @@ impl Properties {
     }
 }
 
-/// The first block of the dataset directory: properties that are set on the pool itself. If it is a
-/// hole, no property is set.
+/// The first block of the dataset directory: properties that are set on the pool itself. If the
+/// block is a hole, no property is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolRecord {
     /// Properties that datasets inherit or that apply to the whole pool.
@@ -281,7 +281,7 @@ pub struct PoolRecord {
 /// Maximum number of ranges of lost datasets; further ranges are merged.
 pub const LOST_RANGES_MAX: usize = 64;
 
-/// Kind of the pool record. It follows the id field, which is 0 in this record.
+/// Kind of the pool record. The kind field follows the id field, which is 0 in this record.
 const POOL_KIND: u8 = 19;
 /// Kind of the pool record in format 8, whose properties have another layout.
 const POOL_KIND_V8: u8 = 3;

@@ -19,7 +19,7 @@ pub const SEGMENT_ENTRIES_PER_BLOCK: usize = BLOCK_BYTES / SegmentEntry::BYTES;
 pub enum SegmentState {
     /// A write head appends to the segment.
     Open,
-    /// The segment is full or was closed early; it is read-only.
+    /// The segment is full or was closed early; no block is appended to it any more.
     Sealed,
     /// No block in the segment is referenced. Its physical segment is reused a few txgs later.
     Dead,

@@ -40,7 +40,7 @@ pub struct StaleLeg {
     pub after: Txg,
 }
 
-/// One import epoch. It begins when the pool is created or imported.
+/// One import epoch, which begins when the pool is created or imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportEpoch {
     /// Random identifier of the epoch.
@@ -74,16 +74,16 @@ pub struct Uberblock {
     pub bootstrap_bytes: u32,
     /// XXH3-128 of the bootstrap table.
     pub bootstrap_checksum: u128,
-    /// Legs that missed writes. They are listed by guid, because the labels may be rewritten before
-    /// or after this uberblock and may assign other legs to a position. A listed leg never counts
-    /// as up to date.
+    /// Legs that missed writes, listed by guid, because the labels may be rewritten before or after
+    /// this uberblock and may assign other legs to a position. A listed leg never counts as up to
+    /// date.
     pub stale_legs: Vec<StaleLeg>,
     /// The last import epochs of the pool, newest first. Import uses them to distinguish a disk
     /// that was disconnected from a disk that was written separately.
     pub lineage: Vec<ImportEpoch>,
     /// Legs whose newest own uberblock, at import, was one txg older than the pool's;
-    /// [`StaleLeg::after`] is that txg. They count as complete, are read after the other legs, and
-    /// are resilvered.
+    /// [`StaleLeg::after`] is that txg. Such legs count as complete, are read after the other legs,
+    /// and are resilvered.
     pub unconfirmed_legs: Vec<StaleLeg>,
 }
 

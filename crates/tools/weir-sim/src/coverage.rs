@@ -110,7 +110,7 @@ pub enum CoveragePoint {
     RecoveryCut,
     /// Clients continued after a recovery, and the power was cut again.
     SecondGeneration,
-    /// A pool on a single faulty disk could not be imported, or a block of it was unreadable.
+    /// A pool on a single faulty disk could not be imported, or a block of the pool was unreadable.
     DamageDetected,
     /// A scrub finished.
     ScrubDone,

@@ -57,7 +57,7 @@ const TREES: [MetadataTree; 4] = [
 
 /// Content written after the loss, by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
-/// Content of sectors before the loss, by volume and block; it must be the same afterwards.
+/// Content of sectors before the loss, by volume and block; the loss must not change this content.
 type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
 /// True if this check supports the scenario: a single disk, or a mirror, whose legs have equal data

@@ -90,12 +90,12 @@ fn pieces(size: RecordSize, from: u64, to: u64, count: u64, backwards: bool) -> 
 
 impl Engine {
     /// Makes a range of `destination` a reference to a range of `source`, without reading or
-    /// writing data. Both may be ranges of one volume and may overlap; the source may be a snapshot
-    /// ([`Engine::open_snapshot`]). Long ranges are cloned in consecutive pieces of 1 GiB.
+    /// writing data. The two ranges may be in one volume and may overlap; the source may be a
+    /// snapshot ([`Engine::open_snapshot`]). Long ranges are cloned in consecutive pieces of 1 GiB.
     ///
     /// The clone replaces all writes acknowledged before this call. Of a concurrent write to a
     /// block, either the clone or the write comes last, as a whole. Once a piece is part of a txg,
-    /// later writes to it are kept.
+    /// later writes to that piece are kept.
     ///
     /// # Durability
     /// The clone is on disk when this returns `Ok`. A crash before that leaves each piece complete
@@ -222,7 +222,7 @@ impl Engine {
     /// Takes the references for a txg's clones into one volume, before anything is freed.
     ///
     /// # Errors
-    /// The txg has failed. A clone that cannot be made has its own error.
+    /// The txg has failed. A clone that cannot be made fails only its own call.
     pub(crate) async fn take_references(
         &self,
         out: &mut WriteOut<'_>,

@@ -44,8 +44,8 @@ impl Drop for Kept<'_> {
 }
 
 impl Engine {
-    /// Creates a volume with the present content of a volume, or of a snapshot of it, and with the
-    /// properties of a clone. Reads and writes no data.
+    /// Creates a volume with the present content of a volume, or with the content of one of its
+    /// snapshots, and with the properties of a clone. Reads and writes no data.
     ///
     /// # Durability
     /// The copy exists after any crash once this returns. A crash before that leaves nothing.

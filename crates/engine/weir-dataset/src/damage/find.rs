@@ -15,7 +15,7 @@
 //! - an entry for a volume's head was made under the volume's lock, for its current root;
 //! - a commit after a change of the list stores the list, at most once every few seconds; a pool
 //!   without damage stores nothing;
-//! - the loss of the stored list, or of a part of it, prevents no import.
+//! - the loss of the stored list, or of a part of the list, prevents no import.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -159,8 +159,8 @@ async fn is_lost(
 }
 
 impl Volume {
-    /// Returns `result`. If it is a `Data` error, first adds the unreadable records of these blocks
-    /// to the list of permanent errors.
+    /// Returns `result`. If `result` is a `Data` error, first adds the unreadable records of these
+    /// blocks to the list of permanent errors.
     pub(crate) async fn noted<T>(
         &self,
         blocks: Range<u64>,
@@ -370,8 +370,8 @@ impl Engine {
     }
 
     /// Versions of other volumes that may have the same blocks at the same indexes: clones of this
-    /// volume's snapshots, and its own origin. Each comes with the version of this volume with
-    /// which it must be compared.
+    /// volume's snapshots, and its own origin. Each version comes with the version of this volume
+    /// with which it must be compared.
     fn relatives(
         &self,
         range: &DamagedRange,

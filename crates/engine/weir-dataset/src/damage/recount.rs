@@ -4,8 +4,8 @@
 //! weir-pool (`recount`) finds the leaks in the counters of segments.
 //!
 //! A recount runs automatically after a destruction in a damaged pool, after an import of such a
-//! pool, and after a scrub. It reads the summaries of all segments and the nodes that reference
-//! their blocks. It reads no data.
+//! pool, and after a scrub. A recount reads the summaries of all segments and the nodes that
+//! reference the blocks of the segments, but no data.
 //!
 //! Invariant: a recount changes the pool through commits only; an interrupted recount runs again.
 

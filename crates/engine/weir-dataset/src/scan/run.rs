@@ -320,10 +320,10 @@ impl Engine {
         Ok(!self.pool().wants_resilver())
     }
 
-    /// Whether a resilver that found damage may complete. Its legs then have everything that any
-    /// leg has, and the list of permanent errors names the rest. The resilver may not complete
-    /// while a leg that may have the data is missing, nor before the last attempt, because a disk
-    /// may fail to read temporarily.
+    /// Whether a resilver that found damage may complete. The resilvered legs then have all data
+    /// that any leg has, and the list of permanent errors names the other data. The resilver may
+    /// not complete while a leg that may have the data is missing, nor before the last attempt,
+    /// because a disk may fail to read temporarily.
     fn damage_may_stay(&self) -> bool {
         let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
         let in_use = |state| matches!(state, LegState::Online | LegState::Stale);

@@ -3,9 +3,9 @@
 //!
 //! `streams::send` sends streams that begin at a bookmark.
 //!
-//! A bookmark belongs to the volume in its name and stays with it. After a promotion its txg may
-//! lie in the snapshot chain of the volume's origin: the volume with that chain is the bookmark's
-//! *home*.
+//! A bookmark belongs to the volume in its name and stays with that volume. After a promotion the
+//! bookmark's txg may lie in the snapshot chain of the volume's origin: the volume with that chain
+//! is the bookmark's *home*.
 //!
 //! Invariants:
 //! - the snapshot chain of a bookmark's home contains the bookmark's txg: a volume that rolls back

@@ -44,8 +44,8 @@ impl Volume {
 }
 
 impl Engine {
-    /// Present name of a dataset: the volume's name, and the snapshot's own name if it is a
-    /// snapshot.
+    /// Present name of a dataset: the volume's name, and the snapshot's own name if the dataset is
+    /// a snapshot.
     pub fn name_of(&self, dataset: DatasetId) -> Option<(String, Option<String>)> {
         let named = |volume: &std::sync::Arc<Volume>| {
             let state = volume.state.lock();

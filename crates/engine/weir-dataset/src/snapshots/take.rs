@@ -758,7 +758,8 @@ fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
     Err(DatasetError::Quota { name: name.to_owned(), quota_bytes })
 }
 
-/// Splits the ancestors of a snapshot chain at a txg: owners up to it, and owners after it.
+/// Splits the ancestors of a snapshot chain at a txg: owners up to that txg, and owners after that
+/// txg.
 fn split_lineage(state: &State, txg: Txg) -> (Vec<Ancestor>, Vec<Ancestor>) {
     let (mut older, mut newer) = (Vec::new(), Vec::new());
     for ancestor in &descent(&state.record).lineage {

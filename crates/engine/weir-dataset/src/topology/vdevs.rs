@@ -98,8 +98,8 @@ impl Engine {
 
     /// Removes a vdev from the pool if the vdev is empty. Returns true if the vdev was removed.
     async fn leave_if_empty(&self, vdev: u16) -> Result<bool, DatasetError> {
-        // Wait for a running commit: it may be moving the log to this vdev, and segments freed by
-        // its write-out are free only once it is committed.
+        // Wait for a running commit: this commit may be moving the log to this vdev, and segments
+        // freed by its write-out are free only once its txg is committed.
         let _committer = self.core.committer.lock().await;
         let leaves = self.pool().can_leave(vdev);
         if leaves {

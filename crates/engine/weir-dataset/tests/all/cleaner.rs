@@ -2,7 +2,8 @@
 //!
 //! Crashes and concurrency are in weir-sim.
 //!
-//! Invariant: every block equals the last write to it, before and after a restart.
+//! Invariant: every block has the content of the last write to that block, before and after a
+//! restart.
 
 #![expect(clippy::print_stdout, reason = "measured figures are shown beside the verdict")]
 

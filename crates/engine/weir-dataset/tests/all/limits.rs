@@ -304,7 +304,7 @@ fn snapshots_count_towards_the_quota_until_they_are_destroyed() {
     pool.sync();
     assert!(used(&volume) <= 8 * MIB);
     pool.drive(pool.engine.destroy_snapshots("a", &["s".to_owned()])).unwrap();
-    // The pool does not refuse the write: it waits for the space that is being freed.
+    // The pool does not refuse the write: the write waits for the space that is being freed.
     pool.write(&volume, 0..1200).unwrap();
     pool.settle();
     let error = pool.set("a", Change::set(QUOTA, 4 * MIB)).unwrap_err();

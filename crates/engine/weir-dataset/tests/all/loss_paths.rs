@@ -134,7 +134,7 @@ fn replay(bench: &mut Bench) {
     let bytes: Vec<u8> = (0..16 * BLOCK_BYTES).map(|at| (at % 251) as u8).collect();
     drive(&bench.engine, volume.write(0, &bytes)).unwrap();
     now(bench.engine.sync()).unwrap();
-    // The partial write finds the other blocks of its record in the cache. The import does not find
+    // The partial write finds the other blocks of its record in the cache. The import cannot read
     // these blocks.
     drive(&bench.engine, volume.write(BLOCK, &[7; BLOCK_BYTES])).unwrap();
     drive(&bench.engine, bench.engine.flush(&volume)).unwrap();

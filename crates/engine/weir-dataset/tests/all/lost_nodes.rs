@@ -232,7 +232,7 @@ fn destroying_a_damaged_volume_frees_its_space() {
 }
 
 /// The snapshot references the unreadable node, and the volume has markers that name the node.
-/// Destroying the snapshot or the volume does not free the node while the other exists.
+/// Destroying one of the two datasets does not free the node while the other dataset exists.
 #[test]
 fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
     for first in ["before", "after"] {

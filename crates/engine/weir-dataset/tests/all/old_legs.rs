@@ -304,8 +304,8 @@ fn resilver_finishes_and_lists_blocks_that_no_leg_has() {
     assert!(holds(&engine, 6 * MIB + 4096, &data(2)[2 * MIB + 4096..]));
 }
 
-// If its summary is unreadable, the blocks of a segment are unknown. The resilver copies none of
-// them, so the leg must stay stale.
+// If a segment's summary is unreadable, the blocks in the segment are unknown. The resilver copies
+// none of these blocks, so the leg must stay stale.
 #[test]
 fn leg_stays_stale_if_a_segment_summary_is_unreadable() {
     let (a, b) = (disk("a"), disk("b"));
@@ -347,7 +347,7 @@ fn set_version(disk: &Disk, version: u32, newer_weir: bool) {
 }
 
 // Regression: one leg whose label had another format version made a whole mirror unavailable, while
-// any other damage only degraded it.
+// any other damage only degraded the mirror.
 #[test]
 fn disk_with_a_damaged_format_version_degrades_the_pool() {
     let (a, b) = (disk("a"), disk("b"));

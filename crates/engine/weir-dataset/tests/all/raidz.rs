@@ -119,8 +119,8 @@ fn row_with_too_many_unreadable_strips_is_damaged_data() {
     let error = now(volume.read(0, &mut out)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Data, "{error}");
     engine.pool().check_alive().unwrap();
-    // A disk whose label is unreadable as well counts as missing. When the disk reconnects, its
-    // data may be readable again.
+    // A disk whose label is unreadable as well counts as missing. When the disk reconnects, the
+    // lost data may be readable again.
     faults.fail(DeviceOp::Read);
     let error = now(volume.read(0, &mut out)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -168,8 +168,8 @@ impl Bench {
         match done {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                // A refused call must not change a part of its range: every call here changes all
-                // of it or nothing.
+                // A refused call must not change a part of its range: every call here changes its
+                // whole range or nothing.
                 now(self.engine.sync()).unwrap();
                 false
             }

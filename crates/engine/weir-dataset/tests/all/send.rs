@@ -248,7 +248,8 @@ fn change(rng: &mut Rng, pool: &Pool, content: &mut Content, fill: u64) {
     }
 }
 
-// Regression: `weir send -n -t` estimated the size of the whole stream instead of the rest.
+// Regression: `weir send -n -t` estimated the size of the whole stream instead of the part that
+// remained.
 #[test]
 fn estimate_of_a_resumed_stream_covers_the_rest_only() {
     let source = Pool::new("tank", 0);
@@ -560,8 +561,8 @@ fn stream_changes_only_volumes_that_its_server_created() {
     let clone = source.send(&SendSpec { from, ..spec("c", "new") }).unwrap();
     refused(back.receive_from(1, "c", &clone), "back/people@a");
 
-    // The server updates its own volume. A server at another address may not, until users change
-    // the property.
+    // The server updates its own volume. A server at another address may not update the volume
+    // until users change the property.
     back.receive_from(1, "own", &whole).unwrap();
     let error = back.receive_from(2, "own", &rest).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Permission, "{error}");

@@ -51,7 +51,7 @@ impl Pool {
     }
 
     /// Whether there are victims, and enough free segments for the blocks that the cleaner would
-    /// move out of them.
+    /// move out of the victims.
     pub fn can_clean(&self) -> bool {
         self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
     }

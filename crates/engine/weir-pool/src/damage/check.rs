@@ -4,7 +4,7 @@
 //! (`scan`).
 //!
 //! Invariants:
-//! - a check changes nothing. It traverses every tree, while no write-out runs;
+//! - a check changes nothing. The check traverses every tree, while no write-out runs;
 //! - the traversal skips the subtree of an unreadable node. In that case, and until a damaged pool
 //!   is recounted, a counter may be too high; a counter that is too low is always wrong;
 //! - segments whose entries were lost have neither a counter nor an address; other code reports

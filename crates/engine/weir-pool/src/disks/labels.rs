@@ -273,7 +273,8 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
         let slot = &slot;
         vdev.unless_dispensable(async move {
             let [first, second] = label_offsets(vdev.disk_bytes()).map(|label| label + within);
-            // Issue both writes before awaiting either; one flush then covers both.
+            // Issue the writes of both labels before awaiting one of them; one flush then covers
+            // both writes.
             let (a, b) = futures_util::join!(
                 vdev.write(first, slot, 0..SLOT_BYTES, Durability::Cached),
                 vdev.write(second, slot, 0..SLOT_BYTES, Durability::Cached),

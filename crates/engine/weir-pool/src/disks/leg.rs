@@ -20,7 +20,7 @@ use crate::disks::scan_kind::ScanKind;
 /// Data that a leg lacks.
 #[derive(Default)]
 pub(crate) struct Missing {
-    /// Last txg whose writes the leg has; it missed later ones.
+    /// Last txg whose writes the leg has; the leg missed later writes.
     stale_after: Option<Txg>,
     /// True if the leg may have missed nothing: the only sign of missed writes is that the leg's
     /// own uberblocks end at `stale_after`. The leg counts as complete.
@@ -59,7 +59,7 @@ pub(crate) struct Leg {
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
     /// Problem of the disk in addition to its state: the reason why an import excluded the disk, or
-    /// that it is too short.
+    /// that the disk is too short.
     note: Mutex<Option<String>>,
     /// An administrator took the leg offline.
     offline: AtomicBool,
@@ -198,7 +198,7 @@ impl Leg {
     }
 
     /// Entry of the leg in the list of stale legs of the next uberblock. A leg that is not in use
-    /// misses everything after the last txg that was written to it.
+    /// misses all writes after the last txg that was written to the leg.
     pub(crate) fn stale_in_next(&self, committed: Txg) -> Option<Txg> {
         let mut missing = self.missing.lock();
         if self.usable().is_none() {

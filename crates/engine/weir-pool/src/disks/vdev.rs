@@ -3,7 +3,8 @@
 //! Not here: the layout within a vdev (segments, labels, intent log).
 //!
 //! Labels and intent log are the same on every leg of every kind. Only the segment area has rows
-//! and strips. Offsets in it count data bytes, so the layers above need not know the leg of a byte.
+//! and strips. Offsets in the segment area count data bytes, so the layers above need not know the
+//! leg of a byte.
 //!
 //! Invariants:
 //! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
@@ -200,8 +201,8 @@ impl Vdev {
 
     /// Checks that an operation succeeded on as many legs as a row has data strips.
     ///
-    /// A stale leg does not count, although it is written too. With too few other legs the vdev's
-    /// data would be unreadable, and no uberblock may record such a state.
+    /// A stale leg does not count, although the pool writes to it too. With too few other legs the
+    /// vdev's data would be unreadable, and no uberblock may record such a state.
     pub(super) fn enough(&self, done: &[bool]) -> Result<(), PoolError> {
         let done = done.iter().filter(|done| **done).count();
         if done >= self.legs_needed() { Ok(()) } else { Err(self.lost()) }
@@ -215,7 +216,7 @@ impl Vdev {
     /// Writes whole rows, `data[range]`, at an offset of the segment area.
     ///
     /// # Durability
-    /// None before the next [`Self::flush`]. A leg that fails is faulted; the others continue.
+    /// None before the next [`Self::flush`]. A leg that fails is faulted; the other legs continue.
     pub(crate) async fn write_rows(
         &self,
         offset: u64,
@@ -231,7 +232,7 @@ impl Vdev {
     /// Writes `data[range]` at a byte offset of the disks, on every leg.
     ///
     /// # Durability
-    /// As requested by `durability`. A leg that fails is faulted; the others continue.
+    /// As requested by `durability`. A leg that fails is faulted; the other legs continue.
     pub(crate) async fn write(
         &self,
         disk_offset: u64,
@@ -445,10 +446,10 @@ impl Vdev {
     /// bytes in the first and last sector, as the leg with the right copy returned them.
     ///
     /// No checksum covers the bytes outside `range`, and either leg may have the better copy of
-    /// them. So this leg keeps its own bytes there, but only if a second read equals the first
-    /// (`read`). A leg that misreads (bad cable) returns other bytes than its disk holds, and the
-    /// bytes on disk must stay. A scrub knows the checksums of the neighbouring blocks and repairs
-    /// such a copy.
+    /// these bytes. So the repaired leg keeps its own bytes there, but only if a second read equals
+    /// the first (`read`). A leg that misreads (bad cable) returns other bytes than its disk holds,
+    /// and the bytes on disk must stay. A scrub knows the checksums of the neighbouring blocks and
+    /// repairs such a copy.
     #[boxed(?Send)]
     pub(super) async fn heal(
         &self,

@@ -3,11 +3,10 @@
 //!
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
-//! A commit writes its uberblock to every leg in use before the next txg begins. A leg that fails
-//! in between is listed as stale from then on. So the ring of an unlisted leg ends at the pool's
-//! newest txg, or one txg earlier if the power failed between two legs. A ring that ends earlier
-//! belongs to an old copy of the disk, or to a disk that lost writes which it had reported as
-//! durable.
+//! A commit writes its uberblock to every leg in use before the next txg begins. If a leg fails,
+//! all later uberblocks list it as stale. So the ring of an unlisted leg ends at the pool's newest
+//! txg, or one txg earlier if the power failed between two legs. A ring that ends earlier belongs
+//! to an old copy of the disk, or to a disk that lost writes which it had reported as durable.
 //!
 //! Invariants:
 //! - claims do not count: they repeat an older uberblock, and a leg without them misses no data;

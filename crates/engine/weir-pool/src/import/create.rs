@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - all checks pass before the first write;
-//! - labels are written first and the first uberblock last, so a crash in between leaves disks that
-//!   no import accepts.
+//! - labels are written first and the first uberblock last, so a crash before the first uberblock
+//!   leaves disks that no import accepts.
 
 use std::sync::Arc;
 

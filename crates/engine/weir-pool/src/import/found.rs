@@ -87,7 +87,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Takes the label with the highest txg, except labels of diverged disks: they describe the
+    /// Takes the label with the highest txg, except labels of diverged disks, which describe the
     /// vdevs of another history. Among labels with the same txg, a disk with the newest uberblock
     /// precedes the others: a change that a crash interrupted can leave a label with that txg on a
     /// disk that is absent when the pool changes again.
@@ -248,9 +248,9 @@ impl Found {
             .collect()
     }
 
-    /// Disks in service that committed txgs without the others: the history that ends with `newest`
-    /// does not contain their newest uberblock. They may be disks that the label does not list,
-    /// because the label may belong to the other history.
+    /// Disks in service that committed txgs without the other disks: the history that ends with
+    /// `newest` does not contain the newest uberblock of such a disk. The label may not list such a
+    /// disk, because the label may belong to the other history.
     pub(crate) fn diverged_from(&self, newest: &Uberblock) -> Vec<&FoundDisk> {
         let stale = |guid| newest.stale_legs.iter().find(|stale| stale.guid == guid);
         let newest_disks = self.disks.iter().filter(|disk| disk.uberblocks.contains(newest));
@@ -287,8 +287,9 @@ impl Found {
     }
 
     /// Import epochs of a history that continues `uberblock`, newest first: its own epochs, and
-    /// epochs that only claimed the same state. The latter may have an unfinished txg on a missing
-    /// disk. The claim of the next epoch supersedes that txg only if it names these epochs.
+    /// epochs that only claimed the same state. An epoch that only claimed the state may have an
+    /// unfinished txg on a missing disk. The claim of the next epoch supersedes that txg only if it
+    /// names these epochs.
     pub(crate) fn lineage_after(&self, uberblock: &Uberblock) -> Vec<ImportEpoch> {
         let mut lineage = uberblock.lineage.clone();
         let content = content_txg(uberblock, self);
@@ -303,9 +304,9 @@ impl Found {
         lineage
     }
 
-    /// Log epoch of the first commit after `uberblock`. It is higher than the log epoch of each
-    /// uberblock on the disks, because the log may have intact batches of a state that a forced
-    /// import abandons.
+    /// Log epoch of the first commit after `uberblock`. This log epoch is higher than the log epoch
+    /// of each uberblock on the disks, because the log may have intact batches of a state that a
+    /// forced import abandons.
     pub(crate) fn next_log_epoch(&self, uberblock: &Uberblock) -> u64 {
         // A forged uberblock must not use up the log epochs.
         let others = self.uberblocks().map(|other| other.log_epoch);

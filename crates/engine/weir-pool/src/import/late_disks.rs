@@ -99,7 +99,7 @@ impl Pool {
     /// false if it is no disk of this pool or if the pool already has it.
     ///
     /// # Errors
-    /// The disk fails, another server uses it, or it has txgs that the pool lacks.
+    /// The disk fails, another server uses the disk, or the disk has txgs that the pool lacks.
     #[boxed(?Send)]
     pub async fn add_late_disk(&self, late: LateDisk) -> Result<bool, PoolError> {
         let LateDisk(disk) = late;

@@ -96,8 +96,8 @@ impl Imported {
     ///
     /// A power cut can leave the uberblock of an unfinished txg on one disk alone. If that disk is
     /// absent now, this import may overwrite the blocks of that txg. After another power cut the
-    /// disk may return. Its uberblock must not count as the newest then, because its blocks are
-    /// overwritten.
+    /// disk may return. The uberblock on that disk must not count as the newest then, because the
+    /// blocks of its txg are overwritten.
     ///
     /// # Durability
     /// The claim is on every leg in use when this returns `Ok`. After a crash the same batches are
@@ -184,8 +184,8 @@ pub async fn import(
     let mut why = None;
     let mut abandoned = Vec::new();
     for uberblock in candidates {
-        // A claim has the same roots as the uberblock before it, so it is no older state to go back
-        // to.
+        // A claim has the same roots as the uberblock before it, so a forced import gains no older
+        // state from it.
         if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
             abandoned.push(uberblock);
             continue;

@@ -87,7 +87,7 @@ impl Pool {
         }
     }
 
-    /// Reads a record of one block; not for holes.
+    /// Reads a record of one block. The pointer must not be a hole.
     ///
     /// # Errors
     /// `Damaged`: no leg has the right bytes. `NoSegment`: the segment no longer exists, because
@@ -124,7 +124,7 @@ impl Pool {
         PoolError::Structure { pool: self.label.name.clone(), what, place, source }
     }
 
-    /// Reads the blocks of a record; not for holes.
+    /// Reads the blocks of a record. The pointer must not be a hole.
     ///
     /// # Errors
     /// As [`Self::read_block`]; `PartLost` for a partial record whose other blocks cannot be read.
@@ -173,7 +173,7 @@ impl Pool {
     }
 
     /// Reads the stored bytes at a pinned address and verifies their checksum. Tries the leg
-    /// `first` before the others. Returns a buffer and the offset of the bytes in it.
+    /// `first` before the other legs. Returns a buffer and the offset of the bytes in it.
     pub(crate) async fn read_placed(
         &self,
         place: &Pinned<'_>,

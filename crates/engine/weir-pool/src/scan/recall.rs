@@ -2,9 +2,9 @@
 //!
 //! Not here: detection of lost blocks (copies), writing them back (repair).
 //!
-//! The cache holds blocks uncompressed, so this module compresses them again. It returns the result
-//! only if the checksum matches: another version of the compressor may store the same content in
-//! other bytes.
+//! The cache holds blocks uncompressed, so this module compresses them again. The module returns
+//! the result only if the checksum matches: another version of the compressor may store the same
+//! content in other bytes.
 //!
 //! Invariant: the returned bytes have the checksum of the lost block.
 

@@ -6,10 +6,10 @@
 //!
 //! Invariant: a leg is marked up to date only if it was in use during the whole resilver.
 //!
-//! A scan covers the segments that exist when it begins. That suffices, because later writes and
-//! moves go to every leg in use, and a segment that no longer exists when the scan reaches it holds
-//! no live data. The last txg that wrote to a segment shows which legs lack it: a resilver reads
-//! only segments that some leg lacks.
+//! A scan covers the segments that exist when it begins. These segments suffice, because later
+//! writes and moves go to every leg in use, and a segment that no longer exists when the scan
+//! reaches it holds no live data. The last txg that wrote to a segment shows which legs lack it: a
+//! resilver reads only segments that some leg lacks.
 //!
 //! Crash safety: no disk stores a scan. The server stores status and position of the newest scan,
 //! and a scrub resumes at that position. The uberblock lists a leg under resilver as stale until

@@ -110,8 +110,8 @@ pub(crate) struct Inner {
     pub(crate) live_bytes: u64,
     /// Segments whose entries are lost, ascending. Their blocks cannot be found.
     pub(crate) lost: Vec<Range<VsegId>>,
-    /// Physical segments on each vdev that may belong to segments with lost entries. They are not
-    /// allocated.
+    /// Physical segments on each vdev that may belong to segments with lost entries. The pool does
+    /// not allocate these physical segments.
     pub(crate) withheld: Vec<BTreeSet<PsegIndex>>,
     /// Txg since which no tree references the segments with lost entries, as far as a recount could
     /// check.
@@ -164,8 +164,8 @@ impl Inner {
         self.lost.iter().any(|range| range.contains(&vseg))
     }
 
-    /// Returns the segment that now holds a block, and the offset of the block in it in 64-byte
-    /// units.
+    /// Returns the segment that now holds a block, and the offset of the block in that segment in
+    /// 64-byte units.
     pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {
         let Some(slot) = self.slots.get(&ptr.vseg) else { return Ok(None) };
         if !slot.is_moved() {

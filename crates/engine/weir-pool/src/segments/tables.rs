@@ -173,7 +173,7 @@ pub(crate) struct Tables<T> {
     entries: BTreeMap<VsegId, Entry<T>>,
     /// Tables that changed or were deleted since the last commit took them.
     changed: BTreeSet<VsegId>,
-    /// Unreadable ranges of the stored tree that the next commit removes from it.
+    /// Unreadable ranges of the stored tree that the next commit removes from the tree.
     lost_parts: Vec<Range<u64>>,
     /// Unreadable ranges of the stored tree that commits leave in place, because a later import may
     /// be able to read them.
@@ -189,7 +189,7 @@ pub(crate) struct Tables<T> {
     /// Bytes that the current tables take on disk.
     stored_bytes: u64,
     bytes_max: u64,
-    /// RAM of the segment table, in bytes; it counts against `bytes_max` as well.
+    /// RAM of the segment table, in bytes, which counts against `bytes_max` as well.
     beside: u64,
     bug: PlantedBug,
 }

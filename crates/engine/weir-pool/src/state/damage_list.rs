@@ -1,12 +1,12 @@
 //! The list of permanent errors in RAM: data without a good copy on any disk.
 //!
 //! weir-dataset's `damage` finds the snapshots and clones that share an entry, stores the list and
-//! clears it after a scrub. weir-format defines its records on disk.
+//! clears it after a scrub. weir-format defines the records of the list on disk.
 //!
 //! Code that finds damage calls [`Pool::note_damage`] with the volume, the records, and the birth
 //! txg of the pointer that cannot be followed. A block keeps its index in the versions of a volume
-//! from that txg until it is overwritten (see `snapshot_chain`). So two txgs identify all snapshots
-//! that share the block, future ones included.
+//! from that txg until the volume overwrites the block (see `snapshot_chain`). So two txgs identify
+//! all snapshots that share the block, future ones included.
 //!
 //! Invariants:
 //! - at most [`DAMAGED_RANGES_MAX`] ranges and [`DAMAGED_PARTS_MAX`] parts; further damage is only

@@ -26,8 +26,8 @@ pub struct PoolMoment {
 
 impl PoolMoment {
     /// Returns true if the history of an uberblock ends before this point or does not contain it. A
-    /// history names at most [`LINEAGE_MAX`] import epochs. If it names that many and all of them
-    /// began after this txg, it counts as containing this point.
+    /// history names at most [`LINEAGE_MAX`] import epochs. If the history names that many epochs
+    /// and all of them began after this txg, the history counts as containing this point.
     pub(crate) fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
         let lineage = &uberblock.lineage;
         match shared_with(self.import_epoch, lineage, uberblock.txg) {

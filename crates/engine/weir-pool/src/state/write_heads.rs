@@ -43,7 +43,7 @@ impl OpenSegment {
 pub(crate) struct Lane {
     pub(crate) open: Option<OpenSegment>,
     pub(crate) buf: Option<IoBuf>,
-    /// Number of filled bytes of `buf`. They are the bytes before the cursor.
+    /// Number of filled bytes of `buf`, which are the bytes before the cursor.
     pub(crate) used: usize,
     /// Blocks since the last summary.
     pub(crate) entries: Vec<SummaryEntry>,

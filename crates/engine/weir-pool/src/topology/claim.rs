@@ -12,8 +12,9 @@
 //!   [`TAKEOVER_WAIT`], and reads the labels again;
 //! - the txg in the slot is durable: an import that finds no uberblock of that txg refuses the pool
 //!   (`import::found`);
-//! - an owner that finds another import epoch in its slot suspends the pool. It reads the slot with
-//!   each heartbeat, before each commit, and before a write that follows a pause (`owner_guard`).
+//! - an owner that finds another import epoch in its slot suspends the pool. An owner reads the
+//!   slot with each heartbeat, before each commit, and before a write that follows a pause
+//!   (`owner_guard`).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -217,7 +218,7 @@ impl Pool {
         let beat = keeper.beat.load(Ordering::Acquire);
         let slot = keeper.identity.slot(self.guid(), keeper.import_epoch, beat, &*self.clock);
         // The first txg of an import epoch references the same trees as the txg before. Losing that
-        // first txg would lose no data, so the slot does not name it.
+        // first txg would lose no data, so the slot does not name that first txg.
         let txg = self.committed_txg();
         Owner { txg: if txg > self.lineage[0].first { txg } else { Txg(0) }, ..slot }
     }

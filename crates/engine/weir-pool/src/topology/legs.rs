@@ -8,9 +8,9 @@
 //! - a leg is taken offline only if the other legs of its vdev hold all data;
 //! - a leg that returns or is new is stale before any reader can use it;
 //! - no label names a new leg before an uberblock lists it as stale, and an uberblock lists a
-//!   detached leg as stale for as long as any label may name it. So whichever label and uberblock a
-//!   crash leaves, no leg counts as up to date that missed writes. An import that finds no label of
-//!   such a leg still lists it as stale: the label may be on a missing disk.
+//!   detached leg as stale for as long as any label may name that leg. So whichever label and
+//!   uberblock a crash leaves, no leg counts as up to date that missed writes. An import that finds
+//!   no label of such a leg still lists it as stale: the label may be on a missing disk.
 //!
 //! Crash safety: taking a leg offline or bringing it online writes nothing here. The next commit
 //! lists an offline leg as stale, and a leg that returns is stale immediately. An import after a
@@ -138,9 +138,9 @@ impl Pool {
     /// With `force`, the resilver overwrites txgs that only this disk has.
     ///
     /// # Errors
-    /// The disk is not the one of this leg; another server uses it (`DiskInUse`); it has committed
-    /// txgs that this pool lacks (`DivergedDisk`, without `force`); or the leg was detached during
-    /// the call (`NoSuchDisk`). Nothing was changed.
+    /// The disk is not the disk of this leg; another server uses the disk (`DiskInUse`); the disk
+    /// has committed txgs that this pool lacks (`DivergedDisk`, without `force`); or the leg was
+    /// detached during the call (`NoSuchDisk`). Nothing was changed.
     #[boxed(?Send)]
     pub async fn online_leg(
         &self,

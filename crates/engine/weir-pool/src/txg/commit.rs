@@ -290,7 +290,7 @@ impl Pool {
     /// name them. The lists hold at most [`STALE_LEGS_MAX`] legs together.
     ///
     /// If the log is on a failed log vdev, the leg that failed last is not listed. Nothing was
-    /// logged after its failure, and it has the only durable copy of the log.
+    /// logged after the failure of that leg, and the leg has the only durable copy of the log.
     fn legs_behind(&self, committed: Txg, log_vdev: u16) -> (Vec<StaleLeg>, Vec<StaleLeg>) {
         let last = self.vdevs[usize::from(log_vdev)].last_standing();
         let stale = |leg: &Leg| {

@@ -344,8 +344,8 @@ impl State {
         }
     }
 
-    /// Fails a flush: each write that it covers either reaches the media or is lost, and the disk
-    /// marks all of them clean.
+    /// Fails a flush: each write that the flush covers either reaches the media or is lost, and the
+    /// disk marks all these writes clean.
     fn flush_and_forget(&mut self, covers: u64) {
         let mut forgotten = Vec::new();
         for cached in self.take_covered(covers) {

@@ -200,7 +200,8 @@ fn leg_that_hangs_after_the_label_read_is_faulted() {
     let content: Vec<u8> = vec![7; BYTES];
     let world = SimWorld::from_media(4, pool(VdevKind::Mirror, 2, &content));
     let disk = world.disk(1);
-    // The first step is a write, and an import writes nothing before it has read the labels.
+    // Only writes, flushes and discards are steps, and an import issues none of them before it has
+    // read the labels.
     world.on_step(move |_| disk.set_latency(Latency { min: AGES, max: AGES }));
     world
         .run_until(async {

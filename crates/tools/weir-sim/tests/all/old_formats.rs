@@ -227,7 +227,8 @@ fn raidz2_of_format_8_without_two_disks_keeps_its_content() {
 }
 
 /// Cuts the power at every step of an import of the first `disks` images, and of the return of the
-/// other ones. Returns the number of cuts, and of the disks that would mislead a Weir of format 8.
+/// other images. Returns the number of cuts, and of the disks that would mislead a Weir of format
+/// 8.
 fn cut_imports(images: &[MediaImage], disks: usize, bug: PlantedBug) -> (u64, u64) {
     let world = SimWorld::from_media(1, images.to_vec());
     let guids: Vec<Guid> = images.iter().map(|image| label_of(image).disk).collect();

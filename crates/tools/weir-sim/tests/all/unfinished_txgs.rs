@@ -201,8 +201,8 @@ fn assert_unfinished_commit_is_superseded(machine: &Machine) {
 
 // Regression: the uberblock of a first commit has a higher log epoch than the claim of the next
 // import epoch. If the disk with that uberblock returned, the import used it, over rows that the
-// next import epoch had overwritten. On raidz the flushed changes in it were unreadable, and the
-// log with their other copy was no longer read.
+// next import epoch had overwritten. On raidz the flushed changes in that txg were unreadable, and
+// the import no longer read the log with the other copy of these changes.
 #[test]
 fn unfinished_first_commit_on_a_mirror_is_superseded() {
     assert_unfinished_commit_is_superseded(&pool(VdevKind::Mirror, 2));
