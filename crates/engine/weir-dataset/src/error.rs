@@ -44,7 +44,7 @@ pub enum DatasetError {
         /// The requested size.
         asked_bytes: u64,
     },
-    /// Invalid volume size.
+    /// The volume size is invalid.
     #[error("volume {name}: size {size} is not possible: {why}")]
     Size {
         /// Full name of the volume.
@@ -73,9 +73,9 @@ pub enum DatasetError {
     OutOfRange {
         /// Full name of the volume.
         name: String,
-        /// Offset in bytes.
+        /// Offset of the access in bytes.
         offset: u64,
-        /// Length in bytes.
+        /// Length of the access in bytes.
         len: u64,
         /// Size of the volume in bytes.
         size: u64,
@@ -185,7 +185,7 @@ pub enum DatasetError {
     TooMany {
         /// Full name of a volume or snapshot.
         name: String,
-        /// Present number.
+        /// Present number of these objects.
         count: usize,
         /// Kind of the counted objects.
         what: &'static str,
@@ -235,7 +235,7 @@ pub enum DatasetError {
         /// Frame number and reason.
         error: StreamError,
     },
-    /// The stream ended early.
+    /// The stream ended before its end frame.
     #[error(
         "{name}: the stream was interrupted; the received part is kept. Resume with 'weir send -t \
          {token}', or discard it with 'weir receive --abort {name}'"

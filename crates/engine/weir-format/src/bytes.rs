@@ -64,7 +64,7 @@ impl Writer {
         self.bytes(&inner.0);
     }
 
-    /// Zero-fills up to `len`.
+    /// Appends zeros until `len` bytes are written.
     pub(crate) fn pad_to(&mut self, len: usize) {
         assert!(self.0.len() <= len, "a structure exceeds its space: {} > {len}", self.0.len());
         self.0.resize(len, 0);

@@ -33,7 +33,7 @@ pub enum FormatError {
         found: u32,
         /// Newest version that this program reads.
         supported: u32,
-        /// Pool of the structure.
+        /// Guid of the pool to which the structure belongs.
         pool: Guid,
     },
     /// An older Weir wrote the structure, in a format that this Weir no longer reads.
@@ -57,7 +57,7 @@ pub enum FormatError {
         what: &'static str,
         /// Text of the flag: the version of Weir that is needed.
         needs: Box<str>,
-        /// Pool of the label.
+        /// Guid of the pool to which the label belongs.
         pool: Guid,
     },
     /// A dataset record or the pool record stores bytes that are no valid value of the property.

@@ -49,7 +49,7 @@ impl VdevKind {
     /// All kinds, indexed by their number on disk.
     pub const ALL: [Self; 5] = [Self::Disk, Self::Mirror, Self::Raidz1, Self::Raidz2, Self::Raidz3];
 
-    /// Name in layouts and messages.
+    /// Name of the kind in layouts and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
@@ -159,7 +159,7 @@ impl VdevConfig {
 pub struct Label {
     /// Format version of the label. No uberblock on the disk has a higher version.
     pub version: u32,
-    /// Pool identity.
+    /// Guid of the pool.
     pub pool: Guid,
     /// Pool name.
     pub name: String,
@@ -174,7 +174,7 @@ pub struct Label {
     pub strip_bytes: u32,
     /// Length of the intent log region on every leg.
     pub log_bytes: u64,
-    /// All vdevs.
+    /// All vdevs of the pool.
     pub vdevs: Vec<VdevConfig>,
     /// Feature flags; none in format 8.
     pub features: Features,

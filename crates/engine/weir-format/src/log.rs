@@ -109,11 +109,11 @@ pub struct LogRecord<'a> {
 /// Header of a batch: its identity, and the sizes of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
-    /// Pool.
+    /// Guid of the pool.
     pub pool: Guid,
-    /// Log epoch.
+    /// Log epoch of the batch.
     pub epoch: u64,
-    /// Batch number.
+    /// Number of the batch.
     pub batch: u64,
     /// Length of the whole batch.
     pub batch_bytes: u32,
@@ -166,11 +166,11 @@ fn content_bytes(batch_bytes: usize) -> usize {
 /// Identity of one batch of one pool; a part of the key of each sector's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchId {
-    /// Pool.
+    /// Guid of the pool.
     pub pool: Guid,
-    /// Log epoch.
+    /// Log epoch of the batch.
     pub epoch: u64,
-    /// Batch number.
+    /// Number of the batch.
     pub batch: u64,
 }
 

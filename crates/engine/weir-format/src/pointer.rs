@@ -17,7 +17,7 @@
 //! word 1   birth:44 | stored:15 | codec:5        stored size in 64-byte units
 //! word 2-3 checksum:128                          XXH3-128 of the stored bytes
 //! ```
-//! Lowest bits first.
+//! Each word lists its lowest bits first.
 
 use weir_base::RecordSize;
 use weir_base::{Txg, VsegId};
@@ -100,7 +100,7 @@ const fn low(bits: u32) -> u64 {
 }
 
 impl BlockPtr {
-    /// Encoded size.
+    /// Encoded size of a pointer in bytes.
     pub const BYTES: usize = 32;
 
     /// Fields, for the format documentation.

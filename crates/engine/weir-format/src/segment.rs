@@ -45,7 +45,7 @@ pub enum SegmentClass {
 }
 
 impl SegmentClass {
-    /// All classes.
+    /// All segment classes.
     pub const ALL: [Self; 4] = [Self::Data, Self::Meta, Self::Root, Self::Clean];
 }
 
@@ -84,7 +84,7 @@ pub struct SegmentEntry {
 const SECOND_UNIT: u32 = STRIP_BYTES_MIN;
 
 impl SegmentEntry {
-    /// Encoded size.
+    /// Encoded size of an entry in bytes.
     pub const BYTES: usize = 64;
 
     /// Fields, for the format documentation.

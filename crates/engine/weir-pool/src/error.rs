@@ -70,7 +70,7 @@ pub enum PoolError {
         /// Index of the vdev in the label.
         vdev: u16,
     },
-    /// The pool stopped, to keep acknowledged data safe.
+    /// The pool stopped accepting writes, to keep acknowledged data safe.
     #[error(
         "pool {pool} is suspended: {why}. Flushed data is safe; repair the disks, then export and \
          import the pool"
@@ -239,7 +239,7 @@ pub enum PoolError {
     LoggedForLost {
         /// Name of the pool.
         pool: String,
-        /// Dataset numbers.
+        /// Numbers of the datasets with unreadable records.
         datasets: String,
     },
     /// All legs of a vdev missed writes, and no missing disk holds them.
@@ -400,7 +400,7 @@ pub enum PoolError {
     OnlyCopy {
         /// Name of the pool.
         pool: String,
-        /// Disk.
+        /// Path of the disk.
         disk: String,
         /// Name of the disk's vdev, as shown to the user.
         vdev: String,
@@ -415,7 +415,7 @@ pub enum PoolError {
     StillGood {
         /// Name of the pool.
         pool: String,
-        /// The new disk.
+        /// Path of the new disk.
         disk: String,
     },
     /// The state of the scan does not allow the change.
@@ -435,7 +435,7 @@ pub enum PoolError {
     NoUberblock {
         /// Name of the pool.
         pool: String,
-        /// Newest txg found.
+        /// Newest txg that the import found.
         newest: Txg,
         /// Reason why the newest uberblock cannot be used; `None` if no disk has an uberblock.
         why: Option<Box<Self>>,
@@ -449,7 +449,7 @@ pub enum PoolError {
     LogDamaged {
         /// Name of the pool.
         pool: String,
-        /// Batch number.
+        /// Number of the batch.
         batch: u64,
     },
     /// The requested layout is not possible.

@@ -48,7 +48,7 @@ pub(crate) struct Change {
     /// Sectors of the volume that change.
     pub(crate) to: Range<usize>,
     pub(crate) what: What,
-    /// Time of the acknowledgement.
+    /// Logical time of the acknowledgement; `None` before it.
     pub(crate) ended: Option<Moment>,
     /// If true, every recovery must contain the change.
     is_promised: bool,

@@ -284,7 +284,7 @@ impl Engine {
     /// the pool has no space for these bytes, `undo` reverts the change.
     ///
     /// # Errors
-    /// `CannotReserve`.
+    /// `CannotReserve` if the pool has too little unreserved space.
     pub(crate) fn promise_more(
         &self,
         name: &str,

@@ -46,7 +46,7 @@ pub struct DedupeCount {
     kept_max: usize,
     /// Number of checksum bits that must be zero for a content to be in the sample.
     bits: u32,
-    /// Pointers visited.
+    /// Number of pointers visited.
     looked_at: u64,
 }
 
@@ -166,7 +166,7 @@ impl Engine {
     /// record at which to continue; `None` at the end.
     ///
     /// # Errors
-    /// `NotFound`; an unreadable node.
+    /// `NotFound` if the volume does not exist; the error of an unreadable node.
     #[boxed(?Send)]
     pub async fn count_contents(
         &self,

@@ -98,7 +98,7 @@ impl Shown {
 
 /// Versions of a volume that clients can see.
 struct Versions {
-    /// Ordered by time.
+    /// Versions that clients can see, ordered by time.
     shown: Vec<Shown>,
     inherits: Txg,
     origin: Option<DatasetId>,

@@ -97,7 +97,8 @@ impl Engine {
         futures_util::future::join_all(add_late_disk).await;
     }
 
-    /// `renamed`: datasets whose directory entries must be stored again.
+    /// Creates the engine of an open pool. `renamed`: datasets whose directory entries must be
+    /// stored again.
     fn new(
         pool: Pool,
         options: &EngineOptions,

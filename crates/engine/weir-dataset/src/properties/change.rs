@@ -50,12 +50,12 @@ pub enum PropertyChange {
 }
 
 impl PropertyChange {
-    /// Sets a property.
+    /// Change that sets a property.
     pub fn set<T: Value>(key: Key<T>, value: impl Into<T>) -> Self {
         Self::Set(key.row, Some(value.into().encode()))
     }
 
-    /// Unsets a property.
+    /// Change that unsets a property.
     pub fn unset<T>(key: Key<T>) -> Self {
         Self::Set(key.row, None)
     }
@@ -128,10 +128,10 @@ struct Planned {
 }
 
 impl Engine {
-    /// Returns the set properties.
+    /// Returns the properties that are set on a target and on the levels above it.
     ///
     /// # Errors
-    /// `NotFound`, `NoSnapshot`.
+    /// `NotFound` or `NoSnapshot` if the target does not exist.
     pub fn properties(&self, target: &PropertyTarget) -> Result<PropertiesOf, DatasetError> {
         let pool = self.core.own.read().record.properties.clone();
         let of_volume = |name: &str| {

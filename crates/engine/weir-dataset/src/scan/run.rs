@@ -52,7 +52,7 @@ struct Walk {
     ended: OnceLock<Walked>,
 }
 
-/// End of a scan.
+/// Reason why a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walked {
     All,

@@ -108,7 +108,7 @@ impl Engine {
     /// The bookmarks of a volume, oldest first.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound` if the volume does not exist.
     pub fn bookmarks(&self, volume: &str) -> Result<Vec<BookmarkInfo>, DatasetError> {
         let volume = self.volume(volume)?;
         let state = volume.state.lock();
@@ -121,7 +121,7 @@ impl Engine {
     /// The bookmark is gone after any crash once this returns.
     ///
     /// # Errors
-    /// `NoBookmark`.
+    /// `NoBookmark` if the bookmark does not exist.
     #[boxed(?Send)]
     pub async fn destroy_bookmark(&self, id: &BookmarkId) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;

@@ -63,7 +63,7 @@ impl Engine {
     /// Names of a volume's snapshots, oldest first.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound` if the volume does not exist.
     pub fn snapshot_names(&self, volume: &str) -> Result<Vec<String>, DatasetError> {
         let volume = self.volume(volume)?;
         let state = volume.state.lock();
@@ -99,7 +99,7 @@ impl Engine {
     /// nodes that only these snapshots reference.
     ///
     /// # Errors
-    /// `NoSnapshot`.
+    /// `NoSnapshot` if a snapshot does not exist.
     #[boxed(?Send)]
     pub async fn freed_by(&self, volume: &str, names: &[String]) -> Result<u64, DatasetError> {
         /// Maximum retries after a commit replaced the trees during the diff.

@@ -1,4 +1,4 @@
-//! Every code path that finds no good copy of data or metadata adds it to the damage list.
+//! Every code path that finds no good copy of data or metadata adds an entry to the damage list.
 //!
 //! Later changes of the list are in `damage`, evacuation is in `vdevs`; status and events made from
 //! the list are in bin/weir.

@@ -1,5 +1,5 @@
 //! Parts of the metadata trees that some imports cannot read: the first import that can read them
-//! restores everything below them.
+//! restores everything below these parts.
 //!
 //! The damage in the meantime is in `metadata_trees`, crashes and load in weir-sim.
 //!

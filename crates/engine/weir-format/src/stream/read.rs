@@ -118,7 +118,7 @@ impl StreamReader {
         error
     }
 
-    /// Unread bytes.
+    /// Received bytes that were not consumed yet.
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.used..).unwrap_or_default()
     }

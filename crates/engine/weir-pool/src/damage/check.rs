@@ -94,8 +94,8 @@ impl Pool {
         lost > 0 || self.damaged_since().is_some() || roots.has_lost()
     }
 
-    /// Visits every pointer of every tree once, even if several versions of a volume share it.
-    /// Returns the number of unreadable nodes.
+    /// Visits every pointer of every tree once, even if several versions of a volume share the
+    /// pointer. Returns the number of unreadable nodes.
     pub(crate) async fn walk_all(
         &self,
         roots: &Roots,

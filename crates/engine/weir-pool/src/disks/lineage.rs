@@ -123,7 +123,8 @@ pub(crate) struct DiskEnd<'a> {
 pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
     let own = disk.newest;
     let import_epoch = own.lineage.first();
-    // The lineage lists only the last import epochs.
+    // The lineage lists only the last import epochs. So a stale disk that was last written in an
+    // earlier epoch counts as known.
     let is_before = |oldest: &ImportEpoch| import_epoch.is_some_and(|e| e.first < oldest.first);
     let is_known = is_part_of(own, pool.lineage, pool.newest)
         || (disk.stale_after.is_some_and(|after| own.txg <= after)

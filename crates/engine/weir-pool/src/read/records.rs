@@ -211,8 +211,8 @@ impl Pool {
         self.reads[Self::class(first) as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads many blocks. Neighbours share a device read, and consecutive parts of one record are
-    /// read once. Results are in the order of `parts`.
+    /// Reads many blocks. Neighbouring blocks share a device read, and consecutive parts of one
+    /// record are read once. Results are in the order of `parts`.
     pub async fn read_parts(&self, parts: &[RecordPart]) -> Vec<Result<Block, PoolError>> {
         let mut results: Vec<Option<Result<Block, PoolError>>> =
             parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();

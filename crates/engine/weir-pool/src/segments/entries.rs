@@ -57,7 +57,7 @@ pub(crate) struct Entries {
     pub(crate) tables: Vec<(VsegId, BlockPtr, Option<RemapTable>)>,
     /// Pointers to the reference tables.
     pub(crate) references: Vec<(VsegId, BlockPtr)>,
-    /// Bytes that sharing saves.
+    /// Bytes of the pool that sharing saves.
     pub(crate) saved_bytes: u64,
     /// Parts of the tables that cannot be read.
     pub(crate) lost: LostEntries,

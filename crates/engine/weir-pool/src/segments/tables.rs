@@ -24,13 +24,13 @@ use crate::segments::lost_part::LostPart;
 
 /// A kind of table that a segment may have.
 pub(crate) trait Table: Clone + Sized {
-    /// Name in errors.
+    /// Name of this kind of table in errors.
     const WHAT: &'static str;
     const KIND: TableKind;
     /// Name in the list of permanent errors.
     const PART: PoolPart;
 
-    /// Table that represents a lost table.
+    /// Placeholder for a lost table, whose content is unknown.
     fn unknown() -> Self;
     fn is_unknown(&self) -> bool;
     fn memory_bytes(&self) -> u64;
@@ -144,7 +144,7 @@ pub(crate) struct Unread {
     pub(crate) ptr: Option<BlockPtr>,
 }
 
-/// One table.
+/// The table of one segment: its stored form, and its content while that is in RAM.
 struct Entry<T> {
     /// Pointer to the stored table; `None` if the table changed since it was stored.
     stored: Option<BlockPtr>,
@@ -391,7 +391,8 @@ impl<T: Table> Tables<T> {
         self.entries.get(&vseg).is_some_and(|entry| entry.stored == ptr)
     }
 
-    /// Takes the changed and deleted tables for a commit to store; all tables if `all`.
+    /// Takes the changed and deleted tables, which a commit then stores. With `all`, takes every
+    /// table.
     pub(crate) fn take_changed(&mut self, all: bool) -> BTreeSet<VsegId> {
         let mut vsegs = std::mem::take(&mut self.changed);
         if all {

@@ -43,7 +43,7 @@ impl Moved {
     }
 }
 
-/// Order of victims.
+/// Order in which the cleaner takes victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Cost-benefit: (1 - u) x age / (1 + u), where u is the live fraction of a segment. This order

@@ -33,8 +33,8 @@ impl DamageList {
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     pub(crate) list: DamageList,
-    /// True if entries were added for which the other versions and volumes that share the damaged
-    /// blocks are not yet known.
+    /// True if the versions and volumes that share the damaged blocks of new entries are not known
+    /// yet.
     pub(crate) unsettled: bool,
     /// Results of the running scrub: damaged metadata parts, and the number of damaged items that
     /// did not fit into the list.

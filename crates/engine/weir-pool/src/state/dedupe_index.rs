@@ -79,7 +79,7 @@ pub struct HintFigures {
     pub bytes: u64,
     /// Capacity in blocks.
     pub slots: u64,
-    /// Blocks in the index.
+    /// Number of blocks in the index.
     pub used: u64,
     /// Number of lookups whose entry named a block with the same content.
     pub hits: u64,

@@ -24,7 +24,7 @@ pub struct DiskAddress {
     pub vdev: u16,
     /// Byte offset on each disk of the vdev.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the stored bytes.
     pub len: usize,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Leak {
 /// A stored count of references that disagrees with the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongCount {
-    /// Count of one block.
+    /// The reference count of one block is wrong.
     References {
         /// Segment that the block's pointers name.
         vseg: VsegId,
@@ -86,11 +86,11 @@ pub enum WrongCount {
         /// Number of pointers to the block.
         found: u64,
     },
-    /// Count of the whole pool: bytes that sharing saves.
+    /// The pool's counter of the bytes that sharing saves is wrong.
     Saved {
-        /// Counter of the pool.
+        /// Value of the pool's counter.
         counted: u64,
-        /// Sum of these bytes over the trees.
+        /// Sum of the saved bytes over the trees.
         found: u64,
     },
 }

@@ -233,7 +233,7 @@ impl Pool {
         &*self.clock
     }
 
-    /// Space figures.
+    /// Space use of the pool.
     pub fn space(&self) -> SpaceUse {
         self.segments.space()
     }

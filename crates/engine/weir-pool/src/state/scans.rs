@@ -14,9 +14,9 @@ use crate::disks::scan_kind::ScanKind;
 /// State of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanState {
-    /// In progress.
+    /// The scan is in progress.
     Running,
-    /// Paused by the user.
+    /// The user paused the scan.
     Paused,
     /// The scan visited everything.
     Finished,
@@ -27,7 +27,7 @@ pub enum ScanState {
 /// Current status of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanStatus {
-    /// Scrub or resilver.
+    /// Kind of the scan: scrub or resilver.
     pub kind: ScanKind,
     /// State of the scan.
     pub state: ScanState,
@@ -35,7 +35,7 @@ pub struct ScanStatus {
     pub started_unix_ms: u64,
     /// End time in ms since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// Running time without pauses.
+    /// Running time of the scan without pauses.
     pub ran: Duration,
     /// Stored bytes to examine; an estimate, because data changes during the scan.
     pub total_bytes: u64,
@@ -62,7 +62,8 @@ pub struct ScanPace<'a> {
     /// may total a mebibyte, and if disks share a device, a client request waits for all these
     /// reads.
     pub legs_in_flight: usize,
-    /// Called before each run except the first; if it returns false, the step ends early.
+    /// The step calls this function before each run except the first; if it returns false, the step
+    /// ends early.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 

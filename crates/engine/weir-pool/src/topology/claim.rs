@@ -176,7 +176,7 @@ impl Pool {
     /// Suspends the pool if a slot names another import epoch.
     ///
     /// # Errors
-    /// `TakenOver`.
+    /// `TakenOver` if another server took the pool.
     pub(crate) async fn check_owner(&self) -> Result<(), PoolError> {
         if self.owner.get().is_some() {
             self.vdevs.guard().look(self.read_any_slot()).await;

@@ -70,7 +70,7 @@ impl Pool {
     /// Guid, path and state of the leg called `disk`: a path, the last part of a path, or a guid.
     ///
     /// # Errors
-    /// `NoSuchDisk`.
+    /// `NoSuchDisk` if no leg has this name.
     pub fn find_leg(&self, disk: &str) -> Result<(Guid, String, LegState), PoolError> {
         let named = |leg: &&Leg| leg.path() == disk || leg.guid.to_string() == disk;
         let ends = |leg: &&Leg| leg.path().rsplit('/').next() == Some(disk);
@@ -255,7 +255,7 @@ impl Pool {
     /// Checks that a disk is large enough for the vdev of a leg.
     ///
     /// # Errors
-    /// `TooSmall`.
+    /// `TooSmall` if the disk is too small.
     pub fn check_disk(&self, beside: Guid, device: &dyn Device) -> Result<(), PoolError> {
         let (vdev, _) = self.leg(beside)?;
         let (path, bytes) = (device.path().to_owned(), device.geometry().len_bytes);

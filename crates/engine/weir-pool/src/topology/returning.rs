@@ -23,7 +23,7 @@ impl Pool {
     /// alive.
     ///
     /// # Errors
-    /// `DiskInUse`.
+    /// `DiskInUse` if another server has the disk open.
     pub(crate) async fn refuse_other_owner(
         &self,
         disk: &dyn Device,
@@ -46,7 +46,7 @@ impl Pool {
     /// Refuses a disk with committed txgs that the pool lacks.
     ///
     /// # Errors
-    /// `DivergedDisk`.
+    /// `DivergedDisk` if the disk has such txgs.
     pub(crate) fn check_divergence(
         &self,
         leg: &Leg,

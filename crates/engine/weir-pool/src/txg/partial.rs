@@ -82,10 +82,10 @@ impl PartialRecord {
 }
 
 impl Pool {
-    /// Refuses a partial record.
+    /// Refuses a pointer to a partial record.
     ///
     /// # Errors
-    /// `PartLost`.
+    /// `PartLost` for a partial record.
     pub fn refuse_partial(&self, ptr: &BlockPtr) -> Result<(), PoolError> {
         if ptr.is_partial() { Err(self.part_lost()) } else { Ok(()) }
     }

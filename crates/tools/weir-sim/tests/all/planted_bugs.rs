@@ -185,7 +185,7 @@ fn import_that_gives_up_unreadable_parts_is_noticed() {
 
 #[test]
 fn import_that_writes_before_its_claim_is_noticed() {
-    // A scenario takes up to 100 s. With seed 4, few cuts reveal the bug.
+    // A scenario takes up to 100 s. Seed 4 needs few cuts.
     let seeds = [4].into_iter().chain(1..=20);
     assert!(first_of(seeds, PlantedBug::OpensUnclaimed, OPENINGS).is_some(), "noticed");
 }
@@ -251,8 +251,8 @@ fn cleaning_away_blocks_of_snapshots_is_noticed() {
 
 #[test]
 fn freeing_a_rollback_snapshot_too_early_is_noticed() {
-    // The bug shows only after a rollback and the destruction of its snapshot. With the present
-    // calls of the administrator, seed 91 is the first with both.
+    // The bug shows only after a rollback and the destruction of its snapshot. Seed 91 is the first
+    // with both, since the administrator has more kinds of calls.
     is_noticed(PlantedBug::OldestFreedFirst, 150);
 }
 
