@@ -1,7 +1,7 @@
 //! Bookmarks: persistence, their relation to snapshots, and sends from a bookmark whose snapshot
 //! was destroyed.
 //!
-//! Other properties of streams are in `send`, crashes in weir-sim.
+//! `send` tests other properties of streams; weir-sim tests crashes.
 
 use weir_base::ErrorKind;
 use weir_dataset::{BookmarkId, DatasetError, Engine, Outcome, SendFrom, SendSpec};

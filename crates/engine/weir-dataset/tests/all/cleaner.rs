@@ -1,6 +1,6 @@
 //! The cleaner in the engine: clients overwrite volumes many times in a nearly full pool.
 //!
-//! Crashes and concurrency are in weir-sim.
+//! weir-sim tests crashes and concurrency.
 //!
 //! Invariant: every block has the content of the last write to that block, before and after a
 //! restart.

@@ -1,6 +1,6 @@
 //! Creators of snapshots: the stored creator after a restart, a rename, a promotion and a receive.
 //!
-//! The server's choice of snapshots to destroy is in bin/weir.
+//! bin/weir tests which snapshots the server destroys.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
 //! Tests of the damage list: entries for data and metadata without a good copy on any disk, and the
 //! removal of entries.
 //!
-//! The tests of its printed form are in bin/weir. The tests of damage under load and of crashes are
-//! in the simulator.
+//! bin/weir tests the printed form of the list. The simulator tests damage under load and crashes.
 
 use std::sync::Arc;
 

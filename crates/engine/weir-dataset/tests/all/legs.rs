@@ -1,6 +1,6 @@
 //! Attaching, replacing and detaching disks of a pool; on memory devices.
 //!
-//! Crashes and load during these operations are in the simulator, the shipped binary in bin/weir.
+//! The simulator tests crashes and load during these operations; bin/weir tests the shipped binary.
 
 use std::sync::Arc;
 

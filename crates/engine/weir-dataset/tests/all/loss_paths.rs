@@ -1,7 +1,7 @@
 //! Every code path that finds no good copy of data or metadata adds an entry to the damage list.
 //!
-//! Later changes of the list are in `damage`, evacuation is in `vdevs`; status and events made from
-//! the list are in bin/weir.
+//! `damage` tests later changes of the list, `vdevs` tests evacuation, and bin/weir tests the
+//! status and events that the server makes from the list.
 //!
 //! Invariant: in each test case, the path under test is the first that encounters the loss.
 

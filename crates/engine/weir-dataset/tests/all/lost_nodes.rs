@@ -1,6 +1,6 @@
 //! Volumes with tree nodes that are unreadable on every leg: the extent of the damage.
 //!
-//! Crashes during these operations are in the simulator, the shipped binary in bin/weir/tests.
+//! The simulator tests crashes during these operations; bin/weir tests the shipped binary.
 
 use std::sync::Arc;
 use std::time::Duration;

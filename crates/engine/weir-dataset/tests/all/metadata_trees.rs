@@ -1,8 +1,8 @@
 //! Damage to the metadata trees (directory, segment table, remap and reference tables) on every
 //! leg, in some or all copies: data loss is limited to the damaged parts.
 //!
-//! Damage combined with crashes and load is in weir-sim, damage to the trees of volumes in
-//! `damage`.
+//! weir-sim tests damage combined with crashes and load; `lost_nodes` tests damage to the trees of
+//! volumes.
 //!
 //! Invariants: a readable block has the content that was written last; a pool imports, accepts
 //! writes and destroys volumes, whatever part of these trees is unreadable.

@@ -1,7 +1,7 @@
 //! Model test of a dataset with many objects: random changes, snapshots, clones, rollbacks and
 //! restarts on memory devices.
 //!
-//! Power cuts and faults are in weir-sim.
+//! weir-sim tests power cuts and faults.
 //!
 //! Invariants: after every step, reads of the head and of each snapshot match the model; the space
 //! counters match the trees.

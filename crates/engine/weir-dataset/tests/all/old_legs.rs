@@ -1,6 +1,6 @@
 //! Disks with stale or foreign content that return to their pool; on memory devices.
 //!
-//! Old copies under load and power cuts are in the simulator, the shipped binary in bin/weir.
+//! The simulator tests old copies under load and power cuts; bin/weir tests the shipped binary.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Logged writes to a part of a record that the import cannot read: replay keeps the logged blocks;
 //! the other blocks are damage.
 //!
-//! Power cuts are in the simulator, records damaged in an open pool in `records`.
+//! The simulator tests power cuts; `records` tests records that are damaged in an open pool.
 
 use std::sync::Arc;
 

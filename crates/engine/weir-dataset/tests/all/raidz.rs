@@ -1,7 +1,7 @@
 //! The engine on raidz vdevs of memory devices: every layout with damage and missing legs up to its
 //! parity.
 //!
-//! Crashes are in the simulator, real disks in the tests of the binary.
+//! The simulator tests crashes; the tests of the binary use real disks.
 //!
 //! Invariant: damage never exceeds the parity of a vdev, so that every read must succeed with
 //! correct data. A test with more damage has a comment about this.

@@ -1,7 +1,7 @@
 //! Records of several blocks: storage as one unit, reads for writes to a part of a record, and
 //! damaged records.
 //!
-//! Random histories are in `model`, `send` and weir-sim.
+//! `model`, `send` and weir-sim test random histories.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Clients rewrite lost content to volumes with dedupe: the pool stores a new block.
 //!
-//! The dedupe index itself is in weir-pool, sharing of good blocks in `references`.
+//! weir-pool tests the dedupe index; `references` tests the sharing of good blocks.
 
 use std::sync::Arc;
 

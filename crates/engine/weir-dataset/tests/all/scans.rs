@@ -1,6 +1,6 @@
 //! Scrub and resilver on memory devices: repairs, and the number of bytes written.
 //!
-//! Crashes and load during scans are in the simulator.
+//! The simulator tests crashes and load during scans.
 
 use std::sync::Arc;
 

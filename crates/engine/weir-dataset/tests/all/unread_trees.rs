@@ -1,7 +1,8 @@
 //! Parts of the metadata trees that some imports cannot read: the first import that can read them
 //! restores everything below these parts.
 //!
-//! The damage in the meantime is in `metadata_trees`, crashes and load in weir-sim.
+//! `metadata_trees` tests the pool while these parts are unreadable; weir-sim tests crashes and
+//! load.
 //!
 //! Invariant: only the administrator abandons data that a later import may be able to read.
 

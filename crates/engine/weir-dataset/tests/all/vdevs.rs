@@ -1,7 +1,7 @@
 //! Adding, expanding and removing vdevs, log vdevs, spares, and diverged mirror halves; on memory
 //! devices.
 //!
-//! Crashes and load during these operations are in the simulator, the shipped binary in bin/weir.
+//! The simulator tests crashes and load during these operations; bin/weir tests the shipped binary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

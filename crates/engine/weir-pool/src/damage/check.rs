@@ -30,8 +30,8 @@ impl Pool {
     /// A moved block counts in the segment that its pointer names and in the segment that holds it.
     /// A block with several pointers counts once.
     ///
-    /// `roots`: all datasets. Returns the segments whose counter differs from this sum, with both
-    /// numbers. The list is empty if invariant I5 holds, as far as damage permits.
+    /// `roots`: the roots of all datasets. Returns the segments whose counter differs from this
+    /// sum, with both numbers. The list is empty if invariant I5 holds, as far as damage permits.
     #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
@@ -130,7 +130,7 @@ impl Pool {
     /// Finds two pointers to overlapping addresses that refer to different blocks, or a pointer
     /// without an address (returned twice).
     ///
-    /// `roots`: all datasets. Returns `None` if the trees have no such pointers.
+    /// `roots`: the roots of all datasets. Returns `None` if the trees have no such pointers.
     #[boxed(?Send)]
     pub async fn check_places(
         &self,
@@ -171,7 +171,8 @@ impl Pool {
 
     /// Compares the reference counts with the pointers to the blocks.
     ///
-    /// `roots`: all datasets. Returns the differences; empty if all counts are right.
+    /// `roots`: the roots of all datasets. Returns the differences; the result is empty if all
+    /// counts are right.
     #[boxed(?Send)]
     pub async fn check_references(&self, roots: &Roots) -> Result<Vec<WrongCount>, PoolError> {
         let (mut wrong, may_exceed) = self.count_references(roots).await?;

@@ -69,7 +69,7 @@ pub(crate) async fn write_second_label(
 ///
 /// # Durability
 /// Durable after the next flush. A crash before it leaves each copy old, new or torn. The copies
-/// are never all torn, because those of the first label are flushed before the second label is
+/// are never all torn, because the copies in the first label are flushed before the second label is
 /// written.
 pub(crate) async fn repair_config(
     device: &dyn Device,

@@ -1,4 +1,4 @@
-//! Reads the labels of all disks concurrently without waiting for unresponsive ones, and adds a
+//! Reads the labels of all disks concurrently without waiting for unresponsive disks, and adds a
 //! late disk when it responds.
 //!
 //! Not here: the meaning of the labels (`open_pool`), a disk of an open pool that stops responding

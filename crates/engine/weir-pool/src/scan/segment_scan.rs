@@ -118,7 +118,7 @@ impl Pool {
     }
 
     /// Flushes the writes of a resilver, and lets the next uberblock list its legs as up to date if
-    /// they were in use all the time.
+    /// these legs were in use during the whole resilver.
     ///
     /// # Durability
     /// The legs count as up to date, also after a crash, once the next commit returns; until then

@@ -1,6 +1,6 @@
 //! Write heads: the segments that are open for appending, by class.
 //!
-//! Writes are in `write_out`.
+//! `write_out` writes to the open segments.
 //!
 //! Invariant: a segment is open in one write head only.
 
@@ -94,7 +94,7 @@ impl WriteHeads {
     }
 
     /// Provides one write head for each vdev on which new segments may be opened, and seals the
-    /// open segments on other vdevs. Called between txgs.
+    /// open segments on other vdevs. The caller runs this function between txgs.
     pub(crate) fn follow_vdevs(&mut self, segments: &Segments, txg: Txg) {
         let seal = |lane: &mut Lane| {
             assert_eq!(lane.used, 0, "nothing is buffered between txgs");
