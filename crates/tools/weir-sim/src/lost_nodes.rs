@@ -486,8 +486,8 @@ impl Run {
         }
     }
 
-    /// Reads every block of every volume and snapshot, compares it with its possible states, and
-    /// narrows these states to the one found.
+    /// Reads every block of every volume and snapshot, compares the result with the possible states
+    /// of the block, and narrows these states to the state found.
     async fn judge(&mut self, engine: &Engine) -> Result<(), String> {
         let before = engine.damage();
         for (name, cells) in &mut self.promises.views {

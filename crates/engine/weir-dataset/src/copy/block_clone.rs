@@ -210,7 +210,7 @@ impl Engine {
         Ok(Some(self.core.open_txg()))
     }
 
-    /// Commits until `txg` is committed. Returns at once if it already is.
+    /// Commits until `txg` is committed. Returns at once if `txg` is already committed.
     pub(crate) async fn commit_through(&self, txg: Txg) -> Result<(), DatasetError> {
         self.core.want(txg);
         while self.core.pool.committed_txg() < txg {

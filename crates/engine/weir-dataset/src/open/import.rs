@@ -152,7 +152,8 @@ impl Engine {
         }
     }
 
-    /// Takes over the pool's own entry and the unreadable parts from the directory.
+    /// Copies the pool's own entry and the list of unreadable parts from the directory into the
+    /// engine.
     fn adopt(&self, directory: Directory) {
         let next = directory.next_dataset(self.next_dataset());
         self.next_dataset.store(next, Ordering::Release);

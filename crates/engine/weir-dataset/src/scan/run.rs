@@ -7,11 +7,10 @@
 //! - a scan begins after a commit: its segments then include all writes that were in flight when a
 //!   leg reconnected, and a replay needs none of the older log batches;
 //! - a leg counts as up to date only from a commit after everything that it missed was found,
-//!   copied, read back and flushed; any earlier failure leaves the leg stale, and the resilver
-//!   starts over;
-//! - a scrub of an earlier import epoch, restored by the server, resumes at its position; such a
-//!   scrub removes nothing from the list of permanent errors, because it reads only a part of the
-//!   pool.
+//!   copied, read back and flushed; after an earlier failure the leg stays stale and the resilver
+//!   restarts;
+//! - a scrub of an earlier import epoch, restored by the server, resumes at its position. Such a
+//!   scrub reads only a part of the pool, so it clears no permanent errors.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -256,7 +255,7 @@ impl Engine {
         }
     }
 
-    /// Waits for [`LOOK_AGAIN`] or for a request.
+    /// Waits for [`LOOK_AGAIN`], or until a caller requests a scan.
     async fn nap(&self, sleep: &Timer<'_>) {
         let timer = std::pin::pin!(sleep(LOOK_AGAIN));
         let woken = std::pin::pin!(self.scans.wake.notified());

@@ -291,7 +291,7 @@ fn scrub_lists_lost_data_and_removes_restored_data() {
     }
 }
 
-// Regression: a scrub looked only for the newest damaged version of a record and kept all older
+// Regression: a scrub searched only for the newest damaged version of a record and kept all older
 // versions on the list, including readable snapshots.
 #[test]
 fn scrub_removes_intact_snapshots_between_damaged_ones() {

@@ -169,8 +169,8 @@ fn old_copy_of_a_disk_is_resilvered_when_it_reconnects() {
 }
 
 // Regression: a copy of a disk in the middle of a resilver counted as complete up to its own newest
-// uberblock. No resilver wrote the writes that this copy had missed at that time, and they were
-// lost with the other disk.
+// uberblock. No resilver copied the writes that this copy had missed at that time, and these writes
+// were lost with the other disk.
 #[test]
 fn old_copy_from_an_unfinished_resilver_is_resilvered() {
     for open_when_it_comes_back in [false, true] {

@@ -6,8 +6,7 @@
 //! Invariants:
 //! - the cleaner runs inside a write-out, once the trees of the txg are readable: no block is freed
 //!   while the cleaner moves it;
-//! - the cleaner keeps no list of freed blocks: it checks in the trees of a block's owners whether
-//!   the block is live;
+//! - the cleaner keeps no list of freed blocks: a block is live if a tree of its owners has it;
 //! - the live bytes found must equal the segment's counter, and each block must match its checksum;
 //!   otherwise the segment is left unchanged;
 //! - readers use the new address of a block only when the block is readable there; the old space is

@@ -287,7 +287,7 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
 }
 
 /// Erases the labels of a disk, so that no import finds a pool on it: at the offsets for a vdev
-/// that uses `disk_bytes`, and at those for a vdev that uses the whole disk.
+/// that uses `disk_bytes`, and at the offsets for a vdev that uses the whole disk.
 pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
     let len = device.geometry().len_bytes;
     for used in [disk_bytes, len - len % BLOCK_BYTES as u64] {

@@ -264,7 +264,7 @@ impl Leg {
         self.note_absence(was_in_use);
     }
 
-    /// Hands over the disk so that the caller can reopen it; only while the leg is out of use.
+    /// Returns the disk, so that the caller can reopen it. The leg must be out of use.
     pub(crate) fn take_device(&self) -> Option<Arc<dyn Device>> {
         assert!(self.usable().is_none(), "a disk in use stays open");
         self.device.write().take()

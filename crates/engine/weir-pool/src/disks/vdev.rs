@@ -3,19 +3,17 @@
 //! Not here: the layout within a vdev (segments, labels, intent log).
 //!
 //! Labels and intent log are the same on every leg of every kind. Only the segment area has rows
-//! and strips. Offsets in the segment area count data bytes, so the layers above need not know the
-//! leg of a byte.
+//! and strips. Offsets there count data bytes, so higher layers need not know the leg of a byte.
 //!
 //! Invariants:
 //! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
 //!   read all data back;
 //! - a failed write or flush faults the leg, and the pool stops using this leg: the leg's content
 //!   after its last good flush is unknown (a failed flush is never retried into success);
-//! - the checksum in the pointer decides whether a read is right, never the status that the disk
-//!   reports;
+//! - the checksum in the pointer decides whether a read is right, not the status from the disk;
 //! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock
-//!   that lists the leg as up to date is durable; a fault or an absence of the leg before that
-//!   keeps it stale.
+//!   that lists the leg as up to date is durable; a fault or absence before that keeps the leg
+//!   stale.
 
 use crate::disks::leg::{Doubt, Leg};
 use std::ops::Range;
@@ -128,7 +126,7 @@ impl Vdev {
         self.sector_bytes.load(Ordering::Relaxed)
     }
 
-    /// Raises the sector size to that of a disk that becomes a leg.
+    /// Raises the sector size to the sector size of a disk that becomes a leg.
     pub(crate) fn raise_sector_bytes(&self, bytes: u32) {
         self.sector_bytes.fetch_max(u64::from(bytes), Ordering::Relaxed);
     }
@@ -415,7 +413,7 @@ impl Vdev {
     }
 
     /// Distinguishes unreadable sectors from lost disks: returns `Damaged` if enough complete legs
-    /// can read their first sector, else `VdevLost`.
+    /// can read the first sector of their disks, else `VdevLost`.
     pub(super) async fn unreadable(&self, offset: u64) -> PoolError {
         let len = self.sector_bytes() as usize;
         let reads = self.legs.iter().filter(|leg| leg.is_whole()).filter_map(|leg| {

@@ -1,8 +1,8 @@
 //! Reads the stored segment tables during an import: segment table, remap tables and reference
 //! tables.
 //!
-//! Not here: the bootstrap table that refers to them (`open_pool`), their form in RAM (`segments`,
-//! `tables`).
+//! Not here: the bootstrap table that refers to these tables (`open_pool`), the form of the tables
+//! in RAM (`segments`, `tables`).
 //!
 //! Invariants:
 //! - an unreadable part affects only the segments that it describes: the locations of these

@@ -7,8 +7,7 @@
 //! - I6: `write` returns `Ok` only when the batch is durable on every leg that the newest uberblock
 //!   does not list as stale;
 //! - one batch is written at a time, so batch k+1 exists only if batch k was acknowledged;
-//! - the space of a batch is reused only after an uberblock that no longer needs the batch is
-//!   durable;
+//! - the space of a batch is reused only once a durable uberblock no longer needs the batch;
 //! - the log moves with an uberblock that needs none of its batches: no batch is logged from the
 //!   request until that uberblock is durable, and the first batch on the new vdev has the next
 //!   number;

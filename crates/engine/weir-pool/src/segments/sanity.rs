@@ -29,7 +29,7 @@ pub(crate) const LOG_NUMBER_MAX: u64 = 1 << 62;
 const NEXT_VSEG_MAX: u64 = (1 << 40) - (1 << 32);
 /// As [`NEXT_VSEG_MAX`], for dataset numbers: the highest tree has 128^6 blocks.
 const NEXT_DATASET_MAX: u64 = (1 << 42) - (1 << 32);
-/// Largest bootstrap table: many times the root segments of one vdev.
+/// Maximum length of a bootstrap table: many times the length that any pool needs.
 const BOOTSTRAP_BYTES_MAX: u32 = 64 << 20;
 
 fn bad(what: &'static str, field: &'static str, value: u64) -> FormatError {

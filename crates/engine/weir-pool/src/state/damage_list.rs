@@ -269,8 +269,8 @@ impl Pool {
         inner.changes != inner.stored
     }
 
-    /// Returns the list if the current commit must store it: after a change, or with all other
-    /// records if `whole`.
+    /// Returns the list if the current commit must store it: after a change of the list, or because
+    /// the commit stores all directory entries (`whole`).
     pub fn damage_to_store(&self, whole: bool) -> Option<DamageList> {
         let mut inner = self.damage.inner.lock();
         let is_wanted = inner.changes != inner.stored || (whole && !inner.list.is_empty());

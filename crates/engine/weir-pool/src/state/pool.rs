@@ -61,7 +61,7 @@ pub(crate) struct Committed {
     pub(crate) remaps: TreeRoot,
     pub(crate) references: TreeRoot,
     pub(crate) next_dataset: u64,
-    /// Vdev on which an import after a crash looks for the intent log. Until the first commit of
+    /// Vdev on which an import after a crash searches for the intent log. Until the first commit of
     /// this import epoch, this epoch may log to another vdev.
     pub(crate) log_vdev: u16,
     /// Format version of the uberblock.
@@ -246,7 +246,7 @@ impl Pool {
     }
 
     /// Sets the cache budget of blocks and nodes to the budget that tables and the dedupe index
-    /// leave. Tables and index grow with the pool and partly cannot leave RAM.
+    /// leave. Tables and index grow with the pool, and a part of them cannot leave RAM.
     pub(crate) fn fit_cache(&self) {
         let bytes = self.cache_bytes.load(Ordering::Acquire);
         let tables = {

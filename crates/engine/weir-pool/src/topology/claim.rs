@@ -12,9 +12,8 @@
 //!   [`TAKEOVER_WAIT`], and reads the labels again;
 //! - the txg in the slot is durable: an import that finds no uberblock of that txg refuses the pool
 //!   (`import::found`);
-//! - an owner that finds another import epoch in its slot suspends the pool. An owner reads the
-//!   slot with each heartbeat, before each commit, and before a write that follows a pause
-//!   (`owner_guard`).
+//! - an owner that finds another import epoch in its slot suspends the pool. It reads this slot
+//!   with each heartbeat, before a commit, and before a write after a pause (`owner_guard`).
 
 use std::pin::pin;
 use std::sync::Arc;

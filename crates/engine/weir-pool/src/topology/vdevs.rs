@@ -324,8 +324,8 @@ impl Pool {
         let mut grown = Vec::new();
         for vdev in self.vdevs.iter().filter(|vdev| vdev.role() == VdevRole::Data) {
             let Some(bytes) = self.expandable_to(vdev) else { continue };
-            // Write the second label at the new end of the disk first: no reader looks for a label
-            // there yet.
+            // Write the second label at the new end of the disk first: no reader searches for a
+            // label there yet.
             let mut config = self.config.lock().clone();
             config.vdevs = self.vdevs.all().map(Vdev::config).collect();
             config.vdevs[usize::from(vdev.index)].disk_bytes = bytes;
