@@ -3,10 +3,9 @@
 //! `read` reads the copies, `write_out` writes them, `scan` scrubs them.
 //!
 //! The second copy is in the same segment, half a segment after the first. The third copy has a
-//! segment of its own, on another vdev if there is one, else at the far end of the same vdev. This
-//! copy protects the directory against damage to a whole region of a disk. It is optional: small
-//! and nearly full pools have no third copies, and the pool drops them if space is short or a vdev
-//! is evacuated.
+//! segment of its own, on another vdev if there is one, else at the far end of the same vdev. It
+//! covers damage to a whole region of a disk. Small and nearly full pools have no third copies, and
+//! the pool drops them if space is short or a vdev is evacuated.
 //!
 //! Invariants:
 //! - a third copy has the rows of its root segment at the same offsets from its own start;
