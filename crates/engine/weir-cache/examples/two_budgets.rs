@@ -17,7 +17,7 @@ const BUDGET_BYTES: u64 = 16 << 20;
 
 fn main() {
     let cache = BlockCache::new(BUDGET_BYTES);
-    // Only the address of a pointer counts; each of these is in a segment of its own.
+    // The cache uses only the address in a pointer; each of these pointers names another segment.
     let at = |number| BlockPtr { vseg: VsegId(number), ..BlockPtr::default() };
     cache.insert(CacheClass::Node, &at(0), 0, Block::copy_of(&[1; BLOCK_BYTES]));
     for number in 1..=10_000 {

@@ -7,7 +7,7 @@
 //!   that the next txg no longer needs are dropped only to save RAM;
 //! - nodes and data have separate budgets: a scan of data never evicts tree nodes;
 //! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries; each block of a
-//!   record is an entry of its own;
+//!   record has a separate entry;
 //! - evictions depend only on the sequence of requests, so that a simulation can be replayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use weir_format::BlockPtr;
 
 /// RAM of a cache entry in addition to its cell: key, value, index slot, ghost entries (measured).
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// Part of the budget (a divisor) that tree nodes keep at least: 25 %.
+/// Divisor of the budget that gives the budget of tree nodes: 25 % of the total.
 const NODE_SHARE: u64 = 4;
 
 /// Class of an entry: selects the budget.

@@ -21,13 +21,13 @@ pub enum DatasetError {
     /// The volume does not exist.
     #[error("volume {name} does not exist")]
     NotFound {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
     },
     /// A volume of this name exists with other properties.
     #[error("volume {name} exists already, with other properties")]
     Exists {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
     },
     /// A volume of this name exists with another size.
@@ -37,21 +37,21 @@ pub enum DatasetError {
         Human(*asked_bytes)
     )]
     ExistsWithSize {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
         /// The volume's size.
         has_bytes: u64,
         /// The requested size.
         asked_bytes: u64,
     },
-    /// Invalid volume size.
+    /// The volume size is invalid.
     #[error("volume {name}: size {size} is not possible: {why}")]
     Size {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
         /// Requested size in bytes.
         size: u64,
-        /// Reason.
+        /// Reason why the size is not possible.
         why: &'static str,
     },
     /// The volume holds data beyond the smaller size.
@@ -61,7 +61,7 @@ pub enum DatasetError {
         Human(*size)
     )]
     ShrinkBelowData {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
         /// Requested size in bytes.
         size: u64,
@@ -71,11 +71,11 @@ pub enum DatasetError {
     /// Access beyond the end of the volume.
     #[error("volume {name}: {len} bytes at {offset} reach beyond its end at {size}")]
     OutOfRange {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
-        /// Offset in bytes.
+        /// Offset of the access in bytes.
         offset: u64,
-        /// Length in bytes.
+        /// Length of the access in bytes.
         len: u64,
         /// Size of the volume in bytes.
         size: u64,
@@ -83,7 +83,7 @@ pub enum DatasetError {
     /// The pool has no free space for the data.
     #[error("pool {pool} is full: TRIM or destroy volumes, or add disks")]
     Full {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
     },
     /// The volume or pool has reached its quota.
@@ -92,7 +92,7 @@ pub enum DatasetError {
         Human(*quota_bytes)
     )]
     Quota {
-        /// Full name.
+        /// Full name of the volume, or the name of the pool.
         name: String,
         /// The quota in bytes.
         quota_bytes: u64,
@@ -104,7 +104,7 @@ pub enum DatasetError {
         Human(*unreserved_bytes)
     )]
     CannotReserve {
-        /// Full name.
+        /// Full name of the volume, or the name of the pool.
         name: String,
         /// The reservation that the pool cannot grant.
         what: &'static str,
@@ -117,9 +117,9 @@ pub enum DatasetError {
     /// The value of a property conflicts with the present use or with another property.
     #[error("{name}: {property} cannot be {}: {} is {why}", Human(*value), Human(*bound))]
     Limit {
-        /// Full name.
+        /// Full name of the volume, or the name of the pool.
         name: String,
-        /// The property.
+        /// Name of the property.
         property: &'static str,
         /// Requested value in bytes.
         value: u64,
@@ -131,43 +131,43 @@ pub enum DatasetError {
     /// A change to a volume that is set read-only.
     #[error("volume {name} is read-only: set readonly=off to write")]
     WritesRefused {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
     },
     /// A change to a snapshot, through the volume that shows it.
     #[error("{name} is a snapshot, which cannot be changed; clone it to write")]
     ReadOnly {
-        /// Full name.
+        /// Full name of the snapshot.
         name: String,
     },
     /// The snapshot does not exist.
     #[error("snapshot {name} does not exist")]
     NoSnapshot {
-        /// Full name.
+        /// Full name of the snapshot.
         name: String,
     },
     /// A snapshot of this name exists.
     #[error("snapshot {name} exists already")]
     SnapshotExists {
-        /// Full name.
+        /// Full name of the snapshot.
         name: String,
     },
     /// The stream contains another snapshot of an existing name.
     #[error("snapshot {name} exists already and is not the one in the stream")]
     SnapshotClash {
-        /// Full name.
+        /// Full name of the snapshot.
         name: String,
     },
     /// The bookmark does not exist.
     #[error("bookmark {name} does not exist")]
     NoBookmark {
-        /// Full name.
+        /// Full name of the bookmark.
         name: String,
     },
     /// A bookmark of this name exists for another snapshot.
     #[error("bookmark {name} exists already, for another snapshot")]
     BookmarkExists {
-        /// Full name.
+        /// Full name of the bookmark.
         name: String,
     },
     /// Another object depends on the volume or snapshot.
@@ -185,7 +185,7 @@ pub enum DatasetError {
     TooMany {
         /// Full name of a volume or snapshot.
         name: String,
-        /// Present number.
+        /// Present number of these objects.
         count: usize,
         /// Kind of the counted objects.
         what: &'static str,
@@ -204,7 +204,7 @@ pub enum DatasetError {
          another name"
     )]
     Taken {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
     },
     /// The base snapshot of an incremental stream does not exist here.
@@ -235,7 +235,7 @@ pub enum DatasetError {
         /// Frame number and reason.
         error: StreamError,
     },
-    /// The stream ended early.
+    /// The stream ended before its end frame.
     #[error(
         "{name}: the stream was interrupted; the received part is kept. Resume with 'weir send -t \
          {token}', or discard it with 'weir receive --abort {name}'"
@@ -257,10 +257,10 @@ pub enum DatasetError {
         name: String,
         /// User property that names the creator of a dataset.
         property: String,
-        /// The other server.
+        /// Address of the other server.
         address: IpAddr,
     },
-    /// The other end of the stream closed it.
+    /// The other end of the stream aborted the stream.
     #[error("{name}: the other side aborted the stream")]
     GivenUp {
         /// Full name of a volume or snapshot.
@@ -277,7 +277,7 @@ pub enum DatasetError {
     /// The volume was destroyed while it was in use.
     #[error("volume {name} was destroyed")]
     Destroyed {
-        /// Full name.
+        /// Full name of the volume.
         name: String,
     },
 }

@@ -5,8 +5,8 @@
 //! Invariants:
 //! - a write is acknowledged once it is in the open txg's dirty table, which gives the guarantee of
 //!   a disk's volatile cache;
-//! - a flush returns once every write acknowledged before it is in the intent log or in a committed
-//!   txg, on every leg in use;
+//! - a flush returns once every write acknowledged before the flush is in the intent log or in a
+//!   committed txg, on every leg in use;
 //! - after a crash a volume holds a prefix of its acknowledged changes that includes every flushed
 //!   change, and each change is complete or absent ([`Volume::write`] defines a change);
 //! - one number bounds the RAM for dirty data and caches.

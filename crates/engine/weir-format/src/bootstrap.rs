@@ -2,8 +2,8 @@
 //!
 //! Ordinary segments are in the segment table, whose root is in this table.
 //!
-//! Invariants: each commit rewrites the whole table; its checksum is in the uberblock; it lists
-//! every root segment, so that finding a root segment never needs the segment table.
+//! Invariants: each commit rewrites the whole table; the table's checksum is in the uberblock; the
+//! table lists every root segment, so that finding a root segment never needs the segment table.
 
 use weir_base::{PsegIndex, Txg, VsegId};
 
@@ -17,8 +17,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRBOOT");
 /// Limit for the number of root segments: more than any pool has (2-3 MiB of root nodes per TiB),
 /// so that a forged count cannot cause a large allocation.
 const SEGMENTS_MAX: u32 = 65_536;
-/// The decoder lowers a larger saved-bytes count to this value, so that sums with it do not
-/// overflow.
+/// Maximum of [`Bootstrap::saved_bytes`]. The decoder lowers a larger value to this one, so that
+/// sums do not overflow.
 const SAVED_BYTES_MAX: u64 = 1 << 60;
 
 /// Maximum number of runs of free physical segments in a bootstrap table. A pool that has reused no
@@ -55,12 +55,12 @@ pub struct Bootstrap {
     /// Root of the tree of reference tables. Block n is the table of segment n, if blocks of that
     /// segment were shared.
     pub references: TreeRoot,
-    /// Additional bytes that the blocks would occupy if no block were shared.
+    /// Additional bytes that the pool's blocks would occupy if no block were shared.
     pub saved_bytes: u64,
     /// Root segments, with their entries.
     pub root_segments: Vec<(VsegId, SegmentEntry)>,
     /// Some of the free physical segments. If a part of the segment table is unreadable, the pool
-    /// may write only to these.
+    /// may write only to these segments.
     pub free: Vec<FreeRun>,
     /// The txg in which a commit or a destroy first encountered an unreadable tree node. From this
     /// txg on, trees may contain damage markers and counters may exceed the contents of the trees.
@@ -115,14 +115,15 @@ impl Bootstrap {
             w.u32(run.first.0);
             w.u32(run.count);
         }
-        // The field is omitted if it is `None`, as in pools that predate damage markers.
+        // A table without `damaged_since` ends before this field, as in pools that predate damage
+        // markers.
         if let Some(since) = self.damaged_since {
             w.u64(since.0);
         }
         w.0
     }
 
-    /// Decodes.
+    /// Decodes the table.
     ///
     /// # Errors
     /// A field has an invalid value.
@@ -134,7 +135,7 @@ impl Bootstrap {
         let (txg, next_vseg, next_dataset) = (Txg(r.u64()?), VsegId(r.u64()?), r.u64()?);
         let (segments, datasets) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
         let (remaps, references) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
-        // A wrong count affects only the number that is displayed.
+        // A wrong value of `saved_bytes` affects only a displayed number.
         let saved_bytes = r.u64()?.min(SAVED_BYTES_MAX);
         let count = r.u32()?;
         if count > SEGMENTS_MAX {

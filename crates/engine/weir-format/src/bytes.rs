@@ -64,7 +64,7 @@ impl Writer {
         self.bytes(&inner.0);
     }
 
-    /// Zero-fills up to `len`.
+    /// Appends zeros until `len` bytes are written.
     pub(crate) fn pad_to(&mut self, len: usize) {
         assert!(self.0.len() <= len, "a structure exceeds its space: {} > {len}", self.0.len());
         self.0.resize(len, 0);
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
         Ok(Self { rest: self.take(len)?, what: self.what })
     }
 
-    /// Refuses unread bytes; `field` is their length.
+    /// Refuses unread bytes. The error names `field` and the number of these bytes.
     pub(crate) fn end(&self, field: &'static str) -> Result<(), FormatError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.bad(field, self.rest.len() as u64)) }
     }

@@ -3,10 +3,11 @@
 //! `damage` of weir-pool and of weir-dataset adds and removes entries.
 //!
 //! The list is stored in records of the dataset directory, each with its own dataset number. A pool
-//! without damage has none.
+//! without damage has no such record.
 //!
 //! Invariants:
-//! - each record is decoded independently: losing a record loses its entries and no dataset;
+//! - each record of the list is decoded independently: the loss of a record affects neither the
+//!   other records nor a dataset;
 //! - no range extends past the largest tree, so that arithmetic on a range never overflows.
 
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
@@ -22,9 +23,9 @@ const WHAT: &str = "damage record";
 pub struct DamagedRange {
     /// The volume that has these records, in its head or in its snapshots.
     pub volume: DatasetId,
-    /// First record.
+    /// Index of the first damaged record in the volume.
     pub first: u64,
-    /// Number of records.
+    /// Number of damaged records.
     pub count: u64,
     /// The txg that wrote the pointer to the damaged records. Versions of the volume from this txg
     /// on are damaged.
@@ -36,7 +37,8 @@ pub struct DamagedRange {
 }
 
 impl DamagedRange {
-    /// Value of `until` for the head of the volume, and so for snapshots that will be taken of it.
+    /// Value of `until` if the head of the volume is damaged; later snapshots of the volume are
+    /// then damaged too.
     pub const HEAD: Txg = Txg(u64::MAX);
 
     /// First record after the range.
@@ -148,7 +150,7 @@ impl DamageRecord {
         field(0, "", "segment summary, 6 intent log; u64 number, u64 found ms"),
     ];
 
-    /// True if a block of the directory is an entry of this kind.
+    /// True if a block of the directory is a damage record.
     pub fn is_one(block: &[u8; BLOCK_BYTES]) -> bool {
         block.get(KIND_AT) == Some(&KIND)
     }

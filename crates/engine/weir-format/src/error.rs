@@ -33,7 +33,7 @@ pub enum FormatError {
         found: u32,
         /// Newest version that this program reads.
         supported: u32,
-        /// Pool of the structure.
+        /// Guid of the pool to which the structure belongs.
         pool: Guid,
     },
     /// An older Weir wrote the structure, in a format that this Weir no longer reads.
@@ -57,10 +57,10 @@ pub enum FormatError {
         what: &'static str,
         /// Text of the flag: the version of Weir that is needed.
         needs: Box<str>,
-        /// Pool of the label.
+        /// Guid of the pool to which the label belongs.
         pool: Guid,
     },
-    /// A record stores a property with bytes that are no value of it.
+    /// A dataset record or the pool record stores bytes that are no valid value of the property.
     #[error("record of {of}: property {property} has an invalid value of {bytes} bytes")]
     Property {
         /// Name of the dataset, or `the pool`.
@@ -94,7 +94,8 @@ impl FormatError {
         matches!(self, Self::Version { .. } | Self::OlderVersion { .. } | Self::Feature { .. })
     }
 
-    /// The pool, if a newer Weir wrote the structure. A checksum covers the version and the flags.
+    /// Guid of the pool, if a newer Weir wrote the structure. A checksum covers the version and the
+    /// flags.
     pub fn newer_pool(&self) -> Option<Guid> {
         match self {
             Self::Version { pool, .. } | Self::Feature { pool, .. } => Some(*pool),

@@ -2,7 +2,7 @@
 //!
 //! A flag marks a structure on disk that not every Weir of this format version handles. Each flag
 //! that is set carries a text that names the version of Weir that is needed, so that an older Weir
-//! can tell its user.
+//! can print this text.
 //!
 //! Not here: setting a flag before the first structure that needs it (weir-pool).
 //!

@@ -2,9 +2,9 @@
 //!
 //! The uberblock ring, which shares the label's 1 MiB, is in `uberblock`.
 //!
-//! Invariants: a disk has four copies, two in each label, and any valid copy is enough; the version
-//! field is readable in every format, so that a newer format is reported instead of misread. From
-//! format 9 on the checksum covers the version.
+//! Invariants: a disk has four copies of the config, two in each label, and any valid copy is
+//! enough; the version field is readable in every format, so that a newer format is reported
+//! instead of misread. From format 9 on the checksum covers the version.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl VdevKind {
     /// All kinds, indexed by their number on disk.
     pub const ALL: [Self; 5] = [Self::Disk, Self::Mirror, Self::Raidz1, Self::Raidz2, Self::Raidz3];
 
-    /// Name in layouts and messages.
+    /// Name of the kind in layouts and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
@@ -132,9 +132,9 @@ pub struct LegConfig {
 /// One vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VdevConfig {
-    /// Kind.
+    /// Redundancy of the vdev.
     pub kind: VdevKind,
-    /// Role.
+    /// Role of the vdev in the pool.
     pub role: VdevRole,
     /// Bytes of each leg that the pool uses, including labels; the smallest leg determines the
     /// number. 0 if the vdev was removed.
@@ -157,13 +157,13 @@ impl VdevConfig {
 /// A decoded config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Format version of the label. No uberblock on the disk has a higher one.
+    /// Format version of the label. No uberblock on the disk has a higher version.
     pub version: u32,
-    /// Pool identity.
+    /// Guid of the pool.
     pub pool: Guid,
     /// Pool name.
     pub name: String,
-    /// Guid of the disk that has this label; it is one of the legs below.
+    /// Guid of the disk that has this label; `vdevs` lists this disk as a leg.
     pub disk: Guid,
     /// Txg in which this config was written. Of several configs the newest is valid.
     pub txg: Txg,
@@ -174,7 +174,7 @@ pub struct Label {
     pub strip_bytes: u32,
     /// Length of the intent log region on every leg.
     pub log_bytes: u64,
-    /// All vdevs.
+    /// All vdevs of the pool.
     pub vdevs: Vec<VdevConfig>,
     /// Feature flags; none in format 8.
     pub features: Features,
@@ -281,7 +281,8 @@ impl Label {
     /// Decodes one config copy.
     ///
     /// # Errors
-    /// No label, a damaged one, one of another format version, or an invalid configuration.
+    /// The copy holds no label, a damaged label, a label of another format version, or an invalid
+    /// configuration.
     pub fn decode(copy: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, copy);
         if r.u64()? != MAGIC {
@@ -299,7 +300,8 @@ impl Label {
         if checksum != checksum_of(version, body) {
             return Err(FormatError::Checksum { what: WHAT });
         }
-        // The header, and the pool at the start of the body, have one layout in every format.
+        // The header, and the pool's guid at the start of the body, have the same layout in every
+        // format.
         let pool = Guid(Reader::new(WHAT, body).u64()?);
         FormatError::check_version(WHAT, version, pool)?;
         Self::decode_body(version, body)
@@ -394,7 +396,7 @@ impl Label {
         if role == VdevRole::Spare && kind != VdevKind::Disk {
             return Err(r.bad("role", number));
         }
-        // A mirror may have lost all but one of its legs.
+        // A mirror may have one leg, because the others can be detached.
         let at_least = if kind == VdevKind::Mirror { 1 } else { *kind.legs().start() };
         if !(at_least..=*kind.legs().end()).contains(&usize::from(count)) {
             return Err(r.bad("legs", count));

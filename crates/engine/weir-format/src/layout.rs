@@ -26,11 +26,12 @@ pub const RING_SLOTS: u64 = 128;
 /// Length of one slot. The checksum of a slot detects a torn write, so no write needs to be atomic.
 pub const SLOT_BYTES: usize = 4096;
 
-/// Largest segment size. It is limited by the pointer's 19-bit offset in 64-byte units.
+/// Largest segment size. The pointer's 19-bit offset in 64-byte units limits this size.
 pub const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 /// Smallest segment size.
 pub const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// Preferred minimum number of segments in a pool, so that open segments are a small part of it.
+/// Preferred minimum number of segments in a pool, so that open segments are a small part of the
+/// pool.
 pub const SEGMENTS_WANTED: u64 = 256;
 /// Default strip size. A strip is the part of a row on one leg.
 pub const STRIP_BYTES: u32 = 64 << 10;
@@ -41,14 +42,15 @@ pub const STRIP_BYTES_MIN: u32 = 4096;
 pub const ROWS_WANTED: u64 = 8;
 /// Maximum number of legs of a mirror.
 pub const MIRROR_LEGS_MAX: usize = 4;
-/// Maximum number of legs of a raidz vdev. With it, rows stay below 2 MiB, so that [`ROWS_WANTED`]
-/// of them fit into a segment, and a reader can find the damaged legs by trying all combinations.
+/// Maximum number of legs of a raidz vdev. With at most this many legs, a row stays below 2 MiB, so
+/// that [`ROWS_WANTED`] rows fit into a segment, and a reader can find the damaged legs by trying
+/// all combinations.
 pub const RAIDZ_LEGS_MAX: usize = 32;
 /// Maximum number of disks in a pool: the uberblock has space for the state of this many disks.
 pub const DISKS_MAX: usize = 256;
 /// Size of the smallest disk: two labels, a log, and enough segments for the cleaner to work with.
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
-/// Size of the intent log region as a part of the disk size (a divisor).
+/// Divisor of the disk size that gives the size of the intent log region.
 pub const LOG_SHARE: u64 = 64;
 /// Size of the smallest intent log region.
 pub const LOG_BYTES_MIN: u64 = 8 << 20;
@@ -61,8 +63,8 @@ pub const LOG_BYTES_MAX: u64 = 256 << 20;
 /// stamps in the sectors of the intent log. 9: a body per kind and numbered properties in the
 /// records of datasets, feature flags in the label.
 pub const FORMAT_VERSION: u32 = 9;
-/// Oldest version that this crate decodes. The first commit raises such a pool to
-/// [`FORMAT_VERSION`].
+/// Oldest version that this crate decodes. The first commit in a pool of this version raises the
+/// pool to [`FORMAT_VERSION`].
 pub const OLDEST_VERSION: u32 = 8;
 
 /// Byte offset of the segment area on a disk.

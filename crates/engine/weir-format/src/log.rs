@@ -5,14 +5,14 @@
 //! Invariants:
 //! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units. Each 512-byte sector ends with
 //!   a stamp: a checksum and the batch number. The checksum covers the sector's content, its
-//!   position, its batch, and whether the batch begins there. Each sector therefore shows on its
-//!   own whether it was written with batch `k`, was not ([`Part`]), or was damaged later. A torn
+//!   position, its batch, and whether the batch begins there. Each sector therefore shows, without
+//!   other sectors, whether batch `k` wrote it and whether it was damaged later ([`Part`]). A torn
 //!   batch misses sectors; a damaged batch has sectors that no write of batch `k` left
 //!   (docs/decisions/0014);
 //! - the batch number is the last part of a stamp, so that a partly written sector still has the
 //!   old number;
-//! - records are stored as one LZ4 block if that saves a unit. The decoder checks each length
-//!   before it allocates that many bytes;
+//! - the log records are stored as one LZ4 block if that makes the batch at least one unit shorter.
+//!   The decoder checks each length before it allocates that many bytes;
 //! - batch `k + 1` is written after batch `k` is durable. An intact sector of a later batch proves
 //!   that batch `k` was acknowledged.
 //!
@@ -34,8 +34,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLOGB");
 
 /// Alignment and granularity of batches in the ring.
 pub const ALIGN_BYTES: usize = 4096;
-/// Length of a sector: each sector has a stamp, because it is the smallest unit that a disk writes
-/// atomically.
+/// Length of a sector: each sector has a stamp, because a sector is the smallest unit that a disk
+/// writes atomically.
 pub const SECTOR_BYTES: usize = 512;
 /// Length of a stamp.
 pub const STAMP_BYTES: usize = 24;
@@ -70,7 +70,7 @@ pub const STAMP_FIELDS: &[Field] = &[
     field(8, "batch", "batch number"),
 ];
 
-/// Fields of a record, for the format documentation.
+/// Fields of a log record, for the format documentation.
 pub const RECORD_FIELDS: &[Field] = &[
     field(8, "lsn", "sequence number of acknowledgement; equal for the parts of one change"),
     field(8, "txg", "txg of the change"),
@@ -82,7 +82,7 @@ pub const RECORD_FIELDS: &[Field] = &[
     field(3, "reserved", "zero"),
 ];
 
-/// Operation of a record.
+/// Operation of a log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogOp<'a> {
     /// Writes these bytes.
@@ -109,11 +109,11 @@ pub struct LogRecord<'a> {
 /// Header of a batch: its identity, and the sizes of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
-    /// Pool.
+    /// Guid of the pool.
     pub pool: Guid,
-    /// Log epoch.
+    /// Log epoch of the batch.
     pub epoch: u64,
-    /// Batch number.
+    /// Number of the batch.
     pub batch: u64,
     /// Length of the whole batch.
     pub batch_bytes: u32,
@@ -121,7 +121,8 @@ pub struct BatchHeader {
     pub count: u32,
     /// Length of the log records with their payloads, uncompressed.
     pub raw_bytes: u32,
-    /// Length of the LZ4 block that contains the log records; 0: they are stored uncompressed.
+    /// Length of the LZ4 block that contains the log records; 0 if the log records are stored
+    /// uncompressed.
     pub packed_bytes: u32,
 }
 
@@ -165,16 +166,16 @@ fn content_bytes(batch_bytes: usize) -> usize {
 /// Identity of one batch of one pool; a part of the key of each sector's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchId {
-    /// Pool.
+    /// Guid of the pool.
     pub pool: Guid,
-    /// Log epoch.
+    /// Log epoch of the batch.
     pub epoch: u64,
-    /// Batch number.
+    /// Number of the batch.
     pub batch: u64,
 }
 
-/// Position of a sector in the log region and its batch. Client data can look like a batch header,
-/// so the stamp of a sector includes whether its batch begins there.
+/// Position of a sector in the log region and in its batch. Client data can look like a batch
+/// header, so the stamp of a sector includes whether its batch begins there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectorPlace {
     /// Sector number, counted from the start of the log region.
@@ -263,7 +264,7 @@ impl BatchBuilder {
         payload.for_each(|part| self.records.bytes(part));
     }
 
-    /// Adds a record that turns a range into a hole.
+    /// Adds a log record that turns a range into a hole.
     pub fn push_zero(&mut self, lsn: Lsn, txg: Txg, dataset: DatasetId, offset: u64, bytes: u64) {
         self.record(lsn, txg, dataset, offset, bytes, 0, 2);
     }
@@ -290,7 +291,7 @@ impl BatchBuilder {
         self.count += 1;
     }
 
-    /// True if the batch has no records.
+    /// True if the batch has no log records.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -360,7 +361,7 @@ fn fill(mut out: &mut [u8], parts: &mut [&[u8]]) {
 /// Decodes a header only; the batch may still be torn.
 ///
 /// # Errors
-/// No header, or an impossible length.
+/// The bytes hold no header, or the header states an impossible length.
 pub fn decode_header(bytes: &[u8]) -> Result<BatchHeader, FormatError> {
     let mut r = Reader::new(WHAT, bytes);
     if r.u64()? != MAGIC {
@@ -393,7 +394,7 @@ impl Batch {
         self.header
     }
 
-    /// Records of the batch, in order.
+    /// Log records of the batch, in order.
     pub fn records(&self) -> Vec<LogRecord<'_>> {
         decode_records(self.header, &self.raw).expect("checked when it was decoded")
     }
@@ -403,7 +404,7 @@ impl Batch {
 /// states.
 ///
 /// # Errors
-/// The batch is torn or damaged, or its records do not fit into it.
+/// The batch is torn or damaged, or its log records do not fit into it.
 pub fn decode_batch(bytes: &[u8], offset: u64) -> Result<Batch, FormatError> {
     let header = decode_header(bytes)?;
     if bytes.len() != header.batch_bytes as usize {

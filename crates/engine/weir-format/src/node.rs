@@ -43,7 +43,7 @@ pub struct TreeRoot {
 impl TreeRoot {
     /// Maximum height of a tree: 128^6 blocks are more than 2^40.
     pub const HEIGHT_MAX: u8 = 6;
-    /// Encoded size.
+    /// Encoded size of a tree root in bytes.
     pub const BYTES: usize = BlockPtr::BYTES + 1;
     /// The root of an empty tree.
     pub const EMPTY: Self = Self { ptr: BlockPtr::HOLE, height: 0 };

@@ -3,7 +3,7 @@
 //! weir-pool decides whether an owner is alive. The other parts of the label are in other modules.
 //!
 //! Invariants: each label has one slot, which is rewritten in place; a torn or damaged slot counts
-//! as absent, and so does a slot of zeros (pools that predate owner slots have one).
+//! as absent, and so does a slot of zeros, as in pools that predate owner slots.
 
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
@@ -36,8 +36,8 @@ pub struct Owner {
     pub pid_namespace: u64,
     /// Process id.
     pub pid: u32,
-    /// Start time of the process in ticks since boot. It distinguishes the process from a later one
-    /// with the same id.
+    /// Start time of the process in ticks since boot. The start time distinguishes the process from
+    /// a later process with the same id.
     pub pid_start: u64,
     /// Heartbeat: changes with every rewrite of the slot.
     pub beat: u64,

@@ -1,8 +1,8 @@
 //! A partial record: the known blocks of a record whose other blocks were lost.
 //!
 //! If the intent log has writes to a part of an unreadable record, replay stores a partial record
-//! in its place. Weir versions without partial records read it as a damaged record, because no
-//! other raw record is shorter than its record size.
+//! in its place. Weir versions without partial records read a partial record as a damaged record,
+//! because no other raw record is shorter than its record size.
 //!
 //! Not here: creation (weir-dataset's replay), reading and storing (weir-pool).
 //!
@@ -34,8 +34,8 @@ const INDEX_BYTES: usize = 8;
 /// Header of a partial record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialHeader {
-    /// Pointer to the replaced record, which has the blocks that this record lacks. It is a damage
-    /// marker if the pointer is in a node that could not be read, and a hole if the pointer was
+    /// Pointer to the replaced record, which has the blocks that this record lacks. `rest` is a
+    /// damage marker if the node with the pointer was unreadable, and a hole if the pointer was
     /// lost.
     pub rest: BlockPtr,
     /// Index of the record in its volume, needed to resolve a damage marker.
@@ -90,7 +90,8 @@ impl PartialHeader {
     /// Decodes the header of `stored`, the whole stored form of a partial record of `size`.
     ///
     /// # Errors
-    /// The header is missing or invalid, or the number of stored blocks differs from the header's.
+    /// The header is missing or invalid, or the number of stored blocks differs from the number in
+    /// the header.
     pub fn decode(stored: &[u8], size: RecordSize) -> Result<Self, FormatError> {
         let bad = |field, value| FormatError::Field { what: WHAT, field, value };
         let (header, blocks) = stored

@@ -4,11 +4,12 @@
 //!
 //! Invariants:
 //! - a hole is all zeros, so a zeroed node is a node of holes;
-//! - moving a block never rewrites its pointers: the segment moves, the address stays;
+//! - moving a block never rewrites its pointers: they keep the old address, which weir-pool
+//!   translates;
 //! - a damage marker is the unchanged pointer of the unreadable node, with the node's level in
 //!   place of its kind;
-//! - `birth` is the txg that made the pointer, at most the txg of the tree that contains it (I8). A
-//!   pointer that shares an existing block has its own birth.
+//! - `birth` is the txg that made the pointer, at most the txg of the tree that contains the
+//!   pointer (I8). A pointer that shares an existing block has its own birth.
 //!
 //! ```text
 //! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment;
@@ -16,7 +17,7 @@
 //! word 1   birth:44 | stored:15 | codec:5        stored size in 64-byte units
 //! word 2-3 checksum:128                          XXH3-128 of the stored bytes
 //! ```
-//! Lowest bits first.
+//! Each word lists its lowest bits first.
 
 use weir_base::RecordSize;
 use weir_base::{Txg, VsegId};
@@ -29,7 +30,7 @@ use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
 /// Kind of object that a pointer refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PtrKind {
-    /// Nothing is stored; reads as zeros.
+    /// Nothing is stored; a read returns zeros.
     #[default]
     Hole,
     /// A record of a dataset or table.
@@ -89,7 +90,7 @@ const KIND_NODE: u64 = 2;
 const KIND_SHARED: u64 = 3;
 /// Code for data of two blocks. Each doubling of the size adds 2 to the code.
 const KIND_LARGE: u64 = 4;
-/// Code for a damage marker of a leaf. Each level above it adds 1 to the code.
+/// Code for a damage marker of a leaf. Each level above the leaves adds 1 to the code.
 const KIND_DAMAGED: u64 = 20;
 /// Number of node levels that a damage marker can name.
 const DAMAGED_LEVELS: u64 = 6;
@@ -99,7 +100,7 @@ const fn low(bits: u32) -> u64 {
 }
 
 impl BlockPtr {
-    /// Encoded size.
+    /// Encoded size of a pointer in bytes.
     pub const BYTES: usize = 32;
 
     /// Fields, for the format documentation.
@@ -200,7 +201,6 @@ impl BlockPtr {
 
     /// Encodes the pointer. Inlined, because callers in other crates encode and decode millions of
     /// pointers in a row.
-    // Inlined: callers in other crates encode and decode millions of pointers in a row.
     #[inline]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         if self.is_hole() {
@@ -237,11 +237,11 @@ impl BlockPtr {
         out
     }
 
-    /// Decodes.
+    /// Decodes the pointer.
     ///
     /// # Errors
-    /// An unknown kind or codec, an empty block, or a block that extends past the end of its
-    /// segment.
+    /// The pointer has an unknown kind or codec, or its block is empty or extends past the end of
+    /// its segment.
     #[inline]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, FormatError> {
         let (head, rest) = bytes.split_first_chunk::<16>().expect("32 > 16");

@@ -1,4 +1,5 @@
-//! Properties that are set on a dataset or on the pool itself, as stored in its record.
+//! Properties that are set on a dataset or on the pool itself, as stored in the dataset record or
+//! pool record.
 //!
 //! Inheritance, defaults and the meaning of each property are in weir-dataset.
 //!
@@ -37,7 +38,7 @@ const KNOWN_BYTES_MAX: usize = 256;
 const UNKNOWN_BYTES_MAX: usize = 256;
 
 const WHAT: &str = "properties";
-/// Number of user properties in records.
+/// Property number that a record stores for every user property.
 const USER_ID: u16 = 0;
 
 /// Properties that are set on a dataset or pool. An unset property is inherited or has its default
@@ -56,7 +57,8 @@ impl From<Compression> for Properties {
     }
 }
 
-/// Returns the row of a property that records store.
+/// Returns the row of [`TABLE`] with this property number; `None` if records store no such
+/// property.
 fn row_of(id: u16) -> Option<&'static Property> {
     TABLE.iter().copied().find(|row| row.id == id && id > 0)
 }
@@ -97,7 +99,7 @@ impl Properties {
         self.set_bytes(key.row, value.map(|value| value.encode()).as_deref());
     }
 
-    /// Returns these properties with one more set.
+    /// Returns these properties with one more property set.
     ///
     /// # Panics
     /// As [`Self::set`].
@@ -154,7 +156,7 @@ impl Properties {
         set.filter(|(id, _)| row_of(*id).is_none())
     }
 
-    /// Size of the user properties, by which their number is limited.
+    /// Size of the user properties, at most [`USER_BYTES_MAX`] in a record.
     pub fn user_bytes(&self) -> usize {
         self.user.iter().map(|(name, value)| 4 + name.len() + value.len()).sum()
     }
@@ -265,8 +267,8 @@ impl Properties {
     }
 }
 
-/// The first block of the dataset directory: properties that are set on the pool itself. If it is a
-/// hole, no property is set.
+/// The first block of the dataset directory: properties that are set on the pool itself. If the
+/// block is a hole, no property is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolRecord {
     /// Properties that datasets inherit or that apply to the whole pool.
@@ -279,7 +281,7 @@ pub struct PoolRecord {
 /// Maximum number of ranges of lost datasets; further ranges are merged.
 pub const LOST_RANGES_MAX: usize = 64;
 
-/// Kind of the pool record. It follows the id field, which is 0 in this record.
+/// Kind of the pool record. The kind field follows the id field, which is 0 in this record.
 const POOL_KIND: u8 = 19;
 /// Kind of the pool record in format 8, whose properties have another layout.
 const POOL_KIND_V8: u8 = 3;

@@ -4,9 +4,9 @@
 //! Sharing and freeing of blocks are in weir-pool.
 //!
 //! Invariants:
-//! - a block enters the table with its second reference and stays until its last reference is
-//!   dropped. It stays even with one reference left, because the owner of that reference may differ
-//!   from the owner in the segment's summary;
+//! - a block enters the table with its second reference and stays there until its last reference is
+//!   dropped. The block stays even with one reference left, because the owner of that reference may
+//!   differ from the owner in the segment's summary;
 //! - a block that is not in the table has at most one reference, the one in the summary;
 //! - the table has only offsets and counts. Size, owner and checksum of a block are in the summary,
 //!   which a reader needs anyway to move or verify the block.
@@ -37,7 +37,7 @@ pub struct ReferenceTable {
     is_unknown: bool,
 }
 
-/// Flag of a table that replaces a lost one: its reference counts are unknown.
+/// Flag of a table that replaces a lost table: the reference counts are unknown.
 const UNKNOWN: u32 = 1;
 
 const fn entry(offset: u32, count: u32) -> u64 {

@@ -112,8 +112,7 @@ impl RemapTable {
         Self::default()
     }
 
-    /// True if the locations of the blocks were lost. The table of a cleaned segment is never empty
-    /// otherwise.
+    /// True if the locations of the blocks were lost. A table with known locations is never empty.
     pub fn is_unknown(&self) -> bool {
         self.places.is_empty()
     }

@@ -19,7 +19,7 @@ pub const SEGMENT_ENTRIES_PER_BLOCK: usize = BLOCK_BYTES / SegmentEntry::BYTES;
 pub enum SegmentState {
     /// A write head appends to the segment.
     Open,
-    /// The segment is full or was closed early; it is read-only.
+    /// The segment is full or was closed early; no block is appended to it any more.
     Sealed,
     /// No block in the segment is referenced. Its physical segment is reused a few txgs later.
     Dead,
@@ -45,7 +45,7 @@ pub enum SegmentClass {
 }
 
 impl SegmentClass {
-    /// All classes.
+    /// All segment classes.
     pub const ALL: [Self; 4] = [Self::Data, Self::Meta, Self::Root, Self::Clean];
 }
 
@@ -67,16 +67,16 @@ pub struct SegmentEntry {
     pub fill_bytes: u32,
     /// First txg that wrote to the segment.
     pub first_txg: Txg,
-    /// Last txg that wrote to the segment. If the segment is dead or was cleaned: the txg in which
-    /// that happened.
+    /// Last txg that wrote to the segment. If the segment is dead or was cleaned: the txg of its
+    /// death or cleaning.
     pub last_txg: Txg,
     /// Location of the newest summary of the segment.
     pub summary: SummaryPlace,
     /// Root segments only: byte offset, in the segment, of the second copy of its contents; 0 if
     /// there is no second copy.
     pub second_at: u32,
-    /// Root segment of which this segment is the third copy: it repeats that segment's contents up
-    /// to the second copy in it.
+    /// Root segment of which this segment is the third copy: it repeats the contents of that root
+    /// segment up to the second copy there.
     pub copy_of: Option<VsegId>,
 }
 
@@ -84,7 +84,7 @@ pub struct SegmentEntry {
 const SECOND_UNIT: u32 = STRIP_BYTES_MIN;
 
 impl SegmentEntry {
-    /// Encoded size.
+    /// Encoded size of an entry in bytes.
     pub const BYTES: usize = 64;
 
     /// Fields, for the format documentation.
@@ -178,8 +178,9 @@ impl SegmentEntry {
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
         let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()?, checksum: r.u64()? };
-        // No lookup uses these two fields. If the counter is wrong, the pool only fails to free the
-        // segment; an impossible summary location is treated like an unreadable summary.
+        // No lookup uses the live counter or the summary's location. If the counter is wrong, the
+        // pool only fails to free the segment; an impossible summary location is treated like an
+        // unreadable summary.
         let live_bytes = live_bytes.min(fill_bytes);
         let summary = match summary.at.checked_add(summary.bytes) {
             Some(end) if end <= fill_bytes => summary,
@@ -222,7 +223,7 @@ impl SegmentEntry {
     /// Decodes one block of the segment table.
     ///
     /// # Errors
-    /// An entry with an invalid field.
+    /// An entry has an invalid field.
     pub fn decode_block(block: &[u8; BLOCK_BYTES]) -> Result<Vec<Option<Self>>, FormatError> {
         let mut r = Reader::new("segment table", block);
         (0..SEGMENT_ENTRIES_PER_BLOCK).map(|_| Self::read(&mut r)).collect()

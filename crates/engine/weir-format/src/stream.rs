@@ -37,12 +37,12 @@ pub use read::StreamReader;
 pub use token::{ResumeToken, TokenError};
 pub use write::StreamWriter;
 
-/// Version of the stream format. It is independent of the on-disk version, because a stream can
-/// outlive its pool. 1: first version. 2: records of several blocks.
+/// Version of the stream format. The stream version is independent of the on-disk version, because
+/// a stream can outlive its pool. 1: first version. 2: records of several blocks.
 pub const STREAM_VERSION: u32 = 2;
 
-/// Maximum payload of a frame: a receiver must buffer this much before it can verify any of it. A
-/// nearly full frame has space for one more record.
+/// Maximum payload of a frame: a receiver must buffer the whole frame before it can verify any byte
+/// of the frame. A nearly full frame has space for one more record.
 pub const FRAME_BYTES_MAX: usize = 3 << 19;
 
 /// Size at which a writer ends a frame. Checksums and headers are then about 0.01 % of the stream,
@@ -97,7 +97,7 @@ pub struct StreamBegin {
     pub to: u64,
     /// Guid of the base snapshot, if the stream is incremental.
     pub from: Option<u64>,
-    /// True if the base snapshot belongs to the volume from which this one was cloned.
+    /// True if the base snapshot belongs to the volume from which the sent volume was cloned.
     pub is_clone: bool,
     /// Compression of the volume's new blocks.
     pub compression: Compression,

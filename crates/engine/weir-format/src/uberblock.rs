@@ -15,9 +15,9 @@ use crate::layout::SLOT_BYTES;
 const WHAT: &str = "uberblock";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
 const COPIES: usize = 3;
-/// Maximum number of stale and unconfirmed legs together, limited by the slot size. It suffices,
-/// because a vdev needs at least one leg in four, so that at most 192 of the 256 disks of a full
-/// pool can be stale.
+/// Maximum number of stale and unconfirmed legs together, limited by the slot size. The maximum
+/// suffices, because a vdev needs at least one leg in four, so that at most 192 of the 256 disks of
+/// a full pool can be stale.
 pub const STALE_LEGS_MAX: usize = 224;
 /// Maximum number of import epochs in an uberblock.
 pub const LINEAGE_MAX: usize = 16;
@@ -40,7 +40,7 @@ pub struct StaleLeg {
     pub after: Txg,
 }
 
-/// One import epoch. It begins when the pool is created or imported.
+/// One import epoch, which begins when the pool is created or imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportEpoch {
     /// Random identifier of the epoch.
@@ -52,7 +52,7 @@ pub struct ImportEpoch {
 /// A decoded uberblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uberblock {
-    /// Format version. The labels of the disk have the same or a higher one.
+    /// Format version. The labels of the disk have the same or a higher version.
     pub version: u32,
     /// Guid of the pool.
     pub pool: Guid,
@@ -74,16 +74,16 @@ pub struct Uberblock {
     pub bootstrap_bytes: u32,
     /// XXH3-128 of the bootstrap table.
     pub bootstrap_checksum: u128,
-    /// Legs that missed writes. They are listed by guid, because the labels may be rewritten before
-    /// or after this uberblock and may assign other legs to a position. A listed leg never counts
-    /// as up to date.
+    /// Legs that missed writes, listed by guid, because the labels may be rewritten before or after
+    /// this uberblock and may assign other legs to a position. A listed leg never counts as up to
+    /// date.
     pub stale_legs: Vec<StaleLeg>,
     /// The last import epochs of the pool, newest first. Import uses them to distinguish a disk
     /// that was disconnected from a disk that was written separately.
     pub lineage: Vec<ImportEpoch>,
     /// Legs whose newest own uberblock, at import, was one txg older than the pool's;
-    /// [`StaleLeg::after`] is that txg. They count as complete, are read after the other legs, and
-    /// are resilvered.
+    /// [`StaleLeg::after`] is that txg. Such legs count as complete, are read after the other legs,
+    /// and are resilvered.
     pub unconfirmed_legs: Vec<StaleLeg>,
 }
 
@@ -114,7 +114,7 @@ impl Uberblock {
     ];
 
     /// Encodes the uberblock as one ring slot. All formats that this Weir decodes have the same
-    /// layout of it.
+    /// layout of an uberblock.
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         assert!((1..=COPIES).contains(&self.bootstrap.len()), "{self:?}");
         let listed = self.stale_legs.len() + self.unconfirmed_legs.len();
@@ -174,7 +174,8 @@ impl Uberblock {
         if sum != xxh3_128(body).to_le_bytes() {
             return Err(FormatError::Checksum { what: WHAT });
         }
-        // The fields up to the pool, and the checksum, have one place in every format.
+        // The fields up to the pool's guid, and the checksum, have the same offsets in every
+        // format.
         let pool = Guid(r.u64()?);
         FormatError::check_version(WHAT, version, pool)?;
         let (txg, unix_ms) = (Txg(r.u64()?), r.u64()?);

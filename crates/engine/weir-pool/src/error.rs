@@ -40,13 +40,13 @@ pub enum PoolError {
         .place.map_or_else(String::new, |place| format!(" at {place}"))
     )]
     Structure {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Name of the structure.
         what: &'static str,
         /// Address of the structure, if known.
         place: Option<BlockAddress>,
-        /// The defect.
+        /// Defect of the structure.
         source: FormatError,
     },
     /// A block is damaged and the redundancy cannot restore it.
@@ -55,44 +55,44 @@ pub enum PoolError {
          parity can restore it"
     )]
     Damaged {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Vdev.
+        /// Index of the vdev in the label.
         vdev: u16,
-        /// Byte offset in the vdev.
+        /// Byte offset in the vdev's segment area.
         offset: u64,
     },
     /// A vdev has too few readable or writable legs.
     #[error("pool {pool}: vdev {vdev} has too few working disks left")]
     VdevLost {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Vdev.
+        /// Index of the vdev in the label.
         vdev: u16,
     },
-    /// The pool stopped, to keep acknowledged data safe.
+    /// The pool stopped accepting writes, to keep acknowledged data safe.
     #[error(
         "pool {pool} is suspended: {why}. Flushed data is safe; repair the disks, then export and \
          import the pool"
     )]
     Poisoned {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// First failure.
+        /// First failure, which suspended the pool.
         why: String,
     },
     /// A commit found no free segment.
     #[error("pool {pool} is out of space")]
     OutOfSpace {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
     },
     /// A pointer refers to a segment that does not exist.
     #[error("pool {pool}: a block pointer refers to segment {vseg}, which does not exist")]
     NoSegment {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Segment.
+        /// Number of the segment.
         vseg: VsegId,
     },
     /// A block is in a segment whose segment table entry was lost.
@@ -101,15 +101,15 @@ pub enum PoolError {
          read from any disk"
     )]
     SegmentLost {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Segment.
+        /// Number of the segment.
         vseg: VsegId,
     },
     /// A block may belong to a dataset whose record was lost.
     #[error("pool {pool}: a block may belong to dataset {dataset}, whose record was lost")]
     OwnerLost {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Number of the dataset that wrote the block.
         dataset: u64,
@@ -117,11 +117,11 @@ pub enum PoolError {
     /// The remap table or reference table of a segment was lost.
     #[error("pool {pool}: the {what} of segment {vseg} cannot be read from any disk")]
     TableLost {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Name of the table.
         what: &'static str,
-        /// Segment.
+        /// Number of the segment.
         vseg: VsegId,
     },
     /// The block is in the lost part of a partial record.
@@ -130,19 +130,19 @@ pub enum PoolError {
          the rest of it was replayed from the intent log"
     )]
     PartLost {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
     },
     /// The reference count of a block is at its maximum, so the block cannot be shared again.
     #[error("pool {pool}: a block has too many references; rewrite it to store a new copy")]
     TooManyReferences {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
     },
     /// A disk is smaller than the minimum.
     #[error("{path}: {bytes} bytes is too small; a disk needs at least {min} bytes")]
     TooSmall {
-        /// Disk.
+        /// Path of the disk.
         path: String,
         /// Length of the disk.
         bytes: u64,
@@ -152,7 +152,7 @@ pub enum PoolError {
     /// A disk already belongs to a pool.
     #[error("{path} is part of pool {pool:?}; use --force to overwrite it")]
     InPool {
-        /// Disk.
+        /// Path of the disk.
         path: String,
         /// Pool name on its label.
         pool: String,
@@ -160,9 +160,9 @@ pub enum PoolError {
     /// A newer or an older version of Weir wrote the disk.
     #[error("{path}: {source}")]
     OtherFormat {
-        /// Disk.
+        /// Path of the disk.
         path: String,
-        /// The version.
+        /// Format error, which names the version.
         source: FormatError,
     },
     /// None of the disks has a label.
@@ -174,17 +174,17 @@ pub enum PoolError {
     /// The given disks belong to different pools.
     #[error("{path} belongs to pool {found}, not to {wanted}")]
     OtherPool {
-        /// Disk.
+        /// Path of the disk.
         path: String,
-        /// Guid found.
+        /// Guid of the pool on the disk.
         found: Guid,
-        /// Guid wanted.
+        /// Guid of the wanted pool.
         wanted: Guid,
     },
     /// A vdev has too few disks.
     #[error("pool {pool} cannot be opened: missing {missing}")]
     MissingDisks {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Missing disks of the vdev; at least one of them is needed.
         missing: String,
@@ -195,7 +195,7 @@ pub enum PoolError {
          them are missing ({missing}). Connect them, then import again"
     )]
     StaleDisks {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Missing disks that hold all data.
         missing: String,
@@ -208,7 +208,7 @@ pub enum PoolError {
          import --force {pool}"
     )]
     LossWhileMissing {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Unreadable metadata, which a forced import would abandon.
         what: String,
@@ -224,9 +224,9 @@ pub enum PoolError {
          their space, so that a later import finds them if the node can be read"
     )]
     DirectoryLost {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Read error.
+        /// Error of the read.
         source: Box<Self>,
     },
     /// The intent log has flushed writes to datasets whose records are unreadable.
@@ -237,9 +237,9 @@ pub enum PoolError {
          {pool} opens the pool and drops these writes"
     )]
     LoggedForLost {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Dataset numbers.
+        /// Numbers of the datasets with unreadable records.
         datasets: String,
     },
     /// All legs of a vdev missed writes, and no missing disk holds them.
@@ -249,7 +249,7 @@ pub enum PoolError {
          the pool with the data of these disks; reads of missing data fail"
     )]
     OldDisks {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Each present disk with the newest txg that it has, and the newest txg of the pool.
         disks: String,
@@ -261,7 +261,7 @@ pub enum PoolError {
          {pool} opens the pool as of txg {found} and drops later changes"
     )]
     OlderThanSeen {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Newest txg on the disks.
         found: Txg,
@@ -279,7 +279,7 @@ pub enum PoolError {
          pool as of txg {found} and drops later changes"
     )]
     NewestDamaged {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Newest txg on the disks.
         found: Txg,
@@ -294,7 +294,7 @@ pub enum PoolError {
          not flushed is lost"
     )]
     InUse {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// The owner's machine.
         host: String,
@@ -306,7 +306,7 @@ pub enum PoolError {
     /// Another server took the pool over.
     #[error("pool {pool} was taken over by host {host} (pid {pid}); this server no longer uses it")]
     TakenOver {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// The new owner's machine.
         host: String,
@@ -320,7 +320,7 @@ pub enum PoolError {
          replace the others, or force the import to keep txg {newest} and overwrite {diverged}"
     )]
     Diverged {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Disks that are not part of the history of the newest disks, with their txgs.
         diverged: String,
@@ -335,7 +335,7 @@ pub enum PoolError {
          then weir pool import -d {disk} {pool}"
     )]
     DivergedDisk {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Path of the disk.
         disk: String,
@@ -348,7 +348,7 @@ pub enum PoolError {
          to it {seconds} s ago. Export the pool there, or choose another disk"
     )]
     DiskInUse {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Path of the disk.
         disk: String,
@@ -366,7 +366,7 @@ pub enum PoolError {
          import --force {pool}"
     )]
     LogMissing {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Disks of the log vdev.
         missing: String,
@@ -377,9 +377,9 @@ pub enum PoolError {
          bytes, and {live_bytes} are in use"
     )]
     NoRoomElsewhere {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Vdev.
+        /// Name of the vdev, as shown to the user.
         vdev: String,
         /// Bytes available for data on the other vdevs.
         room_bytes: u64,
@@ -389,7 +389,7 @@ pub enum PoolError {
     /// The pool has no such disk.
     #[error("pool {pool} has no disk {disk}")]
     NoSuchDisk {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Disk name in the request.
         disk: String,
@@ -398,9 +398,9 @@ pub enum PoolError {
     /// it.
     #[error("{}", needed(pool, disk, vdev, *needs))]
     OnlyCopy {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Disk.
+        /// Path of the disk.
         disk: String,
         /// Name of the disk's vdev, as shown to the user.
         vdev: String,
@@ -413,15 +413,15 @@ pub enum PoolError {
          both: the old disk would be removed before {disk} is resilvered"
     )]
     StillGood {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// The new disk.
+        /// Path of the new disk.
         disk: String,
     },
     /// The state of the scan does not allow the change.
     #[error("pool {pool}: {why}")]
     Scan {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
         /// Reason.
         why: &'static str,
@@ -433,9 +433,9 @@ pub enum PoolError {
         .why.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
     )]
     NoUberblock {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Newest txg found.
+        /// Newest txg that the import found.
         newest: Txg,
         /// Reason why the newest uberblock cannot be used; `None` if no disk has an uberblock.
         why: Option<Box<Self>>,
@@ -447,9 +447,9 @@ pub enum PoolError {
          of the pool, or drop these writes: weir pool import --force {pool}"
     )]
     LogDamaged {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Batch number.
+        /// Number of the batch.
         batch: u64,
     },
     /// The requested layout is not possible.

@@ -3,7 +3,7 @@
 //! Not here: volumes and their dirty data (weir-dataset). This crate stores blocks and commits the
 //! trees that weir-dataset passes to it.
 //!
-//! Invariants (ARCHITECTURE.md; an assertion checks each where it could break):
+//! Invariants (ARCHITECTURE.md; an assertion checks each invariant where the code could break it):
 //! - I1 a committed pointer refers only to rows that were flushed before the uberblock;
 //! - I2 a virtual segment number that a committed txg used is never assigned again;
 //! - I3 a physical segment is not rewritten while a reader or an uberblock of the last four txgs

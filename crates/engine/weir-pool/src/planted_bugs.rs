@@ -71,8 +71,8 @@ pub enum PlantedBug {
     ReplayForgetsRest,
     /// Replay drops partial writes to unreadable records.
     ReplayDropsParts,
-    /// A commit frees the record that a partial record replaces, although reads of its other blocks
-    /// need it.
+    /// A commit frees the record that a partial record replaces, although reads of the record's
+    /// other blocks need it.
     ReplacedFreed,
     /// A read-modify-write uses old contents that it read before another txg was committed.
     RestOutlivesTxg,
@@ -93,7 +93,8 @@ pub enum PlantedBug {
     UnlistedLegsIgnored,
     /// Unreadable metadata nodes are not rewritten from RAM.
     LostRootStays,
-    /// An import abandons datasets and remap tables that it cannot read, without being asked to.
+    /// An import abandons datasets and remap tables that it cannot read, without a request to do
+    /// so.
     UnreadGivenUp,
     /// A recount treats blocks as dead if it cannot check their owners.
     UnknownTakenForDead,

@@ -111,7 +111,7 @@ pub fn exercise(disks: &Disks) -> u32 {
 fn scrub(bench: &Bench) {
     let _started = bench.scrub_start();
     let sleeps = std::sync::atomic::AtomicU32::new(0);
-    // A scan sleeps between its steps; in the last sleep it waits for more work.
+    // A scan sleeps between its steps; after the last step it sleeps until there is more work.
     let sleep = |_| {
         if sleeps.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > STEPS_MAX {
             bench.stop();

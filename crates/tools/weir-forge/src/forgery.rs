@@ -376,8 +376,8 @@ pub(crate) fn change(content: &mut [u8], at: usize, rng: &mut Rng) {
             return;
         }
         5 if len >= 64 => {
-            // Copy a pointer, an entry or some bytes of a record over another, so that two of them
-            // reference one address.
+            // Copy a pointer, an entry or some bytes of a record over another, so that two pointers
+            // or entries name one address.
             let unit = [32, 64, 40, 8][rng.below(4)].min(len);
             let (from, to) = (rng.below(len / unit) * unit, at / unit * unit);
             if to + unit <= len && from + unit <= len {
@@ -435,7 +435,8 @@ fn write_area(label: &Label, disks: &mut Disks, vdev: u16, at: u64, bytes: &[u8]
     for piece in pieces(label, vdev, at, bytes.len()) {
         let part = &bytes[piece.range.clone()];
         if config.kind == VdevKind::Raidz1 {
-            // The parity is the XOR of the strips, so it changes by the same bits as this strip.
+            // The parity is the XOR of the strips, so the parity changes by the same bits as this
+            // strip.
             let offset = at + piece.range.start as u64;
             let (strip, data) = (u64::from(label.strip_bytes), legs as u64 - 1);
             let row = offset / (strip * data);

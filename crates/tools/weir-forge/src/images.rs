@@ -1,6 +1,6 @@
 //! Pools in older formats: disks that builds of an older Weir made (`images/`).
 //!
-//! `images/README.md` says how they were made.
+//! `images/README.md` documents how the images were made.
 //!
 //! Invariant: an image never changes.
 

@@ -422,7 +422,7 @@ impl Mapper<'_> {
 pub(crate) struct Piece {
     pub(crate) disk: usize,
     pub(crate) at: u64,
-    /// Range of the requested bytes that it holds.
+    /// Range of the requested bytes that the piece holds.
     pub(crate) range: Range<usize>,
 }
 

@@ -1,7 +1,7 @@
 //! Sample pool with every kind of structure: volumes of several record sizes, snapshots, clones,
 //! shared blocks, cleaned segments, and log batches that no txg has committed yet.
 //!
-//! `forgery` changes it, `exercise` runs operations on it.
+//! The module `forgery` changes the sample, and `exercise` runs operations on it.
 //!
 //! Invariant: nothing is random.
 

@@ -131,8 +131,8 @@ impl Admin {
         }
     }
 
-    /// Sets the property dedupe. It changes only the space used, so the expected state does not
-    /// record it.
+    /// Sets the property dedupe. Dedupe changes only the space used, so the expected state does not
+    /// record this property.
     async fn set_dedupe(&mut self, name: &str) -> Result<(), Stop> {
         let dedupe = self.rng.below(4) > 0;
         self.engine.set_dedupe(name, dedupe).await.map_err(Stop::Told)?;
@@ -188,7 +188,7 @@ impl Admin {
             }
         }
         if quota > 0 {
-            // Client writes will reach the quota later, so try block clones now.
+            // Try block clones against the new quota before client writes reach it.
             for _ in 0..CLONES_AGAINST_QUOTA {
                 self.clone_range_of(index, name).await?;
             }

@@ -11,7 +11,7 @@
 //! - every acknowledged snapshot exists with its content; no destroyed snapshot does;
 //! - the live bytes of each segment match the trees, no two blocks share an address, each reference
 //!   count equals the number of pointers, and the space accounts of volumes and snapshots match a
-//!   walk.
+//!   walk of the trees.
 
 use std::collections::HashMap;
 
@@ -164,7 +164,8 @@ pub(crate) async fn read_tags(
     Ok(tags_of(&bytes))
 }
 
-/// Weaker check: every read returns an error or data that was once written to that sector.
+/// Weaker check than [`strict`]: every read returns an error or data that was once written to that
+/// sector.
 pub(crate) async fn detected_or_harmless(
     engine: &Engine,
     expected: &ExpectedState,
@@ -187,8 +188,8 @@ pub(crate) async fn detected_or_harmless(
     Ok(())
 }
 
-/// Checks that no leg has errors; for scenarios without injected faults, because a power cut causes
-/// none.
+/// Checks that no leg has errors. Only for scenarios without injected faults, because a power cut
+/// alone causes no errors of legs.
 pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String> {
     let status = engine.pool().status();
     let legs = || status.vdevs.iter().flat_map(|vdev| &vdev.legs);

@@ -63,7 +63,7 @@ impl Client {
             note(CoveragePoint::RootRewrite);
         }
         self.expected.borrow_mut().volumes[opened.index].busy += 1;
-        // Commit at any fill level of the log, in addition to the commits that the log requests.
+        // Some steps commit at an arbitrary fill level of the log. The log also requests commits.
         let done = match self.rng.below(100) {
             0..36 => self.write(&opened, start, count).await,
             36..46 => self.write_part(&opened, start, count).await,
@@ -109,7 +109,7 @@ impl Client {
         self.write_tags(opened, start * SECTORS, tags).await
     }
 
-    /// Writes between arbitrary sectors; some writes are larger than a log batch.
+    /// Writes or zeroes a range between arbitrary sectors; some ranges are larger than a log batch.
     async fn write_part(
         &mut self,
         opened: &Opened,
@@ -137,8 +137,8 @@ impl Client {
         let offset = (start * SECTOR_BYTES) as u64;
         let bytes = contents_of(&tags);
         let is_whole = start.is_multiple_of(SECTORS) && tags.len().is_multiple_of(SECTORS);
-        // Half of the whole-block writes take the path of large writes, whose blocks are filled on
-        // arrival.
+        // Half of the whole-block writes use `write_blocks`, to which a server passes the blocks
+        // that it received a large write into.
         let done = if is_whole && tags[0].is_multiple_of(2) {
             let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
             opened.volume.write_blocks(offset, Block::copies_of(blocks)).await
@@ -245,7 +245,8 @@ impl Client {
         if found == before || found == after || another {
             return Ok(());
         }
-        // Other clients may write during a slow read, so any content of that period is correct.
+        // Other clients may write during a slow read, so any content that the block had during the
+        // read is correct.
         let mut all = sectors.clone().zip(&found);
         if cached || !all.all(|(sector, tag)| expected.was_written(*tag, sector)) {
             let what = format!("{} block {block} reads {found:x?}, not {after:x?}", book.name);

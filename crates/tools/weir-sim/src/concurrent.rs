@@ -48,7 +48,7 @@ pub(crate) struct Change {
     /// Sectors of the volume that change.
     pub(crate) to: Range<usize>,
     pub(crate) what: What,
-    /// Time of the acknowledgement.
+    /// Logical time of the acknowledgement; `None` before it.
     pub(crate) ended: Option<Moment>,
     /// If true, every recovery must contain the change.
     is_promised: bool,
@@ -75,7 +75,7 @@ impl ConcurrentChanges {
     }
 
     /// Records the acknowledgement of a change. `entries`: current number of entries in the history
-    /// of its source.
+    /// of the volume from which a clone copies.
     pub(crate) fn end(&mut self, began: Moment, entries: usize) {
         let now = self.tick();
         let change = self.changes.get_mut(&began).expect("it was asked for");

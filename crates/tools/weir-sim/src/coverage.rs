@@ -14,7 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Maximum number of log lines of the engine that are kept.
+/// Maximum number of log lines of the engine that a thread keeps.
 const LINES_MAX: usize = 200;
 
 /// Coverage point: an event that a scenario can reach.
@@ -96,7 +96,7 @@ pub enum CoveragePoint {
     Suspended,
     /// A recovery found a leg that lacks writes.
     LegStale,
-    /// A recovery found a leg with an earlier state than its last one.
+    /// A recovery found a leg whose disk was restored to an earlier state.
     OldLeg,
     /// The leg of [`Self::OldLeg`] came online, and the pool was opened without the other legs.
     OldLegAlone,
@@ -110,7 +110,7 @@ pub enum CoveragePoint {
     RecoveryCut,
     /// Clients continued after a recovery, and the power was cut again.
     SecondGeneration,
-    /// A pool on a single faulty disk could not be imported, or a block of it was unreadable.
+    /// A pool on a single faulty disk could not be imported, or a block of the pool was unreadable.
     DamageDetected,
     /// A scrub finished.
     ScrubDone,
@@ -132,7 +132,7 @@ pub enum CoveragePoint {
     VdevRemoved,
     /// The intent log moved to another vdev.
     LogMoved,
-    /// A segment below the root of a scan was freed first, so the scan took a newer root.
+    /// A segment that a scan still had to read was freed, so the scan took a newer root.
     ScanOutlived,
 }
 

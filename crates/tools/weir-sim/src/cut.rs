@@ -6,7 +6,7 @@
 //! - the plan alone decides: two cuts of one instant with the same plan give the same images;
 //! - units are numbered across all disks of a world: disk by disk, completed writes in completion
 //!   order, then writes in flight in issue order;
-//! - numbered plans never tear a unit; random plans do, on disks that allow it.
+//! - only random plans tear units, and only on disks that allow torn units.
 
 use crate::rng::Rng;
 
@@ -57,8 +57,8 @@ pub enum CutPlan {
     AllBut(Grain, u64),
     /// Unit n survives if bit n is set; units from 64 on are lost.
     Subset(Grain, u64),
-    /// Random choice from this seed: by sector or by write, with a random survival rate, torn where
-    /// the disk allows it, writes in flight in any order.
+    /// Random choice from this seed: by sector or by write, with a random survival rate, with torn
+    /// units where the disk allows them, and with the writes in flight in any order.
     Random(u64),
 }
 
@@ -142,7 +142,7 @@ impl Chooser {
         }
     }
 
-    /// Begins with the units of the next write.
+    /// Starts the next write, to which the units of the following calls belong.
     pub(crate) fn begin_write(&mut self) {
         self.write_survives = match self.plan {
             CutPlan::Random(_) => self.rng.chance(self.random.survive_per_million),

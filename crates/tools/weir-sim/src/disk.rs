@@ -188,7 +188,7 @@ impl SimDisk {
         Self { index, path, geometry, stats: DeviceStats::default(), queue, state }
     }
 
-    /// Sets the budget of a fault: its probability and its remaining number.
+    /// Sets the budget of a fault: its probability and the remaining number of faults.
     pub fn set_fault(&self, fault: Fault, budget: Budget) {
         self.state.lock().faults.set(fault, budget);
     }

@@ -381,7 +381,7 @@ impl Ord for Timer {
     }
 }
 
-/// Future that completes at its time; dropping it cancels the timer.
+/// Future that completes at its due time. The drop of the future cancels the timer.
 pub struct Sleep {
     executor: Weak<Inner>,
     due: Duration,

@@ -1,11 +1,11 @@
 //! Expected state of a scenario: the data of every volume, and the administrator's calls, both
 //! pending and acknowledged.
 //!
-//! [`History`] holds the data of one volume; The modules `client` and `admin` record their calls.
+//! [`History`] holds the data of one volume; the modules `client` and `admin` record their calls.
 //!
 //! Invariants:
-//! - one administrator changes a name, one call at a time, so only the newest volume of a name can
-//!   have a pending call;
+//! - one administrator creates and destroys the volumes of a name, one call at a time, so only the
+//!   newest volume of a name can have a pending call;
 //! - after a crash, a call that was not acknowledged took effect completely or not at all.
 
 use std::collections::{HashMap, HashSet};
@@ -73,7 +73,7 @@ pub(crate) struct Book {
     pub(crate) rolling: Option<(usize, Vec<Tag>)>,
     /// Block clones and the changes concurrent with them.
     pub(crate) concurrent: Option<ConcurrentChanges>,
-    /// Number of client calls in progress.
+    /// Number of client calls on the volume in progress.
     pub(crate) busy: usize,
     /// If true, clients skip the volume.
     pub(crate) quiet: bool,
@@ -138,7 +138,7 @@ pub(crate) struct Found {
 /// Recovered state of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// Recovered volumes, with the index of [`ExpectedState::volumes`].
+    /// Recovered volumes, in the order of [`ExpectedState::volumes`].
     pub(crate) volumes: Vec<Option<Found>>,
     /// Content of each recovered snapshot by name.
     pub(crate) snapshots: HashMap<String, Vec<Tag>>,
@@ -240,7 +240,8 @@ impl ExpectedState {
     pub(crate) fn judge(&self, volume: usize, size: usize, found: &[Tag]) -> Result<(), String> {
         let book = &self.volumes[volume];
         if let Some(concurrent) = &book.concurrent {
-            // If any of the concurrent changes survived, all earlier acknowledged changes did.
+            // If a recovery contains any of the concurrent changes, it contains all changes that
+            // were acknowledged before them.
             let before = book.history.now();
             if book.size.admits(size) && concurrent.survives_as(before, found, &self.volumes) {
                 return Ok(());

@@ -14,8 +14,8 @@ pub enum Fault {
     LatentRead,
     /// A write fails; any of its sectors may have been written.
     WriteError,
-    /// A flush fails. Each write that it covers is on the media or lost, and the next flush
-    /// succeeds without writing them.
+    /// A flush fails. Each write that the flush covers is on the media or lost, and the next flush
+    /// succeeds without writing the lost ones.
     FlushError,
     /// A write is acknowledged but not executed.
     LostWrite,
@@ -44,7 +44,7 @@ impl Fault {
 /// Frequency of a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Probability for each operation that the fault can affect.
+    /// Probability, per million, that the fault affects an operation of its kind.
     pub per_million: u32,
     /// Remaining number of faults.
     pub left: u32,

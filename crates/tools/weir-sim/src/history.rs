@@ -5,8 +5,8 @@
 //! smallest unit that a client can write.
 //!
 //! Invariants:
-//! - an entry is added in the executor step in which the engine acknowledged it, so the order here
-//!   is the engine's order;
+//! - an entry is added in the executor step in which the engine acknowledged the change, so the
+//!   entries are in the engine's order;
 //! - a recovered state is correct if it equals the state after a prefix of the entries that
 //!   includes every flushed entry.
 
@@ -127,7 +127,7 @@ impl History {
         self.flushed = self.flushed.max(entries);
     }
 
-    /// Content that a read must return now.
+    /// Content of the volume that a read must return now.
     pub(crate) fn now(&self) -> &[Tag] {
         &self.now
     }

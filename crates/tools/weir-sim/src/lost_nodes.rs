@@ -4,12 +4,12 @@
 //! `scenario` covers faults within the redundancy, and many concurrent clients.
 //!
 //! Invariants:
-//! - a block that is not below a lost node is exact; a block below one is an error until it is
-//!   written, trimmed or the node is readable again, and never wrong data;
+//! - a block that is not below a lost node has its exact content; a read of a block below a lost
+//!   node fails until the block is written or trimmed or the node is readable again, and never
+//!   returns wrong data;
 //! - the pool is never suspended, and every import succeeds;
-//! - an unreadable block is on the damage list when the read returns; after an import it is on the
-//!   list before any read if the stored list had it; after a complete scrub the list has no other
-//!   block;
+//! - when a read of an unreadable block returns, the block is on the damage list; an import
+//!   restores the stored damage list; after a complete scrub the list has only unreadable blocks;
 //! - after the damaged volume is destroyed, every counter equals a walk of the trees, without
 //!   exception.
 
@@ -40,7 +40,7 @@ const OTHER: &str = "other";
 const BLOCKS: usize = 200;
 /// Number of blocks that one leaf points to.
 const LEAF: usize = 128;
-/// Number of steps in one generation; a power cut ends most generations earlier.
+/// Number of steps in one generation, from an import to the next power cut; most cuts come earlier.
 const STEPS: u64 = 14;
 /// Number of generations after the damage.
 const LIVES: u64 = 3;
@@ -55,14 +55,14 @@ enum Cell {
     Holds(Tag),
     /// The block held this content, and a node on the path to the block is lost.
     Lost(Tag),
-    /// The block is lost, and after a power cut it may have held one of several contents.
+    /// The block is lost; because of a power cut, its content before the loss is one of several.
     LostEither,
     /// The block is readable again after [`Self::LostEither`], and may have any content.
     Found,
 }
 
 impl Cell {
-    /// True if a read may have this result.
+    /// True if a read of the block may have this result.
     fn admits(self, found: Result<Tag, ErrorKind>) -> bool {
         match self {
             Self::Holds(tag) => found == Ok(tag),
@@ -165,7 +165,7 @@ struct Run {
     layout: Layout,
     promises: Promises,
     lives: u64,
-    /// Unchanged blocks of the stored damage list, by view.
+    /// Unchanged blocks of the stored damage list, each with its volume or snapshot.
     listed: BTreeSet<(String, usize)>,
 }
 
@@ -391,7 +391,8 @@ impl Run {
     ) -> Result<(), String> {
         let mut bytes = Vec::new();
         for block in block..block + count {
-            // Record the change before its acknowledgement, because a power cut may keep it.
+            // Record the change before its acknowledgement, because a power cut may keep the
+            // change.
             self.promises.tags += 1;
             let tag = self.promises.tags << 8 | self.rng.below(2);
             bytes.extend(contents_of(&whole_blocks(&[tag])));
@@ -485,8 +486,8 @@ impl Run {
         }
     }
 
-    /// Compares every block of every view with its possible states, and narrows them to the state
-    /// found.
+    /// Reads every block of every volume and snapshot, compares the result with the possible states
+    /// of the block, and narrows these states to the state found.
     async fn judge(&mut self, engine: &Engine) -> Result<(), String> {
         let before = engine.damage();
         for (name, cells) in &mut self.promises.views {

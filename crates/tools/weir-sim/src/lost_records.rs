@@ -6,8 +6,8 @@
 //!
 //! Three runs of a small pool with dedupe, drawn from a seed:
 //! - the power fails after flushed writes and trims of parts of records, and the next import cannot
-//!   read some of these records; later imports can, or never do;
-//! - a scrub finds lost records while the pool is open, and their owner restores them;
+//!   read some of these records; later imports can read them again, or no import can;
+//! - a scrub finds lost records while the pool is open, and the volume's owner restores them;
 //! - a scrub runs while one leg of a mirror returns wrong bits; then an import has only that leg.
 //!
 //! Invariants:
@@ -142,8 +142,8 @@ impl Run {
         done.map_err(told("write"))
     }
 
-    /// Overwrites every record that is not lost, and commits, so that the records' segments hold
-    /// only lost records.
+    /// Overwrites every record that is not lost, and commits, so that the segments of the lost
+    /// records hold no other live records.
     async fn overwrite_others(&mut self, engine: &Engine, lost: &[usize]) -> Told<()> {
         let volume = engine.volume(NAME).map_err(told("volume"))?;
         for record in (0..RECORDS).filter(|record| !lost.contains(record)) {
@@ -297,12 +297,12 @@ impl Run {
         self.judge_whole(images)
     }
 
-    /// Run in which records are lost while the pool is open, a scrub finds them, and their owner
-    /// restores them.
+    /// Run in which records are lost while the pool is open, a scrub finds them, and the volume's
+    /// owner restores them.
     fn restored(&mut self) -> Told<()> {
         let world = self.new_pool();
-        // The scrub restores most lost records from the cache, but none that zstd packed with its
-        // highest level.
+        // The scrub restores most lost records from the cache, but no record that was compressed
+        // with the highest level of zstd.
         let compression = match self.rng.below(3) {
             0 => Compression::Lz4,
             1 => Compression::Off,

@@ -245,7 +245,7 @@ impl Piece {
             .collect()
     }
 
-    /// Units that a cut keeps or loses as a whole, each as a mask of its sectors.
+    /// Units of the piece that a cut keeps or loses as a whole, each as a mask of its sectors.
     pub(crate) fn units(&self, atomic_bytes: u32) -> impl Iterator<Item = u8> + use<> {
         let mask = self.mask;
         let whole = atomic_bytes as usize == BLOCK_BYTES;

@@ -8,8 +8,8 @@
 //! - every import succeeds, and the pool accepts writes and commits, also across power cuts;
 //! - a read returns an error or data once written to that block, so no live space was reused;
 //! - a block that a walk reaches without a corrupted node keeps its content;
-//! - an import that needs force writes nothing without it;
-//! - when the nodes are readable again, every volume, snapshot and block is back;
+//! - an import that needs force writes nothing if it runs without force;
+//! - when the nodes are readable again, every volume, snapshot and block is readable again;
 //! - data written and flushed after the loss survives the next power cut;
 //! - in an open pool the loss affects nothing, because RAM holds the contents of those nodes;
 //! - no counter is too low, and a counter is too high only if the pool reports that it can be.
@@ -57,11 +57,11 @@ const TREES: [MetadataTree; 4] = [
 
 /// Content written after the loss, by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
-/// Content of sectors before the loss, by volume and block; it must be the same afterwards.
+/// Content of sectors before the loss, by volume and block; the loss must not change this content.
 type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
-/// True if this check fits the scenario: both legs of a mirror have the same data at the same
-/// offset.
+/// True if this check supports the scenario: a single disk, or a mirror, whose legs have equal data
+/// at equal offsets.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
     let plain = matches!(scenario.layout, Layout::Single | Layout::Mirror);
     plain && scenario.trouble == FaultPlan::None && !scenario.reshapes
@@ -450,8 +450,8 @@ fn flip(images: &mut [MediaImage], places: &[OwnPlace]) -> Vec<Flipped> {
     flipped
 }
 
-/// Restores the flipped bits, except in copies that the pool has overwritten: it reuses the space
-/// of a lost reference table.
+/// Restores the flipped bits, except in copies that the pool has overwritten: the pool reuses the
+/// space of a lost reference table.
 fn restore(images: &mut [MediaImage], flipped: &[Flipped]) {
     for Flipped { image, offset, bytes } in flipped {
         let mut found = vec![0; bytes.len()];
@@ -530,7 +530,7 @@ async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(
     Ok(())
 }
 
-/// Compares the counters with a walk of the trees, for the nodes that the walk can read.
+/// Compares the counters with a walk of the trees, as far as the walk can read their nodes.
 async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     fn found<T: Default>(done: Result<T, DatasetError>) -> Result<T, String> {
         match done {

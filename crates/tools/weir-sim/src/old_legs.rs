@@ -6,7 +6,7 @@
 //! `enumerate` selects the cuts; `check` holds the checks.
 //!
 //! Invariants:
-//! - one leg is old and no other leg lacks writes, so the redundancy covers it;
+//! - one leg is old and no other leg lacks writes, so the redundancy covers the old leg;
 //! - the old content comes from the same chain of import epochs, before the cut.
 
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ use crate::scenario::{FaultPlan, Scenario, devices};
 use crate::world::{CutPoint, SimWorld};
 
 /// Maximum number of earlier states that a run keeps; the next constant is the probability, per
-/// million, that it keeps a step.
+/// million, that the run keeps the disks at a step.
 const KEPT_MAX: usize = 4;
 const KEPT_PER_MILLION: u32 = 5_000;
 /// Maximum number of polls until a resilver ends.
@@ -95,7 +95,8 @@ pub(crate) fn judge(
         let absent = if while_open { vec![old, disks] } else { Vec::new() };
         if imports_alone {
             let others: Vec<usize> = (0..disks).collect();
-            // The redundancy of the vdev may not suffice, or the disk may be stale.
+            // This import of the old disk alone fails if the other disks of its vdev are needed, or
+            // if the disk is stale.
             let Ok(alone) = open(scenario, &world, &others, seed + 2).await else {
                 return Ok(None);
             };

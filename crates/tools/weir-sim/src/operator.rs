@@ -1,8 +1,8 @@
 //! Operator of a scenario: scrubs, takes a leg offline, brings legs online and replaces them, or
 //! adds and removes vdevs, under load.
 //!
-//! `admin` handles volumes. `enumerate` tests resilvers after a power cut: it may remove any leg
-//! again once all legs are online.
+//! `admin` handles volumes. `enumerate` tests resilvers after a power cut: once all legs are
+//! online, it may remove any leg.
 //!
 //! Invariants:
 //! - the operator takes at most one leg offline at a time, and never the only complete leg;
@@ -43,7 +43,7 @@ pub(crate) fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
     legs.map(|leg| (number(&leg.path).expect("disks are numbered"), leg.state)).collect()
 }
 
-/// Legs that may lack writes. An unconfirmed leg lacks none if its disk acknowledges flushes
+/// Legs that may lack writes. An unconfirmed leg lacks no writes if its disk acknowledges flushes
 /// correctly.
 pub(crate) fn legs_that_lack(engine: &Engine) -> Vec<usize> {
     let vdevs = engine.pool().status().vdevs.into_iter();
@@ -136,8 +136,8 @@ impl Operator {
         let legs = legs(&self.engine);
         let out = legs.iter().find(|(_, state)| *state != LegState::Online);
         let old = match out {
-            // Replace no leg while another leg is stale: only the legs that are not stale have the
-            // writes that it lacks.
+            // Replace no leg while another leg is stale: only the other legs have the writes that
+            // the stale leg lacks.
             Some((_, LegState::Stale)) => return Ok(()),
             Some((disk, _)) => *disk,
             None if self.scenario.trouble == FaultPlan::None => legs[self.rng.index(legs.len())].0,
@@ -155,7 +155,7 @@ impl Operator {
             tracing::debug!("disk replaced");
         }
         match done {
-            // Disks of different vdevs have different sizes.
+            // In a mixed layout the spare disk may have the wrong size for the vdev.
             Err(error)
                 if error.kind() == ErrorKind::Invalid && self.scenario.layout != Layout::Mixed =>
             {

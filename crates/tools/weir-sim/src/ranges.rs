@@ -5,7 +5,8 @@
 //! `check` verify recoveries.
 //!
 //! Invariants:
-//! - no client uses the destination in the meantime, so the recorded changes are complete;
+//! - no client uses the destination volume while clones into it run, so the recorded changes are
+//!   complete;
 //! - a call is recorded as pending before it starts, and as acknowledged right after it returns.
 
 use std::cell::RefCell;
@@ -258,7 +259,7 @@ impl Party {
         self.ended(began, entries, cloned)
     }
 
-    /// Records the engine's response in its executor step.
+    /// Records the engine's response to a change in the executor step of the response.
     fn ended(
         &self,
         began: Moment,

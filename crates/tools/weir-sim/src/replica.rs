@@ -45,9 +45,9 @@ struct Sent {
 pub(crate) struct Replica {
     /// Completely received snapshots, in order of receipt.
     arrived: Vec<Sent>,
-    /// Snapshot in transfer: a recovery finds it complete or not at all.
+    /// Snapshot in transfer: a recovery finds the complete snapshot or none.
     arriving: Option<Sent>,
-    /// If true, a destruction is pending.
+    /// If true, the destruction of the replica is pending.
     leaving: bool,
 }
 
@@ -255,7 +255,7 @@ impl Admin {
             Err(error) => return Err(Stop::Told(error)),
         };
         if !is_whole {
-            // A stream that was cut in its first frame creates nothing.
+            // A stream that was cut in its first frame creates no volume.
             let volume = self.engine.volume(REPLICA).ok();
             if volume.is_none_or(|volume| volume.receiving().is_none()) {
                 self.expected.borrow_mut().replica.arriving = None;

@@ -45,7 +45,7 @@ const CLIENTS: u64 = 3;
 /// Number of spare disks, in addition to the disks of the new pool.
 const MORE_DISKS: usize = 2;
 /// In scenarios with vdev changes, clients continue until the operator has finished, for at most
-/// this multiple of their steps.
+/// this multiple of their normal number of steps.
 const LOAD_LASTS_MAX: u64 = 3;
 /// Probability, as one divided by this number, that a scenario contains a storm, which takes as
 /// long as ten other scenarios.

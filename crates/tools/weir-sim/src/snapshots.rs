@@ -94,8 +94,8 @@ impl Admin {
         }
         match self.engine.create_snapshots(&ids).await {
             Ok(_) => {}
-            // The snapshot would keep the dirty data, while a reservation guarantees the space to
-            // overwrite it.
+            // The engine refuses the snapshot: the snapshot would keep the volume's dirty data,
+            // while the reservation guarantees space to overwrite this data.
             Err(DatasetError::CannotReserve { .. }) if self.is_one_promised(&ids) => {
                 let names: Vec<String> = ids.into_iter().map(|id| id.name).collect();
                 self.expected.borrow_mut().mark(&names, Presence::Gone);

@@ -1,6 +1,6 @@
 //! Trace of disk operations, to compare runs and to analyse failures.
 //!
-//! It does not record the engine's reasons.
+//! A trace does not record why the engine started an operation.
 //!
 //! Invariant: two runs of one seed have equal traces.
 

@@ -160,8 +160,8 @@ impl SimWorld {
 
 impl Drop for SimWorld {
     fn drop(&mut self) {
-        // Tasks hold the executor that holds them. Break the cycle, because a million recoveries
-        // would leak.
+        // Tasks hold the executor, and the executor holds the tasks. Break this cycle, because a
+        // million recoveries would leak memory.
         self.executor.crash();
     }
 }

@@ -28,8 +28,8 @@ pub struct WrongAccount {
 }
 
 impl Engine {
-    /// Compares the space counters in the directory entries with the trees. Empty if they agree. No
-    /// write may run concurrently.
+    /// Compares the space counters in the directory entries with the trees. The result is empty if
+    /// they agree. No write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_accounts(&self) -> Result<Vec<WrongAccount>, DatasetError> {
         let _committer = self.core.committer.lock().await;

@@ -1,7 +1,7 @@
-//! Quotas and reservations: how much space a volume may still take, and how much the pool reserves
-//! for it.
+//! Quotas and reservations: how much space a volume may still take, and how much space the pool
+//! reserves for the volume.
 //!
-//! `properties` sets them; `state::shared` measures the space of the whole pool.
+//! `properties` sets quotas and reservations; `state::shared` measures the space of the whole pool.
 //!
 //! A volume claims the larger of two amounts: the worst-case cost of its dirty data, and its
 //! shortfall, the unused part of its reservation. The sum of all claims never exceeds the space of
@@ -75,7 +75,7 @@ impl State {
 
     /// Additional nodes that a TRIM writes, if they increase the space use: the volume has a quota
     /// and a snapshot, which keeps the old nodes. A TRIM changes the nodes above its two ends and
-    /// frees those in between.
+    /// frees the nodes between the ends.
     pub(crate) fn nodes_of_trim(&self) -> u64 {
         let counts = self.record.properties.quota_bytes() > 0 && !self.snapshots.is_empty();
         if counts { 2 * self.nodes().of(1) } else { 0 }
@@ -89,8 +89,9 @@ impl State {
 }
 
 impl Volume {
-    /// Whether `blocks` more consecutive dirty blocks may be accepted; false: wait for a commit.
-    /// `is_divisible`: a caller that waits writes many blocks in several parts.
+    /// Returns true if the volume may accept `blocks` more consecutive dirty blocks, and false if
+    /// the caller must wait for a commit. `is_divisible`: a caller that waits writes many blocks in
+    /// several parts.
     ///
     /// # Errors
     /// `Full`, or `Quota` if the volume would exceed its quota.
@@ -164,8 +165,9 @@ impl Volume {
         Err(DatasetError::Quota { name: self.full_name(state), quota_bytes })
     }
 
-    /// Whether a block clone may join the open txg; `Ok(false)`: retry after a commit. Its
-    /// references count towards the quota as blocks do. Of the pool's space they need only nodes.
+    /// Whether a block clone may join the open txg; `Ok(false)`: retry after a commit. The clone's
+    /// references count towards the quota as blocks do. Of the pool's space, the references need
+    /// only nodes.
     ///
     /// # Errors
     /// `Full`, or `Quota` if the volume would exceed its quota.
@@ -278,11 +280,11 @@ impl Core {
 }
 
 impl Engine {
-    /// Enlarges a reservation: `change` applies it and returns the additional bytes. If there is no
-    /// space for them, `undo` reverts it.
+    /// Enlarges a reservation: `change` applies the new value and returns the additional bytes. If
+    /// the pool has no space for these bytes, `undo` reverts the change.
     ///
     /// # Errors
-    /// `CannotReserve`.
+    /// `CannotReserve` if the pool has too little unreserved space.
     pub(crate) fn promise_more(
         &self,
         name: &str,

@@ -10,7 +10,7 @@
 //! record count as no data.
 //!
 //! Invariants:
-//! - one range is read at a time, so that concurrent load hardly notices;
+//! - one range is read at a time, so that concurrent client load is hardly affected;
 //! - sizes are rounded, and poor compression is rejected, as in write-out.
 
 use std::ops::Range;
@@ -49,7 +49,7 @@ const LEVELS: [u8; 4] = [1, 3, 9, 19];
 /// Mean of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// The mean.
+    /// The mean of the samples.
     pub mean: f64,
     /// In 95 of 100 samples, the true value is within this distance of the mean.
     pub margin: f64,
@@ -58,18 +58,18 @@ pub struct Estimate {
 /// Times of one operation, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timing {
-    /// Median.
+    /// Median of the times.
     pub median_us: f64,
-    /// 5th percentile.
+    /// 5th percentile of the times.
     pub low_us: f64,
-    /// 95th percentile.
+    /// 95th percentile of the times.
     pub high_us: f64,
 }
 
 /// Estimated effect of one compression setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettingSample {
-    /// The setting.
+    /// Compression setting of the estimate.
     pub compression: Compression,
     /// Stored bytes divided by written bytes.
     pub stored: Estimate,
@@ -82,7 +82,7 @@ pub struct SettingSample {
 /// Estimated effect of another record size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecordSample {
-    /// The setting.
+    /// Compression setting of the estimate.
     pub compression: Compression,
     /// Record size in bytes.
     pub record_bytes: u64,
@@ -239,7 +239,7 @@ impl Advisor {
     /// Draws one sample and measures it. False: no draw hit a block with data.
     ///
     /// # Errors
-    /// `NotFound`; the errors of a read.
+    /// `NotFound` if the volume does not exist; the errors of a read.
     #[boxed(?Send)]
     pub async fn sample(&mut self, engine: &Engine, volume: &str) -> Result<bool, DatasetError> {
         let volume = engine.volume(volume)?;
@@ -298,7 +298,7 @@ impl Advisor {
         }
     }
 
-    /// Compresses and decompresses a record of the range. Returns its size on disk.
+    /// Compresses and decompresses a record of the range. Returns the record's size on disk.
     fn stored_as(
         &mut self,
         setting: &mut Setting,

@@ -5,9 +5,10 @@
 //!
 //! Blocks with equal content and equal compression have equal checksums of their stored bytes.
 //! Dedupe would thus find each checksum that occurs at several disk addresses. The sample is drawn
-//! by content instead of address: it keeps the checksums in which certain bits are zero, with all
-//! their addresses. So it counts a content completely or not at all, and its ratios apply to all
-//! blocks. If the sample is too large, one more bit must be zero, which drops half of it.
+//! by content instead of address: the sample keeps the checksums in which certain bits are zero,
+//! with all addresses of these checksums. So the sample counts all copies of a content or none, and
+//! the ratios in the sample apply to all blocks. If the sample is too large, one more bit must be
+//! zero, which drops half of it.
 //!
 //! Invariants:
 //! - memory is bounded, independent of the volumes' contents;
@@ -45,7 +46,7 @@ pub struct DedupeCount {
     kept_max: usize,
     /// Number of checksum bits that must be zero for a content to be in the sample.
     bits: u32,
-    /// Pointers visited.
+    /// Number of pointers visited.
     looked_at: u64,
 }
 
@@ -165,7 +166,7 @@ impl Engine {
     /// record at which to continue; `None` at the end.
     ///
     /// # Errors
-    /// `NotFound`; an unreadable node.
+    /// `NotFound` if the volume does not exist; the error of an unreadable node.
     #[boxed(?Send)]
     pub async fn count_contents(
         &self,

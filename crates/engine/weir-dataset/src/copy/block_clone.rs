@@ -40,8 +40,9 @@ const FANOUT: u64 = NODE_FANOUT as u64;
 /// Maximum bytes that one reference adds to the reference tables.
 const COUNT_BYTES: u64 = 8;
 
-/// Records of a volume that a clone is about to replace. While they are announced, a partial change
-/// of one of them waits for the commit of the clone before it loads the rest of the record.
+/// Records of a volume that a clone is about to replace. While these records are announced, a
+/// partial change of one of them waits for the commit of the clone before it loads the rest of the
+/// record.
 struct Announced<'a> {
     volume: &'a Volume,
     records: Range<u64>,
@@ -89,15 +90,16 @@ fn pieces(size: RecordSize, from: u64, to: u64, count: u64, backwards: bool) -> 
 
 impl Engine {
     /// Makes a range of `destination` a reference to a range of `source`, without reading or
-    /// writing data. Both may be ranges of one volume and may overlap; the source may be a snapshot
-    /// ([`Engine::open_snapshot`]). Long ranges are cloned in consecutive pieces of 1 GiB.
+    /// writing data. The two ranges may be in one volume and may overlap; the source may be a
+    /// snapshot ([`Engine::open_snapshot`]). Long ranges are cloned in consecutive pieces of 1 GiB.
     ///
     /// The clone replaces all writes acknowledged before this call. Of a concurrent write to a
     /// block, either the clone or the write comes last, as a whole. Once a piece is part of a txg,
-    /// later writes to it are kept.
+    /// later writes to that piece are kept.
     ///
     /// # Durability
-    /// On disk when this returns `Ok`. A crash before that leaves each piece complete or absent.
+    /// The clone is on disk when this returns `Ok`. A crash before that leaves each piece complete
+    /// or absent.
     ///
     /// # Errors
     /// `Unfit` for ranges that are not whole records, and for volumes of different pools or record
@@ -155,9 +157,9 @@ impl Engine {
         let _room = room.expect("never closed");
         let is_announced = self.core.pool.bug() != PlantedBug::PartsBesideClones;
         let announced = is_announced.then(|| Announced::new(destination, piece.to.clone()));
-        // After these commits the trees contain all writes acknowledged before, to be shared or
-        // replaced. They also contain every destination record that was completed before the
-        // announcement.
+        // After these commits the trees contain all writes acknowledged before this call, which the
+        // clone shares or replaces. They also contain every destination record that was completed
+        // before the announcement.
         for volume in [source, destination] {
             let unwritten = {
                 let state = volume.state.lock();
@@ -208,7 +210,7 @@ impl Engine {
         Ok(Some(self.core.open_txg()))
     }
 
-    /// Commits until `txg` is committed. Returns at once if it already is.
+    /// Commits until `txg` is committed. Returns at once if `txg` is already committed.
     pub(crate) async fn commit_through(&self, txg: Txg) -> Result<(), DatasetError> {
         self.core.want(txg);
         while self.core.pool.committed_txg() < txg {
@@ -220,7 +222,7 @@ impl Engine {
     /// Takes the references for a txg's clones into one volume, before anything is freed.
     ///
     /// # Errors
-    /// The txg has failed. A clone that cannot be made has its own error.
+    /// The txg has failed. A clone that cannot be made fails only its own call.
     pub(crate) async fn take_references(
         &self,
         out: &mut WriteOut<'_>,

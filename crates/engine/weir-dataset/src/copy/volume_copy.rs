@@ -5,8 +5,9 @@
 //! Invariants:
 //! - a copy has the content of its source at one point in time;
 //! - no client sees an incomplete copy, or the snapshot from which it is made;
-//! - the stored state of both is "destroying" until the copy is complete, and only state in RAM
-//!   keeps their blocks from being freed. So after a crash the next import frees their blocks.
+//! - the stored state of the copy and of this snapshot is "destroying" until the copy is complete,
+//!   and only state in RAM keeps their blocks from being freed. So after a crash the next import
+//!   frees their blocks.
 
 use std::sync::Arc;
 
@@ -43,8 +44,8 @@ impl Drop for Kept<'_> {
 }
 
 impl Engine {
-    /// Creates a volume with the present content of a volume, or of a snapshot of it, and with the
-    /// properties of a clone. Reads and writes no data.
+    /// Creates a volume with the present content of a volume, or with the content of one of its
+    /// snapshots, and with the properties of a clone. Reads and writes no data.
     ///
     /// # Durability
     /// The copy exists after any crash once this returns. A crash before that leaves nothing.
@@ -101,7 +102,8 @@ impl Engine {
         let _admin = self.admin.lock().await;
         let copied = copied.and_then(|()| self.refuse_taken(name));
         {
-            // Lock the list against a freeze, so that no txg stores a part of the change.
+            // Lock the volume list: a freeze waits for this lock, so no txg stores a part of the
+            // change.
             let _list = self.volume_list.write();
             let mut state = copy.state.lock();
             state.is_coming = false;

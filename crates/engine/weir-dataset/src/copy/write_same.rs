@@ -1,9 +1,9 @@
 //! WRITE SAME: fills a range with one pattern, which is stored once.
 //!
-//! `commit::write_table` stores it.
+//! `commit::write_table` stores the pattern.
 //!
-//! Invariant: for all other code it is a write of the whole range: part of a txg, logged by a
-//! flush, and as atomic as a write.
+//! Invariant: for all other code, WRITE SAME is a write of the whole range: part of a txg, logged
+//! by a flush, and as atomic as a write.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
@@ -25,7 +25,7 @@ impl Engine {
     /// None until a flush, as for a write.
     ///
     /// # Errors
-    /// `Unfit` for another pattern or range, and all errors of a write.
+    /// `Unfit` for a pattern or range that breaks these rules, and all errors of a write.
     #[boxed(?Send)]
     pub async fn write_same(
         &self,

@@ -1,6 +1,6 @@
 //! Checks of counters against the trees.
 //!
-//! weir-pool compares them.
+//! weir-pool compares the counters.
 //!
 //! Invariant: a check changes nothing.
 
@@ -11,8 +11,8 @@ use crate::error::DatasetError;
 use crate::state::engine::Engine;
 
 impl Engine {
-    /// Compares the live-byte counter of every segment with the references in the trees. Empty if
-    /// they agree. No write may run concurrently.
+    /// Compares the live-byte counter of every segment with the references in the trees. The result
+    /// is empty if they agree. No write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
@@ -21,8 +21,8 @@ impl Engine {
         Ok(self.core.pool.check_live_bytes(&self.roots_with(&[])).await?)
     }
 
-    /// Compares the reference counts of shared blocks with the pointers to them. Empty if they
-    /// agree. No write may run concurrently.
+    /// Compares the reference counts of shared blocks with the pointers to them. The result is
+    /// empty if they agree. No write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_references(&self) -> Result<Vec<weir_pool::WrongCount>, DatasetError> {
         let _committer = self.core.committer.lock().await;

@@ -1,20 +1,21 @@
-//! Damage in volumes and snapshots: finds the versions that share it, names it, and stores and
-//! clears the list of permanent errors.
+//! Damage in volumes and snapshots: finds the versions that share damaged data, names that data for
+//! users, and stores and clears the list of permanent errors.
 //!
 //! weir-pool (`damage`) has the list, weir-format its records on disk.
 //!
 //! Entries come from reads of clients and of the engine that end with a `Data` error, from scrubs
 //! and resilvers, and from commits. An entry has the damaged records of a volume and the versions
-//! that contain them. It is removed when no version contains the records any more (the volume
-//! overwrote or trimmed them and no snapshot has them), or when a scrub reads them from disk.
-//! Nothing else removes it: no restart, no export, no partial read, no `pool clear`.
+//! that contain them. The entry is removed when no version contains the records any more (the
+//! volume overwrote or trimmed them and no snapshot has them), or when a scrub reads them from
+//! disk. Nothing else removes an entry: no restart, no export, no partial read, no `pool clear`.
 //!
 //! Invariants:
-//! - a read that ends with a `Data` error is on the list before the caller has the error;
+//! - if a read ends with a `Data` error, its records are on the list before the caller has the
+//!   error;
 //! - an entry for a volume's head was made under the volume's lock, for its current root;
-//! - a commit after a change of the list stores it, at most once every few seconds; a pool without
-//!   damage stores nothing;
-//! - the loss of the stored list, or of a part of it, prevents no import.
+//! - a commit after a change of the list stores the list, at most once every few seconds; a pool
+//!   without damage stores nothing;
+//! - the loss of the stored list, or of a part of the list, prevents no import.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl Shown {
 
 /// Versions of a volume that clients can see.
 struct Versions {
-    /// Ordered by time.
+    /// Versions that clients can see, ordered by time.
     shown: Vec<Shown>,
     inherits: Txg,
     origin: Option<DatasetId>,
@@ -158,8 +159,8 @@ async fn is_lost(
 }
 
 impl Volume {
-    /// Returns `result`. If it is a `Data` error, first adds the unreadable records of these blocks
-    /// to the list of permanent errors.
+    /// Returns `result`. If `result` is a `Data` error, first adds the unreadable records of these
+    /// blocks to the list of permanent errors.
     pub(crate) async fn noted<T>(
         &self,
         blocks: Range<u64>,
@@ -369,8 +370,8 @@ impl Engine {
     }
 
     /// Versions of other volumes that may have the same blocks at the same indexes: clones of this
-    /// volume's snapshots, and its own origin. Each comes with the version of this volume with
-    /// which it must be compared.
+    /// volume's snapshots, and its own origin. Each version comes with the version of this volume
+    /// with which it must be compared.
     fn relatives(
         &self,
         range: &DamagedRange,
@@ -587,8 +588,8 @@ impl Engine {
 }
 
 /// Reads the first of some records from disk in each version. Returns the end of the records to
-/// which the result applies, and the runs of versions, as indexes of `held`, in which they are
-/// lost.
+/// which the result applies, and the runs of versions, as indexes of `held`, in which these records
+/// are lost.
 async fn damaged_versions(
     pool: &Pool,
     tracer: &mut Tracer<'_>,
@@ -615,7 +616,7 @@ async fn damaged_versions(
     Ok((end, damaged))
 }
 
-/// Describes a range for users. `None` if no visible version contains it.
+/// Describes a range for users. `None` if no visible version contains the range.
 fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
     let holds = |txg: Txg| range.born <= txg && txg <= range.until;
     let snapshots = || {

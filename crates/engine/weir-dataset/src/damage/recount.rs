@@ -4,10 +4,10 @@
 //! weir-pool (`recount`) finds the leaks in the counters of segments.
 //!
 //! A recount runs automatically after a destruction in a damaged pool, after an import of such a
-//! pool, and after a scrub. It reads the summaries of all segments and the nodes that reference
-//! their blocks. It reads no data.
+//! pool, and after a scrub. A recount reads the summaries of all segments and the nodes that
+//! reference the blocks of the segments, but no data.
 //!
-//! Invariant: it changes the pool through commits only; an interrupted recount runs again.
+//! Invariant: a recount changes the pool through commits only; an interrupted recount runs again.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -250,8 +250,8 @@ impl Volume {
         state.record_dirty |= !is_right;
         for (snapshot, born) in state.snapshots.iter_mut().zip(born) {
             let differs = snapshot.record.born_units != *born;
-            // The earlier value was counted while a part of this tree or of the next one was
-            // unreadable.
+            // The earlier value was counted while a part of this version's tree or of the next
+            // version's tree was unreadable.
             let had_unique = snapshot.moment_mut().unique_units.take().is_some();
             if differs || had_unique {
                 snapshot.record.born_units = *born;

@@ -180,7 +180,8 @@ impl Engine {
     /// Adds a new volume to the list. None of the volume's writes is logged before its directory
     /// entry is stored.
     pub(crate) fn add_volume(&self, volume: Volume) {
-        // Lock the list against a freeze, so that this txg also stores the directory entry.
+        // Lock the volume list: a freeze waits for this lock, so the open txg also stores the
+        // directory entry.
         let mut list = self.volume_list.write();
         {
             let mut state = volume.state.lock();

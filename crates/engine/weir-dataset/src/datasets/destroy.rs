@@ -19,8 +19,8 @@ impl Engine {
     /// The volume is gone after any crash once this returns.
     ///
     /// # Errors
-    /// `InUse` if it has snapshots (unless `recursive`), or if these have clones or holds. Its
-    /// bookmarks are destroyed with it.
+    /// `InUse` if the volume has snapshots (unless `recursive`), or if these snapshots have clones
+    /// or holds. The volume's bookmarks are destroyed with it.
     #[boxed(?Send)]
     pub async fn destroy_volume(
         &self,
@@ -60,7 +60,8 @@ impl Engine {
                 snapshot.destroy();
             }
             state.forget_bookmarks(|_| true);
-            // The volume's queue is never logged again; a waiting flush waits for the commit.
+            // The changes in the volume's log queue are never logged; a waiting flush waits for the
+            // commit.
             state.object.log.skip_until(self.core.open_txg());
             volume.measure_limits(&mut state);
         }

@@ -31,8 +31,8 @@ impl Engine {
             return Ok(Outcome::Unchanged);
         }
         if size < before {
-            // From here on no client writes beyond the new end. Earlier writes there are committed,
-            // so the tree alone shows whether data is beyond the end.
+            // From here on no client writes beyond the new end. Earlier writes beyond the new end
+            // are committed, so the tree alone shows whether data is there.
             volume.state.lock().shrinking_to = Some(size);
             let used = self.used_end(&volume).await;
             match used {
@@ -79,7 +79,8 @@ impl Engine {
                 resize(size, before);
             };
             self.promise_more(name, what, || resize(before, size), undo)?;
-            // Log nothing until the commit: a replay before the commit would not know the new size.
+            // Log no change of the volume until the commit: a replay after an earlier crash would
+            // not know the new size.
             volume.state.lock().object.log.skip_until(self.core.open_txg());
         }
         self.commit_change().await

@@ -72,7 +72,7 @@ impl Engine {
         let settle = async {
             engine.replay(&imported.batches, imported.replay_after).await?;
             // Commit even if nothing was replayed: the log batches of this import have a new log
-            // epoch, which an uberblock must name before the first of them is written.
+            // epoch, which an uberblock must name before the first of these batches is written.
             engine.core.want(engine.core.open_txg());
             engine.commit().await?;
             engine.pool().refresh_labels().await;
@@ -97,7 +97,8 @@ impl Engine {
         futures_util::future::join_all(add_late_disk).await;
     }
 
-    /// `renamed`: datasets whose directory entries must be stored again.
+    /// Creates the engine of an open pool. `renamed`: datasets whose directory entries must be
+    /// stored again.
     fn new(
         pool: Pool,
         options: &EngineOptions,
@@ -151,7 +152,8 @@ impl Engine {
         }
     }
 
-    /// Takes over the pool's own entry and the unreadable parts from the directory.
+    /// Copies the pool's own entry and the list of unreadable parts from the directory into the
+    /// engine.
     fn adopt(&self, directory: Directory) {
         let next = directory.next_dataset(self.next_dataset());
         self.next_dataset.store(next, Ordering::Release);

@@ -5,7 +5,8 @@
 //! Invariants:
 //! - a volume inherits from the pool and a snapshot from its volume, at the time of the query: only
 //!   set values are stored, and a change of an inherited value takes effect at once;
-//! - one txg stores a change of several properties or of several datasets, or none of it is made;
+//! - one txg stores all parts of a change of several properties or several datasets, or no part is
+//!   made;
 //! - a limit is set only if it holds at that time.
 
 use std::collections::BTreeSet;
@@ -49,12 +50,12 @@ pub enum PropertyChange {
 }
 
 impl PropertyChange {
-    /// Sets a property.
+    /// Change that sets a property.
     pub fn set<T: Value>(key: Key<T>, value: impl Into<T>) -> Self {
         Self::Set(key.row, Some(value.into().encode()))
     }
 
-    /// Unsets a property.
+    /// Change that unsets a property.
     pub fn unset<T>(key: Key<T>) -> Self {
         Self::Set(key.row, None)
     }
@@ -127,10 +128,10 @@ struct Planned {
 }
 
 impl Engine {
-    /// Returns the set properties.
+    /// Returns the properties that are set on a target and on the levels above it.
     ///
     /// # Errors
-    /// `NotFound`, `NoSnapshot`.
+    /// `NotFound` or `NoSnapshot` if the target does not exist.
     pub fn properties(&self, target: &PropertyTarget) -> Result<PropertiesOf, DatasetError> {
         let pool = self.core.own.read().record.properties.clone();
         let of_volume = |name: &str| {
@@ -157,7 +158,8 @@ impl Engine {
     /// Sets properties, to the same values on each of `targets`.
     ///
     /// # Durability
-    /// They are set after any crash once this returns. A crash before that leaves all or none.
+    /// The properties are set after any crash once this returns. A crash before that leaves all or
+    /// none.
     ///
     /// # Errors
     /// `Limit` for a quota below the present use or a reservation above a limit, `CannotReserve`
@@ -185,7 +187,7 @@ impl Engine {
             return Ok(Outcome::Unchanged);
         }
         {
-            // Lock the list against a freeze, so that one txg stores all changes.
+            // Lock the volume list: a freeze waits for this lock, so one txg stores all changes.
             let list = self.volume_list.write();
             self.make_planned(&planned)?;
             for volume in &*list {
@@ -264,7 +266,7 @@ impl Engine {
         }
     }
 
-    /// Makes all planned changes or none. The caller holds the volume list.
+    /// Makes all planned changes or none. The caller holds the lock of the volume list.
     fn make_planned(&self, planned: &[Planned]) -> Result<(), DatasetError> {
         for (at, plan) in planned.iter().enumerate() {
             let made = match &plan.volume {

@@ -5,12 +5,12 @@
 //! Invariants:
 //! - a resilver starts automatically as soon as a leg in use is stale, and precedes any scrub;
 //! - a scan begins after a commit: its segments then include all writes that were in flight when a
-//!   leg reconnected, and the log needs none of its older batches;
+//!   leg reconnected, and a replay needs none of the older log batches;
 //! - a leg counts as up to date only from a commit after everything that it missed was found,
-//!   copied, read back and flushed; any earlier failure leaves it stale, and the resilver starts
-//!   over;
-//! - a scrub of an earlier import epoch, restored by the server, resumes at its position; it
-//!   removes nothing from the list of permanent errors, because it reads only a part of the pool.
+//!   copied, read back and flushed; after an earlier failure the leg stays stale and the resilver
+//!   restarts;
+//! - a scrub of an earlier import epoch, restored by the server, resumes at its position. Such a
+//!   scrub reads only a part of the pool, so it clears no permanent errors.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -51,7 +51,7 @@ struct Walk {
     ended: OnceLock<Walked>,
 }
 
-/// End of a scan.
+/// Reason why a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walked {
     All,
@@ -255,7 +255,7 @@ impl Engine {
         }
     }
 
-    /// Waits for [`LOOK_AGAIN`] or for a request.
+    /// Waits for [`LOOK_AGAIN`], or until a caller requests a scan.
     async fn nap(&self, sleep: &Timer<'_>) {
         let timer = std::pin::pin!(sleep(LOOK_AGAIN));
         let woken = std::pin::pin!(self.scans.wake.notified());
@@ -319,10 +319,10 @@ impl Engine {
         Ok(!self.pool().wants_resilver())
     }
 
-    /// Whether a resilver that found damage may complete. Its legs then have everything that any
-    /// leg has, and the list of permanent errors names the rest. It may not complete while a leg
-    /// that may have the data is missing, nor before the last attempt, because a disk may fail to
-    /// read temporarily.
+    /// Whether a resilver that found damage may complete. The resilvered legs then have all data
+    /// that any leg has, and the list of permanent errors names the other data. The resilver may
+    /// not complete while a leg that may have the data is missing, nor before the last attempt,
+    /// because a disk may fail to read temporarily.
     fn damage_may_stay(&self) -> bool {
         let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
         let in_use = |state| matches!(state, LegState::Online | LegState::Stale);
@@ -480,8 +480,8 @@ impl Engine {
         }
     }
 
-    /// Makes one step, and pauses afterwards if clients use the pool. In an idle pool the step ends
-    /// when a client request arrives.
+    /// Runs one step of a scan, and pauses afterwards if clients use the pool. In an idle pool the
+    /// step ends when a client request arrives.
     async fn paced_step(
         &self,
         kind: ScanKind,

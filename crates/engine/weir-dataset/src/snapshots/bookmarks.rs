@@ -1,15 +1,15 @@
 //! Bookmarks: past snapshots of a volume that can be the base of an incremental stream, also after
-//! the snapshot is destroyed. They reference no block and hold no space.
+//! the snapshot is destroyed. Bookmarks reference no block and hold no space.
 //!
-//! `streams::send` sends from them.
+//! `streams::send` sends streams that begin at a bookmark.
 //!
-//! A bookmark belongs to the volume in its name and stays with it. After a promotion its txg may
-//! lie in the snapshot chain of the volume's origin: the volume with that chain is the bookmark's
-//! *home*.
+//! A bookmark belongs to the volume in its name and stays with that volume. After a promotion the
+//! bookmark's txg may lie in the snapshot chain of the volume's origin: the volume with that chain
+//! is the bookmark's *home*.
 //!
 //! Invariants:
-//! - the snapshot chain of a bookmark's home contains its txg: a volume that rolls back to an
-//!   earlier txg loses the bookmark;
+//! - the snapshot chain of a bookmark's home contains the bookmark's txg: a volume that rolls back
+//!   to an earlier txg loses the bookmark;
 //! - a volume's bookmarks are ordered by txg.
 
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Engine {
     /// The bookmarks of a volume, oldest first.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound` if the volume does not exist.
     pub fn bookmarks(&self, volume: &str) -> Result<Vec<BookmarkInfo>, DatasetError> {
         let volume = self.volume(volume)?;
         let state = volume.state.lock();
@@ -121,7 +121,7 @@ impl Engine {
     /// The bookmark is gone after any crash once this returns.
     ///
     /// # Errors
-    /// `NoBookmark`.
+    /// `NoBookmark` if the bookmark does not exist.
     #[boxed(?Send)]
     pub async fn destroy_bookmark(&self, id: &BookmarkId) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;

@@ -44,8 +44,8 @@ impl Volume {
 }
 
 impl Engine {
-    /// Present name of a dataset: the volume's name, and the snapshot's own name if it is a
-    /// snapshot.
+    /// Present name of a dataset: the volume's name, and the snapshot's own name if the dataset is
+    /// a snapshot.
     pub fn name_of(&self, dataset: DatasetId) -> Option<(String, Option<String>)> {
         let named = |volume: &std::sync::Arc<Volume>| {
             let state = volume.state.lock();
@@ -63,7 +63,7 @@ impl Engine {
     /// Names of a volume's snapshots, oldest first.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound` if the volume does not exist.
     pub fn snapshot_names(&self, volume: &str) -> Result<Vec<String>, DatasetError> {
         let volume = self.volume(volume)?;
         let state = volume.state.lock();
@@ -94,12 +94,12 @@ impl Engine {
         all
     }
 
-    /// Bytes that destroying these snapshots of one volume together would free. It exceeds the sum
-    /// for each snapshot alone by the blocks that only these snapshots share. Reads the nodes that
-    /// only these snapshots reference.
+    /// Bytes that destroying these snapshots of one volume together would free. This number exceeds
+    /// the sum for each snapshot alone by the blocks that only these snapshots share. Reads the
+    /// nodes that only these snapshots reference.
     ///
     /// # Errors
-    /// `NoSnapshot`.
+    /// `NoSnapshot` if a snapshot does not exist.
     #[boxed(?Send)]
     pub async fn freed_by(&self, volume: &str, names: &[String]) -> Result<u64, DatasetError> {
         /// Maximum retries after a commit replaced the trees during the diff.

@@ -3,7 +3,8 @@
 //! `state::snapshot` has their effect on a volume's tree; `commit::freeing` frees their blocks.
 //!
 //! Invariants:
-//! - a change is committed before it is acknowledged, and one txg stores all its records;
+//! - a change is committed before it is acknowledged, and one txg stores all directory entries that
+//!   the change needs;
 //! - no txg is written out while a change updates several directory entries, so no txg stores a
 //!   part of a change;
 //! - no snapshot with a clone, a hold or a reader is destroyed.
@@ -139,7 +140,8 @@ impl Engine {
         as_state: DatasetState,
         by: Option<TakenBy>,
     ) -> Result<(), DatasetError> {
-        // Lock the list against a freeze, so that one txg takes all of the snapshots.
+        // Lock the volume list: a freeze waits for this lock, so one txg takes all of the
+        // snapshots.
         let _list = self.volume_list.write();
         for (at, (volume, name)) in volumes.iter().enumerate() {
             let own = volume.state.lock().record.name.clone();
@@ -198,9 +200,9 @@ impl Engine {
         }
     }
 
-    /// Snapshots of a volume, oldest first. If the neighbours of a snapshot changed, this counts
-    /// again the space that only the snapshot references, and for that reads the nodes that only it
-    /// references.
+    /// Snapshots of a volume, oldest first. If the neighbours of a snapshot changed, this call
+    /// counts again the space that only the snapshot references, and for that reads the nodes that
+    /// only that snapshot references.
     #[boxed(?Send)]
     pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>, DatasetError> {
         let volume = self.volume(volume)?;
@@ -303,7 +305,8 @@ impl Engine {
     /// Destroys snapshots of one volume. The next commits reclaim their space.
     ///
     /// # Durability
-    /// They are gone after any crash once this returns. A crash before that leaves all or none.
+    /// The snapshots are gone after any crash once this returns. A crash before that leaves all or
+    /// none.
     ///
     /// # Errors
     /// `NoSnapshot`; `InUse` for a snapshot that is held, read, or the origin of a clone. Then none
@@ -436,7 +439,8 @@ impl Engine {
         Arc::new(view)
     }
 
-    /// Creates a clone: a volume that begins as a snapshot and shares all its blocks.
+    /// Creates a clone: a volume that begins with the content of a snapshot and shares all blocks
+    /// of the snapshot.
     ///
     /// # Durability
     /// The clone exists after any crash once this returns.
@@ -503,8 +507,8 @@ impl Engine {
     /// Rolls a volume back to a snapshot; drops later changes.
     ///
     /// # Durability
-    /// After a crash the volume has the old or the new content. Once this returns, it has the
-    /// snapshot's.
+    /// After a crash the volume has the old or the new content. Once this returns, the volume has
+    /// the content of the snapshot.
     ///
     /// # Errors
     /// `InUse` if there are newer snapshots or bookmarks, unless `destroy_newer`; `Unfit` if the
@@ -630,13 +634,13 @@ impl Engine {
         state.record_dirty = true;
     }
 
-    /// Promotes a clone: it takes over its origin and all older snapshots, and the volume from
-    /// which it was cloned becomes the clone.
+    /// Promotes a clone: the clone takes over its origin and all older snapshots, and the volume
+    /// from which it was cloned becomes the clone.
     ///
     /// # Errors
     /// `Unfit` if the volume is no clone, or if the record of a snapshot before its origin may be
     /// unreadable; `SnapshotExists` if a snapshot to take over has the name of one of the clone's
-    /// own.
+    /// own snapshots.
     #[boxed(?Send)]
     pub async fn promote(&self, name: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -754,7 +758,8 @@ fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
     Err(DatasetError::Quota { name: name.to_owned(), quota_bytes })
 }
 
-/// Splits the ancestors of a snapshot chain at a txg: owners up to it, and owners after it.
+/// Splits the ancestors of a snapshot chain at a txg: owners up to that txg, and owners after that
+/// txg.
 fn split_lineage(state: &State, txg: Txg) -> (Vec<Ancestor>, Vec<Ancestor>) {
     let (mut older, mut newer) = (Vec::new(), Vec::new());
     for ancestor in &descent(&state.record).lineage {
@@ -764,7 +769,7 @@ fn split_lineage(state: &State, txg: Txg) -> (Vec<Ancestor>, Vec<Ancestor>) {
             newer.push(*ancestor);
         }
     }
-    // The owner at that txg also wrote the last part before it.
+    // The owner at that txg also wrote the last part before that txg.
     let owner = newer.first().map_or(state.record.id, |ancestor| ancestor.owner);
     if older.last().is_none_or(|last| last.until < txg) {
         older.push(Ancestor { until: txg, owner });

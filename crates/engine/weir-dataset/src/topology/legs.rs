@@ -41,14 +41,14 @@ impl Engine {
         self.join(beside, device, new, Replacement::Attached).await
     }
 
-    /// Replaces the leg `old` by a disk, and returns how. With `at_once`, a good leg is removed
-    /// before the resilver if it cannot stay attached in addition to the new disk.
+    /// Replaces the leg `old` by a disk; returns how the disk joined. With `at_once`, a good leg is
+    /// removed before the resilver if that leg cannot stay attached in addition to the new disk.
     ///
     /// # Durability
     /// As [`Self::attach_leg`].
     ///
     /// # Errors
-    /// Also if a good leg would have to be removed at once.
+    /// As [`Self::attach_leg`], or a good leg would have to be removed at once.
     #[boxed(?Send)]
     pub async fn replace_leg(
         &self,

@@ -64,7 +64,7 @@ impl Engine {
     /// The removal continues after any crash once this returns.
     ///
     /// # Errors
-    /// The other vdevs have no space for its data, or it is the last vdev.
+    /// The other vdevs have no space for the vdev's data, or the vdev is the last one.
     #[boxed(?Send)]
     pub async fn remove_vdev(&self, vdev: u16) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -96,10 +96,10 @@ impl Engine {
         Ok(Outcome::Changed)
     }
 
-    /// Removes a vdev from the pool if the vdev is empty. Returns whether it was removed.
+    /// Removes a vdev from the pool if the vdev is empty. Returns true if the vdev was removed.
     async fn leave_if_empty(&self, vdev: u16) -> Result<bool, DatasetError> {
-        // Wait for a running commit: it may be moving the log to this vdev, and segments freed by
-        // its write-out are free only once it is committed.
+        // Wait for a running commit: this commit may be moving the log to this vdev, and segments
+        // freed by its write-out are free only once its txg is committed.
         let _committer = self.core.committer.lock().await;
         let leaves = self.pool().can_leave(vdev);
         if leaves {
@@ -153,7 +153,7 @@ impl Engine {
     /// spare fits.
     ///
     /// # Errors
-    /// The spare fails, or the vdev cannot take it.
+    /// The spare fails, or the vdev cannot take the spare.
     #[boxed(?Send)]
     pub async fn use_spare(&self, old: Guid, new: Guid) -> Result<bool, DatasetError> {
         let _admin = self.admin.lock().await;

@@ -1,7 +1,7 @@
 //! Bookmarks: persistence, their relation to snapshots, and sends from a bookmark whose snapshot
 //! was destroyed.
 //!
-//! Other properties of streams are in `send`, crashes in weir-sim.
+//! `send` tests other properties of streams; weir-sim tests crashes.
 
 use weir_base::ErrorKind;
 use weir_dataset::{BookmarkId, DatasetError, Engine, Outcome, SendFrom, SendSpec};
@@ -141,9 +141,9 @@ fn rollback_past_newer_bookmarks_needs_confirmation() {
     pool.check();
 }
 
-/// A bookmark stays in the namespace of its volume. After a promotion, its point in time may belong
-/// to the history of the clone. Streams from the bookmark are correct for both the volume and the
-/// clone.
+/// A bookmark stays in the namespace of its volume. After a promotion, the bookmark's point in time
+/// may belong to the history of the clone. Streams from the bookmark are correct for both the
+/// volume and the clone.
 #[test]
 fn bookmarks_stay_with_their_volume_after_rename_and_promotion() {
     let (mut source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));

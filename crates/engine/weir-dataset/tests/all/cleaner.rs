@@ -1,8 +1,9 @@
 //! The cleaner in the engine: clients overwrite volumes many times in a nearly full pool.
 //!
-//! Crashes and concurrency are in weir-sim.
+//! weir-sim tests crashes and concurrency.
 //!
-//! Invariant: every block equals the last write to it, before and after a restart.
+//! Invariant: every block has the content of the last write to that block, before and after a
+//! restart.
 
 #![expect(clippy::print_stdout, reason = "measured figures are shown beside the verdict")]
 

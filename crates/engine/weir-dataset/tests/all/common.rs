@@ -25,7 +25,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     panic!("nothing to wait for on memory disks");
 }
 
-/// Runs a future and commits while it waits, because no other task commits here.
+/// Runs a future, and commits while the future waits, because no other task commits here.
 pub(crate) fn committing<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());

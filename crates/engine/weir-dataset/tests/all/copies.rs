@@ -1,6 +1,6 @@
 //! Copies of volumes by reference, interrupted at every write.
 //!
-//! Block clones are in `references`.
+//! `references` tests block clones.
 
 use std::ops::Range;
 use std::sync::Arc;

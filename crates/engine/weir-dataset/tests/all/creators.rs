@@ -1,6 +1,6 @@
 //! Creators of snapshots: the stored creator after a restart, a rename, a promotion and a receive.
 //!
-//! The server's choice of snapshots to destroy is in bin/weir.
+//! bin/weir tests which snapshots the server destroys.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn creator_is_stored_until_a_user_takes_the_snapshot_over() {
     let shown: Vec<_> = infos.into_iter().map(|info| (info.name, info.taken_by)).collect();
     assert_eq!(shown, all(TakenBy::User));
 
-    // A promotion moves snapshots together with their records.
+    // A promotion moves snapshots together with their stored creators.
     now(pool.engine.clone_snapshot(&id("v", "run"), "c")).unwrap();
     now(pool.engine.promote("c")).unwrap();
     assert_eq!(creators(&pool, "c"), all(TakenBy::User));

@@ -1,8 +1,7 @@
 //! Tests of the damage list: entries for data and metadata without a good copy on any disk, and the
 //! removal of entries.
 //!
-//! The tests of its printed form are in bin/weir. The tests of damage under load and of crashes are
-//! in the simulator.
+//! bin/weir tests the printed form of the list. The simulator tests damage under load and crashes.
 
 use std::sync::Arc;
 
@@ -200,7 +199,7 @@ fn snapshots_that_share_lost_data_keep_it_on_the_list() {
     pool.flip(3, 1);
     pool.flip(8, 1);
     pool.reopen();
-    // The damage is found in the oldest snapshot. The other versions share the first of the two
+    // Reads of the oldest snapshot find the damage. The other versions share the first of the two
     // blocks.
     let monday = now(async { pool.engine.open_snapshot(&id("v", "monday")) }).unwrap();
     assert!(!Pool::reads(&monday, 3) && !Pool::reads(&monday, 8));
@@ -292,7 +291,7 @@ fn scrub_lists_lost_data_and_removes_restored_data() {
     }
 }
 
-// Regression: a scrub looked only for the newest damaged version of a record and kept all older
+// Regression: a scrub searched only for the newest damaged version of a record and kept all older
 // versions on the list, including readable snapshots.
 #[test]
 fn scrub_removes_intact_snapshots_between_damaged_ones() {
@@ -307,7 +306,7 @@ fn scrub_removes_intact_snapshots_between_damaged_ones() {
     [2, 4].iter().for_each(|round| pool.flip(5, *round));
     pool.reopen();
     let volume = pool.volume("v");
-    // Lists a record as damaged in all versions, like a lost node that they share.
+    // Lists a record as damaged in all versions, as if the versions shared a lost node.
     pool.engine.pool().note_damage(volume.dataset(), 4..6, Txg(1), Txg(u64::MAX));
     assert_eq!(pool.listed(), ["v 4+2 itself@s1@s2@s3"]);
     pool.scrub();

@@ -236,8 +236,8 @@ fn write_does_not_change_a_block_that_a_reader_holds() {
     assert_eq!(read(&engine.volume("v").unwrap(), 0, 64 << 10), fill(3));
 }
 
-/// Returns random letters without repetitions. LZ4 compresses them little, zstd's entropy coding
-/// well.
+/// Returns random letters without repetitions. LZ4 compresses these letters little; the entropy
+/// coding of zstd compresses them well.
 fn letters(seed: u64, len: usize) -> Vec<u8> {
     noise(seed, len).into_iter().map(|byte| b'a' + byte % 12).collect()
 }

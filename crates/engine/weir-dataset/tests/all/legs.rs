@@ -1,6 +1,6 @@
 //! Attaching, replacing and detaching disks of a pool; on memory devices.
 //!
-//! Crashes and load during these operations are in the simulator, the shipped binary in bin/weir.
+//! The simulator tests crashes and load during these operations; bin/weir tests the shipped binary.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn made(kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
     made_with(0, kind, disks)
 }
 
-/// Creates a pool whose guids come after `next`.
+/// Creates a pool; its guids are the numbers after `next`.
 fn made_with(mut next: u64, kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
     let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(disks) };
     let mut guid = || {
@@ -300,7 +300,7 @@ fn put_back(disk: &Disk, configs: Vec<(u64, IoBuf)>) {
 }
 
 /// Power fails after the new disk has its label and before the other disks have their labels. The
-/// new disk is missing at the next import, so that only the last uberblock knows about it.
+/// new disk is missing at the next import, so that only the last uberblock names the new disk.
 #[test]
 fn disk_that_only_its_own_label_names_is_stale() {
     let (a, b, c) = (disk("a"), disk("b"), disk("c"));

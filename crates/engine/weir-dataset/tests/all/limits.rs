@@ -1,5 +1,5 @@
 //! Properties, quotas and reservations: inheritance, the space limit of a volume, and the space
-//! reserved for it in a full pool.
+//! reserved for a volume in a full pool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -288,7 +288,7 @@ fn quota_counts_compressed_sizes() {
     }
     pool.sync();
     assert!(used(&volume) <= 2 * MIB, "{}", used(&volume));
-    // The worst case of this one call exceeds the available space.
+    // In the worst case, this one write would need more than the available space.
     let blocks = weir_block::Block::copies_of(&vec![[9; BLOCK_BYTES]; 4096]);
     pool.drive(volume.write_blocks(0, blocks)).unwrap();
 }
@@ -304,7 +304,7 @@ fn snapshots_count_towards_the_quota_until_they_are_destroyed() {
     pool.sync();
     assert!(used(&volume) <= 8 * MIB);
     pool.drive(pool.engine.destroy_snapshots("a", &["s".to_owned()])).unwrap();
-    // The write waits for the space that is being freed. The pool does not refuse it.
+    // The pool does not refuse the write: the write waits for the space that is being freed.
     pool.write(&volume, 0..1200).unwrap();
     pool.settle();
     let error = pool.set("a", Change::set(QUOTA, 4 * MIB)).unwrap_err();

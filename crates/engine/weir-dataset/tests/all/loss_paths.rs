@@ -1,9 +1,9 @@
-//! Every code path that finds no good copy of data or metadata adds it to the damage list.
+//! Every code path that finds no good copy of data or metadata adds an entry to the damage list.
 //!
-//! Later changes of the list are in `damage`, evacuation is in `vdevs`; status and events made from
-//! the list are in bin/weir.
+//! `damage` tests later changes of the list, `vdevs` tests evacuation, and bin/weir tests the
+//! status and events that the server makes from the list.
 //!
-//! Invariant: in each row, the path under test is the first that encounters the loss.
+//! Invariant: in each test case, the path under test is the first that encounters the loss.
 
 use weir_base::BLOCK_BYTES;
 use weir_base::RecordSize;
@@ -134,7 +134,7 @@ fn replay(bench: &mut Bench) {
     let bytes: Vec<u8> = (0..16 * BLOCK_BYTES).map(|at| (at % 251) as u8).collect();
     drive(&bench.engine, volume.write(0, &bytes)).unwrap();
     now(bench.engine.sync()).unwrap();
-    // The partial write finds the other blocks of its record in the cache. The import does not find
+    // The partial write finds the other blocks of its record in the cache. The import cannot read
     // these blocks.
     drive(&bench.engine, volume.write(BLOCK, &[7; BLOCK_BYTES])).unwrap();
     drive(&bench.engine, bench.engine.flush(&volume)).unwrap();

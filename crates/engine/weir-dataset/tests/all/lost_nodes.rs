@@ -1,6 +1,6 @@
 //! Volumes with tree nodes that are unreadable on every leg: the extent of the damage.
 //!
-//! Crashes during these operations are in the simulator, the shipped binary in bin/weir/tests.
+//! The simulator tests crashes during these operations; bin/weir tests the shipped binary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -232,7 +232,7 @@ fn destroying_a_damaged_volume_frees_its_space() {
 }
 
 /// The snapshot references the unreadable node, and the volume has markers that name the node.
-/// Destroying the snapshot or the volume does not free the node while the other exists.
+/// Destroying one of the two datasets does not free the node while the other dataset exists.
 #[test]
 fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
     for first in ["before", "after"] {
@@ -248,7 +248,7 @@ fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
         now(bench.engine.destroy_snapshots("v", &[first.into()])).unwrap();
         bench.settle();
         bench.has_no_wrong_count();
-        // The version that remains can still read the node.
+        // The dataset that remains can still read the node.
         bench.flip_at(node);
         bench.kill();
         bench.reads("v", 0..5, 1);
@@ -311,7 +311,7 @@ fn block_clone_of_a_damaged_range_is_refused() {
     }
     now(bench.engine.clone_range(&v, 5 * block, &other, 0, block)).unwrap();
     bench.reads("other", 1..BLOCKS, 1);
-    // The damaged target range cannot be read; the clone replaces it.
+    // The damaged destination range is unreadable; the block clone replaces it.
     now(bench.engine.clone_range(&other, leaf, &v, 0, leaf)).unwrap();
     let mut out = vec![0; BLOCK];
     now(v.read(5 * block, &mut out)).unwrap();

@@ -1,6 +1,6 @@
 //! Tests of the engine on memory devices; each file covers one function.
 //!
-//! Crashes at every step are in weir-sim, the shipped binary is in bin/weir/tests.
+//! weir-sim tests crashes at every step; bin/weir/tests tests the shipped binary.
 //!
 //! Invariant: all tests are in one binary: the engine is generic code, and each test binary would
 //! compile it again.

@@ -1,8 +1,8 @@
 //! Damage to the metadata trees (directory, segment table, remap and reference tables) on every
 //! leg, in some or all copies: data loss is limited to the damaged parts.
 //!
-//! Damage combined with crashes and load is in weir-sim, damage to the trees of volumes in
-//! `damage`.
+//! weir-sim tests damage combined with crashes and load; `lost_nodes` tests damage to the trees of
+//! volumes.
 //!
 //! Invariants: a readable block has the content that was written last; a pool imports, accepts
 //! writes and destroys volumes, whatever part of these trees is unreadable.
@@ -124,7 +124,7 @@ impl Bench {
         for at in 0..BLOCKS {
             let content = bench.next;
             bench.write("a", at, content);
-            // Every third block of `b` equals a block of `a`, at any index.
+            // Every third block of `b` equals the block of `a` at the same index.
             let content = if at % 3 == 0 { content } else { content + 1 };
             bench.write("b", at, content);
         }
@@ -352,7 +352,7 @@ fn lost_directory_records_lose_only_their_datasets() {
     now(bench.engine.change_properties(std::slice::from_ref(&target), &[user("x")])).unwrap();
     let of =
         |index| move |p: &OwnPlace| p.tree == MetadataTree::Datasets && (p.level, p.index) == index;
-    // The lost record is that of `a`, the first dataset. `b` and its snapshot stay usable.
+    // The lost directory entry describes `a`, the first dataset. `b` and its snapshot stay usable.
     bench.lose(of((0, 1)));
     assert!(bench.engine.volume("a").is_err());
     let lost = bench.engine.lost_datasets().numbers;
@@ -361,7 +361,7 @@ fn lost_directory_records_lose_only_their_datasets() {
     assert_eq!(bench.unreadable(), 0);
     bench.make("a");
     bench.go_on();
-    // The lost record is that of the pool itself.
+    // The lost directory entry describes the pool itself.
     bench.lose(of((0, 0)));
     assert!(bench.engine.lost_datasets().properties);
     assert_eq!(bench.unreadable(), 0);
@@ -417,8 +417,8 @@ fn nodes_lost_in_an_open_pool_are_rewritten_from_memory() {
         damage(&bench.disk, &places);
         bench.engine.pool().cache().clear();
         for at in 0..BLOCKS {
-            // The writes have new contents, and one block that `b` already has. Tables change, and
-            // some become empty.
+            // The writes have new content, except one block whose content `b` already has. Metadata
+            // tables change, and some become empty.
             let content = if at == 7 { bench.volumes["b"][100] } else { bench.next };
             bench.write("a", at, content);
         }
@@ -522,8 +522,8 @@ fn damage_copies(bench: &Bench, places: &[OwnPlace], copies: std::ops::Range<usi
     }
 }
 
-/// Regression: the two copies were half a segment apart, and damage to the region that contained
-/// both lost all volumes.
+/// Regression: the two copies of a metadata node were half a segment apart, and damage to a region
+/// with both copies lost all volumes.
 #[test]
 fn metadata_survives_the_loss_of_two_copies() {
     for copies in [0..2, 1..3] {

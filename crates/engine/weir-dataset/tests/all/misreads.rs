@@ -1,7 +1,7 @@
 //! Scans and reads while one leg returns flipped bits, like a bad cable or controller. The bits on
 //! the disk itself are correct.
 //!
-//! Disks that store wrong bytes are in `scans`, `raidz_scans` and `damage`.
+//! `scans`, `raidz_scans` and `damage` test disks that store wrong bytes.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Model test of a volume against a vector of bytes: random writes, zeroes, reads, flushes,
 //! commits, resizes and restarts on memory devices.
 //!
-//! Power cuts and faults are in weir-sim.
+//! weir-sim tests power cuts and faults.
 //!
 //! Invariants:
 //! - after every step a read returns the bytes of the vector;

@@ -1,7 +1,7 @@
 //! Model test of a dataset with many objects: random changes, snapshots, clones, rollbacks and
 //! restarts on memory devices.
 //!
-//! Power cuts and faults are in weir-sim.
+//! weir-sim tests power cuts and faults.
 //!
 //! Invariants: after every step, reads of the head and of each snapshot match the model; the space
 //! counters match the trees.
@@ -25,13 +25,13 @@ const LAST: u64 = 300;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Object {
     tag: u8,
-    /// Seed of each record.
+    /// Seed of each record's content, by the number of the record.
     records: BTreeMap<u64, u64>,
 }
 
 type Model = BTreeMap<u64, Object>;
 
-/// SplitMix64.
+/// A SplitMix64 generator of random numbers.
 struct Numbers(u64);
 
 impl Numbers {

@@ -1,6 +1,6 @@
 //! Disks with stale or foreign content that return to their pool; on memory devices.
 //!
-//! Old copies under load and power cuts are in the simulator, the shipped binary in bin/weir.
+//! The simulator tests old copies under load and power cuts; bin/weir tests the shipped binary.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -169,8 +169,8 @@ fn old_copy_of_a_disk_is_resilvered_when_it_reconnects() {
 }
 
 // Regression: a copy of a disk in the middle of a resilver counted as complete up to its own newest
-// uberblock. The writes that it missed at that time were never copied to it, and the loss of the
-// other disk lost them.
+// uberblock. No resilver copied the writes that this copy had missed at that time, and these writes
+// were lost with the other disk.
 #[test]
 fn old_copy_from_an_unfinished_resilver_is_resilvered() {
     for open_when_it_comes_back in [false, true] {
@@ -304,8 +304,8 @@ fn resilver_finishes_and_lists_blocks_that_no_leg_has() {
     assert!(holds(&engine, 6 * MIB + 4096, &data(2)[2 * MIB + 4096..]));
 }
 
-// If its summary is unreadable, the blocks of a segment are unknown. The resilver copies none of
-// them, so the leg must stay stale.
+// If a segment's summary is unreadable, the blocks in the segment are unknown. The resilver copies
+// none of these blocks, so the leg must stay stale.
 #[test]
 fn leg_stays_stale_if_a_segment_summary_is_unreadable() {
     let (a, b) = (disk("a"), disk("b"));
@@ -347,7 +347,7 @@ fn set_version(disk: &Disk, version: u32, newer_weir: bool) {
 }
 
 // Regression: one leg whose label had another format version made a whole mirror unavailable, while
-// any other damage only degraded it.
+// any other damage only degraded the mirror.
 #[test]
 fn disk_with_a_damaged_format_version_degrades_the_pool() {
     let (a, b) = (disk("a"), disk("b"));
@@ -432,7 +432,8 @@ fn pool_with_an_unknown_feature_is_refused_or_only_read() {
     refused(import());
 }
 
-// A Weir that can decode the label, but not the newest uberblock, must not take an older one.
+// A Weir that can decode the label, but not the newest uberblock, must not import an older
+// uberblock.
 #[test]
 fn uberblock_of_a_newer_format_version_refuses_the_disk() {
     let (a, b) = (disk("a"), disk("b"));
@@ -518,7 +519,7 @@ fn diverged_disk_does_not_join_an_unconfirmed_leg() {
     let engine = open(&[&a, &b]).unwrap();
     write(&engine, 4 * MIB, &data(3));
     drop(engine);
-    // The flush ends in the log: the import's own commit is the last one.
+    // The flush writes only to the log: the import made the last commit.
     let engine = open(&[&alone]).unwrap();
     let volume = engine.volume("v").unwrap();
     now(volume.write(4 * MIB as u64, &data(2))).unwrap();
@@ -556,7 +557,7 @@ fn disk_with_an_unfinished_import_joins_an_open_pool() {
     assert_holds_all(&open(&[&b]).unwrap(), &[[1], [2]]);
 }
 
-// Regression: an import silently ignored a diverged disk that the label of the other side did not
+// Regression: an import silently ignored a diverged disk that the label of the other disk did not
 // list.
 #[test]
 fn diverged_disk_that_the_label_does_not_list_is_refused() {
@@ -591,8 +592,8 @@ fn diverged_disk_that_the_label_does_not_list_is_refused() {
 }
 
 /// A leg goes out of use, a client flushes a write, and the server crashes before its next commit.
-/// Then the pool is imported with that leg alone, and the other leg returns. Returns whether it was
-/// refused.
+/// Then the pool is imported with that leg alone, and the other leg returns. Returns true if the
+/// pool refused the other leg.
 fn other_leg_after_a_flush(bug: PlantedBug) -> bool {
     let (a, b) = (disk("a"), disk("b"));
     drop(made(&[(VdevKind::Mirror, &[&a, &b])]));
@@ -616,7 +617,7 @@ fn other_leg_after_a_flush(bug: PlantedBug) -> bool {
 }
 
 // Regression: no uberblock listed a leg as stale that had missed flushed writes, until the next
-// commit. The other leg, which had them, was overwritten when it returned.
+// commit. The other leg, which had these writes, was overwritten when it returned.
 #[test]
 fn flush_after_a_leg_failed_makes_the_other_legs_newer() {
     assert!(other_leg_after_a_flush(PlantedBug::None));

@@ -1,7 +1,7 @@
 //! Logged writes to a part of a record that the import cannot read: replay keeps the logged blocks;
 //! the other blocks are damage.
 //!
-//! Power cuts are in the simulator, records damaged in an open pool in `records`.
+//! The simulator tests power cuts; `records` tests records that are damaged in an open pool.
 
 use std::sync::Arc;
 
@@ -292,8 +292,8 @@ fn snapshot_keeps_the_lost_blocks_on_the_damage_list() {
     pool.assert_sound();
 }
 
-/// Regression: a block clone shared the partial record only, and the source freed the record that
-/// it replaced.
+/// Regression: a block clone shared the partial record only, and the source volume freed the record
+/// that the partial record replaced.
 #[test]
 fn range_with_a_partial_record_is_cloned_after_it_is_rewritten() {
     let mut pool = Pool::new(2);
@@ -331,7 +331,7 @@ fn reused() -> Pool {
     pool.log(BAD * 4 + 1, 1, 7);
     pool.engine = open(&pool.disks);
     assert_eq!(pool.found(), [None, KNOWN, None, None]);
-    // After this, the record is the only live data of its segment.
+    // Trim all other records, so that the damaged record is the only live data of its segment.
     for record in (0..RECORDS).filter(|record| *record != BAD) {
         now(pool.volume().zero(record * RECORD, RECORD)).unwrap();
     }

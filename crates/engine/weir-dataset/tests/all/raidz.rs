@@ -1,10 +1,10 @@
 //! The engine on raidz vdevs of memory devices: every layout with damage and missing legs up to its
 //! parity.
 //!
-//! Crashes are in the simulator, real disks in the tests of the binary.
+//! The simulator tests crashes; the tests of the binary use real disks.
 //!
 //! Invariant: damage never exceeds the parity of a vdev, so that every read must succeed with
-//! correct data. A test with more damage states it.
+//! correct data. A test with more damage has a comment about this.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ fn open(disks: Vec<Arc<dyn Device>>) -> Result<Arc<Engine>, weir_dataset::Datase
     now(Engine::open(disks, import(), &options(MEMORY_BYTES)))
 }
 
-/// Returns the content of the volume. Half of it compresses, so that blocks start and end at any
-/// offset in strips.
+/// Returns the content of the volume. Half of the content compresses, so that blocks start and end
+/// at any offset in strips.
 fn content() -> Vec<u8> {
     let mut state = 1_u64;
     let mut data: Vec<u8> = std::iter::repeat_with(|| {
@@ -119,8 +119,8 @@ fn row_with_too_many_unreadable_strips_is_damaged_data() {
     let error = now(volume.read(0, &mut out)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Data, "{error}");
     engine.pool().check_alive().unwrap();
-    // A disk whose label is unreadable as well counts as missing. When the disk reconnects, its
-    // data may be readable again.
+    // A disk whose label is unreadable as well counts as missing. When the disk reconnects, the
+    // lost data may be readable again.
     faults.fail(DeviceOp::Read);
     let error = now(volume.read(0, &mut out)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -1,7 +1,7 @@
 //! Scans of raidz vdevs in small steps that may end inside a row, with damage close to the end of a
 //! step.
 //!
-//! Scans of mirrors are in `scans`, crashes and load during scans in the simulator.
+//! `scans` tests scans of mirrors; the simulator tests crashes and load during scans.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Records of several blocks: storage as one unit, reads for writes to a part of a record, and
 //! damaged records.
 //!
-//! Random histories are in `model`, `send` and weir-sim.
+//! `model`, `send` and weir-sim test random histories.
 
 use std::sync::Arc;
 
@@ -273,8 +273,8 @@ fn import_succeeds_if_a_record_with_a_logged_write_is_damaged() {
     sound(&engine);
 }
 
-/// If the two records that a write splits were loaded one after the other, each would evict the
-/// other from the dirty-data budget, and the write would never finish.
+/// If the engine loaded the two records that a write splits one after the other, each record would
+/// evict the other from the dirty-data budget, and the write would never finish.
 #[test]
 fn write_across_two_records_may_exceed_the_dirty_budget() {
     let disk = Arc::new(MemoryDevice::new("disk", 256 << 20));

@@ -1,7 +1,7 @@
 //! Model test of shared blocks: block clones, write-same and dedupe, mixed with writes, trims,
 //! snapshots, clones, rollbacks, the cleaner and restarts.
 //!
-//! Crashes and concurrency are in weir-sim.
+//! weir-sim tests crashes and concurrency.
 //!
 //! Invariant: at regular intervals every block of every volume and snapshot equals the model, and
 //! every reference count, counter and account equals the result of a traversal of all trees.
@@ -168,8 +168,8 @@ impl Bench {
         match done {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                // A refused call must not change a part of its range: every call here changes all
-                // of it or nothing.
+                // A refused call must not change a part of its range: every call here changes its
+                // whole range or nothing.
                 now(self.engine.sync()).unwrap();
                 false
             }

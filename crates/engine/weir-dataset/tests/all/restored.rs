@@ -1,6 +1,6 @@
 //! Clients rewrite lost content to volumes with dedupe: the pool stores a new block.
 //!
-//! The dedupe index itself is in weir-pool, sharing of good blocks in `references`.
+//! weir-pool tests the dedupe index; `references` tests the sharing of good blocks.
 
 use std::sync::Arc;
 
@@ -147,9 +147,10 @@ fn restored(bug: PlantedBug) -> bool {
     is_whole
 }
 
-// Regression: a scrub listed a lost block, and its owner overwrote it with the same content from a
-// backup. Dedupe found that content in the cache and referenced the lost block again. The damage
-// list was empty, and after a restart the block was lost again in every volume with that content.
+// Regression: a scrub listed a lost block, and the owner of the volume overwrote the block with the
+// same content from a backup. Dedupe found that content in the cache and referenced the lost block
+// again. The damage list was empty, and after a restart the block was lost again in every volume
+// with that content.
 #[test]
 fn restored_block_is_not_shared_with_its_lost_copy() {
     assert!(restored(PlantedBug::None));

@@ -1,6 +1,6 @@
 //! Scrub and resilver on memory devices: repairs, and the number of bytes written.
 //!
-//! Crashes and load during scans are in the simulator.
+//! The simulator tests crashes and load during scans.
 
 use std::sync::Arc;
 
@@ -165,8 +165,8 @@ fn resilver_copies_little_more_than_the_missed_writes() {
     let scan = scanned(&engine);
     assert_eq!((scan.kind, scan.state), (ScanKind::Resilver, ScanState::Finished));
     let repaired = scan.repaired_bytes as usize;
-    // The resilver also examines segments that were open before the leg went offline. It does not
-    // rewrite their intact blocks.
+    // The resilver also examines segments that were open before the leg went offline. The resilver
+    // does not rewrite intact blocks of these segments.
     assert!((2 * MIB..4 * MIB).contains(&repaired), "{repaired} bytes for 2 MiB missed");
     assert_eq!(pool.find_leg("disk1").unwrap().2, LegState::Online);
     drop((engine, volume));

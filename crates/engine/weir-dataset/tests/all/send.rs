@@ -22,7 +22,8 @@ const MEMORY_BYTES: u64 = 24 << 20;
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Number of blocks of a volume: two levels of nodes, and more than one frame of a stream.
 pub(crate) const BLOCKS: u64 = 5 * 128;
-/// Number of blocks of the largest record in these tests. Volume sizes are multiples of it.
+/// Number of blocks of the largest record in these tests. Volume sizes are multiples of this
+/// number.
 const RECORD_BLOCKS_MAX: u64 = 32;
 
 /// User property with the address of the server that sent a volume or snapshot.
@@ -247,7 +248,8 @@ fn change(rng: &mut Rng, pool: &Pool, content: &mut Content, fill: u64) {
     }
 }
 
-// Regression: `weir send -n -t` estimated the size of the whole stream instead of the rest.
+// Regression: `weir send -n -t` estimated the size of the whole stream instead of the part that
+// remained.
 #[test]
 fn estimate_of_a_resumed_stream_covers_the_rest_only() {
     let source = Pool::new("tank", 0);
@@ -411,7 +413,7 @@ fn stream_is_refused_by_an_unsuitable_destination() {
     assert_eq!(content(&received), model);
     assert_eq!(back.engine.snapshot_names("w").unwrap(), ["a", "b"]);
 
-    // The name of the snapshot is already used by another one.
+    // Another snapshot of the destination already has the name of the sent snapshot.
     write(&volume, &mut model, 0..5, 3);
     source.snap("v", "c");
     back.snap("w", "c");
@@ -533,7 +535,8 @@ fn volume_cannot_be_changed_while_it_receives() {
 }
 
 // Regression: a server with the secret began to send to an unused name, and later changed a volume
-// that users had created with that name. It also used their snapshots as origins of its clones.
+// that users had created with that name. The server also used the users' snapshots as origins of
+// its clones.
 #[test]
 fn stream_changes_only_volumes_that_its_server_created() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
@@ -558,8 +561,8 @@ fn stream_changes_only_volumes_that_its_server_created() {
     let clone = source.send(&SendSpec { from, ..spec("c", "new") }).unwrap();
     refused(back.receive_from(1, "c", &clone), "back/people@a");
 
-    // The server updates its own volume. A server at another address may not, until users change
-    // the property.
+    // The server updates its own volume. A server at another address may not update the volume
+    // until users change the property.
     back.receive_from(1, "own", &whole).unwrap();
     let error = back.receive_from(2, "own", &rest).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Permission, "{error}");

@@ -184,7 +184,8 @@ fn rollback_discards_later_changes_and_snapshots() {
     now(pool.engine.rollback(&id("v", "a"), true)).unwrap();
     assert_eq!(content(&volume), first);
     let mut model = first.clone();
-    // Overwrite blocks of the snapshot while the data after it is still being freed.
+    // Overwrite blocks of the snapshot while the data that the rollback dropped is still being
+    // freed.
     write(&volume, &mut model, 90..110, 4);
     now(pool.engine.destroy_snapshots("v", &["a".to_owned()])).unwrap();
     pool.settle();

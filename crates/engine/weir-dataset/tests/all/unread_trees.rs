@@ -1,7 +1,8 @@
 //! Parts of the metadata trees that some imports cannot read: the first import that can read them
-//! restores everything below them.
+//! restores everything below these parts.
 //!
-//! The damage in the meantime is in `metadata_trees`, crashes and load in weir-sim.
+//! `metadata_trees` tests the pool while these parts are unreadable; weir-sim tests crashes and
+//! load.
 //!
 //! Invariant: only the administrator abandons data that a later import may be able to read.
 
@@ -218,8 +219,8 @@ fn segments_are_used_again_when_their_entries_become_readable() {
 }
 
 /// Regression: a rollback past a snapshot with an unreadable record, or a promotion above such a
-/// snapshot, moved it to a wrong position in its chain. After it became readable and a user
-/// destroyed a neighbouring snapshot, the pool freed blocks in use.
+/// snapshot, moved this snapshot to a wrong position in its chain. After the record became readable
+/// and a user destroyed a neighbouring snapshot, the pool freed blocks in use.
 #[test]
 fn snapshot_chains_with_unreadable_snapshots_are_not_changed() {
     let of = |name: &str| SnapshotId { volume: "b".to_owned(), name: name.to_owned() };

@@ -1,7 +1,7 @@
 //! Adding, expanding and removing vdevs, log vdevs, spares, and diverged mirror halves; on memory
 //! devices.
 //!
-//! Crashes and load during these operations are in the simulator, the shipped binary in bin/weir.
+//! The simulator tests crashes and load during these operations; bin/weir tests the shipped binary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -409,8 +409,8 @@ fn diverged_mirror_halves_are_refused() {
     write(&engine, 0, &content(1));
     now(engine.commit()).unwrap();
     drop(engine);
-    // A half that was disconnected may return, however often the pool was opened on the other half
-    // meanwhile.
+    // A half of the mirror that was disconnected may return, however often the pool was opened on
+    // the other half.
     for round in 0..20 {
         let engine = open(&[&pair[0]]).unwrap();
         write(&engine, 0, &content(round)[..MIB]);
@@ -439,7 +439,7 @@ fn diverged_mirror_halves_are_refused() {
     assert!(holds(&engine, &content(101)[..MIB]), "the newest counts");
     work_until(&engine, |engine| !engine.pool().wants_resilver());
     drop(engine);
-    // The resilver replaced the other half's content.
+    // The resilver replaced the content of the half that was missing.
     assert!(holds(&open(&[&pair[0]]).unwrap(), &content(101)[..MIB]));
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - the reader uses no field of a frame before a checksum has verified it;
-//! - after an error it reads no further bytes.
+//! - after an error the reader reads no further bytes.
 
 use weir_base::RecordSize;
 use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
@@ -118,7 +118,7 @@ impl StreamReader {
         error
     }
 
-    /// Unread bytes.
+    /// Received bytes that were not consumed yet.
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.used..).unwrap_or_default()
     }

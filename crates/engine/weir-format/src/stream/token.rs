@@ -1,6 +1,6 @@
 //! The resume token: the position at which an interrupted stream resumes, as text for users.
 //!
-//! weir-dataset compares it with the datasets.
+//! weir-dataset compares a token with the datasets.
 //!
 //! Invariant: a changed or truncated token is refused.
 //!

@@ -58,9 +58,10 @@ impl StreamWriter {
         (stream, bytes)
     }
 
-    /// Adds a record in its verified stored form, padded to units of 64 bytes. It must follow all
-    /// changes added before. `checksum` is the checksum against which the caller verified the
-    /// record. If the bytes changed in memory since, the receiver detects it.
+    /// Adds a record in its verified stored form, padded to units of 64 bytes. The record must
+    /// follow all changes added before. `checksum` is the checksum against which the caller
+    /// verified the record. If the bytes changed in memory after that, the receiver detects the
+    /// change.
     pub fn record(&mut self, index: u64, codec: Codec, stored: &[u8], checksum: u128) {
         assert!(index >= self.next, "records are sent in rising order");
         assert!(stored.len().is_multiple_of(PACK_BYTES), "stored bytes are whole units");

@@ -6,9 +6,9 @@
 //!
 //! Invariants:
 //! - a victim is left unchanged if one of its blocks cannot be read or its live bytes do not match
-//!   its counter: its blocks that were already appended are unreferenced garbage;
-//! - at most [`CLEAN_BYTES_IN_FLIGHT`] are read at the same time, for this victim and the next
-//!   ones.
+//!   its counter: no pointer refers to the copies that were already appended;
+//! - at most [`CLEAN_BYTES_IN_FLIGHT`] bytes are read at the same time, for the present victim and
+//!   the next ones.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::try_join_all;
@@ -30,7 +30,7 @@ use crate::tree::live::{FoundLive, Proof, address_of};
 use crate::tree::snapshot_chain::Roots;
 use crate::txg::write_out::WriteOut;
 
-/// Segment to empty, with its entry.
+/// Segment that the cleaner empties, with its segment table entry.
 pub(crate) type Victim = (VsegId, SegmentEntry);
 
 /// Live block of a victim.
@@ -41,7 +41,7 @@ struct Living<'a> {
     wanted: Wanted<'a>,
 }
 
-/// Runs of neighbours that are read concurrently.
+/// Runs of neighbouring blocks; the runs of a batch are read concurrently.
 type Batch<'a> = Vec<Vec<Living<'a>>>;
 
 /// Result for a part of a victim. The parts of one victim follow one another.

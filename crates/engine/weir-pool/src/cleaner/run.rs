@@ -1,16 +1,16 @@
 //! The cleaner: copies live blocks out of mostly dead segments to reclaim their space.
 //!
 //! Not here: reading and appending the blocks (`mover`), the segment table and its remap tables
-//! (`segments`, `victims`), storing them (`commit`), the search for live blocks (`live`).
+//! (`segments`, `victims`), storing the tables (`commit`), the search for live blocks (`live`).
 //!
 //! Invariants:
-//! - it runs inside a write-out, once the trees of the txg can be read: no block is freed while it
-//!   is moved;
-//! - it keeps no list of freed blocks, and checks each block with its owners instead;
+//! - the cleaner runs inside a write-out, once the trees of the txg are readable: no block is freed
+//!   while the cleaner moves it;
+//! - the cleaner keeps no list of freed blocks: a block is live if a tree of its owners has it;
 //! - the live bytes found must equal the segment's counter, and each block must match its checksum;
 //!   otherwise the segment is left unchanged;
-//! - readers use the new address only when it can be read; the old space is held as long as the
-//!   space of a dead segment.
+//! - readers use the new address of a block only when the block is readable there; the old space is
+//!   held as long as the space of a dead segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Pool {
     }
 
     /// Whether there are victims, and enough free segments for the blocks that the cleaner would
-    /// move out of them.
+    /// move out of the victims.
     pub fn can_clean(&self) -> bool {
         self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
     }
@@ -71,8 +71,8 @@ impl Pool {
         self.segments.victims(txg, order, live_max)
     }
 
-    /// Number of free segments below which nothing is moved: a victim may open one segment on each
-    /// vdev.
+    /// Number of free segments below which the cleaner moves no blocks: the blocks of one victim
+    /// may need a new segment on each vdev.
     fn cleaner_floor(&self) -> u64 {
         self.reserve().cleaner + self.segments.areas.open().len() as u64
     }
@@ -93,7 +93,7 @@ impl Pool {
     }
 
     /// Cleans as much as the free space requires, then moves blocks off evacuating vdevs. `roots`:
-    /// every dataset as of this txg, readable.
+    /// the roots of all datasets as of this txg, whose trees are readable.
     ///
     /// # Errors
     /// A write failed. A segment that cannot be read or is inconsistent is left unchanged, without

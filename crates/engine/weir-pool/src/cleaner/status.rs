@@ -17,11 +17,11 @@ pub struct CleanerStatus {
     pub lately: Cleaned,
     /// Length of the period of `lately`; shorter than usual if the pool was opened within it.
     pub lately_ms: u64,
-    /// Free segments now.
+    /// Number of free segments.
     pub free_segments: u64,
-    /// Dead and cleaned segments that become free within a few txgs.
+    /// Number of dead and cleaned segments that become free within a few txgs.
     pub pending_segments: u64,
-    /// All segments.
+    /// Number of all segments.
     pub segments: u64,
     /// Watermarks: the cleaner works while free and pending segments are below them.
     pub reserve: Reserve,

@@ -4,7 +4,7 @@
 //! (`scan`).
 //!
 //! Invariants:
-//! - a check changes nothing. It traverses every tree, while no write-out runs;
+//! - a check changes nothing. The check traverses every tree, while no write-out runs;
 //! - the traversal skips the subtree of an unreadable node. In that case, and until a damaged pool
 //!   is recounted, a counter may be too high; a counter that is too low is always wrong;
 //! - segments whose entries were lost have neither a counter nor an address; other code reports
@@ -30,8 +30,8 @@ impl Pool {
     /// A moved block counts in the segment that its pointer names and in the segment that holds it.
     /// A block with several pointers counts once.
     ///
-    /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty if
-    /// invariant I5 holds, as far as damage permits.
+    /// `roots`: the roots of all datasets. Returns the segments whose counter differs from this
+    /// sum, with both numbers. The list is empty if invariant I5 holds, as far as damage permits.
     #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
@@ -76,8 +76,8 @@ impl Pool {
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
-    /// True if the segment table entry was lost of the segment that a pointer names, or of the
-    /// segment that now holds its block.
+    /// True if the table entry of the segment that a pointer names was lost, or the entry of the
+    /// segment that now holds the pointer's block.
     fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
         let host = self.segments.host_of(ptr).ok().flatten();
         self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))
@@ -94,8 +94,8 @@ impl Pool {
         lost > 0 || self.damaged_since().is_some() || roots.has_lost()
     }
 
-    /// Visits every pointer of every tree once, even if several versions of a volume share it.
-    /// Returns the number of unreadable nodes.
+    /// Visits every pointer of every tree once, even if several versions of a volume share the
+    /// pointer. Returns the number of unreadable nodes.
     pub(crate) async fn walk_all(
         &self,
         roots: &Roots,
@@ -130,7 +130,7 @@ impl Pool {
     /// Finds two pointers to overlapping addresses that refer to different blocks, or a pointer
     /// without an address (returned twice).
     ///
-    /// `roots`: all datasets. `None` if there are none.
+    /// `roots`: the roots of all datasets. Returns `None` if the trees have no such pointers.
     #[boxed(?Send)]
     pub async fn check_places(
         &self,
@@ -171,7 +171,8 @@ impl Pool {
 
     /// Compares the reference counts with the pointers to the blocks.
     ///
-    /// `roots`: all datasets. Returns the differences; empty if all counts are right.
+    /// `roots`: the roots of all datasets. Returns the differences; the result is empty if all
+    /// counts are right.
     #[boxed(?Send)]
     pub async fn check_references(&self, roots: &Roots) -> Result<Vec<WrongCount>, PoolError> {
         let (mut wrong, may_exceed) = self.count_references(roots).await?;
@@ -220,8 +221,8 @@ fn is_same_block(a: &BlockPtr, b: &BlockPtr) -> bool {
     (a.kind, a.record) == (b.kind, b.record) && what(a) == what(b)
 }
 
-/// Compares the counts of one segment with the pointers found. Returns the bytes that sharing
-/// saves.
+/// Compares the reference counts of one segment with the pointers found. Returns the bytes that
+/// sharing saves.
 fn compare(
     vseg: VsegId,
     table: Option<&ReferenceTable>,

@@ -63,9 +63,9 @@ impl Pool {
         Ok(true)
     }
 
-    /// Abandons the segments whose entries are lost once no pointer refers to any of them, and
-    /// frees the physical segments that were reserved for them. Returns true if it freed them, or
-    /// if a later call may.
+    /// Abandons the segments whose entries are lost once no pointer refers to any such segment, and
+    /// frees the physical segments that were reserved for them. Returns true if this call freed
+    /// physical segments, or if a later call may do this.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -135,7 +135,7 @@ impl Pool {
 fn table_of(offsets: &[u32]) -> ReferenceTable {
     let mut table = ReferenceTable::default();
     // For a block that is not in the table, `share` sets the count to two at the first offset, so
-    // that each count is one too high until it is lowered below.
+    // that each count is one too high until the code below lowers the count.
     table.share(offsets);
     for same in offsets.chunk_by(|a, b| a == b) {
         table.lower(same[0], same.len() as u32);

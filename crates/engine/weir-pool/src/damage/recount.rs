@@ -133,7 +133,7 @@ impl Pool {
     /// Lowers reference counts that exceed the pointers found; the next commit stores them. Returns
     /// true if all counts were right. Blocks without a reference are left to the next recount.
     ///
-    /// `roots`: all datasets; no write-out may run.
+    /// `roots`: the roots of all datasets. No write-out may run.
     ///
     /// # Errors
     /// The pool is suspended.

@@ -6,7 +6,7 @@
 //! - each leg is read at most once;
 //! - the next leg is read if the copy of a leg was rejected, or if a leg takes far longer than
 //!   usual; copies are checked in the order in which they arrive;
-//! - a late read is awaited while no other leg is left.
+//! - once no other leg is left, the caller waits for the late reads.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -129,8 +129,8 @@ impl<'a> Copies<'a> {
 }
 
 /// If the caller used another leg's copy, records for each late leg that the read completed without
-/// it. A caller that rejects every copy drops `Copies` only when no read is in flight any more, so
-/// bad data never makes a leg count as slow.
+/// that leg. A caller that rejects every copy drops `Copies` only when no read is in flight any
+/// more, so bad data never makes a leg count as slow.
 impl Drop for Copies<'_> {
     fn drop(&mut self) {
         for late in self.asked.iter().filter(|asked| asked.late && self.answered) {

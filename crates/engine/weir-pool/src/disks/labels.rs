@@ -69,7 +69,7 @@ pub(crate) async fn write_second_label(
 ///
 /// # Durability
 /// Durable after the next flush. A crash before it leaves each copy old, new or torn. The copies
-/// are never all torn, because those of the first label are flushed before the second label is
+/// are never all torn, because the copies in the first label are flushed before the second label is
 /// written.
 pub(crate) async fn repair_config(
     device: &dyn Device,
@@ -176,8 +176,8 @@ pub(crate) async fn read_labels(
     }))
 }
 
-/// A readable config replaces an error, and a newer config an older one. Any other error replaces
-/// "no label".
+/// Keeps the better of two results: a readable config replaces an error, and a newer config
+/// replaces an older one. Any other error replaces "no label".
 fn keep_best(best: &mut Result<Label, FormatError>, found: Result<Label, FormatError>) {
     let better = match (&*best, &found) {
         (Ok(old), Ok(new)) => (new.txg, new.version) > (old.txg, old.version),
@@ -273,7 +273,8 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
         let slot = &slot;
         vdev.unless_dispensable(async move {
             let [first, second] = label_offsets(vdev.disk_bytes()).map(|label| label + within);
-            // Issue both writes before awaiting either; one flush then covers both.
+            // Issue the writes of both labels before awaiting one of them; one flush then covers
+            // both writes.
             let (a, b) = futures_util::join!(
                 vdev.write(first, slot, 0..SLOT_BYTES, Durability::Cached),
                 vdev.write(second, slot, 0..SLOT_BYTES, Durability::Cached),
@@ -286,7 +287,7 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
 }
 
 /// Erases the labels of a disk, so that no import finds a pool on it: at the offsets for a vdev
-/// that uses `disk_bytes`, and at those for a vdev that uses the whole disk.
+/// that uses `disk_bytes`, and at the offsets for a vdev that uses the whole disk.
 pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
     let len = device.geometry().len_bytes;
     for used in [disk_bytes, len - len % BLOCK_BYTES as u64] {

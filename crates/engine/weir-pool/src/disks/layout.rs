@@ -2,7 +2,7 @@
 //!
 //! Not here: creation (`create`), import (`open_pool`).
 //!
-//! Invariant: a layout that fails a check has written nothing.
+//! Invariant: the pool writes nothing to disks whose layout fails a check.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::options::PoolOptions;
 
 /// Description of a vdev to create.
 pub struct VdevSpec {
-    /// Redundancy.
+    /// Redundancy of the vdev.
     pub kind: VdevKind,
-    /// Purpose: data, log or spare.
+    /// Role of the vdev: data, log or spare.
     pub role: VdevRole,
-    /// Open disks.
+    /// Disks of the vdev, already open.
     pub disks: Vec<Arc<dyn Device>>,
 }
 

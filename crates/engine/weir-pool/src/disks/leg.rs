@@ -20,10 +20,10 @@ use crate::disks::scan_kind::ScanKind;
 /// Data that a leg lacks.
 #[derive(Default)]
 pub(crate) struct Missing {
-    /// Last txg whose writes the leg has; it missed later ones.
+    /// Last txg whose writes the leg has; the leg missed later writes.
     stale_after: Option<Txg>,
-    /// True if the leg may have missed nothing: only its own uberblocks end at that txg. The leg
-    /// counts as complete.
+    /// True if the leg may have missed nothing: the only sign of missed writes is that the leg's
+    /// own uberblocks end at `stale_after`. The leg counts as complete.
     unconfirmed: bool,
     /// A resilver copied all missed data to the leg; the next uberblock may record that.
     copied: bool,
@@ -40,8 +40,8 @@ pub(crate) struct Missing {
 pub(crate) enum Doubt {
     /// The leg certainly holds all data.
     UpToDate,
-    /// Only the newest uberblock is missing on the leg: unless its disk lost flushed writes, it
-    /// holds all data.
+    /// Only the newest uberblock is missing on the leg: the leg holds all data, unless its disk
+    /// lost flushed writes.
     Unconfirmed,
     /// The leg missed writes.
     Stale,
@@ -59,7 +59,7 @@ pub(crate) struct Leg {
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
     /// Problem of the disk in addition to its state: the reason why an import excluded the disk, or
-    /// that it is too short.
+    /// that the disk is too short.
     note: Mutex<Option<String>>,
     /// An administrator took the leg offline.
     offline: AtomicBool,
@@ -198,7 +198,7 @@ impl Leg {
     }
 
     /// Entry of the leg in the list of stale legs of the next uberblock. A leg that is not in use
-    /// misses everything after the last txg that was written to it.
+    /// misses all writes after the last txg that was written to the leg.
     pub(crate) fn stale_in_next(&self, committed: Txg) -> Option<Txg> {
         let mut missing = self.missing.lock();
         if self.usable().is_none() {
@@ -264,7 +264,7 @@ impl Leg {
         self.note_absence(was_in_use);
     }
 
-    /// Hands over the disk so that the caller can reopen it; only while the leg is out of use.
+    /// Returns the disk, so that the caller can reopen it. The leg must be out of use.
     pub(crate) fn take_device(&self) -> Option<Arc<dyn Device>> {
         assert!(self.usable().is_none(), "a disk in use stays open");
         self.device.write().take()

@@ -9,8 +9,8 @@
 pub enum LegState {
     /// In use and up to date.
     Online,
-    /// In use, but the leg missed writes. It receives new writes; reads prefer other legs until a
-    /// resilver has copied the missed writes.
+    /// In use, but the leg missed writes. The leg receives new writes; reads prefer other legs
+    /// until a resilver has copied the missed writes.
     Stale,
     /// A write or flush failed; the leg is no longer used.
     Faulted,

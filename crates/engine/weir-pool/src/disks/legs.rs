@@ -6,7 +6,7 @@
 //! Invariants:
 //! - a leg stays at its memory address until the pool is closed, even after it left, so that
 //!   references to it stay valid;
-//! - a position keeps its number, because raidz rows are laid out by it.
+//! - a position keeps its number, because this number determines the strips of a raidz leg.
 
 use std::ops::Index;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,8 +13,8 @@ pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// Whether the import epoch of `late` began later: its import found an uberblock of the import
-/// epoch of `early`.
+/// Whether the import epoch of `late` began later: the import that began it found an uberblock of
+/// the import epoch of `early`.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let Some(before) = early.lineage.first() else { return false };
     late.lineage.iter().position(|known| known.id == before.id).is_some_and(|index| index > 0)
@@ -33,7 +33,8 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
 /// import epoch can have the same txg number, or the higher log epoch of a first commit. The import
 /// that wrote the claim did not find that txg, and may have overwritten its rows.
 ///
-/// False if the earlier epoch has more than one such txg: its server committed without these disks.
+/// False if the earlier epoch has more than one such txg: the server of that epoch committed
+/// without these disks.
 pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
     let is_claim = late.lineage.first().is_some_and(|own| own.first == late.txg);
     let is_unfinished = || is_claim && leads_to_but_for_cuts(early, late);
@@ -62,8 +63,8 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) 
 
 /// Whether `old` would be part of the history of `new` if no power cut had interrupted a commit.
 /// For each import epoch in the lineage of `old`, the history of `new` may lack two txgs: the claim
-/// of that epoch, and its last txg, which a power cut between the writes to two disks left on only
-/// one of them. Any number of consecutive epochs may end in this way.
+/// of that epoch, and the epoch's last txg, which a power cut between the writes to two disks left
+/// on only one disk. Any number of consecutive epochs may end in this way.
 ///
 /// Such a txg contains no acknowledged write: an import epoch acknowledges writes only after its
 /// first txg is on all disks.
@@ -104,7 +105,7 @@ pub(crate) struct PoolHistory<'a> {
     /// Import epochs, newest first.
     pub(crate) lineage: &'a [ImportEpoch],
     pub(crate) newest: Txg,
-    /// Legs in use that the history does not list as stale. An unconfirmed leg is one of them.
+    /// Legs in use that the history does not list as stale. These legs include unconfirmed legs.
     pub(crate) current_legs: &'a [Guid],
 }
 
@@ -122,7 +123,8 @@ pub(crate) struct DiskEnd<'a> {
 pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
     let own = disk.newest;
     let import_epoch = own.lineage.first();
-    // The lineage lists only the last import epochs.
+    // The lineage lists only the last import epochs. So a stale disk that was last written in an
+    // earlier epoch counts as known.
     let is_before = |oldest: &ImportEpoch| import_epoch.is_some_and(|e| e.first < oldest.first);
     let is_known = is_part_of(own, pool.lineage, pool.newest)
         || (disk.stale_after.is_some_and(|after| own.txg <= after)
@@ -146,8 +148,8 @@ pub(crate) fn newest_change(ring: &[Uberblock]) -> Option<&Uberblock> {
 pub(crate) struct RingEnd {
     /// Txg of the newest uberblock.
     pub(crate) last: Txg,
-    /// Txg up to which the leg is complete. It is earlier than `last` if that uberblock lists the
-    /// leg itself as stale or unconfirmed, because the leg was being resilvered.
+    /// Txg up to which the leg is complete. This txg is earlier than `last` if the uberblock of txg
+    /// `last` lists the leg itself as stale or unconfirmed, because the leg was being resilvered.
     pub(crate) complete: Txg,
 }
 

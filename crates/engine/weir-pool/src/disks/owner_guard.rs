@@ -1,4 +1,4 @@
-//! Owner guard: stops the writes of a server whose pool another server took while it was paused.
+//! Owner guard: stops the writes of a server that was paused while another server took its pool.
 //!
 //! Not here: content and heartbeat of the owner slot (`claim`).
 //!
@@ -8,7 +8,8 @@
 //! - once a slot names another import epoch, the guard rejects every write and discard.
 //!
 //! The guard does not detect a pause between the check and the system call, nor a pause in which
-//! neither clock of the machine advances. The next heartbeat or commit still reads the slot then.
+//! neither clock of the machine advances. After such a pause, the next heartbeat or commit still
+//! reads the slot.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,7 +81,7 @@ pub(crate) struct OwnerGuard {
     /// Unset until the server announces its ownership of the pool; until then the guard checks
     /// nothing.
     own: OnceLock<Own>,
-    /// Last read of an owner slot by a heartbeat or commit.
+    /// Time of the last read of an owner slot by a heartbeat or commit.
     looked: Looked,
     /// Other server, which took the pool over.
     other: OnceLock<Owner>,
@@ -157,7 +158,7 @@ pub(crate) fn is_not_owner(error: &DeviceError) -> bool {
 struct GuardedDevice {
     behind: Arc<dyn Device>,
     guard: Arc<OwnerGuard>,
-    /// Last read of this disk's owner slot by a write.
+    /// Time of the last read of this disk's owner slot by a write.
     looked: Looked,
 }
 

@@ -7,8 +7,8 @@
 //! Invariants:
 //! - a read uses only the legs that hold the bytes while these are usable, answer in time with the
 //!   right bytes, and delayed no other read recently;
-//! - otherwise the read returns the bytes that are available first: from that leg after all, or
-//!   reconstructed from other strips of the rows;
+//! - otherwise the read returns the bytes that are available first: the bytes of the slow leg, or
+//!   bytes reconstructed from other strips of the rows;
 //! - a read waits for a slow leg if the other legs do not suffice. Slowness counts as no error, and
 //!   nothing is written to a leg because it was slow.
 

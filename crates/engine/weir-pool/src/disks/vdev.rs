@@ -3,17 +3,17 @@
 //! Not here: the layout within a vdev (segments, labels, intent log).
 //!
 //! Labels and intent log are the same on every leg of every kind. Only the segment area has rows
-//! and strips. Offsets in it count data bytes, so the layers above need not know the leg of a byte.
+//! and strips. Offsets there count data bytes, so higher layers need not know the leg of a byte.
 //!
 //! Invariants:
 //! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
 //!   read all data back;
-//! - a failed write or flush faults the leg, and the pool stops using it: its content after its
-//!   last good flush is unknown (a failed flush is never retried into success);
-//! - the checksum in the pointer decides whether a read is right, never the status that the disk
-//!   reports;
+//! - a failed write or flush faults the leg, and the pool stops using this leg: the leg's content
+//!   after its last good flush is unknown (a failed flush is never retried into success);
+//! - the checksum in the pointer decides whether a read is right, not the status from the disk;
 //! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock
-//!   that says so is durable; a fault or an absence of the leg before that keeps it stale.
+//!   that lists the leg as up to date is durable; a fault or absence before that keeps the leg
+//!   stale.
 
 use crate::disks::leg::{Doubt, Leg};
 use std::ops::Range;
@@ -126,7 +126,7 @@ impl Vdev {
         self.sector_bytes.load(Ordering::Relaxed)
     }
 
-    /// Raises the sector size to that of a disk that becomes a leg.
+    /// Raises the sector size to the sector size of a disk that becomes a leg.
     pub(crate) fn raise_sector_bytes(&self, bytes: u32) {
         self.sector_bytes.fetch_max(u64::from(bytes), Ordering::Relaxed);
     }
@@ -199,8 +199,8 @@ impl Vdev {
 
     /// Checks that an operation succeeded on as many legs as a row has data strips.
     ///
-    /// A stale leg does not count, although it is written too. With too few other legs the vdev's
-    /// data would be unreadable, and no uberblock may record such a state.
+    /// A stale leg does not count, although the pool writes to it too. With too few other legs the
+    /// vdev's data would be unreadable, and no uberblock may record such a state.
     pub(super) fn enough(&self, done: &[bool]) -> Result<(), PoolError> {
         let done = done.iter().filter(|done| **done).count();
         if done >= self.legs_needed() { Ok(()) } else { Err(self.lost()) }
@@ -214,7 +214,7 @@ impl Vdev {
     /// Writes whole rows, `data[range]`, at an offset of the segment area.
     ///
     /// # Durability
-    /// None before the next [`Self::flush`]. A leg that fails is faulted; the others continue.
+    /// None before the next [`Self::flush`]. A leg that fails is faulted; the other legs continue.
     pub(crate) async fn write_rows(
         &self,
         offset: u64,
@@ -230,7 +230,7 @@ impl Vdev {
     /// Writes `data[range]` at a byte offset of the disks, on every leg.
     ///
     /// # Durability
-    /// As requested by `durability`. A leg that fails is faulted; the others continue.
+    /// As requested by `durability`. A leg that fails is faulted; the other legs continue.
     pub(crate) async fn write(
         &self,
         disk_offset: u64,
@@ -264,8 +264,9 @@ impl Vdev {
         self.next_read.fetch_add(1, Ordering::Relaxed) % self.legs.len()
     }
 
-    /// Legs in the order in which a read tries them: up to date, unconfirmed, stale. Among equals,
-    /// recently slow legs come last; the rest is round-robin from `start`.
+    /// Legs in the order in which a read tries them: up to date, unconfirmed, stale. In each of
+    /// these groups, recently slow legs come last; the other legs are in round-robin order from
+    /// `start`.
     fn read_order(&self, start: usize) -> Vec<&Leg> {
         let mut order: Vec<&Leg> = self.legs.iter().collect();
         let first = start % order.len();
@@ -281,7 +282,7 @@ impl Vdev {
     }
 
     /// Reads the same whole sectors from every complete leg, or from all legs if none is complete.
-    /// `look` gets `None` for a leg that cannot read them.
+    /// `look` gets `None` for a leg that cannot read these sectors.
     ///
     /// For structures whose copies the caller compares: no copy is counted as damaged or repaired.
     pub(crate) async fn read_each(
@@ -344,8 +345,8 @@ impl Vdev {
     }
 
     /// Reads `len` bytes of the segment area from the leg `first` or a later one, unverified. The
-    /// caller verifies each block and reads a bad one with [`Self::read_verified`], starting at the
-    /// same leg, so that the bad copy is found again, counted and repaired.
+    /// caller verifies each block and reads a bad block with [`Self::read_verified`], starting at
+    /// the same leg, so that the bad copy is found again, counted and repaired.
     ///
     /// Returns a buffer rounded out to sectors, and the start of the bytes in it.
     #[boxed(?Send)]
@@ -412,7 +413,7 @@ impl Vdev {
     }
 
     /// Distinguishes unreadable sectors from lost disks: returns `Damaged` if enough complete legs
-    /// can read their first sector, else `VdevLost`.
+    /// can read the first sector of their disks, else `VdevLost`.
     pub(super) async fn unreadable(&self, offset: u64) -> PoolError {
         let len = self.sector_bytes() as usize;
         let reads = self.legs.iter().filter(|leg| leg.is_whole()).filter_map(|leg| {
@@ -439,14 +440,14 @@ impl Vdev {
         self.bug == PlantedBug::NeighboursUnverified
     }
 
-    /// Rewrites one bad copy. `good[range]` was verified; the rest of `good` is the first and last
-    /// sector as the leg with the right copy returned it.
+    /// Rewrites one bad copy. `good[range]` was verified; the rest of `good` are the neighbouring
+    /// bytes in the first and last sector, as the leg with the right copy returned them.
     ///
     /// No checksum covers the bytes outside `range`, and either leg may have the better copy of
-    /// them. So this leg keeps its own bytes there, but only if a second read equals the first
-    /// (`read`). A leg that misreads (bad cable) returns other bytes than its disk holds, and the
-    /// bytes on disk must stay. A scrub knows the checksums of the neighbouring blocks and repairs
-    /// such a copy.
+    /// these bytes. So the repaired leg keeps its own bytes there, but only if a second read equals
+    /// the first (`read`). A leg that misreads (bad cable) returns other bytes than its disk holds,
+    /// and the bytes on disk must stay. A scrub knows the checksums of the neighbouring blocks and
+    /// repairs such a copy.
     #[boxed(?Send)]
     pub(super) async fn heal(
         &self,

@@ -3,11 +3,10 @@
 //!
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
-//! A commit writes its uberblock to every leg in use before the next txg begins. A leg that fails
-//! in between is listed as stale from then on. So the ring of an unlisted leg ends at the pool's
-//! newest txg, or one txg earlier if the power failed between two legs. A ring that ends earlier
-//! belongs to an old copy of the disk, or to a disk that lost writes which it had reported as
-//! durable.
+//! A commit writes its uberblock to every leg in use before the next txg begins. If a leg fails,
+//! all later uberblocks list it as stale. So the ring of an unlisted leg ends at the pool's newest
+//! txg, or one txg earlier if the power failed between two legs. A ring that ends earlier belongs
+//! to an old copy of the disk, or to a disk that lost writes which it had reported as durable.
 //!
 //! Invariants:
 //! - claims do not count: they repeat an older uberblock, and a leg without them misses no data;
@@ -15,10 +14,10 @@
 //! - a leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it
 //!   has the rows of that txg, which were flushed before the uberblock was written, so the leg
 //!   counts as complete and is resilvered;
-//! - a leg with an uberblock of an import epoch that followed this one, but not this one's last
-//!   txg, is stale from the end of its ring: that epoch may have overwritten the rows of the txg;
-//! - a leg whose own newest uberblock calls it stale or unconfirmed (such as the copy of a disk
-//!   during its resilver) is complete only up to the txg named there;
+//! - a leg whose ring ends one txg early, but which has an uberblock of a later import epoch, is
+//!   stale from the end of its ring: that epoch may have overwritten the rows of the missing txg;
+//! - a leg whose own newest uberblock lists the leg as stale or unconfirmed (such as the copy of a
+//!   disk during its resilver) is complete only up to the txg named there;
 //! - if the uberblock's lists and the ring differ, the earlier txg counts.
 
 use weir_base::Txg;
@@ -31,8 +30,8 @@ use crate::disks::vdevs::Vdevs;
 use crate::import::found_disk::Found;
 use crate::planted_bugs::PlantedBug;
 
-/// Marks each leg as stale or unconfirmed for which `uberblock`, or the uberblock ring of the leg
-/// itself, says that it missed writes.
+/// Marks legs as stale or unconfirmed if `uberblock`, or the leg's own uberblock ring, shows that
+/// the leg missed writes.
 pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
     let content_txg = content_txg(uberblock, found);
     for vdev in vdevs.in_service() {
@@ -77,13 +76,13 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
 ///
 /// The first txg of each import epoch except the oldest is a claim. The disk with the uberblock of
 /// the content txg may be missing, so the txg is derived from the lineage. If the lineage is
-/// truncated, the rings of the disks supply it.
+/// truncated, the rings of the disks supply the txg.
 pub(crate) fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     let mut content = uberblock.txg;
     let claims = uberblock.lineage.len().saturating_sub(1);
     for import_epoch in uberblock.lineage.iter().take(claims) {
         if import_epoch.first > content {
-            // An import epoch that claimed the same state without knowing this claim.
+            // Skip an import epoch that claimed the same state without knowing this claim.
             continue;
         }
         if import_epoch.first != content {

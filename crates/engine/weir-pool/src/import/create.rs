@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - all checks pass before the first write;
-//! - labels are written first and the first uberblock last, so a crash in between leaves disks that
-//!   no import accepts.
+//! - labels are written first and the first uberblock last, so a crash before the first uberblock
+//!   leaves disks that no import accepts.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ pub async fn create(
 /// Runs the checks of [`create`] without access to the disks.
 ///
 /// # Errors
-/// The errors of these checks.
+/// The error of the first check that fails.
 pub fn check_create(name: &str, vdevs: &[VdevSpec], sizes: CreateOptions) -> Result<(), PoolError> {
     plan(name, vdevs, sizes, &mut || Guid(0)).map(drop)
 }

@@ -1,17 +1,17 @@
 //! Reads the stored segment tables during an import: segment table, remap tables and reference
 //! tables.
 //!
-//! Not here: the bootstrap table that refers to them (`open_pool`), their form in RAM (`segments`,
-//! `tables`).
+//! Not here: the bootstrap table that refers to these tables (`open_pool`), the form of the tables
+//! in RAM (`segments`, `tables`).
 //!
 //! Invariants:
-//! - an unreadable part affects only the segments that it describes: their locations are unknown
-//!   and never written; blocks behind an unreadable remap table cannot be read; blocks of an
-//!   unreadable reference table are not freed;
+//! - an unreadable part affects only the segments that it describes: the locations of these
+//!   segments are unknown, and the pool writes to no possible location; blocks behind an unreadable
+//!   remap table cannot be read; blocks of an unreadable reference table are not freed;
 //! - if two tables contradict each other, the import assumes the case that loses no data: a segment
 //!   that is marked as moved but has no remap table is unreadable; a remap table of a segment that
-//!   is not marked as moved is ignored; no block is freed of a segment with an unexpected reference
-//!   table.
+//!   is not marked as moved is ignored; the pool frees no block of a segment with an unexpected
+//!   reference table.
 
 use std::collections::BTreeSet;
 

@@ -35,8 +35,8 @@ impl Found {
     /// Collects the labels of all disks of one pool, in the order of the disks.
     ///
     /// A disk of another format version counts as foreign, like a disk without a label.
-    /// [`Self::check_newest`] refuses the others if a newer Weir wrote that disk as one of this
-    /// pool.
+    /// [`Self::check_newest`] refuses the other disks if a newer Weir wrote that disk as a disk of
+    /// this pool.
     pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
         let mut other_version = Vec::<(String, FormatError)>::new();
         let (mut disks, mut paths, mut left_out) =
@@ -87,7 +87,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Takes the label with the highest txg, except labels of diverged disks: they describe the
+    /// Takes the label with the highest txg, except labels of diverged disks, which describe the
     /// vdevs of another history. Among labels with the same txg, a disk with the newest uberblock
     /// precedes the others: a change that a crash interrupted can leave a label with that txg on a
     /// disk that is absent when the pool changes again.
@@ -154,8 +154,8 @@ impl Found {
     ///
     /// # Errors
     /// `OtherFormat`: a newer Weir wrote a disk of the pool. `OlderThanSeen`: `how` or an owner
-    /// slot names such a txg. `NewestDamaged`: more than one uberblock after it is damaged in every
-    /// copy. A power cut tears the uberblock of one txg.
+    /// slot names such a txg. `NewestDamaged`: more than one uberblock after `newest` is damaged in
+    /// every copy. A power cut tears the uberblock of one txg.
     pub(crate) fn check_newest(
         &self,
         newest: &Uberblock,
@@ -214,7 +214,7 @@ impl Found {
         self.disks.iter().flat_map(slots).collect()
     }
 
-    /// Disks that have the uberblock `newest` and that it does not list as stale.
+    /// Disks that have the uberblock `newest` and are not in its list of stale legs.
     fn current<'a>(&'a self, newest: &'a Uberblock) -> impl Iterator<Item = &'a FoundDisk> {
         self.disks
             .iter()
@@ -262,9 +262,9 @@ impl Found {
             .collect()
     }
 
-    /// Disks in service that committed txgs without the others: the history that ends with `newest`
-    /// does not contain their newest uberblock. They may be disks that the label does not list,
-    /// because the label is from the other side.
+    /// Disks in service that committed txgs without the other disks: the history that ends with
+    /// `newest` does not contain the newest uberblock of such a disk. The label may not list such a
+    /// disk, because the label may belong to the other history.
     pub(crate) fn diverged_from(&self, newest: &Uberblock) -> Vec<&FoundDisk> {
         let stale = |guid| newest.stale_legs.iter().find(|stale| stale.guid == guid);
         let newest_disks = self.disks.iter().filter(|disk| disk.uberblocks.contains(newest));
@@ -301,8 +301,9 @@ impl Found {
     }
 
     /// Import epochs of a history that continues `uberblock`, newest first: its own epochs, and
-    /// epochs that only claimed the same state. The latter may have an unfinished txg on a missing
-    /// disk. The claim of the next epoch supersedes that txg only if it names these epochs.
+    /// epochs that only claimed the same state. An epoch that only claimed the state may have an
+    /// unfinished txg on a missing disk. The claim of the next epoch supersedes that txg only if it
+    /// names these epochs.
     pub(crate) fn lineage_after(&self, uberblock: &Uberblock) -> Vec<ImportEpoch> {
         let mut lineage = uberblock.lineage.clone();
         let content = content_txg(uberblock, self);
@@ -317,11 +318,11 @@ impl Found {
         lineage
     }
 
-    /// Log epoch of the first commit after `uberblock`. It is higher than the log epoch of each
-    /// uberblock on the disks, because the log may have intact batches of a state that a forced
-    /// import abandons.
+    /// Log epoch of the first commit after `uberblock`. This log epoch is higher than the log epoch
+    /// of each uberblock on the disks, because the log may have intact batches of a state that a
+    /// forced import abandons.
     pub(crate) fn next_log_epoch(&self, uberblock: &Uberblock) -> u64 {
-        // A forged uberblock must not use up the numbers.
+        // A forged uberblock must not use up the log epochs.
         let others = self.uberblocks().map(|other| other.log_epoch);
         let highest = others.filter(|epoch| *epoch < LOG_NUMBER_MAX / 2).max().unwrap_or_default();
         highest.max(uberblock.log_epoch) + 1

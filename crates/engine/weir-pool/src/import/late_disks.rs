@@ -1,12 +1,12 @@
-//! Reads the labels of all disks concurrently without waiting for unresponsive ones, and adds a
+//! Reads the labels of all disks concurrently without waiting for unresponsive disks, and adds a
 //! late disk when it responds.
 //!
 //! Not here: the meaning of the labels (`open_pool`), a disk of an open pool that stops responding
 //! (`slowness`).
 //!
 //! Invariants:
-//! - an import waits [`LABELS_WAIT`] for every disk. It waits longer only while the responding
-//!   disks do not suffice to open the pool, or may lack the last writes;
+//! - an import waits [`LABELS_WAIT`] for every disk. An import waits longer only while the
+//!   responding disks do not suffice to open the pool, or may lack the last writes;
 //! - a late disk joins like a reconnected disk: stale until a resilver has copied the missed
 //!   writes. A disk with txgs that the pool lacks does not join.
 
@@ -95,11 +95,11 @@ pub(crate) async fn read_all_labels(
 }
 
 impl Pool {
-    /// Waits until a late disk responds and brings it online. Returns whether it joined: false if
-    /// it is no disk of this pool, or if the pool already has that disk.
+    /// Waits until a late disk responds and brings it online. Returns true if the disk joined, and
+    /// false if it is no disk of this pool or if the pool already has it.
     ///
     /// # Errors
-    /// The disk fails, another server uses it, or it has txgs that the pool lacks.
+    /// The disk fails, another server uses the disk, or the disk has txgs that the pool lacks.
     #[boxed(?Send)]
     pub async fn add_late_disk(&self, late: LateDisk) -> Result<bool, PoolError> {
         let LateDisk(disk) = late;

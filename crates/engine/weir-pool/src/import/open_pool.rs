@@ -6,9 +6,10 @@
 //! - an import writes nothing, except the owner slot of a pool that it takes by force;
 //! - an import uses the newest uberblock or fails: an older one lacks acknowledged data and needs
 //!   `force`;
-//! - disks that end before the newest txg that the caller has seen are refused without `force`;
-//! - a leg that missed writes is marked stale and read only after the others; a vdev without enough
-//!   other legs is refused.
+//! - disks whose history ends before the newest txg that the caller has seen are refused without
+//!   `force`;
+//! - a leg that missed writes is marked stale and read only after the other legs; a vdev without
+//!   enough other legs is refused.
 
 use std::sync::Arc;
 
@@ -95,8 +96,8 @@ impl Imported {
     ///
     /// A power cut can leave the uberblock of an unfinished txg on one disk alone. If that disk is
     /// absent now, this import may overwrite the blocks of that txg. After another power cut the
-    /// disk may return. Its uberblock must not count as the newest then, because its blocks are
-    /// overwritten.
+    /// disk may return. The uberblock on that disk must not count as the newest then, because the
+    /// blocks of its txg are overwritten.
     ///
     /// # Durability
     /// The claim is on every leg in use when this returns `Ok`. After a crash the same batches are
@@ -147,7 +148,7 @@ fn check_writable(label: &Label) -> Result<(), PoolError> {
 /// Opens the pool found on `disks`. Disks of other pools are an error; missing legs are not.
 ///
 /// # Errors
-/// No pool, a vdev with too few legs, or damage; nothing was written.
+/// The disks hold no pool, a vdev has too few legs, or the pool is damaged; nothing was written.
 #[boxed(?Send)]
 pub async fn import(
     disks: Vec<Arc<dyn Device>>,
@@ -183,8 +184,8 @@ pub async fn import(
     let mut why = None;
     let mut abandoned = Vec::new();
     for uberblock in candidates {
-        // A claim has the same roots as the uberblock before it, so it is no older state to go back
-        // to.
+        // A claim has the same roots as the uberblock before it, so a forced import gains no older
+        // state from it.
         if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
             abandoned.push(uberblock);
             continue;
@@ -300,7 +301,8 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
 }
 
 /// Refuses disks that diverged from the others. With `force`, marks these disks as stale from txg
-/// 0, if the label lists them as legs. The import does not use the others.
+/// 0, if the label lists them as legs. The import does not use diverged disks that the label does
+/// not list.
 fn refuse_diverged(
     label: &Label,
     vdevs: &Vdevs,

@@ -1,20 +1,20 @@
 //! Intent log: a ring of batches on every leg of one vdev, and its move to another vdev.
 //!
-//! Not here: contents of a batch and waiting for it (weir-dataset's group commit), reading the log
-//! back ([`crate::log::replay`]).
+//! Not here: the contents of a batch and the wait for its write (weir-dataset's group commit),
+//! reading the log back ([`crate::log::replay`]).
 //!
 //! Invariants:
 //! - I6: `write` returns `Ok` only when the batch is durable on every leg that the newest uberblock
 //!   does not list as stale;
 //! - one batch is written at a time, so batch k+1 exists only if batch k was acknowledged;
-//! - the space of a batch is reused only after an uberblock that no longer needs it is durable;
+//! - the space of a batch is reused only once a durable uberblock no longer needs the batch;
 //! - the log moves with an uberblock that needs none of its batches: no batch is logged from the
 //!   request until that uberblock is durable, and the first batch on the new vdev has the next
 //!   number;
 //! - batches never wrap: a batch that does not fit before the end of the region starts at 0, so a
-//!   reader looks for the next batch at 0 and after the last one;
-//! - the region holds only zeros and stamped sectors of this pool's batches: it is zeroed before a
-//!   leg is used for the first time.
+//!   reader searches for the next batch at 0 and after the last batch;
+//! - the region holds only zeros and stamped sectors of this pool's batches: it is zeroed before
+//!   the first use of a leg.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl IntentLog {
     /// # Durability
     /// The batch is on stable media of every leg that the newest uberblock does not list as stale
     /// when this returns `Ok`. Otherwise an import of the failed leg alone would miss the batch,
-    /// and the rings of the other legs would not show that they are newer.
+    /// and the uberblock rings of the other legs would not show that these legs are newer.
     pub(crate) async fn write(
         &self,
         vdevs: &Vdevs,

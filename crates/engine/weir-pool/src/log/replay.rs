@@ -23,8 +23,8 @@ use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 use crate::log::intent_log::LogStart;
 
-/// Bytes that each step of the search for later batches reads. A later batch proves that this one
-/// is damaged.
+/// Bytes that each step of the search for later batches reads. A later batch proves that an
+/// incomplete batch before it is damaged.
 const SCAN_BYTES: usize = 1 << 20;
 
 /// Upper bound of the batch length. A batch contains up to 4 MiB of changes; the last of them is
@@ -93,9 +93,9 @@ impl<'a> Replay<'a> {
     }
 
     /// Offsets at which the next batch may begin: 0, if it did not fit after the last batch, and
-    /// the end of the last batch. The flag tells whether damage at the offset may be damage of that
-    /// batch. Offset 0 comes first: a batch there may extend over the other offset and have client
-    /// data where a header would be.
+    /// the end of the last batch. The flag is true if damage at the offset may be damage of the
+    /// next batch. Offset 0 comes first: a batch there may extend over the other offset and have
+    /// client data where a header would be.
     fn places(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
         let LogStart { offset, .. } = self.next;
         let room = self.region_bytes.saturating_sub(offset);

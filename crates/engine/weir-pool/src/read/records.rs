@@ -87,7 +87,7 @@ impl Pool {
         }
     }
 
-    /// Reads a record of one block; not for holes.
+    /// Reads a record of one block. The pointer must not be a hole.
     ///
     /// # Errors
     /// `Damaged`: no leg has the right bytes. `NoSegment`: the segment no longer exists, because
@@ -124,10 +124,10 @@ impl Pool {
         PoolError::Structure { pool: self.label.name.clone(), what, place, source }
     }
 
-    /// Reads the blocks of a record; not for holes.
+    /// Reads the blocks of a record. The pointer must not be a hole.
     ///
     /// # Errors
-    /// As [`Self::read_block`]; `PartLost` for a partial record whose rest cannot be read.
+    /// As [`Self::read_block`]; `PartLost` for a partial record whose other blocks cannot be read.
     pub async fn read_record(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         if ptr.is_partial() {
             let known = self.read_partial(ptr).await?;
@@ -173,7 +173,7 @@ impl Pool {
     }
 
     /// Reads the stored bytes at a pinned address and verifies their checksum. Tries the leg
-    /// `first` before the others. Returns a buffer and the offset of the bytes in it.
+    /// `first` before the other legs. Returns a buffer and the offset of the bytes in it.
     pub(crate) async fn read_placed(
         &self,
         place: &Pinned<'_>,
@@ -211,8 +211,8 @@ impl Pool {
         self.reads[Self::class(first) as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads many blocks. Neighbours share a device read, and consecutive parts of one record are
-    /// read once. Results are in the order of `parts`.
+    /// Reads many blocks. Neighbouring blocks share a device read, and consecutive parts of one
+    /// record are read once. Results are in the order of `parts`.
     pub async fn read_parts(&self, parts: &[RecordPart]) -> Vec<Result<Block, PoolError>> {
         let mut results: Vec<Option<Result<Block, PoolError>>> =
             parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();
@@ -276,7 +276,7 @@ impl Pool {
         results.resize_with(ptrs.len(), || None);
         let mut missing: Vec<Wanted<'_>> = Vec::new();
         for (index, ptr) in ptrs.iter().enumerate() {
-            // The cache holds blocks as clients see them, which is the stored form of raw ones.
+            // The cache holds uncompressed blocks, which equal the stored form of raw blocks.
             let is_block = ptr.codec == Codec::Raw && ptr.record.is_block();
             let raw = is_block.then(|| self.cached(ptr, 0)).flatten();
             if let Some(block) = raw {

@@ -18,9 +18,9 @@ pub(crate) struct Checked {
     pub(crate) bytes: u64,
     /// Bytes written to legs whose copy was bad or missing.
     pub(crate) repaired_bytes: u64,
-    /// Copies that could not be rewritten, or read back wrong.
+    /// Number of copies that the scan could not rewrite, or that differed when it read them back.
     pub(crate) unrepaired: u64,
-    /// Blocks without any good copy.
+    /// Number of blocks without any good copy.
     pub(crate) damaged: u64,
     /// Indexes of the blocks without any good copy, in the segment's list of live blocks.
     pub(crate) lost: Vec<usize>,

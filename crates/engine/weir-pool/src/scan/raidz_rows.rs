@@ -9,12 +9,12 @@
 //!   last commit are no longer verified, are live again after a power failure, and may be bad on
 //!   their own leg;
 //! - a scan writes whole strips, because the parity of live blocks also covers the dead bytes of
-//!   their row. It writes dead bytes as the row's other strips confirm them, never as returned by a
-//!   leg that returned wrong bytes;
+//!   their row. The scan writes dead bytes as the row's other strips confirm them, and never as
+//!   returned by a leg that returned wrong bytes;
 //! - a scan reads each written strip back and compares it.
 //!
 //! A power failure between two strip writes leaves a row without its full redundancy, never with
-//! less than before: the strips were wrong already.
+//! less redundancy than before: the strips were wrong already.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,7 +129,7 @@ impl<'a> Stretch<'a> {
         self.made.get(&(row, strip)).map_or_else(of_leg, Vec::as_slice)
     }
 
-    /// Data in a range; `None` if some of it is not known.
+    /// Data in a range; `None` if some of this data is not known.
     fn bytes(&self, place: Range<usize>) -> Option<Cow<'_, [u8]>> {
         let rows = place.start / self.row_bytes()..place.end.div_ceil(self.row_bytes());
         if !self.whole[rows].iter().all(|whole| *whole) {
@@ -215,7 +215,7 @@ impl Stretch<'_> {
 
     /// Also corrects the dead bytes of strips that failed a checksum. The parity of the row covers
     /// dead bytes too, but no checksum does, so the other strips of the row must confirm or
-    /// determine them. Returns false if they can do neither.
+    /// determine the dead bytes. Returns false if the other strips can do neither.
     fn trust(&mut self, row: usize) -> bool {
         let mut lost: Vec<usize> =
             self.wrong.range((row, 0)..(row + 1, 0)).map(|(_, strip)| *strip).collect();

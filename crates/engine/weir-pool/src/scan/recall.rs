@@ -2,9 +2,9 @@
 //!
 //! Not here: detection of lost blocks (copies), writing them back (repair).
 //!
-//! The cache holds blocks uncompressed, so this module compresses them again. It returns the result
-//! only if the checksum matches: another version of the compressor may store the same content in
-//! other bytes.
+//! The cache holds blocks uncompressed, so this module compresses them again. The module returns
+//! the result only if the checksum matches: another version of the compressor may store the same
+//! content in other bytes.
 //!
 //! Invariant: the returned bytes have the checksum of the lost block.
 
@@ -17,8 +17,8 @@ use crate::state::compression::{CompressHistory, Packer};
 use crate::state::pool::Pool;
 use crate::tree::live::Live;
 
-/// Highest zstd level to try. It compresses a mebibyte in tens of milliseconds; the highest level
-/// of zstd takes half a second.
+/// Highest zstd level to try. This level compresses a mebibyte in tens of milliseconds; the highest
+/// level of zstd takes half a second.
 const ZSTD_LEVEL_MAX: u8 = 9;
 
 impl Pool {

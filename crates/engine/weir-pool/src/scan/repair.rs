@@ -3,12 +3,13 @@
 //! Not here: finding bad copies (`copies`, `vdev`), raidz rows (`raidz_rows`).
 //!
 //! A block shares its first and last sector with its neighbours. A leg may return wrong bytes for
-//! these neighbours while its disk holds the right ones, because a cable or a controller flips bits
-//! on reads. A repair that wrote the returned bytes back would destroy the right ones. So a repair
-//! writes a byte only if
-//! - it belongs to a live block and matched the block's checksum, on any leg; or
-//! - it belongs to no live block and the leg with the right copy of the repaired block returned it.
-//!   If no leg of this vdev has the right copy, two reads of the repaired leg must agree.
+//! these neighbours while its disk holds the right bytes, because a cable or a controller flips
+//! bits on reads. A repair that wrote the returned bytes back would destroy the right bytes. So a
+//! repair writes a byte only if
+//! - the byte belongs to a live block that matched its checksum on any leg; or
+//! - the byte belongs to no live block, and the leg with the right copy of the repaired block
+//!   returned it. If no leg of this vdev has the right copy, two reads of the repaired leg must
+//!   agree.
 //!
 //! Invariants:
 //! - a repair skips a sector that contains any other byte; the copy stays bad until a later scrub;

@@ -6,14 +6,14 @@
 //!
 //! Invariant: a leg is marked up to date only if it was in use during the whole resilver.
 //!
-//! A scan covers the segments that exist when it begins. That suffices, because later writes and
-//! moves go to every leg in use, and a segment that no longer exists when its turn comes holds no
-//! live data. The last txg that wrote to a segment shows which legs lack it: a resilver reads only
-//! segments that some leg lacks.
+//! A scan covers the segments that exist when it begins. These segments suffice, because later
+//! writes and moves go to every leg in use, and a segment that no longer exists when the scan
+//! reaches it holds no live data. The last txg that wrote to a segment shows which legs lack it: a
+//! resilver reads only segments that some leg lacks.
 //!
 //! Crash safety: no disk stores a scan. The server stores status and position of the newest scan,
 //! and a scrub resumes at that position. The uberblock lists a leg under resilver as stale until
-//! [`Pool::finish_resilver`] and the next commit, so it is still stale after a crash.
+//! [`Pool::finish_resilver`] and the next commit, so the leg is still stale after a crash.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl SegmentScan {
 
     /// Begins the second pass, which rewrites wrong parity. A commit that began after the first
     /// pass of the segment must have ended. The first pass did not verify blocks that were freed
-    /// before that commit, and until the commit ends a power cut can bring them back.
+    /// before that commit, and until the commit ends, a power cut can make those blocks live again.
     pub fn begin_second_pass(&mut self) {
         assert!(self.wants_second_look(), "there is something to settle");
         (self.done, self.settles, self.postponed) = (0, true, 0);
@@ -118,7 +118,7 @@ impl Pool {
     }
 
     /// Flushes the writes of a resilver, and lets the next uberblock list its legs as up to date if
-    /// they were in use all the time.
+    /// these legs were in use during the whole resilver.
     ///
     /// # Durability
     /// The legs count as up to date, also after a crash, once the next commit returns; until then

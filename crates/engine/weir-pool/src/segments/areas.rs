@@ -1,4 +1,5 @@
-//! Segment areas of the vdevs: the number of segments on each vdev, and whether it takes new ones.
+//! Segment areas of the vdevs: the number of segments on each vdev, and whether the vdev takes new
+//! segments.
 //!
 //! The free segments are in `entries`.
 //!

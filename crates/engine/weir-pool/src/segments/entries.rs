@@ -21,11 +21,11 @@ use crate::segments::tables::{HoldsTables, Table, Tables, Unread};
 /// parity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceUse {
-    /// All segments.
+    /// Bytes of all segments.
     pub total_bytes: u64,
-    /// Segments that can be written now or after a few commits.
+    /// Bytes of the segments that can be written now or after a few commits.
     pub free_bytes: u64,
-    /// Blocks that committed or written pointers refer to.
+    /// Bytes of the blocks that committed or written pointers refer to.
     pub live_bytes: u64,
     /// Additional bytes that the live blocks would take if none were shared.
     pub saved_bytes: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Entries {
     pub(crate) tables: Vec<(VsegId, BlockPtr, Option<RemapTable>)>,
     /// Pointers to the reference tables.
     pub(crate) references: Vec<(VsegId, BlockPtr)>,
-    /// Bytes that sharing saves.
+    /// Bytes of the pool that sharing saves.
     pub(crate) saved_bytes: u64,
     /// Parts of the tables that cannot be read.
     pub(crate) lost: LostEntries,
@@ -94,8 +94,8 @@ pub(crate) struct Inner {
     /// Segments that could not be cleaned. The cleaner does not try them again before the next
     /// import.
     pub(crate) unclean: HashSet<VsegId>,
-    /// Free physical segments per vdev. The lowest is allocated first, so that a sparse file stays
-    /// short and writes reuse a disk's space before they spread out.
+    /// Free physical segments per vdev. The pool allocates the lowest segment first, so that a
+    /// sparse file stays short and writes reuse a disk's space before they spread out.
     pub(crate) free: Vec<BTreeSet<PsegIndex>>,
     /// Segments whose space is reclaimed a few txgs later.
     pub(crate) dead: Vec<VsegId>,
@@ -110,8 +110,8 @@ pub(crate) struct Inner {
     pub(crate) live_bytes: u64,
     /// Segments whose entries are lost, ascending. Their blocks cannot be found.
     pub(crate) lost: Vec<Range<VsegId>>,
-    /// Physical segments on each vdev that may belong to segments with lost entries. They are not
-    /// allocated.
+    /// Physical segments on each vdev that may belong to segments with lost entries. The pool does
+    /// not allocate these physical segments.
     pub(crate) withheld: Vec<BTreeSet<PsegIndex>>,
     /// Txg since which no tree references the segments with lost entries, as far as a recount could
     /// check.
@@ -164,8 +164,8 @@ impl Inner {
         self.lost.iter().any(|range| range.contains(&vseg))
     }
 
-    /// Returns the segment that now holds a block, and the offset of the block in it in 64-byte
-    /// units.
+    /// Returns the segment that now holds a block, and the offset of the block in that segment in
+    /// 64-byte units.
     pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {
         let Some(slot) = self.slots.get(&ptr.vseg) else { return Ok(None) };
         if !slot.is_moved() {

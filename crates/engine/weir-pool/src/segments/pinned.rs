@@ -43,7 +43,7 @@ impl Drop for Pinned<'_> {
 
 impl Segments {
     /// Pins a segment that has a physical segment. The result is the location of byte `offset` of
-    /// it.
+    /// the segment.
     pub(crate) fn pin_offset(&self, inner: &mut Inner, vseg: VsegId, offset: u64) -> Pinned<'_> {
         let slot = inner.slots.get_mut(&vseg).expect("the caller found it");
         slot.pins += 1;

@@ -4,10 +4,10 @@
 //! of counts.
 //!
 //! Invariants:
-//! - counts change only in the write-out and so belong to its txg: after a crash an import finds
-//!   the counts of the last commit, which match its trees;
-//! - references to blocks of the last commit are taken before the txg frees any block, or to a
-//!   block not yet freed: no dead block becomes live again;
+//! - counts change only in the write-out of a txg and so belong to that txg: after a crash an
+//!   import finds the counts of the last commit, which match its trees;
+//! - a txg takes references to blocks of the last commit before it frees any block, and later
+//!   references only to blocks not yet freed: no dead block becomes live again;
 //! - a block is freed with its last reference, whichever that is;
 //! - only data blocks are shared, never nodes.
 

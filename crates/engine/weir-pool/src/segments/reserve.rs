@@ -2,7 +2,8 @@
 //!
 //! weir-dataset enforces the limits; the cleaner is in `cleaner`.
 //!
-//! Invariants: cleaner < writers < reserve; the metadata that a commit writes fits below `cleaner`.
+//! Invariants: cleaner < writers < reserve; the metadata that a commit writes fits into `cleaner`
+//! segments.
 
 /// Reserved part of the pool in percent, the working space of the cleaner.
 const RESERVE_PERCENT: u64 = 8;

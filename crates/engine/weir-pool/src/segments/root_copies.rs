@@ -4,12 +4,12 @@
 //!
 //! The second copy is in the same segment, half a segment after the first. The third copy has a
 //! segment of its own, on another vdev if there is one, else at the far end of the same vdev. It
-//! protects the directory against damage of a whole region of a disk. It is optional: small and
-//! nearly full pools have none, and the pool drops it if its vdev is evacuated or space is short.
+//! covers damage to a whole region of a disk. Small and nearly full pools have no third copies, and
+//! the pool drops them if space is short or a vdev is evacuated.
 //!
 //! Invariants:
 //! - a third copy has the rows of its root segment at the same offsets from its own start;
-//! - it counts no live blocks, and it dies when its root segment dies.
+//! - a third copy counts no live blocks, and dies when its root segment dies.
 
 use weir_base::{Txg, VsegId};
 use weir_format::{SegmentClass, SegmentEntry, SegmentState, SummaryPlace};
@@ -19,7 +19,8 @@ use crate::segments::entries::Inner;
 use crate::segments::segment_table::Segments;
 use crate::segments::third_copies::fits;
 
-/// A vdev takes a third copy only if this part of it (a divisor) and this many segments are free.
+/// A vdev takes a third copy only if this part of its segments (a divisor), and at least this
+/// number of segments, are free.
 const TAKE_SHARE: u64 = 8;
 const TAKE_MIN: u64 = 64;
 /// If less than this part of a vdev (a divisor) is free, the pool drops the third copies on the

@@ -4,7 +4,7 @@
 //!
 //! Checksums are verified in `read`, the decoders are in weir-format.
 //!
-//! Invariant: arithmetic on a field that passed cannot overflow.
+//! Invariant: arithmetic on a field that passed its check cannot overflow.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub(crate) const LOG_NUMBER_MAX: u64 = 1 << 62;
 const NEXT_VSEG_MAX: u64 = (1 << 40) - (1 << 32);
 /// As [`NEXT_VSEG_MAX`], for dataset numbers: the highest tree has 128^6 blocks.
 const NEXT_DATASET_MAX: u64 = (1 << 42) - (1 << 32);
-/// Largest bootstrap table: many times the root segments of one vdev.
+/// Maximum length of a bootstrap table: many times the length that any pool needs.
 const BOOTSTRAP_BYTES_MAX: u32 = 64 << 20;
 
 fn bad(what: &'static str, field: &'static str, value: u64) -> FormatError {
@@ -136,8 +136,8 @@ impl Visited {
         if level < 2 { Ok(()) } else { self.note_any(node) }
     }
 
-    /// As [`Self::note`], for leaves and blocks as well. Walks that keep their results use it, so
-    /// that the size of the pool bounds their RAM.
+    /// As [`Self::note`], for leaves and blocks as well. Walks that keep their results use this
+    /// function, so that the size of the pool bounds their RAM.
     ///
     /// # Errors
     /// The traversal visited the node before.

@@ -5,11 +5,11 @@
 //!
 //! Invariants:
 //! - I2: `next_vseg` only grows; an import continues with the number of the committed txg;
-//! - I3: a physical segment leaves `free` when it is allocated. It returns at the start of a txg,
-//!   at least `REUSE_AFTER_TXGS` after the txg in which its last block died, and only if no reader
-//!   has it pinned;
+//! - I3: a physical segment leaves `free` when it is allocated. The segment returns to `free` at
+//!   the start of a txg, at least `REUSE_AFTER_TXGS` after the txg in which its last block died,
+//!   and only if no reader has it pinned;
 //! - I5: live bytes are added when a block is appended and subtracted when its pointer is replaced.
-//!   A moved block counts in the segment that its pointer names and in the one that holds it. A
+//!   A moved block counts in the segment that its pointer names and in the segment that holds it. A
 //!   shared block counts once, however many pointers reference it.
 
 use std::collections::BTreeSet;
@@ -563,8 +563,8 @@ fn withhold(
     all
 }
 
-/// Returns the next segment number. It is after all ranges of lost entries, because new entries
-/// must not overwrite unreadable blocks of the table.
+/// Returns the next segment number. The number is after all ranges of lost entries, because new
+/// entries must not overwrite unreadable blocks of the table.
 fn next_after(next: VsegId, lost: &[Range<VsegId>]) -> VsegId {
     lost.iter().map(|range| range.end).fold(next, VsegId::max)
 }

@@ -1,5 +1,5 @@
 //! Remap and reference tables in RAM: all tables that no commit has stored yet, and as many of the
-//! others as fit.
+//! other tables as fit the budget.
 //!
 //! weir-format defines the tables. `victims` and `reference_counts` create them, `commit` stores
 //! them.
@@ -24,13 +24,13 @@ use crate::segments::lost_part::LostPart;
 
 /// A kind of table that a segment may have.
 pub(crate) trait Table: Clone + Sized {
-    /// Name in errors.
+    /// Name of this kind of table in errors.
     const WHAT: &'static str;
     const KIND: TableKind;
     /// Name in the list of permanent errors.
     const PART: PoolPart;
 
-    /// Table that represents a lost one.
+    /// Placeholder for a lost table, whose content is unknown.
     fn unknown() -> Self;
     fn is_unknown(&self) -> bool;
     fn memory_bytes(&self) -> u64;
@@ -135,7 +135,7 @@ pub(crate) struct TableFigures {
     pub(crate) stored_bytes: u64,
 }
 
-/// Table that must be read into RAM before the call can be repeated.
+/// Table that must be read into RAM before the caller can repeat its call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread {
     pub(crate) kind: TableKind,
@@ -144,7 +144,7 @@ pub(crate) struct Unread {
     pub(crate) ptr: Option<BlockPtr>,
 }
 
-/// One table.
+/// The table of one segment: its stored form, and its content while that is in RAM.
 struct Entry<T> {
     /// Pointer to the stored table; `None` if the table changed since it was stored.
     stored: Option<BlockPtr>,
@@ -173,7 +173,7 @@ pub(crate) struct Tables<T> {
     entries: BTreeMap<VsegId, Entry<T>>,
     /// Tables that changed or were deleted since the last commit took them.
     changed: BTreeSet<VsegId>,
-    /// Unreadable ranges of the stored tree that the next commit removes from it.
+    /// Unreadable ranges of the stored tree that the next commit removes from the tree.
     lost_parts: Vec<Range<u64>>,
     /// Unreadable ranges of the stored tree that commits leave in place, because a later import may
     /// be able to read them.
@@ -189,7 +189,7 @@ pub(crate) struct Tables<T> {
     /// Bytes that the current tables take on disk.
     stored_bytes: u64,
     bytes_max: u64,
-    /// RAM of the segment table, in bytes; it counts against `bytes_max` as well.
+    /// RAM of the segment table, in bytes, which counts against `bytes_max` as well.
     beside: u64,
     bug: PlantedBug,
 }
@@ -244,8 +244,8 @@ impl<T: Table> Tables<T> {
         vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
     }
 
-    /// Handles unreadable parts of the tree of tables that stay in it, with the tables of these
-    /// segments. Commits store no replacement for such a table.
+    /// Handles unreadable parts of the tree of tables that commits leave in the tree, with the
+    /// tables of these segments. Commits store no replacement for such a table.
     pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
         self.kept_parts.extend(parts.iter().map(LostPart::blocks));
         self.kept_parts.sort_unstable_by_key(|range| range.start);
@@ -330,8 +330,8 @@ impl<T: Table> Tables<T> {
         self.entries.keys().copied()
     }
 
-    /// Changes a segment's table in place. The caller has checked with [`Self::get`] that it is in
-    /// RAM.
+    /// Changes a segment's table in place. The caller has checked with [`Self::get`] that the table
+    /// is in RAM.
     pub(crate) fn change<R>(&mut self, vseg: VsegId, change: impl FnOnce(&mut T) -> R) -> R {
         let entry = self.entries.get_mut(&vseg).expect("the caller found it");
         let content = entry.content.as_mut().expect("the caller found it in RAM");
@@ -391,7 +391,8 @@ impl<T: Table> Tables<T> {
         self.entries.get(&vseg).is_some_and(|entry| entry.stored == ptr)
     }
 
-    /// Takes the changed and deleted tables for a commit to store; all tables if `all`.
+    /// Takes the changed and deleted tables, which a commit then stores. With `all`, takes every
+    /// table.
     pub(crate) fn take_changed(&mut self, all: bool) -> BTreeSet<VsegId> {
         let mut vsegs = std::mem::take(&mut self.changed);
         if all {

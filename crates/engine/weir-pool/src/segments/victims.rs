@@ -43,11 +43,11 @@ impl Moved {
     }
 }
 
-/// Order of victims.
+/// Order in which the cleaner takes victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Cost-benefit: (1 - u) x age / (1 + u), where u is the live fraction of a segment. It prefers
-    /// segments that are old and mostly dead.
+    /// Cost-benefit: (1 - u) x age / (1 + u), where u is the live fraction of a segment. This order
+    /// prefers segments that are old and mostly dead.
     CostBenefit,
     /// Segments with the fewest live bytes first.
     Greedy,

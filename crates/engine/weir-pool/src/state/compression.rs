@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - a record is stored compressed only if that saves at least an eighth;
-//! - a history belongs to one dataset and its current setting: data that lz4 did not compress
-//!   counts as incompressible for zstd too.
+//! - a history belongs to one dataset, whatever its compression setting: data that lz4 did not
+//!   compress counts as incompressible for zstd too.
 
 use parking_lot::Mutex;
 use weir_base::{BLOCK_BYTES, RecordSize};
@@ -18,8 +18,8 @@ use weir_codec::compress::{
 use weir_format::layout::PACK_BYTES;
 use weir_format::{Codec, Compression};
 
-/// After this many consecutive blocks that did not compress, only one in [`TRY_ONE_IN`] is
-/// tried. Incompressible data then costs almost no CPU time.
+/// After this many consecutive blocks that did not compress, the packer tries to compress only one
+/// block in [`TRY_ONE_IN`]. Incompressible data then costs almost no CPU time.
 const MISSES_BEFORE_SPARING: u32 = 32;
 const TRY_ONE_IN: u32 = 16;
 
@@ -36,8 +36,8 @@ impl CompressHistory {
     }
 
     fn note(&mut self, hit: bool) {
-        // On overflow, continue at a number of misses at which the block is tried: a volume may
-        // have more misses than a `u32` holds.
+        // On overflow, continue at a number of misses at which the packer tries to compress: a
+        // volume may have more misses than a `u32` holds.
         let next = self.misses.checked_add(1).unwrap_or(MISSES_BEFORE_SPARING);
         self.misses = if hit { 0 } else { next };
     }

@@ -15,9 +15,9 @@ use weir_format::{DamagedPart, DamagedRange, PoolPart};
 /// Entries of the list of permanent errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageList {
-    /// Ranges of volumes, by volume and first record.
+    /// Damaged ranges of volumes, by volume and first record.
     pub ranges: Vec<DamagedRange>,
-    /// Parts of the pool's metadata.
+    /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
     /// Number of further damaged items that did not fit into the list.
     pub more: u64,
@@ -33,8 +33,8 @@ impl DamageList {
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     pub(crate) list: DamageList,
-    /// True if entries were added for which the other versions and volumes that share the damaged
-    /// blocks are not yet known.
+    /// True if the versions and volumes that share the damaged blocks of new entries are not known
+    /// yet.
     pub(crate) unsettled: bool,
     /// Results of the running scrub: damaged metadata parts, and the number of damaged items that
     /// did not fit into the list.

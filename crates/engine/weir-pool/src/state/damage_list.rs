@@ -1,12 +1,12 @@
 //! The list of permanent errors in RAM: data without a good copy on any disk.
 //!
 //! weir-dataset's `damage` finds the snapshots and clones that share an entry, stores the list and
-//! clears it after a scrub. weir-format defines its records on disk.
+//! clears it after a scrub. weir-format defines the records of the list on disk.
 //!
 //! Code that finds damage calls [`Pool::note_damage`] with the volume, the records, and the birth
 //! txg of the pointer that cannot be followed. A block keeps its index in the versions of a volume
-//! from that txg until it is overwritten (see `snapshot_chain`). So two txgs identify all snapshots
-//! that share it, future ones included.
+//! from that txg until the volume overwrites the block (see `snapshot_chain`). So two txgs identify
+//! all snapshots that share the block, future ones included.
 //!
 //! Invariants:
 //! - at most [`DAMAGED_RANGES_MAX`] ranges and [`DAMAGED_PARTS_MAX`] parts; further damage is only
@@ -109,7 +109,7 @@ impl Pool {
         self.damage.any.load(Ordering::Acquire)
     }
 
-    /// True once the list had an entry since the import.
+    /// True if the list has had an entry since the import.
     pub fn had_damage(&self) -> bool {
         self.damage.inner.lock().ever
     }
@@ -212,16 +212,16 @@ impl Pool {
         });
     }
 
-    /// Requests that the versions and volumes that share damaged blocks are looked up again,
-    /// because snapshots moved between volumes.
+    /// Requests that the versions and volumes that share damaged blocks are searched again, because
+    /// snapshots moved between volumes.
     pub fn unsettle_damage(&self) {
         if self.has_damage() {
             self.damage.change(|inner| inner.unsettled = true);
         }
     }
 
-    /// Returns the ranges for which the versions and volumes that share the damage must be looked
-    /// up, if any.
+    /// Returns the ranges for which the versions and volumes that share the damage must be
+    /// searched, if any.
     pub fn take_unsettled_damage(&self) -> Option<Vec<DamagedRange>> {
         if !self.has_damage() {
             return None;
@@ -230,8 +230,8 @@ impl Pool {
         std::mem::take(&mut inner.unsettled).then(|| inner.list.ranges.clone())
     }
 
-    /// Takes the addresses of damaged blocks with several references. The caller searches the
-    /// pointers to them.
+    /// Takes the addresses of damaged blocks with several references. The caller searches for the
+    /// pointers to these blocks.
     pub fn take_shared_damage(&self) -> HashSet<u64> {
         if !self.has_damage() {
             return HashSet::default();
@@ -269,8 +269,8 @@ impl Pool {
         inner.changes != inner.stored
     }
 
-    /// Returns the list if the current commit must store it: after a change, or with all other
-    /// records if `whole`.
+    /// Returns the list if the current commit must store it: after a change of the list, or because
+    /// the commit stores all directory entries (`whole`).
     pub fn damage_to_store(&self, whole: bool) -> Option<DamageList> {
         let mut inner = self.damage.inner.lock();
         let is_wanted = inner.changes != inner.stored || (whole && !inner.list.is_empty());

@@ -11,7 +11,7 @@
 //! bucket. A full bucket evicts a slot that had no hit since the clock hand last passed it.
 //!
 //! Invariants:
-//! - freeing a block removes its entry, because the block's pointer has the key;
+//! - freeing a block removes its entry: the freed pointer contains the key of the entry;
 //! - when a read or a scrub finds no good copy of a block, the block has no entry until the next
 //!   import: dedupe must not refer restored content to the lost block;
 //! - the index uses no more RAM than configured, however many blocks pass through it.
@@ -20,8 +20,8 @@ use weir_base::hash::HashSet;
 use weir_base::{RecordSize, VsegId};
 use weir_format::{BlockPtr, Codec, PtrKind};
 
-/// Slots per bucket. With so many, nearly all buckets are nearly full before the first one is full;
-/// with so few, a search of one takes a fraction of a microsecond.
+/// Slots per bucket. With this number, nearly all buckets are nearly full before the first one is
+/// full, and a search of one bucket takes a fraction of a microsecond.
 const WAYS: usize = 32;
 /// RAM per slot: cost of one block in the index.
 pub const SLOT_BYTES: u64 = 20;
@@ -79,7 +79,7 @@ pub struct HintFigures {
     pub bytes: u64,
     /// Capacity in blocks.
     pub slots: u64,
-    /// Blocks in the index.
+    /// Number of blocks in the index.
     pub used: u64,
     /// Number of lookups whose entry named a block with the same content.
     pub hits: u64,

@@ -1,6 +1,6 @@
 //! Unreadable tree nodes, and the counters that are wrong because of them.
 //!
-//! The search for them is in `tree`, the recount in `damage`.
+//! The search for unreadable nodes is in `tree`, the recount in `damage`.
 //!
 //! Invariant: one operation tries an unreadable node once.
 
@@ -24,7 +24,7 @@ pub struct DiskAddress {
     pub vdev: u16,
     /// Byte offset on each disk of the vdev.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the stored bytes.
     pub len: usize,
 }
 
@@ -56,7 +56,8 @@ pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
 pub(crate) enum Marker {
     /// No marker names the node.
     None,
-    /// A marker may name it indirectly. Only a read of the node that this marker names can decide.
+    /// A marker may name the node indirectly. Only a read of the node that this marker names can
+    /// decide.
     Unknown,
     /// A marker names the node.
     Names,
@@ -74,7 +75,7 @@ pub(crate) struct Leak {
 /// A stored count of references that disagrees with the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongCount {
-    /// Count of one block.
+    /// The reference count of one block is wrong.
     References {
         /// Segment that the block's pointers name.
         vseg: VsegId,
@@ -85,11 +86,11 @@ pub enum WrongCount {
         /// Number of pointers to the block.
         found: u64,
     },
-    /// Count of the whole pool: bytes that sharing saves.
+    /// The pool's counter of the bytes that sharing saves is wrong.
     Saved {
-        /// Counter of the pool.
+        /// Value of the pool's counter.
         counted: u64,
-        /// Sum of these bytes over the trees.
+        /// Sum of the saved bytes over the trees.
         found: u64,
     },
 }

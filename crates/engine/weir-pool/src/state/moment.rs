@@ -1,6 +1,6 @@
 //! Points in a pool's history, and the check that refuses disks whose history ends earlier.
 //!
-//! The server records them; `import::confirm` detects stale legs.
+//! The server records these points; `import::confirm` detects stale legs.
 //!
 //! Invariant: an import that knows such a point opens no older state without `force`
 //! (docs/decisions/0020).
@@ -26,8 +26,8 @@ pub struct PoolMoment {
 
 impl PoolMoment {
     /// Returns true if the history of an uberblock ends before this point or does not contain it. A
-    /// history names at most [`LINEAGE_MAX`] import epochs. If it names that many and all of them
-    /// began after this txg, it counts as containing this point.
+    /// history names at most [`LINEAGE_MAX`] import epochs. If the history names that many epochs
+    /// and all of them began after this txg, the history counts as containing this point.
     pub(crate) fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
         let lineage = &uberblock.lineage;
         match shared_with(self.import_epoch, lineage, uberblock.txg) {
@@ -43,7 +43,7 @@ impl PoolMoment {
     /// the clause that names the source of the point.
     ///
     /// # Errors
-    /// `OlderThanSeen`.
+    /// `OlderThanSeen` if the history lacks this point.
     pub(crate) fn check(&self, newest: &Uberblock, pool: &str, by: &str) -> Result<(), PoolError> {
         if !self.is_missing_from(newest) {
             return Ok(());

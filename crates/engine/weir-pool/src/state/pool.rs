@@ -42,8 +42,8 @@ use crate::state::write_heads::WriteHeads;
 const DESTROYED: &str = "the pool was destroyed";
 
 /// Part of the cache budget (a divisor) for remap tables, and another such part for reference
-/// tables if the pool has any. In most pools all tables fit into it. A block whose table is not in
-/// RAM takes one more read.
+/// tables if the pool has any. In most pools the tables of each kind fit into their part. A block
+/// whose table is not in RAM takes one more read.
 const TABLE_SHARE: u64 = 8;
 /// Part of the cache budget (a divisor) that blocks and nodes can always use, however large the
 /// tables are.
@@ -61,7 +61,7 @@ pub(crate) struct Committed {
     pub(crate) remaps: TreeRoot,
     pub(crate) references: TreeRoot,
     pub(crate) next_dataset: u64,
-    /// Vdev on which an import after a crash looks for the intent log. Until the first commit of
+    /// Vdev on which an import after a crash searches for the intent log. Until the first commit of
     /// this import epoch, this epoch may log to another vdev.
     pub(crate) log_vdev: u16,
     /// Format version of the uberblock.
@@ -126,7 +126,7 @@ pub struct Pool {
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
     /// Detached legs, and the legs in `History::left`; oldest first.
     pub(crate) left: Mutex<Vec<StaleLeg>>,
-    /// Current label. Some disks may still have an older one.
+    /// Current label. Some disks may still have an older label.
     pub(crate) config: Mutex<Label>,
     /// [`History::has_old_labels`].
     pub(crate) has_old_labels: bool,
@@ -236,7 +236,7 @@ impl Pool {
         &*self.clock
     }
 
-    /// Space figures.
+    /// Space use of the pool.
     pub fn space(&self) -> SpaceUse {
         self.segments.space()
     }
@@ -248,8 +248,8 @@ impl Pool {
         self.fit_cache();
     }
 
-    /// Sets the cache budget of blocks and nodes to what tables and the dedupe index leave. Tables
-    /// and index grow with the pool and partly cannot leave RAM.
+    /// Sets the cache budget of blocks and nodes to the budget that tables and the dedupe index
+    /// leave. Tables and index grow with the pool, and a part of them cannot leave RAM.
     pub(crate) fn fit_cache(&self) {
         let bytes = self.cache_bytes.load(Ordering::Acquire);
         let tables = {
@@ -311,7 +311,7 @@ impl Pool {
         self.segments.free_now_and_later()
     }
 
-    /// Suspends the pool: no write is acknowledged any more. The first reason is kept.
+    /// Suspends the pool: it acknowledges no more writes. The first reason is kept.
     pub fn poison(&self, why: &dyn std::fmt::Display) -> PoolError {
         let taken = self.taken_over().map(|error| error.to_string());
         let why = taken.unwrap_or_else(|| why.to_string());
@@ -321,8 +321,8 @@ impl Pool {
         self.check_alive().expect_err("just poisoned")
     }
 
-    /// Poisons a pool that an administrator destroyed: no write is acknowledged any more. Unlike
-    /// [`Self::poison`] it logs no error.
+    /// Poisons a pool that an administrator destroyed: it acknowledges no more writes. Unlike
+    /// [`Self::poison`], this function logs no error.
     pub(crate) fn note_destroyed(&self) {
         if self.poisoned.set(DESTROYED.to_owned()).is_ok() {
             tracing::info!(pool = %self.name(), "pool destroyed");
@@ -347,8 +347,8 @@ impl Pool {
     /// Writes one batch to the intent log. Calls must not overlap.
     ///
     /// # Durability
-    /// On stable media of every leg that the newest uberblock does not list as stale when this
-    /// returns `Ok`.
+    /// The batch is on stable media of every leg that the newest uberblock does not list as stale
+    /// when this returns `Ok`.
     ///
     /// # Errors
     /// `NeedsCommit`; any other error has poisoned the pool.

@@ -14,9 +14,9 @@ use crate::disks::scan_kind::ScanKind;
 /// State of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanState {
-    /// In progress.
+    /// The scan is in progress.
     Running,
-    /// Paused by the user.
+    /// The user paused the scan.
     Paused,
     /// The scan visited everything.
     Finished,
@@ -27,15 +27,15 @@ pub enum ScanState {
 /// Current status of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanStatus {
-    /// Scrub or resilver.
+    /// Kind of the scan: scrub or resilver.
     pub kind: ScanKind,
-    /// State.
+    /// State of the scan.
     pub state: ScanState,
     /// Start time in ms since 1970.
     pub started_unix_ms: u64,
     /// End time in ms since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// Running time without pauses.
+    /// Running time of the scan without pauses.
     pub ran: Duration,
     /// Stored bytes to examine; an estimate, because data changes during the scan.
     pub total_bytes: u64,
@@ -52,16 +52,18 @@ pub struct ScanStatus {
 /// Limits of one step of a scan.
 #[derive(Clone, Copy)]
 pub struct ScanPace<'a> {
-    /// Maximum number of blocks.
+    /// Maximum number of blocks that the step checks.
     pub blocks: usize,
     /// Maximum number of runs of blocks that are checked concurrently.
     pub runs_in_flight: usize,
     /// Maximum bytes of concurrent runs, on all legs together. One run is always allowed.
     pub bytes_in_flight: usize,
     /// Legs from which a run is read concurrently. Under client load this is one: reads of all legs
-    /// may total a mebibyte, and if disks share a device, a client request waits for all of it.
+    /// may total a mebibyte, and if disks share a device, a client request waits for all these
+    /// reads.
     pub legs_in_flight: usize,
-    /// Called before each run except the first; if it returns false, the step ends early.
+    /// The step calls this function before each run except the first; if it returns false, the step
+    /// ends early.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -79,7 +81,7 @@ pub struct ScanPlace {
 pub(crate) struct Scans(pub(crate) Mutex<Option<(ScanStatus, Duration)>>);
 
 impl Scans {
-    /// Returns the status. The time of a running scan counts up to now.
+    /// Returns the status. The running time of a scan in progress counts up to now.
     pub(crate) fn status(&self, clock: &dyn Clock) -> Option<ScanStatus> {
         let (mut status, since) = (*self.0.lock())?;
         if status.state == ScanState::Running {

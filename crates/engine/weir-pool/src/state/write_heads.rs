@@ -1,6 +1,6 @@
 //! Write heads: the segments that are open for appending, by class.
 //!
-//! Writes are in `write_out`.
+//! `write_out` writes to the open segments.
 //!
 //! Invariant: a segment is open in one write head only.
 
@@ -43,7 +43,7 @@ impl OpenSegment {
 pub(crate) struct Lane {
     pub(crate) open: Option<OpenSegment>,
     pub(crate) buf: Option<IoBuf>,
-    /// Number of filled bytes of `buf`. They are the bytes before the cursor.
+    /// Number of filled bytes of `buf`, which are the bytes before the cursor.
     pub(crate) used: usize,
     /// Blocks since the last summary.
     pub(crate) entries: Vec<SummaryEntry>,
@@ -71,8 +71,8 @@ pub(crate) struct WriteHead {
 pub(crate) struct WriteHeads(pub(crate) Vec<WriteHead>);
 
 impl WriteHeads {
-    /// Resumes with the segments that were open at the last commit. Bytes beyond their fill were
-    /// never committed.
+    /// Resumes with the segments that were open at the last commit. Bytes beyond the fill of such a
+    /// segment were never committed.
     pub(crate) fn resume(segments: &Segments, committed: Txg) -> Self {
         let stream = |class| {
             let open = segments.open_of(class).into_iter();
@@ -94,7 +94,7 @@ impl WriteHeads {
     }
 
     /// Provides one write head for each vdev on which new segments may be opened, and seals the
-    /// open segments on other vdevs. Called between txgs.
+    /// open segments on other vdevs. The caller runs this function between txgs.
     pub(crate) fn follow_vdevs(&mut self, segments: &Segments, txg: Txg) {
         let seal = |lane: &mut Lane| {
             assert_eq!(lane.used, 0, "nothing is buffered between txgs");

@@ -10,10 +10,10 @@
 //!   machine that no longer runs. Otherwise the slots are watched for [`OWNER_WATCH`];
 //! - a pool whose slot changes can only be claimed by force: the new owner writes its slot, waits
 //!   [`TAKEOVER_WAIT`], and reads the labels again;
-//! - the txg in the slot is durable: an import that finds no uberblock of it refuses the pool
+//! - the txg in the slot is durable: an import that finds no uberblock of that txg refuses the pool
 //!   (`import::found`);
-//! - an owner that finds another import epoch in its slot suspends the pool. It reads the slot with
-//!   each heartbeat, before each commit, and before a write that follows a pause (`owner_guard`).
+//! - an owner that finds another import epoch in its slot suspends the pool. It reads this slot
+//!   with each heartbeat, before a commit, and before a write after a pause (`owner_guard`).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ impl Pool {
     /// Suspends the pool if a slot names another import epoch.
     ///
     /// # Errors
-    /// `TakenOver`.
+    /// `TakenOver` if another server took the pool.
     pub(crate) async fn check_owner(&self) -> Result<(), PoolError> {
         if self.owner.get().is_some() {
             self.vdevs.guard().look(self.read_any_slot()).await;
@@ -199,8 +199,8 @@ impl Pool {
         Some(PoolError::TakenOver { pool: self.name().to_owned(), host, pid })
     }
 
-    /// Writes the owner slot to a disk that is about to become a leg, and which may still name
-    /// another owner.
+    /// Writes the owner slot to a disk that is about to become a leg. The disk's slot may still
+    /// name another owner.
     pub(crate) async fn mark_joining(
         &self,
         disk: &dyn Device,
@@ -217,7 +217,7 @@ impl Pool {
         let beat = keeper.beat.load(Ordering::Acquire);
         let slot = keeper.identity.slot(self.guid(), keeper.import_epoch, beat, &*self.clock);
         // The first txg of an import epoch references the same trees as the txg before. Losing that
-        // first txg would lose no data, so the slot does not name it.
+        // first txg would lose no data, so the slot does not name that first txg.
         let txg = self.committed_txg();
         Owner { txg: if txg > self.lineage[0].first { txg } else { Txg(0) }, ..slot }
     }
@@ -249,7 +249,7 @@ impl Pool {
                     Either::Right(_) => break,
                 }
             }
-            // A disk that hangs must not stop the heartbeats on the others.
+            // A disk that hangs must not stop the heartbeats on the other disks.
             let check = pin!(self.check_owner());
             if let Either::Left((Err(_), _)) = select(check, pin!(sleep(OWNER_BEAT))).await {
                 break;

@@ -8,9 +8,9 @@
 //! - a leg is taken offline only if the other legs of its vdev hold all data;
 //! - a leg that returns or is new is stale before any reader can use it;
 //! - no label names a new leg before an uberblock lists it as stale, and an uberblock lists a
-//!   detached leg as stale for as long as any label may name it. So whichever label and uberblock a
-//!   crash leaves, no leg counts as up to date that missed writes. An import that finds no label of
-//!   such a leg still lists it as stale: the label may be on a missing disk.
+//!   detached leg as stale for as long as any label may name that leg. So whichever label and
+//!   uberblock a crash leaves, no leg counts as up to date that missed writes. An import that finds
+//!   no label of such a leg still lists it as stale: the label may be on a missing disk.
 //!
 //! Crash safety: taking a leg offline or bringing it online writes nothing here. The next commit
 //! lists an offline leg as stale, and a leg that returns is stale immediately. An import after a
@@ -56,7 +56,7 @@ pub enum Replacement {
     /// Immediately; the old disk was out of use or stale.
     Instead,
     /// Immediately, although the old disk was up to date: the vdev has less redundancy until the
-    /// new one is resilvered.
+    /// new disk is resilvered.
     InsteadOfGood,
 }
 
@@ -70,7 +70,7 @@ impl Pool {
     /// Guid, path and state of the leg called `disk`: a path, the last part of a path, or a guid.
     ///
     /// # Errors
-    /// `NoSuchDisk`.
+    /// `NoSuchDisk` if no leg has this name.
     pub fn find_leg(&self, disk: &str) -> Result<(Guid, String, LegState), PoolError> {
         let named = |leg: &&Leg| leg.path() == disk || leg.guid.to_string() == disk;
         let ends = |leg: &&Leg| leg.path().rsplit('/').next() == Some(disk);
@@ -138,9 +138,9 @@ impl Pool {
     /// With `force`, the resilver overwrites txgs that only this disk has.
     ///
     /// # Errors
-    /// The disk is not the one of this leg; another server uses it (`DiskInUse`); it has committed
-    /// txgs that this pool lacks (`DivergedDisk`, without `force`); or the leg was detached during
-    /// the call (`NoSuchDisk`). Nothing was changed.
+    /// The disk is not the disk of this leg; another server uses the disk (`DiskInUse`); the disk
+    /// has committed txgs that this pool lacks (`DivergedDisk`, without `force`); or the leg was
+    /// detached during the call (`NoSuchDisk`). Nothing was changed.
     #[boxed(?Send)]
     pub async fn online_leg(
         &self,
@@ -208,7 +208,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Resets the error counts of one leg or of all.
+    /// Resets the error counts of one leg or of all legs.
     pub fn clear_leg_errors(&self, guid: Option<Guid>) {
         let legs = self.vdevs.legs();
         legs.filter(|leg| guid.is_none_or(|guid| leg.guid == guid)).for_each(Leg::clear_errors);
@@ -227,7 +227,7 @@ impl Pool {
     /// Chooses how a disk can replace the leg `old`.
     ///
     /// # Errors
-    /// `OnlyCopy` if both cannot be legs at the same time and the vdev needs `old`.
+    /// `OnlyCopy` if both disks cannot be legs at the same time and the vdev needs `old`.
     pub fn plan_replacement(&self, old: Guid) -> Result<Replacement, PoolError> {
         let (vdev, leg) = self.leg(old)?;
         let room = vdev.mirrors() && vdev.legs.len() < MIRROR_LEGS_MAX;
@@ -239,8 +239,8 @@ impl Pool {
         Ok(if still_good { Replacement::InsteadOfGood } else { Replacement::Instead })
     }
 
-    /// Step 1 of a new leg: checks the disk and prepares its log region. The pool does not list it
-    /// yet. `beside`: a leg of the destination vdev.
+    /// Step 1 of a new leg: checks the disk and prepares its log region. The pool does not list the
+    /// disk yet. `beside` is a leg of the destination vdev.
     ///
     /// # Errors
     /// The disk is too small, or fails.
@@ -255,7 +255,7 @@ impl Pool {
     /// Checks that a disk is large enough for the vdev of a leg.
     ///
     /// # Errors
-    /// `TooSmall`.
+    /// `TooSmall` if the disk is too small.
     pub fn check_disk(&self, beside: Guid, device: &dyn Device) -> Result<(), PoolError> {
         let (vdev, _) = self.leg(beside)?;
         let (path, bytes) = (device.path().to_owned(), device.geometry().len_bytes);
@@ -268,7 +268,8 @@ impl Pool {
     /// Checks that a vdev can take this new leg.
     ///
     /// # Errors
-    /// `Layout` if it takes no more legs, `OnlyCopy` if the vdev needs the leg to be replaced.
+    /// `Layout` if the vdev takes no more legs, `OnlyCopy` if the vdev needs the leg to be
+    /// replaced.
     pub fn check_joining(&self, beside: Guid, how: Replacement) -> Result<(), PoolError> {
         let (vdev, old) = self.leg(beside)?;
         match how {
@@ -328,7 +329,7 @@ impl Pool {
         }
     }
 
-    /// Step 3: writes the disk's label, updates all labels and takes the leg into use. It then
+    /// Step 3: writes the disk's label, updates all labels and takes the leg into use. The leg then
     /// needs a resilver.
     ///
     /// # Errors
@@ -375,7 +376,7 @@ impl Pool {
     }
 
     /// Erases the label of a detached disk, if the disk responds. The labels of other disks no
-    /// longer name it.
+    /// longer name the detached disk.
     #[boxed(?Send)]
     pub async fn erase_left(left: DetachedLeg) {
         if let Some(device) = left.device

@@ -1,8 +1,8 @@
 //! Checks before a disk that was absent joins its open pool again.
 //!
-//! The labels and the uberblock ring of the disk show whether another server uses it, and whether
-//! it was written without the other disks. A resilver overwrites the disk, so a disk with txgs that
-//! the pool lacks joins only with the administrator's `force`.
+//! The labels and the uberblock ring of the disk show whether another server uses the disk, and
+//! whether it was written without the other disks. A resilver overwrites the disk, so a disk with
+//! txgs that the pool lacks joins only with the administrator's `force`.
 //!
 //! Not here: the same checks of all disks at an import (`import::found`, `topology::claim`).
 //!
@@ -23,7 +23,7 @@ impl Pool {
     /// alive.
     ///
     /// # Errors
-    /// `DiskInUse`.
+    /// `DiskInUse` if another server has the disk open.
     pub(crate) async fn refuse_other_owner(
         &self,
         disk: &dyn Device,
@@ -46,7 +46,7 @@ impl Pool {
     /// Refuses a disk with committed txgs that the pool lacks.
     ///
     /// # Errors
-    /// `DivergedDisk`.
+    /// `DivergedDisk` if the disk has such txgs.
     pub(crate) fn check_divergence(
         &self,
         leg: &Leg,

@@ -21,7 +21,7 @@ use crate::state::pool::Pool;
 use crate::state::scans::ScanStatus;
 use crate::topology::vdevs::Evacuation;
 
-/// Compares the speed of the pool's disks in use.
+/// Marks the disks in use that are slow in comparison with the pool's other disks.
 fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
     let used = |leg: &LegStatus| matches!(leg.state, LegState::Online | LegState::Stale);
     let mut legs: Vec<&mut LegStatus> = vdevs.iter_mut().flat_map(|vdev| &mut vdev.legs).collect();
@@ -45,11 +45,11 @@ pub enum PoolHealth {
 /// Status of one disk.
 #[derive(Clone, Debug)]
 pub struct LegStatus {
-    /// Path.
+    /// Path of the disk.
     pub path: String,
-    /// Identity.
+    /// Guid of the disk.
     pub guid: Guid,
-    /// State.
+    /// State of the leg.
     pub state: LegState,
     /// Txg after which the leg missed, or may have missed, writes.
     pub stale_after: Option<Txg>,
@@ -77,9 +77,9 @@ pub struct VdevStatus {
     pub name: String,
     /// Number of the vdev.
     pub number: u16,
-    /// Redundancy.
+    /// Redundancy of the vdev.
     pub kind: VdevKind,
-    /// Role.
+    /// Role of the vdev in the pool.
     pub role: VdevRole,
     /// True if enough of the vdev's disks are in use.
     pub works: bool,
@@ -90,7 +90,7 @@ pub struct VdevStatus {
 /// Status of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolStatus {
-    /// Health.
+    /// Health of the pool.
     pub health: PoolHealth,
     /// Reason for which the pool is suspended.
     pub suspended: Option<String>,
@@ -100,7 +100,7 @@ pub struct PoolStatus {
     pub evacuations: Vec<Evacuation>,
     /// Bytes that [`Pool::expand`] would gain for data.
     pub expandable_bytes: u64,
-    /// Space.
+    /// Space use of the pool.
     pub space: SpaceUse,
     /// RAM of the remap tables.
     pub remap_bytes: u64,

@@ -36,7 +36,7 @@ impl Pool {
     }
 
     /// Keeps track of a disk that no longer belongs to a leg while it has operations in flight, so
-    /// that [`Self::fail_unresponsive_legs`] can fail them.
+    /// that [`Self::fail_unresponsive_legs`] can fail these operations.
     pub(crate) fn depart(&self, device: &Arc<dyn Device>) {
         let mut departed = self.departed.lock();
         departed.retain(|disk| disk.strong_count() > 0);
@@ -67,7 +67,7 @@ impl Pool {
 
     /// Faults every leg whose disk became shorter than the part that the pool uses, if its vdev
     /// does not need the leg. If the vdev needs the leg, the first write beyond the end of the disk
-    /// faults it.
+    /// faults the leg.
     pub fn check_lengths(&self) {
         for vdev in self.vdevs.iter() {
             for leg in &vdev.legs {

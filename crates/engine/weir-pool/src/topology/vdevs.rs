@@ -8,7 +8,7 @@
 //! - a vdev is removed only when it holds no segments, including segments that an import of an
 //!   older uberblock would need;
 //! - whichever labels a crash leaves, the newest one describes the pool: labels on new disks are
-//!   older than all others until those name the new disks.
+//!   older than all other labels until the other labels name the new disks.
 //!
 //! Crash safety: the labels store that a vdev is evacuating, so an import resumes the removal.
 
@@ -53,7 +53,7 @@ impl Pool {
     /// Number of the vdev called `name`: `mirror-0` and the like, or its only disk.
     ///
     /// # Errors
-    /// `NoSuchDisk`; `Layout` for one disk of several.
+    /// `NoSuchDisk`; `Layout` if `name` is one of several disks of a vdev.
     pub fn find_vdev(&self, name: &str) -> Result<u16, PoolError> {
         if let Some(vdev) = self.vdevs.iter().find(|vdev| vdev.name() == name) {
             return Ok(vdev.index);
@@ -126,8 +126,8 @@ impl Pool {
         for (disk, leg) in spec.disks.iter().zip(&config.legs) {
             forget_disk(&**disk, config.disk_bytes).await?;
             zero_log(&**disk, self.label.log_bytes).await?;
-            // Older than all other labels: until the disks of the pool have a label that names the
-            // new disks, the import uses the labels without them.
+            // This label is older than all other labels: until the disks of the pool have a label
+            // that names the new disks, the import uses the labels without them.
             let label = Label { disk: leg.guid, txg: Txg(0), ..planned.clone() };
             write_labels(&**disk, &label).await.map_err(Arc::new)?;
         }
@@ -142,8 +142,8 @@ impl Pool {
         // name the vdev.
         vdev.set_closed_to_log(true);
         self.vdevs.push(vdev);
-        // The new disks get their final labels together with the others. An import already finds
-        // the new disks.
+        // The new disks get their final labels together with the other disks. An import already
+        // finds the new disks.
         self.next_config();
         let area = SegmentArea::of(&planned, &config);
         area.set_open(false);
@@ -201,10 +201,10 @@ impl Pool {
         self.segments.forget_stuck_on(vdev);
     }
 
-    /// Checks whether the other data vdevs have space for the contents of this one.
+    /// Checks whether the other data vdevs have space for the contents of this vdev.
     ///
     /// # Errors
-    /// `Layout` for the last one, `NoRoomElsewhere`.
+    /// `Layout` for the last data vdev; `NoRoomElsewhere`.
     pub fn check_removable(&self, vdev: u16) -> Result<(), PoolError> {
         let leaving = &self.vdevs[usize::from(vdev)];
         let others = || {
@@ -324,8 +324,8 @@ impl Pool {
         let mut grown = Vec::new();
         for vdev in self.vdevs.iter().filter(|vdev| vdev.role() == VdevRole::Data) {
             let Some(bytes) = self.expandable_to(vdev) else { continue };
-            // Write the second label at the new end of the disk first: no reader looks for a label
-            // there yet.
+            // Write the second label at the new end of the disk first: no reader searches for a
+            // label there yet.
             let mut config = self.config.lock().clone();
             config.vdevs = self.vdevs.all().map(Vdev::config).collect();
             config.vdevs[usize::from(vdev.index)].disk_bytes = bytes;

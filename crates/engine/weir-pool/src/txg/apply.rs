@@ -28,7 +28,7 @@ impl Tree<'_> {
             let reads =
                 here.iter().filter(|(ptr, _)| !ptr.is_hole()).map(|(ptr, base)| async move {
                     let node = self.pool.read_block(ptr).await.ok()?;
-                    // Leaves only need to be in the cache. Keeping all of them here could take much
+                    // Leaves only need to be in the cache. Keeping all leaves here could take much
                     // RAM.
                     (level > 1).then_some((*ptr, node, *base))
                 });

@@ -38,9 +38,9 @@ use crate::tree::change::{Change, filled};
 use crate::tree::radix_tree::{EarlierSnapshots, Tree, TreeKind};
 use crate::txg::write_out::WriteOut;
 
-/// Minimum number of copies of the bootstrap table in a commit. Both are in one root segment; a
-/// root segment with a third copy stores a third one there. With two, a bad sector loses no part of
-/// the pool, even on a single disk.
+/// Minimum number of copies of the bootstrap table in a commit. Two copies are in one root segment;
+/// a root segment with a third copy stores a third copy of the table there. With two copies, a bad
+/// sector loses no part of the pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
 /// Number of sealed root segments from which a commit rewrites the metadata trees, if more than
 /// half of the space in these segments is dead. The cleaner never processes root segments, and the
@@ -179,8 +179,8 @@ impl Pool {
             unconfirmed_legs,
         };
         // A leg may have failed since its flush. If too few complete legs are left, do not write an
-        // uberblock that calls it stale: an import would select this uberblock and find its data
-        // unreadable.
+        // uberblock that lists that leg as stale: an import would select this uberblock and find
+        // its data unreadable.
         self.vdevs.in_service().try_for_each(Vdev::check_alive)?;
         self.check_owner().await?;
         write_uberblock(&self.vdevs, &uberblock).await?;
@@ -234,8 +234,8 @@ impl Pool {
         self.note_listed(&claim);
         self.committed.lock().txg = txg;
         if self.zero_damaged_slots(txg).await {
-            // Before the first row: it may overwrite rows of the txgs that a forced import
-            // abandoned, whose uberblocks must not be found again.
+            // Flush before the first row is written: that row may overwrite rows of the txgs that a
+            // forced import abandoned, whose uberblocks must not be found again.
             self.flush_all().await.map_err(|error| self.poison(&error))?;
         }
         Ok(())
@@ -309,7 +309,7 @@ impl Pool {
     /// name them. The lists hold at most [`STALE_LEGS_MAX`] legs together.
     ///
     /// If the log is on a failed log vdev, the leg that failed last is not listed. Nothing was
-    /// logged after its failure, and it has the only durable copy of the log.
+    /// logged after the failure of that leg, and the leg has the only durable copy of the log.
     fn legs_behind(&self, committed: Txg, log_vdev: u16) -> (Vec<StaleLeg>, Vec<StaleLeg>) {
         let last = self.vdevs[usize::from(log_vdev)].last_standing();
         let stale = |leg: &Leg| {
@@ -457,7 +457,7 @@ impl Pool {
             .encode()
         };
         // Add space for one more root segment and its third copy, because `lane_with_room` may open
-        // one.
+        // a root segment.
         let more = 2 * (size_of::<u64>() + SegmentEntry::BYTES);
         let wanted = (encode().len() + more).next_multiple_of(strip);
         out.close_rows(SegmentClass::Root).await?;

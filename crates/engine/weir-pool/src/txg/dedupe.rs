@@ -7,7 +7,7 @@
 //! - dedupe shares a block only after it compared the stored bytes: with a copy in the cache, which
 //!   holds written or verified bytes, or with the bytes on disk;
 //! - dedupe shares no block after a read or a scrub found no good copy of it, even if the cache has
-//!   the content: it stores the content again;
+//!   the content: dedupe stores the content again;
 //! - blocks of the current txg cannot be read from disk yet: dedupe compares them in the cache or
 //!   not at all;
 //! - if an index entry fails for any reason, dedupe stores the block.
@@ -27,8 +27,8 @@ use crate::state::pool::Pool;
 use crate::txg::sharing::Sharing;
 use crate::txg::write_out::WriteOut;
 
-/// A record whose content is probably on disk, according to the dedupe index. It waits for a
-/// comparison with the stored block.
+/// A record whose content is probably on disk, according to the dedupe index. The record waits for
+/// a comparison with the stored block.
 pub struct Candidate {
     owner: BlockOwner,
     blocks: Vec<Block>,

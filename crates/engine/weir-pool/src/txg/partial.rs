@@ -4,9 +4,9 @@
 //! The list of permanent errors is in `state::damage`.
 //!
 //! A partial record points to the record that it replaced, and that record stays allocated: if a
-//! disk or a part of the segment table returns, its bytes are readable again. Reads then use them,
-//! because the checksum proves that they are the lost bytes. Once the partial record is rewritten
-//! or freed, a recount frees the replaced record.
+//! disk or a part of the segment table returns, its bytes are readable again. Reads then use these
+//! bytes, because the checksum proves that they are the lost bytes. Once the partial record is
+//! rewritten or freed, a recount frees the replaced record.
 //!
 //! Invariants:
 //! - a block of a partial record reads as its known content, as the content of the replaced record,
@@ -27,7 +27,8 @@ use crate::tree::radix_tree::Tree;
 use crate::txg::write_out::WriteOut;
 
 /// Maximum number of partial records that a read follows to the complete record. Each import that
-/// finds damage in the same record adds one; the limit bounds the chains of a forged pool.
+/// finds damage in the same record adds one partial record; the limit bounds the chains of a forged
+/// pool.
 const CHAIN_MAX: usize = 8;
 
 /// The known blocks of a record.
@@ -81,10 +82,10 @@ impl PartialRecord {
 }
 
 impl Pool {
-    /// Refuses a partial record.
+    /// Refuses a pointer to a partial record.
     ///
     /// # Errors
-    /// `PartLost`.
+    /// `PartLost` for a partial record.
     pub fn refuse_partial(&self, ptr: &BlockPtr) -> Result<(), PoolError> {
         if ptr.is_partial() { Err(self.part_lost()) } else { Ok(()) }
     }

@@ -1,6 +1,6 @@
 //! References to shared blocks that a txg adds.
 //!
-//! Their counts are in `segments::reference_counts`.
+//! The reference counts are in `segments::reference_counts`.
 //!
 //! Invariant: a reference is counted in the txg that commits its pointer.
 

@@ -32,10 +32,11 @@ const STATM_BYTES: u64 = 4096;
 const MEMORY_WARM_UP: u64 = 5_000;
 /// Number of recoveries over which the run takes a median of resident memory.
 const MEMORY_WINDOW: u64 = 5_000;
-/// Maximum ratio of the last median to the first. Larger growth is a leak and would abort a long
-/// run.
+/// Maximum ratio of the last median of resident memory to the first. Larger growth is a leak and
+/// would abort a long run.
 const MEMORY_GROWTH_MAX: f64 = 1.2;
-/// Maximum ratio of the medians over the second half of the run, in which a leak grows too.
+/// Maximum ratio of the last median of resident memory to the median at half of the run. A leak
+/// also grows in the second half.
 const MEMORY_HALF_GROWTH_MAX: f64 = 1.1;
 
 /// Cut the power of simulated pools and check the recovered data.

@@ -2,7 +2,8 @@
 //!
 //! tests/planted_bugs tests whole scenarios.
 //!
-//! Invariant: each test asserts that it reached its situation, so that it cannot pass without it.
+//! Invariant: each test asserts that it reached its situation, so that no test passes without
+//! checking it.
 
 use weir_base::Guid;
 use weir_base::property::READ_ONLY;

@@ -344,8 +344,8 @@ impl State {
         }
     }
 
-    /// Fails a flush: each write that it covers either reaches the media or is lost, and the disk
-    /// marks all of them clean.
+    /// Fails a flush: each write that the flush covers either reaches the media or is lost, and the
+    /// disk marks all these writes clean.
     fn flush_and_forget(&mut self, covers: u64) {
         let mut forgotten = Vec::new();
         for cached in self.take_covered(covers) {
@@ -355,9 +355,9 @@ impl State {
                         self.media.put_sectors(piece.block, piece.mask, &piece.bytes);
                     }
                 }
-                // Reads return the old content immediately.
+                // The write is lost, and reads return the old content immediately.
                 2 => forgotten.extend(cached.pieces.into_iter().map(|piece| piece.block)),
-                // Reads return the old content only after the next cut.
+                // The write is lost, but reads return the old content only after the next cut.
                 _ => {}
             }
         }

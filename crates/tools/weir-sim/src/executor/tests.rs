@@ -1,6 +1,6 @@
 //! Tests of the executor without disks.
 //!
-//! They run without the engine.
+//! The tests run without the engine.
 //!
 //! Invariant: tests with random outcomes use many seeds, and each test can fail.
 

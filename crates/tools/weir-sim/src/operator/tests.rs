@@ -2,7 +2,8 @@
 //!
 //! weir-dataset tests the engine, tests/planted_bugs whole scenarios.
 //!
-//! Invariant: each test asserts that it reached its situation, so that it cannot pass without it.
+//! Invariant: each test asserts that it reached its situation, so that no test passes without
+//! checking it.
 
 use weir_pool::{ImportOptions, PlantedBug};
 
@@ -11,8 +12,8 @@ use crate::media::Latency;
 use crate::scenario::{Room, devices};
 use crate::world::SimWorld;
 
-/// Number of seeds that the test tries; at least one of them detaches the leg during the operator's
-/// step.
+/// Number of seeds that the test tries; with at least one of them, the pool detaches the leg during
+/// the operator's step.
 const SEEDS: u64 = 10;
 /// Latency that is long enough for a resilver to end before the disk's labels are read.
 const SLOW: Latency = Latency { min: Duration::from_mins(1), max: Duration::from_mins(1) };

@@ -1,6 +1,6 @@
 //! Tests of whole runs: replay, power cuts and continuation after them.
 //!
-//! They run without the engine.
+//! The tests run without the engine.
 //!
 //! Invariant: tests with random outcomes use many seeds, and each test can fail.
 

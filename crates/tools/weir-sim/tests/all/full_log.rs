@@ -1,4 +1,4 @@
-//! A log that fills up during the commit of its contents, and the commit that releases it.
+//! A log that fills up during a commit, and the next commit, which releases the log's space.
 //!
 //! The scenario's storms test a full log under load.
 //!
@@ -42,9 +42,9 @@ async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
     Ok(engine)
 }
 
-// Regression: a flush logged data that a concurrent commit made durable, more than half of the log.
-// The committer then ran commits that had no work in an endless loop, which blocked the pool's
-// thread. A user saw a replication that stayed at "sending 0B".
+// Regression: a flush logged data that filled more than half of the log, while a concurrent commit
+// made the same data durable. The committer then ran commits that had no work in an endless loop,
+// which blocked the pool's thread. A user saw a replication that stayed at "sending 0B".
 #[test]
 fn log_filled_during_a_commit_is_released_by_the_next_commit() {
     let mut filled = 0;

@@ -1,5 +1,5 @@
-//! Hanging leg during an import: the pool opens without it in bounded time, adds the disk when it
-//! responds, and has all data on it after the resilver.
+//! Leg that hangs during an import: the import opens the pool without this leg in bounded time. The
+//! pool adds the disk when the disk responds, and the resilver writes all missed data to it.
 //!
 //! weir-pool tests legs that hang later; bin/weir tests the server.
 //!
@@ -143,8 +143,8 @@ fn raidz_opens_without_a_hanging_leg_and_adds_it_later() {
     hangs_then_joins(VdevKind::Raidz1, 3);
 }
 
-/// Content of disk 1 after the import of a pool whose disk 1, which was written last and without
-/// disk 0, is late.
+/// Writes a mirror without disk 0, then imports it while disk 1 hangs. Returns the content of disk
+/// 1 after the pool tried to add it.
 fn late_disk_with_newer_writes(bug: PlantedBug) -> u8 {
     let disks = pool(VdevKind::Mirror, 2, &vec![1; BYTES]);
     let world = SimWorld::from_media(6, disks);
@@ -183,7 +183,7 @@ fn late_disk_with_newer_writes(bug: PlantedBug) -> u8 {
 }
 
 // Regression: an import opened the older disk of a mirror while the newer one hung, and the
-// resilver overwrote the newer one when it responded.
+// resilver overwrote the newer disk when that disk responded.
 #[test]
 fn late_disk_with_newer_writes_is_not_overwritten() {
     assert_eq!(late_disk_with_newer_writes(PlantedBug::None), 3);
@@ -200,7 +200,8 @@ fn leg_that_hangs_after_the_label_read_is_faulted() {
     let content: Vec<u8> = vec![7; BYTES];
     let world = SimWorld::from_media(4, pool(VdevKind::Mirror, 2, &content));
     let disk = world.disk(1);
-    // The import writes nothing before it has read the labels.
+    // Only writes, flushes and discards are steps, and an import issues none of them before it has
+    // read the labels.
     world.on_step(move |_| disk.set_latency(Latency { min: AGES, max: AGES }));
     world
         .run_until(async {

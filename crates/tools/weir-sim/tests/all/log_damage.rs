@@ -158,7 +158,8 @@ fn damage_to_the_last_acknowledged_batch_is_reported() {
     }
 }
 
-/// The two legs are damaged at different sectors, and the import assembles the batch from both.
+/// The two legs are damaged at different sectors, and the import assembles the batch from both
+/// legs.
 #[test]
 fn batch_damaged_differently_on_each_leg_is_replayed() {
     let log = logged(2, 4, 3);
@@ -211,7 +212,7 @@ fn unreadable_unused_log_sector_does_not_block_the_import() {
     let end = log.sectors.last().copied().expect("sectors") + 4096;
     for at in (LABEL_BYTES..LABEL_BYTES + LOG_BYTES).step_by(4096) {
         let of_batch = log.sectors.iter().any(|sector| (at..at + 4096).contains(sector));
-        // The next batch could start at either of these two offsets.
+        // The next batch could start at the start of the log or at the end of the last batch.
         let next = at == LABEL_BYTES || (end - 4096..end + 4096).contains(&at);
         if of_batch || next {
             continue;
@@ -220,7 +221,7 @@ fn unreadable_unused_log_sector_does_not_block_the_import() {
         images[0].set_unreadable(at..at + 4096);
         match open(images, false) {
             Ok(content) => assert!(content == log.content, "{at}"),
-            // The sector belongs to another batch of the chain.
+            // The unreadable sector belongs to another batch of the log chain.
             Err(error) => assert_eq!(error.kind(), ErrorKind::Data, "{error}"),
         }
     }

@@ -116,7 +116,7 @@ fn import_requires_the_txg_of_the_owner_slot() {
         assert_eq!(imported(End::Closed, damaged, PlantedBug::None), named());
         assert_eq!(imported(End::KilledLater, damaged, PlantedBug::None), named());
     }
-    // An import without the check returns an old state, which this test detects.
+    // An import with this planted bug returns an old state, and the test detects it.
     assert_eq!(imported(End::Closed, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
 }
 
@@ -187,7 +187,7 @@ async fn import_unowned(world: &SimWorld, import_epoch: u64) -> Result<(), Datas
     Engine::open(disks, how, &options(world, PlantedBug::None)).await.map(drop)
 }
 
-/// A damaged slot counts only if no disk has the uberblock.
+/// A damaged uberblock slot blocks an import only if no disk has an intact copy of the uberblock.
 #[test]
 fn damage_on_one_disk_does_not_block_the_import() {
     let world = world(3);

@@ -145,7 +145,7 @@ fn pool_of_format_8_keeps_its_content_and_becomes_format_9() {
         let (labels, slots) = versions(image);
         assert!(labels == [OLDEST_VERSION; 4] && slots.iter().all(|slot| *slot == OLDEST_VERSION));
     }
-    // Reading alone changes nothing.
+    // The pool's import without the engine writes no labels.
     let images = on(images, async |world| {
         let EngineOptions { memory_bytes: cache_bytes, clock, bug } =
             options(world, PlantedBug::None);
@@ -160,7 +160,8 @@ fn pool_of_format_8_keeps_its_content_and_becomes_format_9() {
         assert_eq!(labels, [FORMAT_VERSION; 4]);
         assert!(slots.contains(&FORMAT_VERSION) && slots.contains(&OLDEST_VERSION));
     }
-    // Records of both layouts are read side by side, and replaced as datasets change.
+    // The engine reads directory entries of both formats, and rewrites an entry when its dataset
+    // changes.
     let images = on(images, async |world| {
         let engine = open(world, 7).await;
         assert_mirror(&engine).await;
@@ -226,7 +227,8 @@ fn raidz2_of_format_8_without_two_disks_keeps_its_content() {
 }
 
 /// Cuts the power at every step of an import of the first `disks` images, and of the return of the
-/// other ones. Returns the number of cuts, and of the disks that would mislead a Weir of format 8.
+/// other images. Returns the number of cuts, and of the disks that would mislead a Weir of format
+/// 8.
 fn cut_imports(images: &[MediaImage], disks: usize, bug: PlantedBug) -> (u64, u64) {
     let world = SimWorld::from_media(1, images.to_vec());
     let guids: Vec<Guid> = images.iter().map(|image| label_of(image).disk).collect();
@@ -242,7 +244,7 @@ fn cut_imports(images: &[MediaImage], disks: usize, bug: PlantedBug) -> (u64, u6
             cuts.set(cuts.get() + 1);
             misled
                 .set(misled.get() + images.iter().filter(|i| misleads_old_weir(i)).count() as u64);
-            // A recovery of each cut would take minutes.
+            // Recover one cut in 16, because recoveries of all cuts would take minutes.
             if cuts.get() % 16 == 0 {
                 cut_images.borrow_mut().push(images);
             }
@@ -283,7 +285,7 @@ fn power_cut_during_the_change_of_the_format_misleads_no_older_weir() {
     let mirror = media(MIRROR_V8);
     let (cuts, misled) = cut_imports(&mirror, 2, PlantedBug::None);
     assert!(cuts > 500 && misled == 0, "{misled} of {cuts}");
-    // A disk of the pool missed the change and has labels of format 8.
+    // Disk 1 missed the change to format 9 and still has labels of format 8.
     let alone = on(mirror[..1].to_vec(), async |world| drop(open(world, 5).await));
     let both = [alone, mirror[1..].to_vec()].concat();
     for disks in [2, 1] {

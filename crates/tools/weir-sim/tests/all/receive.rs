@@ -89,7 +89,7 @@ fn id(volume: &str, name: &str) -> SnapshotId {
 }
 
 /// Sender of the streams: its disks are healthy, and it has its own history. For every other seed
-/// it keeps only a bookmark of each sent snapshot.
+/// the sender keeps only a bookmark of each sent snapshot.
 struct Source {
     only_bookmarks: bool,
     world: SimWorld,

@@ -142,7 +142,8 @@ fn writes_after_pause(polls: usize, bug: PlantedBug) -> Option<u64> {
             if bug != PlantedBug::None {
                 return Some(late);
             }
-            // All writes of A may have preceded the pause; B's import then started from this txg.
+            // All writes of A's commit may have preceded the pause; B's import then started from
+            // the txg of that commit.
             let Err(error) = done else { return Some(late) };
             assert!(
                 error.to_string().contains("taken over by host b"),
@@ -174,7 +175,7 @@ fn writes_of_a_paused_server_without_the_check_are_noticed() {
     assert!((0..).map_while(|polls| writes_after_pause(polls, bug)).any(|late| late > 0));
 }
 
-/// A flush writes to the log without a commit.
+/// Pauses a flush, not a commit: a flush writes only to the log.
 #[test]
 fn paused_server_logs_nothing_after_a_takeover() {
     let world = world(5);

@@ -60,7 +60,8 @@ fn ring(disk: &MediaImage) -> Vec<Uberblock> {
     (0..RING_SLOTS).filter_map(slot).collect()
 }
 
-/// Whether a disk has an uberblock of the import epoch: its claim, or with `commit` a later one.
+/// True if a disk has the claim of the import epoch, or with `commit` a later uberblock of this
+/// epoch.
 fn has(disk: &MediaImage, import_epoch: u64, commit: bool) -> bool {
     ring(disk).iter().any(|uberblock| {
         let newest = &uberblock.lineage[0];
@@ -200,8 +201,8 @@ fn assert_unfinished_commit_is_superseded(machine: &Machine) {
 
 // Regression: the uberblock of a first commit has a higher log epoch than the claim of the next
 // import epoch. If the disk with that uberblock returned, the import used it, over rows that the
-// next import epoch had overwritten. On raidz the flushed changes in it were unreadable, and the
-// log with their other copy was no longer read.
+// next import epoch had overwritten. On raidz the flushed changes in that txg were unreadable, and
+// the import no longer read the log with the other copy of these changes.
 #[test]
 fn unfinished_first_commit_on_a_mirror_is_superseded() {
     assert_unfinished_commit_is_superseded(&pool(VdevKind::Mirror, 2));
@@ -254,8 +255,8 @@ fn claims_that_do_not_know_each_other_are_both_superseded() {
     for present in [[x, z, w], [z, w, x]] {
         let disks: Vec<MediaImage> = std::iter::once(y).chain(present).cloned().collect();
         each_cut_without_disk_0(&disks, 102, |at, all| {
-            // The uberblock on y lists x as stale. So B may have committed it without the others,
-            // and clients may know it: such disks count as diverged.
+            // The uberblock on y lists x as stale. So B may have committed this txg without the
+            // other disks, and clients may have read its data: such disks count as diverged.
             match check(all, &machine.content) {
                 Err(DatasetError::Pool(PoolError::Diverged { .. })) => {
                     check_with(all, &machine.content, true).unwrap();
@@ -310,7 +311,8 @@ fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
 }
 
 // Regression: the claim of an import without disk 0 superseded a txg that only disk 0 has, although
-// the owner slot there names the txg. The import lost the changes that clients had flushed since.
+// the owner slot on that disk names the txg. The import lost the changes that clients had flushed
+// since.
 #[test]
 fn txg_that_an_owner_slot_names_is_not_superseded() {
     for commit in [1, 2] {
@@ -371,7 +373,7 @@ fn content_of(
 /// roots of the abandoned txgs are readable again.
 ///
 /// The next import finds the state that the forced import chose. If the power failed before the
-/// first row, it may also find the abandoned state, `newest`.
+/// forced import wrote its first row, the next import may also find the abandoned state, `newest`.
 fn assert_abandoned_txgs_stay_abandoned(mut disks: Vec<MediaImage>, count: u64, newest: &[u8]) {
     let before = damage_roots(&mut disks, count);
     let refused = import(&disks, 100, false).err().expect("no older state without force");
@@ -388,7 +390,8 @@ fn assert_abandoned_txgs_stay_abandoned(mut disks: Vec<MediaImage>, count: u64, 
             cuts += 1;
             images.iter_mut().for_each(|disk| restore(disk, &before));
             let found = match content_of(&images, 101, false) {
-                // Batches of the older state may be overwritten, which needs force again.
+                // Log batches of the older state may be overwritten, and an import without them
+                // needs force again.
                 Err(DatasetError::Pool(PoolError::LogDamaged { .. })) => {
                     content_of(&images, 101, true)
                 }

@@ -137,8 +137,8 @@ fn writes_during_a_clone_win_and_earlier_writes_lose() {
 }
 
 /// Regression: a write changed some sectors of a block while a block clone to that block waited for
-/// a commit. The engine completed the block with its old content and wrote it after the cloned one,
-/// so the unwritten sectors had the old content.
+/// a commit. The engine completed the block with its old content and wrote it after the cloned
+/// block, so the unwritten sectors had the old content.
 #[test]
 fn partial_write_while_a_clone_waits_keeps_the_cloned_rest() {
     for shift in [0, 2] {

@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - each strip is read at most once;
-//! - another strip is read if one cannot be read, or takes far longer than its leg usually does;
-//!   the strips that arrive first are used;
+//! - if a strip cannot be read, or its read takes far longer than reads of its leg usually take,
+//!   another strip is read; the strips that arrive first are used;
 //! - a late strip is awaited while the other strips do not suffice, and counts as unread until it
 //!   arrives.
 
@@ -35,7 +35,7 @@ pub(super) enum Strip {
     /// Strip that was read, with the doubt about its leg at the time when the read was issued: a
     /// resilver may end while other strips are read.
     Read(IoBuf, Doubt),
-    /// No disk, or the read failed.
+    /// The leg has no disk, or the read failed.
     Missing,
 }
 

@@ -9,7 +9,7 @@
 //! - bad bytes count as an error of a leg only if it was not stale when its read was issued;
 //! - only bytes that a checksum verified are written back. The same reconstruction proves nothing
 //!   about other strips: errors of two legs can cancel each other out in the wanted strip (for
-//!   example, if zeros overwrote both where they held the same bytes);
+//!   example, if zeros overwrote both legs at an offset where their bytes were equal);
 //! - an unread strip is neither counted as wrong nor written: its leg may only be slow.
 
 use std::cmp::Reverse;
@@ -221,7 +221,7 @@ impl Vdev {
         }
     }
 
-    /// Rewrites the verified bytes of one strip if they differ.
+    /// Rewrites the verified bytes of one strip if they differ from the bytes on its leg.
     async fn heal_strip(
         &self,
         rows: &Rows,

@@ -20,7 +20,7 @@ const STRIP: usize = 4096;
 const DATA: usize = 3;
 const ROWS: usize = 8;
 const LEN: usize = ROWS * DATA * STRIP;
-/// Far longer than any read that does not wait for an unresponsive leg.
+/// Time limit of a read, far longer than any read that does not wait for an unresponsive leg.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Raidz vdev in memory with written rows, and the fault injectors of its disks.
@@ -148,7 +148,7 @@ fn stale_bytes_are_no_disk_error_after_the_resilver() {
             bench.damage(0, 0);
             bench.freeze(1..DATA + parity);
             let resilver_ends = async {
-                // The read first uses this leg alone, then all legs.
+                // The read first uses leg 0 alone, then all legs.
                 while bench.reads()[0] < 2 {
                     compio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -256,7 +256,7 @@ fn read_waits_if_more_legs_freeze_than_parity_covers() {
 fn damaged_strip_is_found_while_another_leg_is_frozen() {
     run(async || {
         // Either the read wants the damaged strip, or the unresponsive leg's strip is computed from
-        // it.
+        // the damaged strip.
         for (damaged, frozen, read) in [(0, 1, 0), (0, 4, 0), (1, 0, 0), (1, 0, 1), (0, 1, 1)] {
             let bench = Bench::new(2).await;
             bench.damage(damaged, 0);
@@ -308,7 +308,7 @@ fn read_waits_for_slow_leg_if_others_are_wrong_fail_or_freeze() {
 fn frozen_leg_is_bypassed_through_a_slow_one() {
     run(async || {
         let bench = Bench::new(1).await;
-        // Reads prefer other legs to this one for longer than the test's read may take.
+        // Reads prefer other legs to leg 0 for longer than the test's read may take.
         (0..5).for_each(|_| bench.vdev.legs[0].note_bypass());
         bench.faults[0].delay(Duration::from_millis(50));
         bench.freeze(2..3);

@@ -37,7 +37,8 @@ fn adding_a_known_range_changes_nothing() {
 fn versions_of_one_record_are_joined_and_others_stay_apart() {
     let inner = list(&[range(0, 8, 5, 9), range(4, 12, 7, 0)]);
     assert_eq!(inner.list.ranges, [range(0, 4, 5, 9), range(4, 8, 5, 0), range(8, 12, 7, 0)]);
-    // The record was overwritten in between: these are two blocks, and each may be damaged.
+    // The record was overwritten between the two txgs: the ranges name two blocks, and each block
+    // may be damaged.
     let inner = list(&[range(0, 8, 5, 9), range(0, 8, 10, 0)]);
     assert_eq!(inner.list.ranges.len(), 2);
 }
