@@ -32,8 +32,8 @@ const PROLONGED: u32 = 3;
 const BEHIND_PART: f64 = 0.25;
 /// Multiple of the tolerance by which a target must fall behind in a short run to prove overload.
 const OVERLOAD_TIMES: f64 = 2.0;
-/// Number of operations by which every target may be behind: one is due at the end, and one was
-/// just sent.
+/// Number of due operations that even the fastest target has not answered at the end of a run: one
+/// became due just then, and one was just sent.
 const BEHIND_OPS: f64 = 2.0;
 /// If the target falls behind by more than this percentage of the offered operations, it was never
 /// idle, so that the rate of its completions is its capacity.
@@ -89,7 +89,8 @@ fn backlog_grows(run: &CellRun) -> bool {
     stats::middle_slope(&waiting).is_some_and(|slope| slope > 0.0)
 }
 
-/// Number of operations by which a target may be behind although it sustains `rate`.
+/// Maximum number of due operations that a target that sustains `rate` has not answered at the end
+/// of a run, beyond its usual number in flight.
 fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
     BEHIND_OPS
         + match arrival {
@@ -101,8 +102,7 @@ fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
 }
 
 /// Smallest distance from `rate`, in percent, that a prolonged run can resolve in a search whose
-/// runs last `seconds`. At this distance, the target falls behind by four times the number of
-/// operations by which a target that sustains the rate may be behind.
+/// runs last `seconds`. At this distance, the target falls behind by four times [`behind_ops`].
 fn resolution_pct(rate: f64, seconds: f64, arrival: Arrival) -> f64 {
     let operations = rate * seconds * f64::from(PROLONGED);
     let pct = 100.0 * behind_ops(rate, arrival) / BEHIND_PART / operations.max(1.0);
