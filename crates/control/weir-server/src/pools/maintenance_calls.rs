@@ -184,7 +184,7 @@ async fn bring_back(
     let disk = loop {
         match open_disks::open_again(Path::new(&path), is_named, &activity) {
             Ok(disk) => break disk,
-            // The last operations of the disk have not ended and keep the disk open.
+            // Try again: the last operations of the disk have not ended and keep the disk open.
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
                 compio::time::sleep(Duration::from_millis(50)).await;
             }

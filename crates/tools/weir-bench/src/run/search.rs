@@ -25,10 +25,11 @@ const POINTS_MAX: usize = 64;
 const KNEE_TIMES: u32 = 2;
 /// If the target completes less than this percentage of a rate, the rate is missed.
 const REACHED_PCT: f64 = 99.0;
-/// Factor by which a knee search prolongs a run that decides nothing.
+/// Length of the run with which a knee search decides a doubtful rate, as a multiple of the usual
+/// length.
 const PROLONGED: u32 = 3;
-/// A target still meets a rate if it falls behind by at most this fraction of the search's
-/// tolerance.
+/// A target still meets a rate if it falls behind (`queue::shortfall`) by at most this fraction of
+/// the search's tolerance.
 const BEHIND_PART: f64 = 0.25;
 /// Multiple of the tolerance by which a target must fall behind in a short run to prove overload.
 const OVERLOAD_TIMES: f64 = 2.0;
@@ -95,8 +96,8 @@ fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
     BEHIND_OPS
         + match arrival {
             Arrival::Constant => 0.0,
-            // The number of arrivals is known for each second; within a second, arrivals are
-            // random.
+            // `queue::of_arrivals` knows the number of arrivals in each second, but within the last
+            // second, by chance many of them may come shortly before the end.
             Arrival::Poisson => 2.0 * rate.sqrt(),
         }
 }
