@@ -5,8 +5,8 @@
 //!
 //! Files next to `lib.rs` are below all rooms. `lib.rs` itself may re-export items of every room.
 //!
-//! Invariant: a crate is checked if its `lib.rs` has a list of rooms; the crates in [`LISTED`] must
-//! have such a list.
+//! Invariant: a crate is checked if its `lib.rs` lists the crate's rooms (folders of `src`); the
+//! crates in [`LISTED`] must have such a list.
 
 use super::imports::{Graph, folder_of};
 use crate::tidy::finding::{Finding, Rule, Source};

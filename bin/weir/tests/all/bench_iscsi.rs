@@ -156,8 +156,8 @@ fn weir_target_is_measured_with_all_its_operations() {
         let text = fs::read_to_string(dirs.file(&out).join(name)).unwrap();
         assert!(!text.contains("the initiator's secret") && !text.contains("secret of the target"));
     }
-    // The next run recognizes the blocks of the earlier run as its own and overwrites them. It uses
-    // digests if the URL requests them.
+    // The next run needs no `--destroy`, because the target contains only blocks that an earlier
+    // run of weir bench wrote. It uses digests, because its URL requests them.
     let with_digests = format!("{url}&header-digest=crc32c&data-digest=crc32c");
     let profile = PROFILE.replace("DURABILITY", "none");
     bench(&dirs, &profile, &["-t", &with_digests, "-o", "digests"]).ok();

@@ -1,5 +1,5 @@
 //! Opens a file as a disk, writes a block, flushes it and reads it. Then prints the time of a
-//! durable write, and whether the medium can really be so fast.
+//! durable write, and whether that time is plausible for the medium.
 //!
 //! `cargo run -p weir-device --example durable_write`
 //!

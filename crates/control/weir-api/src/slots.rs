@@ -2,12 +2,13 @@
 //!
 //! `server` accepts and serves connections; limits of calls for each token are in `call_queue`.
 //!
-//! The server accepts a new connection at once. If all slots are taken, or all slots that one peer
-//! may have, the server evicts a connection without progress: first an idle one or one with an
-//! incomplete request header, then one with an incomplete body, one whose call only waits, and one
-//! whose client does not read its response. If there is none, the new connection waits in a bounded
-//! queue, which admits the peer with the fewest connections first. The server reads nothing of the
-//! request of a waiting connection.
+//! The server accepts a new connection at once. If all slots are taken, it evicts a connection
+//! without progress, of any owner (an address or a local user). If the owner of the new connection
+//! has all slots that one owner may have, it evicts a connection of this owner. First in the order
+//! of eviction are idle connections and those with an incomplete request header, then those with an
+//! incomplete body, those whose call only waits, and those whose client does not read its response.
+//! If none can be evicted, the new connection waits in a bounded queue, which admits the owner with
+//! the fewest connections first. The server reads nothing of the request of a waiting connection.
 //!
 //! Invariants:
 //! - the queue has at most [`WAITING_MAX`] connections, including connections that have waited too

@@ -152,8 +152,8 @@ pub const DISCOVERY_LIMIT: Duration = Duration::from_secs(30);
 /// address. Each further wrong response doubles the delay, up to [`GUESS_DELAY_MAX`].
 pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(100);
 
-/// Largest delay of a CHAP response: it allows one guess in 2 s. Without a delay, an attacker would
-/// make a thousand guesses in one second.
+/// Maximum time for which wrong CHAP responses from an address or for an account delay the check of
+/// the next response: an attacker has one guess in 2 s instead of a thousand guesses a second.
 pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum time that a CHAP response waits in the throttle. The target then refuses the login, well
@@ -164,7 +164,8 @@ pub const GUESS_WAIT_MAX: Duration = Duration::from_secs(5);
 pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
 
 /// Number of entries in the table of addresses with wrong CHAP responses; the table takes 768 KiB.
-/// A large attack has fewer addresses, so an initiator seldom shares an entry with an attacker.
+/// Even a large attack has fewer addresses than the table has entries, so an initiator seldom
+/// shares an entry with an attacker.
 pub const ADDRESS_PLACES: usize = 32_768;
 
 /// Number of entries in the table of accounts with wrong CHAP responses; the table takes 96 KiB.

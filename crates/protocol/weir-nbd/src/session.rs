@@ -419,8 +419,8 @@ async fn run_pending(
             Parsed::Request(request, payload, used) => {
                 let bytes = request.held_bytes();
                 let memory = match request.command {
-                    // Reserve no memory for READ and WRITE: if memory is short, a read is sent in
-                    // pieces, and a write runs from the receive buffer.
+                    // Reserve no memory for READ and WRITE: if memory is short, the reply to a READ
+                    // is sent in pieces, and a WRITE runs directly from the receive buffer.
                     Command::Read { .. } | Command::Write { .. } => 0,
                     _ => bytes,
                 };

@@ -322,7 +322,7 @@ impl Side {
     }
 }
 
-/// Runs a cell with each side in turn. Returns false if the calibration was stopped early.
+/// Runs a cell with fio and with Weir in turn. Returns false if the calibration was stopped early.
 fn measure(
     options: &Options,
     fio: &Fio,

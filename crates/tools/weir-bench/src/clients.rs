@@ -26,7 +26,9 @@
 //! - If a client is lost, the blocks of its part have unknown generations: verification accepts any
 //!   generation of a block until the block is written again.
 //! - The coordinator's process itself runs the cells with one client, the fill, the preconditioning
-//!   and the verification. The rate of a search is the sum over all clients.
+//!   and the verification.
+//! - A rate that a search offers is the sum of the rates of all clients; each client offers an
+//!   equal part of it.
 //! - An agent refuses a target that lacks the data of the coordinator's fill, because a file of the
 //!   same name on another host is different storage.
 //!

@@ -38,10 +38,10 @@ const SEED: u64 = 42;
 /// Conclusion about one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Word {
-    /// The new run is faster: the whole interval of the ratio lies on this side of 1.
+    /// The new run is faster: the whole interval of the ratio is above 1, for a latency below 1.
     #[serde(rename = "faster")]
     Faster,
-    /// The new run is slower: the whole interval of the ratio lies on this side of 1.
+    /// The new run is slower: the whole interval of the ratio is below 1, for a latency above 1.
     #[serde(rename = "slower")]
     Slower,
     /// The two runs may be equally fast, or there are too few runs for a conclusion.

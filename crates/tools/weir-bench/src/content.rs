@@ -68,7 +68,7 @@ impl From<u32> for RunId {
 impl RunId {
     const BITS: u32 = u32::BITS - KIND_BITS;
 
-    /// Draws a random run id; two runs have the same id with a probability of 2^-30.
+    /// Returns a random run id; two runs have the same id with a probability of 2^-30.
     pub fn random() -> Self {
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes).expect("the kernel has random numbers");
@@ -126,8 +126,8 @@ impl Content {
         let units = (total_bytes / unit_bytes).max(1) as f64;
         let share = (spec.dedupe_pct / 100.0).clamp(0.0, 1.0);
         let patterns = (units * share / UNITS_PER_PATTERN).ceil().max(1.0);
-        // The first unit with a pattern is not a duplicate of another unit, so each pattern must be
-        // drawn one more time.
+        // The first unit with a pattern is not a duplicate of another unit, so each pattern needs
+        // one unit in addition to the duplicates.
         let duplicates = (share + patterns / units * f64::from(u8::from(share > 0.0))).min(1.0);
         let mut rng = SmallRng::seed_from_u64(spec.seed);
         Self {

@@ -41,8 +41,8 @@ const SPARE_BYTES_MAX: usize = 16 << 20;
 const CUT_BYTES: u64 = crate::content::GUARD_BLOCK_BYTES;
 /// Maximum divergence of the wall clock and the monotonic clock during a run, in seconds ...
 const CLOCK_SLACK_S: f64 = 0.1;
-/// ... plus this fraction of the length of the run (chrony slews by at most 500 ppm, in its own
-/// steps).
+/// ... plus this fraction of the length of the run, so that a clock that chrony slews (by at most
+/// 500 ppm) does not count as jumped.
 const CLOCK_SLACK_PART: f64 = 0.002;
 
 /// Context of a run, which all loads of the run share.
@@ -108,7 +108,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Place of a client that generates the load alone.
+    /// Number of a client that generates the load alone.
     pub const ALONE: Self = Self { number: 0, of: 1 };
 
     /// Byte range of the dataset that this client uses, aligned to 4 KiB. The ranges of all clients

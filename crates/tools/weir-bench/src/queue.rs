@@ -6,7 +6,7 @@
 //! operations grows without bound. The answered share of the rate shows this only if the target is
 //! much slower. The number of outstanding operations at the end of each second shows any
 //! difference, if the run is long enough. Bursts of arrivals also lengthen the queue.
-//! [`of_arrivals`] computes this part of the growth, because the arrivals of each second are known.
+//! [`of_arrivals`] computes the growth that bursts cause, from the known arrivals of each second.
 //!
 //! Invariant: neither random variation nor a single step from one level to another counts as growth
 //! of the queue.
@@ -90,7 +90,7 @@ pub fn of_arrivals(run: &CellRun, arrival: Arrival) -> f64 {
 }
 
 /// Number of operations by which the target fell behind the offered rate in `run`: the growth of
-/// its queue, without the part that arrivals explain and without the usual number in flight. With
+/// its queue, without the growth by [`of_arrivals`] and without the usual number in flight. With
 /// constant arrivals, growth in the last second does not count, because any stall in this second
 /// would look the same.
 pub fn shortfall(run: &CellRun, arrival: Arrival) -> f64 {

@@ -1,7 +1,8 @@
 //! Published rows of the documents that profiles repeat. The report compares Weir's results with
 //! these rows.
 //!
-//! `report` makes the comparison. Published hardware differs: a ratio shows a shape, not a rank.
+//! `report` makes the comparison. Published hardware differs, so the ratios to published rows show
+//! only how figures change from row to row (their shape), not which storage is faster (a rank).
 //!
 //! The data is in `profiles/reference`. A document has one CSV file for each kind of table that it
 //! publishes: measurements, bonnie++ runs, sizing. Lines that begin with `#` are notes on all rows

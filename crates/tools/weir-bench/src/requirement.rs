@@ -223,7 +223,8 @@ fn with_verdict(
         return (Outcome::NotProven, Some("nothing was measured".to_owned()));
     };
     let is_rate_reached = figures == Outcome::Pass && requirement.latency.is_empty();
-    // A generator that is late or busy does not question a rate, and neither do changing latencies.
+    // A late or busy generator does not put a reached rate in doubt, and neither do changing
+    // latencies.
     let is_harmless =
         |remark: &Remark| remark.finding == Finding::GeneratorBound || remark.latency_only;
     let matters = |remark: &&Remark| !(is_rate_reached && is_harmless(remark));
@@ -290,8 +291,8 @@ fn limit(cell: &CellResult, kept: &CurvePoint, arrival: Arrival) -> Limit {
     // Operations that the target did not complete in time lower the rate that the target sustained.
     let answered = if run.due == 0 { 1.0 } else { (run.answered as f64 / operations).min(1.0) };
     let carried = kept.offered_iops * answered;
-    // Random arrivals may have offered less than the rate. The number of completions of an
-    // overloaded target does not depend on the arrivals; a much lower capacity means that the
+    // Random arrivals may have offered less than the rate, so the capacity, which does not depend
+    // on the arrivals, limits the rate as well. A much lower capacity is ignored: it means that the
     // target slows down under overload.
     let chance = match arrival {
         Arrival::Constant => 0.0,

@@ -454,7 +454,8 @@ impl Runner<'_> {
         cell: &CellSpec,
         search: &SearchSpec,
     ) -> Result<Vec<CurvePoint>, MeasureError> {
-        // The rate of a search is the sum of the rates of all clients.
+        // The rate of a search is the sum of the rates of all clients, so each client offers an
+        // equal part of it.
         let clients = f64::from(cell.clients.max(1));
         let mut try_rate = |rate: f64, times: u32| {
             let LoadSpec::Open { workers, arrival, in_flight_max, backlog_max, .. } = cell.load

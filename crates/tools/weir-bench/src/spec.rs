@@ -374,7 +374,7 @@ pub enum LoadSpec {
         /// Number of operations that each worker has in flight.
         depth: u32,
     },
-    /// Open loop: operations are due at times that are drawn in advance. Latency counts from the
+    /// Open loop: operations are due at times that are chosen in advance. Latency counts from the
     /// intended time, so it includes the wait of every operation that queued during a stall.
     Open {
         /// Number of workers, each with its own connection or file handle.

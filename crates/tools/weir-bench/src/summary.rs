@@ -204,8 +204,8 @@ impl StallSummary {
             return Self::default();
         }
         let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
-        // A generator that waits for a CPU core receives no completions, even from a target that
-        // does not stall.
+        // Subtract the time in which the generator waited for a CPU core: meanwhile it receives no
+        // completions, even from a target that does not stall.
         let waited: f64 = runs.iter().map(|r| r.cpu_wait_s / f64::from(r.threads.max(1))).sum();
         let total_s = total_us / 1e6;
         Self {

@@ -23,7 +23,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Parses the data. Returns `None` if the data is too short or describes an impossible size.
+    /// Parses the data of READ CAPACITY (16). Returns `None` if the data is too short or describes
+    /// an impossible size.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let blocks = number(bytes.get(..8)?).checked_add(1)?;
         let block_bytes = number(bytes.get(8..12)?) as u32;
@@ -56,7 +57,7 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Parses the data. Returns `None` if the data is too short.
+    /// Parses standard INQUIRY data. Returns `None` if the data is too short.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         bytes.get(..5)?;
         let text = |from: usize, to: usize| printable(bytes.get(from..to).unwrap_or_default());

@@ -47,7 +47,7 @@ pub struct DiskIo {
     pub in_flight: u64,
     /// Time since the disk last completed an operation; absent unless operations are in flight.
     pub silent_ms: Option<u64>,
-    /// Number of reads that the pool also sent to another disk, because this disk was slow.
+    /// Number of reads that completed without this disk, because it was slow.
     pub bypassed: u64,
 }
 

@@ -3,9 +3,8 @@
 //! The rules for paths are in `caller_files`, those for file types in weir-base `named_file`.
 //!
 //! A read from a network file system whose server is down never ends, whatever the type of the
-//! file.
-//! So a read of a file that a caller or the configuration names runs on the blocking pool, and the
-//! call waits at most [`READ_LIMIT`].
+//! file. So a read of a file that a caller or the configuration names runs on the blocking pool,
+//! and the call waits at most [`READ_LIMIT`].
 //!
 //! Invariants:
 //! - no read of a named file runs on the thread of the management interface;

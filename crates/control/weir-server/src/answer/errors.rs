@@ -65,7 +65,7 @@ fn action(error: &DatasetError) -> Option<String> {
         }
         DatasetError::ExistsWithSize { name, asked_bytes, .. } => {
             let size = Human(*asked_bytes).to_string();
-            // A rounded size would not be the size that the caller asked for.
+            // Print the size in units only if it is exactly the size that the caller asked for.
             let is_exact = size::parse(&size).is_ok_and(|bytes| bytes == *asked_bytes);
             let size = if is_exact { size } else { asked_bytes.to_string() };
             Some(format!("weir volume resize {name} {size}"))

@@ -24,7 +24,7 @@ use crate::answer::errors::api_error;
 /// Poll interval for a pool that is being closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time that a call gets to end by itself after its pool was abandoned.
+/// Time after which a call on an abandoned pool returns an error, if it has not ended by itself.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A closing pool is suspended after a disk was unresponsive for this long. The close also writes
@@ -151,8 +151,9 @@ impl OpenPool {
             if self.engine.is_abandoned()
                 && left.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
             {
-                // The call holds the pool's lock while it waits for a disk that is not yet a part
-                // of the pool. The call ends with the pool's thread.
+                // The call still waits for a disk that is not in the pool yet, whose I/O was not
+                // failed. Return an error, so that the caller releases the pool's lock. The call
+                // itself ends with the pool's thread.
                 return Err(ApiError::new(ErrorKind::Unavailable, LET_GO));
             }
         }

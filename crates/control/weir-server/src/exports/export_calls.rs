@@ -301,7 +301,7 @@ impl Handle<ExportSet> for Manager {
     }
 
     fn about(&self, call: &ExportSet) -> String {
-        // Only an existing export names its volume, so `about` runs before the call.
+        // The request names only the export, so look up its volume.
         self.volume_of(&call.key()).unwrap_or_default()
     }
 }
@@ -327,7 +327,8 @@ impl Handle<ExportDelete> for Manager {
     }
 
     fn about(&self, call: &ExportDelete) -> String {
-        // Only an existing export names its volume, so `about` runs before the call.
+        // The request does not name the volume, so `about` runs before the call, while the export
+        // still exists.
         self.volume_of(&call.key()).unwrap_or_default()
     }
 }

@@ -14,8 +14,8 @@ use weir_base::limits::DISK_UNRESPONSIVE;
 use crate::access::activity::Activity;
 use crate::state::server::Manager;
 
-/// Time after which a caller gets an error if disks are unresponsive. Guaranteed are 5 s, so 1 s is
-/// left to return the error.
+/// Time after which a caller gets an error if disks are unresponsive. The server guarantees a
+/// response within 5 s, so 1 s is left to return the error.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Time that a caller has waited, and the time since the disks of its call last completed I/O.

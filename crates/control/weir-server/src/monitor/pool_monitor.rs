@@ -75,7 +75,8 @@ impl Seen {
         let mut changes = Vec::new();
         for pool in &now {
             let before = self.pools.get(&pool.name).filter(|old| {
-                // If the time of the counters went backwards, they belong to another import epoch.
+                // If the time of the counters went backwards, the pool was imported again since the
+                // last poll, and the counters cannot be compared.
                 old.guid == pool.guid && old.counted_ms <= pool.counted_ms
             });
             changes.extend(pool_change(before, pool));

@@ -166,7 +166,8 @@ impl Manager {
         }
         match opened {
             Ok(pool) => {
-                // The server may have crashed after a rename and before it saved the new name.
+                // Update the saved names: the server may have crashed after a rename and before it
+                // saved the new name.
                 if let Err(error) = self.follow_names(&pool.engine) {
                     tracing::warn!(pool = %name, %error, "cannot update the saved names");
                 }

@@ -13,8 +13,8 @@ use weir_base::ErrorKind;
 use crate::answer::errors::not_found;
 use crate::state::server::Manager;
 
-/// Time for which a disconnected client may still be counted, because another thread closes the
-/// client's socket.
+/// Maximum time that the check waits for clients to disconnect. A client that has disconnected is
+/// counted until another thread has closed its socket.
 const MOMENT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// Maximum number of clients that an error message names.

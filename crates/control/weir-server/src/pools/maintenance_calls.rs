@@ -73,8 +73,9 @@ impl Handle<PoolOnline> for Manager {
     /// Brings a disk online. A resilver copies the missed writes to it.
     ///
     /// # Errors
-    /// `Invalid` if the path belongs to a different disk now; `Unavailable` if the disk was written
-    /// without the other disks of its vdev. In both cases the pool stays unchanged.
+    /// `Invalid` if the path belongs to a different disk now; unless `force` is set, `Unavailable`
+    /// if the disk was written without the other disks of its vdev. In both cases the pool stays
+    /// unchanged.
     async fn handle(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
         let PoolOnline { name, disk, at, force } = request;
         let _changes = self.changes.lock(&name).await;
@@ -183,7 +184,7 @@ async fn bring_back(
     let disk = loop {
         match open_disks::open_again(Path::new(&path), is_named, &activity) {
             Ok(disk) => break disk,
-            // The last operations of the disk have not ended and keep the disk open.
+            // Try again: the last operations of the disk have not ended and keep the disk open.
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
                 compio::time::sleep(Duration::from_millis(50)).await;
             }

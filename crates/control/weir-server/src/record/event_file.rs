@@ -41,7 +41,6 @@ impl EventFile {
     }
 
     /// True if the file has so many lines for `events` events in memory that it must be replaced.
-    /// memory.
     pub(super) fn is_long(&self, events: usize) -> bool {
         self.lines / 2 > events.max(1000)
     }

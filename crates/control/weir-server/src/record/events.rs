@@ -4,8 +4,8 @@
 //! runs, and `history` stores the changing calls.
 //!
 //! Each class of events has its own ring, so that unauthenticated peers and callers evict no events
-//! about disks and data. Events that they can cause at will are counted: one event and one log line
-//! per minute have the number of repetitions.
+//! about disks and data. Events that they can cause at will are counted: repetitions of an event
+//! add only one event and one log line a minute, with the number of repetitions.
 //!
 //! Invariants:
 //! - event numbers increase by one; each class keeps its newest events, and evicted events are
@@ -86,20 +86,22 @@ pub(crate) struct NewEvent {
 
 /// Count of repeated events of one kind since the last event with such a number.
 struct Count {
-    /// Caller that owns this count, if the caller has separate counts for each pool.
+    /// Caller for whose [`CALLER_COUNTS_MAX`] this count counts; `None` for a common count of
+    /// several pools or callers, and for counts by [`Events::count`].
     caller: Option<String>,
     since: Instant,
     held: u64,
     last: NewEvent,
 }
 
-/// Owner of counts: it has up to [`CALLER_COUNTS_MAX`] separate counts, and one common count for
-/// all further events.
+/// Counts of one owner (a caller, or this server): up to [`CALLER_COUNTS_MAX`] separate counts, and
+/// one common count for all further events.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     owner: &'a str,
-    /// Noun for the counted events, and the event kind of the common count.
+    /// Noun for the counted events in the message of the common count.
     what: &'a str,
+    /// Event kind of the common count.
     kind: &'a str,
 }
 

@@ -76,9 +76,9 @@ impl Kept {
             return;
         }
         let times = match self.counted.get(&key_of(&entry)) {
-            // The file has an earlier line of this count. A line of this server has the new total.
-            // An older server wrote one line for each call, so the numbers of its lines are added
-            // up.
+            // The file has several lines of this count. A line contains the total so far, so the
+            // newest line is enough. Only older servers wrote one line for each call: if the number
+            // does not grow, add the numbers up.
             Some(before) if entry.times <= before.entry.times => before.entry.times + entry.times,
             _ => entry.times,
         };

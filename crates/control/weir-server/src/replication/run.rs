@@ -294,7 +294,8 @@ impl Runner {
             is_ours(last) && !is_there && clash(last, there).is_none() && !self.is_unreadable(last)
         };
         if let Some(last) = here.last().filter(can_go) {
-            // The server may have crashed after it took this snapshot and before it held it.
+            // Hold it again: the server may have crashed after it took the snapshot and before it
+            // held it.
             self.hold_here(&last.name).await?;
             return Ok(last.name.clone());
         }

@@ -469,8 +469,8 @@ impl Scheduler {
             .await;
         match gone {
             Ok(_) => self.report(EventLevel::Info, format!("destroyed by schedule: {full}")),
-            // The snapshot is held for a replication; the other server releases it at the end of
-            // its run.
+            // Report nothing: the snapshot is held for a replication, and the other server releases
+            // it at the end of its run.
             Err(error) if error.kind == ErrorKind::Busy && self.is_replicas(pool, id).await => {}
             Err(error) if error.kind == ErrorKind::Busy => self.report_once(
                 EventLevel::Warning,

@@ -8,7 +8,6 @@
 //!
 //! Invariants:
 //! - each pair of calls starts with the same volume.
-//! - each pair starts with the same volume.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -226,8 +225,9 @@ impl Walk {
                 manager.handle(tag).await.unwrap();
             }
         }
-        // A clone must be destroyed before its origin. A promotion may have swapped the two, so try
-        // all volumes twice.
+        // A volume cannot be destroyed while a clone of one of its snapshots exists. After a
+        // promotion, `tank/v` is the clone of `tank/c`, which is first in the list, so only the
+        // second pass destroys `tank/c`.
         for _ in 0..2 {
             for volume in manager.handle(ListVolumes { pool: None }).await.unwrap().volumes {
                 let request = VolumeDestroy { name: volume.name, recursive: true };

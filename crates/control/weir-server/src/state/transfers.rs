@@ -61,8 +61,8 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time to wait until an ended session releases its volume.
 const LET_GO: Duration = Duration::from_secs(5);
 
-/// Number of received bytes. `mark` has the time at which [`STALL_BYTES`] more had last arrived,
-/// and the number of bytes at that time.
+/// Progress of a received stream, to detect a stall: `mark` contains the last time at which
+/// [`STALL_BYTES`] more had arrived, and the value of `came_bytes` at that time.
 pub(crate) struct Progress {
     pub(crate) came_bytes: u64,
     pub(crate) mark: (Instant, u64),
@@ -91,7 +91,7 @@ pub(crate) struct Incoming {
     /// Whether the server only checks the stream and stores nothing; such a session blocks no
     /// other.
     pub(crate) dry_run: bool,
-    /// Address of the peer that sends the stream.
+    /// Address of the other server, if a server and not a user sends the stream.
     pub(crate) peer: Option<IpAddr>,
     pub(crate) progress: Mutex<Progress>,
     pub(crate) steps: mpsc::Sender<Step>,

@@ -469,7 +469,8 @@ impl Handle<LunRemove> for Manager {
     }
 
     fn about(&self, call: &LunRemove) -> String {
-        // Only an existing logical unit names its volume, so `about` runs before the call.
+        // The request does not name the volume, so `about` runs before the call, while the logical
+        // unit still exists.
         self.volume_of_lun(call).unwrap_or_default()
     }
 }

@@ -78,7 +78,7 @@ struct PropertyReader<'a> {
 enum From {
     Own,
     Nowhere,
-    /// The object inherits the value from so many levels up; 1 is the nearest ancestor.
+    /// The object inherits the value from the ancestor this number of levels up; 1 is the nearest.
     Above(usize),
     Fixed,
 }

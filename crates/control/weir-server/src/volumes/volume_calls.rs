@@ -33,7 +33,8 @@ impl Manager {
         Ok(pool_status::volume(&engine, &volume, self.exports_of(Of::Dataset(full))))
     }
 
-    /// Runs a change of a volume on its pool's thread and shows the result.
+    /// Runs `change` on the thread of the volume's pool. Returns the volume after the change, and
+    /// the outcome `made` if the call changed the volume.
     pub(crate) async fn change_volume<F>(
         &self,
         full: &str,

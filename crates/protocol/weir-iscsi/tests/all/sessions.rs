@@ -518,8 +518,8 @@ fn discovery_splits_long_target_lists() {
         .map(|n| expected.replace(&format!("{TARGET}\0"), &format!("{TARGET}{n:02}\0")))
         .collect();
     assert_eq!(all, expected.as_bytes());
-    // Regression test: one text could request 96 lists of 1 MiB, and the target built all of them
-    // at once.
+    // Regression test: one Text Request could request 96 target lists of 1 MiB, and the target
+    // built all of them at once.
     let twice = initiator.text(b"SendTargets=iqn.a\0SendTargets=iqn.b\0", 0x80, NO_TAG);
     assert_eq!(text::pairs(&twice.data), Ok(vec![("SendTargets", "Reject")]));
     // Send an unknown key, a key of the login and a SCSI command: a discovery session accepts none

@@ -80,8 +80,8 @@ impl Connection {
             return;
         }
         while !self.is_broken() {
-            // Only this connection can free its pooled buffers, and each send returns its buffer to
-            // the pool.
+            // Free the pooled buffers in every pass: no other connection can free them, and each
+            // send returns its buffer to the buffer pool.
             self.give_up_pool();
             if self.out.borrow().is_empty() {
                 self.out.replace(OutBuf::default());

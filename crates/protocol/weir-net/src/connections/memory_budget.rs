@@ -330,7 +330,8 @@ impl MemoryGrant {
         self.account.wake.notify_one();
     }
 
-    /// Records that the connection waits for its client, until the returned value is dropped.
+    /// Marks the connection as waiting for its client to read replies or to send data, until the
+    /// returned value is dropped. [`MemoryGrant::end_stalls`] evicts only marked connections.
     pub fn awaits_client(&self) -> AwaitsClient {
         self.account.awaits_client.fetch_add(1, Ordering::Relaxed);
         AwaitsClient(Arc::clone(&self.account))

@@ -17,7 +17,8 @@ const INVALID_CDB: (u8, u8, u8) = (5, 0x24, 0);
 const INVALID_PARAMETER: (u8, u8, u8) = (5, 0x26, 0);
 const LIST_LENGTH: (u8, u8, u8) = (5, 0x1A, 0);
 
-/// Returns the CDBs of READ or WRITE in all four CDB sizes.
+/// Returns the CDBs of one command in CDB sizes 6, 10, 12 and 16; `codes` has an operation code for
+/// each size.
 fn sized(codes: [u8; 4], flags: u8, lba: u32, blocks: u8) -> Vec<Vec<u8>> {
     let at = lba.to_be_bytes();
     vec![

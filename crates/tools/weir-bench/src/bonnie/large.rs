@@ -22,7 +22,7 @@ use super::timing::Timing;
 use super::{BLOCK_BYTES, BonnieError, Figure, Phase};
 use crate::content::Content;
 
-/// Number of bytes that a per-chr phase transfers, each with its own system call.
+/// Number of bytes that a per-byte phase transfers, with one system call for each byte.
 pub(super) const BYTES_MAX: u64 = 4 << 20;
 /// Number of seek workers and number of seeks, as in bonnie++.
 const SEEKERS: u64 = 5;

@@ -2,8 +2,8 @@
 //!
 //! `stats` computes the intervals of the ratios.
 //!
-//! Invariants: two medians within 3 % agree, and so do two medians whose difference the runs do not
-//! show. Runs that vary too much, or too few runs, give no verdict.
+//! Invariants: two medians within 3 % agree, and so do two medians if the interval of their ratio
+//! contains 1. Runs that vary too much, or too few runs, give no verdict.
 
 use serde::Serialize;
 

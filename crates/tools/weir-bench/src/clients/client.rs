@@ -155,7 +155,8 @@ impl Session {
         let known = ground.generations.filter(|_| self.writes);
         let done = self.order_start(start).and_then(|()| self.finish(known, stop));
         if let (Err(_), Some(known)) = (&done, known) {
-            // The agent stops once it receives no more messages. Until then it may still write.
+            // Wait until the agent, which receives no more messages, has stopped. Until then it may
+            // still write.
             drop(self.link);
             std::thread::sleep(SILENCE_MAX);
             known.forget(known.numbers(&self.part));

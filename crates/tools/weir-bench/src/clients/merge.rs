@@ -51,7 +51,8 @@ pub(super) fn merge(all: Vec<One>) -> CellRun {
         whole.answered = whole.answered.saturating_add(run.answered);
         whole.stalls.add(&run.stalls);
         whole.cpu_wait_s += run.cpu_wait_s;
-        // All clients on the server's machine report the CPU time of the same server process.
+        // Use the highest value instead of the sum, because all clients on the server's machine
+        // report the CPU time of the same server process.
         whole.target_cpu_s =
             whole.target_cpu_s.into_iter().chain(run.target_cpu_s).reduce(f64::max);
         whole.steal_pct = whole.steal_pct.max(run.steal_pct);

@@ -3,8 +3,8 @@
 //! `session` and `coordinator` have the order of the messages, `link` their framing and time
 //! limits.
 //!
-//! Invariants: every version can read the [`Hello`] of every other version, so that a difference is
-//! reported by version name; all other messages belong to one version.
+//! Invariants: every version can read the [`Hello`] of every other version, so that an error about
+//! different versions can name both; all other messages may change with each version.
 
 use serde::{Deserialize, Serialize};
 

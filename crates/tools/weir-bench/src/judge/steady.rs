@@ -2,8 +2,8 @@
 //!
 //! `sample` judges whether the sample is large enough.
 //!
-//! Invariant: the clock sets the rate of an open loop, so for an open loop the rules of this file
-//! also check latencies.
+//! Invariant: for an open loop, the rules of this file also check latencies, because the clock sets
+//! the rate of an open loop, so a slower target may change only the latencies.
 
 use super::Evidence;
 use super::sample::SECONDS_MIN;
@@ -25,10 +25,11 @@ const DIP_OPS_MIN: f64 = 64.0;
 const STALLED_PCT_MAX: f64 = 3.0;
 /// ... and maximum length of a single stall in seconds, whatever the length of the run.
 const STALL_S_MAX: f64 = 1.0;
-/// Maximum factor between two median latencies of an open loop: close to the limit of a correct
-/// disk, its queue makes one second twice as slow as another ...
+/// Maximum factor between two median latencies of an open loop: near its maximum rate, the queue of
+/// a correct disk makes one second twice as slow as another ...
 const LATENCY_FACTOR_MAX: f64 = 3.0;
-/// ... or maximum difference in microseconds, if kernel timers alone can cause it.
+/// ... unless the difference is at most this number of microseconds, which kernel timers alone can
+/// cause.
 const LATENCY_US_MIN: f64 = 200.0;
 
 /// Reports stalls. In a closed loop the generator waits during a stall, so percentiles do not show

@@ -142,22 +142,22 @@ impl Chooser {
         Some(Choice { offset, ..choice })
     }
 
-    /// Draws one more random number.
+    /// Returns a random number of this chooser's sequence.
     pub(super) fn draw(&mut self) -> u64 {
         self.rng.next_u64()
     }
 }
 
 impl Stream {
-    /// Draws the index of a block size, by weight.
+    /// Chooses the index of a block size at random, by weight.
     fn draw_size(&self, rng: &mut SmallRng) -> usize {
         let all = self.sizes.last().map_or(1, |(_, until)| *until);
         let weight = if self.sizes.len() > 1 { rng.random_range(0..all) } else { 0 };
         self.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0)
     }
 
-    /// Draws the size of the next operation of a walk: one of the stream's sizes, or a size in the
-    /// stream's range.
+    /// Chooses the size of the next operation of a walk at random: one of the stream's sizes, or a
+    /// size in the stream's range.
     fn draw_bytes(&self, rng: &mut SmallRng) -> u32 {
         match (self.access, self.sizes.as_slice()) {
             (Access::Walk { between: true, .. }, [(low, _), (high, _)]) => {

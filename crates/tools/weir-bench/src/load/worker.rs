@@ -5,7 +5,7 @@
 //!   other work; the latency of an operation counts from its send time;
 //! - the worker chooses operations and generates their contents while other operations are in
 //!   flight, so that generating content does not reduce the queue depth;
-//! - in an open loop, the intended times are drawn in advance and do not depend on the target; the
+//! - in an open loop, the intended times are chosen in advance and do not depend on the target; the
 //!   latency counts from the intended time, even if the operation waited for a slot;
 //! - the rate counts an operation if the operation completes inside the measured window;
 //! - a latency counts if the intended time of its operation (in a closed loop: its completion) is
@@ -82,8 +82,8 @@ pub(super) enum Pace {
     Closed,
     Open {
         gap_s: f64,
-        /// Part of `gap_s` after which the first operation of constant arrivals is due. It differs
-        /// between workers, so that the arrivals of all workers together are evenly spaced.
+        /// Fraction of `gap_s` after which the first operation of constant arrivals is due. It
+        /// differs between workers, so that the arrivals of all workers together are evenly spaced.
         first: f64,
         arrival: Arrival,
         rng: Box<SmallRng>,
@@ -366,7 +366,7 @@ impl<'a> Worker<'a> {
         }
         self.in_flight_at_end = Some(self.in_flight);
         if self.exhausted {
-            // No operations are left to send at these due times.
+            // The worker has no operations left, so do not count these due times.
             let unsent = waiting.iter().filter(|at| self.times.counts(**at)).count();
             self.tally.due -= unsent as u64;
             return Ok(());

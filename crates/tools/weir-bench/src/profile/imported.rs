@@ -135,8 +135,8 @@ fn walk_odd_sizes(cell: &mut CellSpec, part_bytes: u64) {
         let [BlockShare { bytes, .. }] = stream.blocks[..] else { continue };
         let random_pct = match stream.access {
             Access::Random => 100.0,
-            // Several sequential workers each have their own range, but in a walk each worker would
-            // cover all files.
+            // Only for one worker: several sequential workers each have their own range, but in a
+            // walk each worker would cover all files.
             Access::Sequential if workers == 1 => 0.0,
             _ => continue,
         };

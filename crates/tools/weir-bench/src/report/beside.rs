@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - rows keep the order of the document, and each row of this run has its verdict;
-//! - every table states that the published hardware differs: a ratio shows a shape, not a rank.
+//! - every table states that the published hardware differs, so that ratios show only how figures
+//!   change from row to row (their shape), not which storage is faster (a rank).
 
 use std::slice;
 

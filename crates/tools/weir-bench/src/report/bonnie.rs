@@ -4,7 +4,7 @@
 //! table.
 //!
 //! Invariants: the phases have the order of bonnie++, and each has its verdict; a ratio to
-//! published rows is labelled as a shape, not a rank.
+//! published rows is labelled "shape, not rank", because the published hardware differs.
 
 use super::rows::{Row, Table};
 use crate::bonnie::{BonnieResult, Column, Phase};

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - the colours below stand for roles; the style sheet of a dark document replaces them;
 //! - a chart over time has at most [`POINTS_MAX`] points, which include the highest and the lowest
-//!   value of each stretch;
+//!   value of each group of consecutive points;
 //! - a logarithmic axis omits values that are not positive.
 
 use std::ops::Range;
@@ -226,7 +226,7 @@ fn compact(svg: &str) -> String {
 }
 
 /// Thins one line of a chart with `lines` lines. If the line has too many points, keeps the lowest
-/// and the highest point of each stretch, in order.
+/// and the highest point of each group of consecutive points, in order.
 pub(super) fn thin(points: &[(f64, f64)], lines: usize) -> Vec<(f64, f64)> {
     let most = (POINTS_MAX / lines.max(1)).max(2);
     if points.len() <= most {

@@ -40,8 +40,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
             None => found,
         };
     };
-    // The target of an open loop can complete only the arrivals that were drawn. In a short run,
-    // chance may draw fewer arrivals than the requirement needs, whatever the speed of the target.
+    // In an open loop, the target can complete only the operations that arrive. In a short run, by
+    // chance fewer may arrive than the requirement needs; `reaches` allows for this.
     let share_pct = 100.0 - RATE_TOLERANCE_PCT;
     let Measured { seconds, iops, kept_up, arrival, .. } = *measured;
     let reached = kept_up && reaches(seconds, iops, offered.min(need), share_pct, arrival);

@@ -21,7 +21,7 @@ impl Runner<'_> {
         let missed = match cell.cache {
             CacheState::AsIs => None,
             CacheState::Cold => self.drop_caches(),
-            // This process cannot read metadata without data.
+            // This process cannot read metadata without data, so it never establishes this state.
             CacheState::WarmMetadata => {
                 let dropped = self.drop_caches();
                 dropped.or(Some("metadata cannot be read separately from data".to_owned()))

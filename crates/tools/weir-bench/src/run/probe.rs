@@ -27,8 +27,8 @@ const WRITES: usize = 9;
 const PLACES: u64 = 32;
 /// If the second read is this many times faster than the first, it came from a cache.
 const QUICKER: f64 = 3.0;
-/// If the first reads take less than this number of microseconds, they already came from a cache,
-/// or the medium needs no cache.
+/// The probe reports a cache only if the first reads take at least this number of microseconds:
+/// faster reads already came from a cache, or the medium needs no cache.
 const READ_US_MIN: f64 = 50.0;
 /// If a flush takes less than this multiple of a write's time, it does not wait for a medium.
 const FREE_FLUSH: f64 = 1.2;

@@ -25,15 +25,16 @@ const POINTS_MAX: usize = 64;
 const KNEE_TIMES: u32 = 2;
 /// If the target completes less than this percentage of a rate, the rate is missed.
 const REACHED_PCT: f64 = 99.0;
-/// Factor by which a knee search prolongs a run that decides nothing.
+/// Length of the run with which a knee search decides a doubtful rate, as a multiple of the usual
+/// length.
 const PROLONGED: u32 = 3;
-/// A target still meets a rate if it falls behind by at most this fraction of the search's
-/// tolerance.
+/// A target still meets a rate if it falls behind (`queue::shortfall`) by at most this fraction of
+/// the search's tolerance.
 const BEHIND_PART: f64 = 0.25;
 /// Multiple of the tolerance by which a target must fall behind in a short run to prove overload.
 const OVERLOAD_TIMES: f64 = 2.0;
-/// Number of operations by which every target may be behind: one is due at the end, and one was
-/// just sent.
+/// Number of due operations that even the fastest target has not answered at the end of a run: one
+/// became due just then, and one was just sent.
 const BEHIND_OPS: f64 = 2.0;
 /// If the target falls behind by more than this percentage of the offered operations, it was never
 /// idle, so that the rate of its completions is its capacity.
@@ -89,20 +90,20 @@ fn backlog_grows(run: &CellRun) -> bool {
     stats::middle_slope(&waiting).is_some_and(|slope| slope > 0.0)
 }
 
-/// Number of operations by which a target may be behind although it sustains `rate`.
+/// Maximum number of due operations that a target that sustains `rate` has not answered at the end
+/// of a run, beyond its usual number in flight.
 fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
     BEHIND_OPS
         + match arrival {
             Arrival::Constant => 0.0,
-            // The number of arrivals is known for each second; within a second, arrivals are
-            // random.
+            // `queue::of_arrivals` knows the number of arrivals in each second, but within the last
+            // second, by chance many of them may come shortly before the end.
             Arrival::Poisson => 2.0 * rate.sqrt(),
         }
 }
 
 /// Smallest distance from `rate`, in percent, that a prolonged run can resolve in a search whose
-/// runs last `seconds`. At this distance, the target falls behind by four times the number of
-/// operations by which a target that sustains the rate may be behind.
+/// runs last `seconds`. At this distance, the target falls behind by four times [`behind_ops`].
 fn resolution_pct(rate: f64, seconds: f64, arrival: Arrival) -> f64 {
     let operations = rate * seconds * f64::from(PROLONGED);
     let pct = 100.0 * behind_ops(rate, arrival) / BEHIND_PART / operations.max(1.0);

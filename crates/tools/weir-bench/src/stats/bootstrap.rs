@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::interval::{ORDER_RUNS_MIN, welch_interval};
 use super::{median, sorted};
 
-/// Number of resamples that are drawn.
+/// Number of resamples.
 const DRAWS: usize = 10_000;
 /// Number of resampled ratios beyond each end of the interval: 2.5 % of all.
 const BEYOND: usize = DRAWS / 40;

@@ -79,7 +79,7 @@ impl Unit {
             OpKind::Trim if self.can_unmap => stated(limits.unmap_blocks_max.into()),
             OpKind::WriteSame if self.can_write_same => stated(limits.write_same_blocks_max),
             OpKind::CompareAndWrite if self.can_compare => match limits.compare_blocks_max {
-                // The unit states no maximum: one block is the smallest possible maximum.
+                // The unit states no maximum, so use the smallest possible maximum: one block.
                 0 => 1,
                 blocks => blocks.into(),
             },
