@@ -190,8 +190,8 @@ impl Found {
         self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
     }
 
-    /// Damaged ring slots of txgs up to `newest` that are later than each uberblock of their disk, by
-    /// the guid of the leg. A power cut tore them, while another disk got the uberblock.
+    /// Damaged ring slots of txgs up to `newest` that are later than each uberblock of their disk,
+    /// by the guid of the leg. A power cut tore them, while another disk got the uberblock.
     pub(crate) fn torn_slots(&self, newest: &Uberblock) -> Vec<(Guid, u64)> {
         let of_disk = |disk: &FoundDisk| {
             let own = disk.uberblocks.iter().map(|own| own.txg).filter(|txg| *txg <= newest.txg);

@@ -145,8 +145,8 @@ fn import_after_a_forced_import_needs_no_force() {
         .unwrap();
 }
 
-// Regression: each of two power cuts tore an uberblock on the same disk, while the other disk of the
-// mirror got it. An import of the first disk alone was then refused.
+// Regression: each of two power cuts tore an uberblock on the same disk, while the other disk of
+// the mirror got it. An import of the first disk alone was then refused.
 #[test]
 fn power_cuts_in_a_row_do_not_block_the_import_of_one_disk() {
     let world = world(2);
