@@ -245,10 +245,17 @@ impl ObjectSet {
         for (index, block) in written {
             self.slot_blocks.insert(index, block);
         }
-        let objects = self.open.objects.keys().copied();
+        let syncing = self.syncing.take();
+        self.drop_unused_blocks();
+        syncing
+    }
+
+    /// Drops the blocks of the object table that no change needs.
+    pub(crate) fn drop_unused_blocks(&mut self) {
+        let changes = self.syncing.as_deref().into_iter().chain([&self.open]);
+        let objects = changes.flat_map(|changes| changes.objects.keys().copied());
         let needed: BTreeSet<u64> = objects.map(ObjectSlot::block_of).collect();
         self.slot_blocks.retain(|index, _| needed.contains(index));
-        self.syncing.take()
     }
 
     /// Discards the changes of the open txg. Returns their charge and number of blocks.
@@ -257,5 +264,48 @@ impl ObjectSet {
         self.slot_blocks.clear();
         let ObjectChanges { charge, blocks, .. } = std::mem::take(&mut self.open);
         (charge, blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(object: u64, record: u64) -> ObjectChange {
+        let blocks = vec![Block::copy_of(&[1; BLOCK_BYTES])];
+        ObjectChange::Write { object: ObjectId(object), size: RecordSize::BLOCK, record, blocks }
+    }
+
+    #[test]
+    fn table_blocks_are_kept_while_a_change_needs_them() {
+        let zeros = || Block::copy_of(&[0; BLOCK_BYTES]);
+        let mut set = ObjectSet::default();
+        set.slot_blocks.extend((0..4).map(|index| (index, zeros())));
+        set.open.add(write(5, 0));
+        set.freeze();
+        set.open.add(write(9, 0));
+        set.drop_unused_blocks();
+        assert!(set.slot_blocks.keys().eq([1, 2].iter()), "blocks of objects 5 and 9");
+        assert!(set.publish([(1, zeros())]).is_some());
+        assert!(set.slot_blocks.keys().eq([2].iter()));
+        assert_eq!(set.discard_open(), (0, 2));
+        assert!(set.slot_blocks.is_empty());
+    }
+
+    #[test]
+    fn bound_of_a_call_is_at_least_what_it_adds() {
+        let mut changes = ObjectChanges::default();
+        let calls = [
+            vec![write(5, 0), write(5, 1), write(6, 200)],
+            vec![write(5, 0), ObjectChange::Remove { object: ObjectId(6) }],
+            vec![write(6, 0), write(5, 100_000)],
+        ];
+        for call in calls {
+            let bound = changes.bound(&call, 2);
+            let added: i64 = call.into_iter().map(|change| changes.add(change)).sum();
+            assert!(added <= bound.blocks.cast_signed(), "{added} of {bound:?}");
+            assert!(bound.cost >= bound.blocks * BLOCK, "{bound:?}");
+        }
+        assert_eq!(changes.blocks, 2 + 4, "two slots and the records that are left");
     }
 }

@@ -91,8 +91,11 @@ impl Volume {
         if changes.iter().any(|change| !has_slot(set, change)) {
             return Ok(Tried::Replaced);
         }
-        if !self.admit_objects(&state, changes)? {
-            return Ok(Tried::Full);
+        let admitted = self.admit_objects(&state, changes);
+        if !matches!(admitted, Ok(true)) {
+            // Blocks for calls that are refused must not collect.
+            state.objects.iter_mut().for_each(|set| set.drop_unused_blocks());
+            return admitted.map(|_| Tried::Full);
         }
         self.add_objects(&mut state, std::mem::take(changes));
         Ok(Tried::Done)

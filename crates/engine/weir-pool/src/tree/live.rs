@@ -364,6 +364,9 @@ impl Pool {
     /// table by the root of the object. Reads each slot once.
     async fn find_object_roots(&self, entries: Vec<Asked>, found: &mut Found) -> Vec<Asked> {
         let is_of_table = |(entry, ..): &Asked| entry.owner.object == ObjectId::TABLE;
+        if entries.iter().all(is_of_table) {
+            return entries;
+        }
         let (mut resolved, mut others): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(is_of_table);
         let of = |(entry, table, _): &Asked| (table.ptr.address(), entry.owner.object);
