@@ -13,6 +13,6 @@ pub struct TreeOf {
     pub volume: DatasetId,
     /// Object of the volume.
     pub object: ObjectId,
-    /// Last txg in the version; [`Version::HEAD`](crate::Version::NOW) for the head of the volume.
+    /// Last txg in the version; [`Version::HEAD`](crate::Version::HEAD) for the head of the volume.
     pub version: Txg,
 }
