@@ -123,10 +123,11 @@ const RANGE_BYTES: usize = 6 * 8;
 const PART_BYTES: usize = 1 + 2 * 8;
 
 impl DamageRecord {
-    /// Maximum number of ranges in one entry, in addition to [`Self::PARTS_MAX`] parts.
+    /// Maximum number of damaged ranges in one directory entry. The entry also has space for
+    /// [`Self::PARTS_MAX`] damaged parts.
     pub const RANGES_MAX: usize =
         (BLOCK_BYTES - HEADER_BYTES - Self::PARTS_MAX * PART_BYTES) / RANGE_BYTES;
-    /// Maximum number of parts in one entry, in addition to [`Self::RANGES_MAX`] ranges.
+    /// Maximum number of damaged parts in one directory entry.
     pub const PARTS_MAX: usize = 16;
 
     /// Fields, for the format documentation.

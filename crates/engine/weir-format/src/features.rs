@@ -46,7 +46,7 @@ impl Features {
     /// Refuses a pool whose structures this Weir cannot write.
     ///
     /// # Errors
-    /// `Feature`, with the text of the first unknown flag.
+    /// `FormatError::Feature`, with the `needs` text of the first flag that is unknown here.
     pub fn check_writable(&self, pool: Guid) -> Result<(), FormatError> {
         check_known(&self.read_only_compatible, KNOWN_READ_ONLY_COMPATIBLE, pool)
     }

@@ -218,7 +218,8 @@ impl Search<'_> {
     fn leads_there(&self, left: u32, done: &mut Vec<usize>, states: &mut Vec<Vec<Tag>>) -> bool {
         let rest: Vec<usize> = (0..self.steps.len()).filter(|at| left >> at & 1 == 1).collect();
         let state = states.last().expect("there is what was before");
-        // A sector that no remaining change overwrites must already have the found content.
+        // If no remaining change overwrites a sector, its content is final. If that differs from
+        // `found`, this order of changes is wrong.
         let stays = |sector| !rest.iter().any(|at| self.steps[*at].to.contains(&sector));
         let differs = |(sector, tag): (usize, &Tag)| state[sector] != *tag && stays(sector);
         if (self.from..).zip(self.found).any(differs) {

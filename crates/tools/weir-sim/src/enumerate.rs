@@ -135,8 +135,8 @@ fn as_of(before: &Cut, running: &Running) -> Cut {
 }
 
 thread_local! {
-    /// Disks of new pools by layout and size ([`Room`]). Creating a pool takes as long as several
-    /// recoveries, and the result is always the same.
+    /// Cache: the disks of a new pool for each layout and size ([`Room`]). Creating a pool takes as
+    /// long as several recoveries, and its disks depend only on these two.
     static NEW_POOLS: RefCell<Vec<(Layout, Room, Vec<MediaImage>)>> =
         const { RefCell::new(Vec::new()) };
 }

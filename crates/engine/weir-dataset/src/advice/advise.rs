@@ -236,7 +236,8 @@ impl Advisor {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    /// Draws one sample and measures it. False: no draw hit a block with data.
+    /// Selects random blocks until one has data, and measures the sample around that block. Returns
+    /// false if all `DRAWS_MAX` selected blocks are holes.
     ///
     /// # Errors
     /// `NotFound` if the volume does not exist; the errors of a read.

@@ -438,8 +438,9 @@ impl Segments {
         if all {
             blocks.extend(inner.slots.keys().map(|vseg| table_block(*vseg)));
         }
-        // Leave an unreadable block of the table unchanged, because its entries are unknown. Only
-        // root segments can get numbers in its range, and those are not in this table.
+        // Do not write an unreadable block of the stored table: its entries are unknown. This omits
+        // no known entry. Only root segments can have numbers in the range of such a block, and
+        // the bootstrap table stores their entries.
         blocks.retain(|block| !inner.is_lost(VsegId(block * SEGMENT_ENTRIES_PER_BLOCK as u64)));
         let mut blocks: Vec<u64> = blocks.into_iter().collect();
         blocks.sort_unstable();

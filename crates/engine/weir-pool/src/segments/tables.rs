@@ -1,8 +1,8 @@
 //! Remap and reference tables in RAM: all tables that no commit has stored yet, and as many of the
 //! other tables as fit the budget.
 //!
-//! weir-format defines the tables. `victims` and `reference_counts` create them, `commit` stores
-//! them.
+//! weir-format defines both kinds of table. `victims` creates remap tables, `reference_counts`
+//! creates reference tables, and `commit` stores both.
 //!
 //! Invariants:
 //! - a table leaves RAM only while its stored form is current; the stored form is read and verified
