@@ -10,15 +10,15 @@
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 
 use std::error::Error;
-use std::fs;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use futures_util::future::{Either, select};
 use serde_json::json;
 use weir_base::{BLOCK_BYTES, Guid, ObjectId, RecordSize, SystemClock};
+use weir_bench::process_cpu_s;
 use weir_block::Block;
 use weir_dataset::{DatasetError, Engine, EngineOptions, ObjectChange, Volume};
 use weir_device::{Device, MemoryDevice};
@@ -93,11 +93,9 @@ fn change(
 }
 
 /// Processor time of this process in microseconds.
-fn cpu_us() -> Result<u64, Box<dyn Error>> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    let fields = stat.rsplit(") ").next().ok_or("no fields in the status")?;
-    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-    Ok(ticks.sum::<Result<u64, _>>()? * 10_000)
+fn cpu_us() -> u64 {
+    let (user, system) = process_cpu_s();
+    Duration::from_secs_f64(user + system).as_micros() as u64
 }
 
 /// Measures a dataset with many small objects; prints one line of JSON per stage.
@@ -124,7 +122,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid))?;
     now(engine.create_object_dataset("files", [0; 40], &[]))?;
     let files = engine.volume("files")?;
-    let (before, live_before) = (cpu_us()?, engine.pool().space().live_bytes);
+    let (before, live_before) = (cpu_us(), engine.pool().space().live_bytes);
     let mut content_us = 0;
     for object in FIRST..FIRST + objects {
         let started = Instant::now();
@@ -143,21 +141,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         "content_bytes_per_object": content / objects,
         "live_bytes_per_object": (pool.space().live_bytes - live_before) / objects,
         "written_bytes_per_object": written.iter().sum::<u64>() / objects,
-        "cpu_ns_per_object": (cpu_us()? - before - content_us) * 1000 / objects,
+        "cpu_ns_per_object": (cpu_us() - before - content_us) * 1000 / objects,
     });
     println!("{line}");
     drop((files, engine));
 
-    let (before, started) = (cpu_us()?, Instant::now());
+    let (before, started) = (cpu_us(), Instant::now());
     let engine = now(Engine::open(vec![disk], ImportOptions::new(guid()), &options))?;
     let line = json!({
         "stage": "imported",
         "ms": started.elapsed().as_millis() as u64,
-        "cpu_ms": (cpu_us()? - before) / 1000,
+        "cpu_ms": (cpu_us() - before) / 1000,
     });
     println!("{line}");
     let files = engine.volume("files")?;
-    let (before, reads) = (cpu_us()?, READS.min(objects));
+    let (before, reads) = (cpu_us(), READS.min(objects));
     for read in 0..reads {
         let object = ObjectId(FIRST + random(read) % objects);
         let slot = now(files.object_slot(object))?.ok_or("an object is missing")?;
@@ -166,7 +164,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let line = json!({
         "stage": "read at random",
-        "cpu_ns_per_object": (cpu_us()? - before) * 1000 / reads,
+        "cpu_ns_per_object": (cpu_us() - before) * 1000 / reads,
     });
     println!("{line}");
     Ok(())

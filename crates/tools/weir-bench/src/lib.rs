@@ -36,3 +36,5 @@ pub mod target;
 pub mod verdict;
 pub mod verify;
 mod words;
+
+pub use machine_cpu::process_cpu_s;

@@ -41,7 +41,7 @@ impl MachineCpu {
 }
 
 /// User and system CPU time that this process has used so far, in seconds.
-pub(crate) fn process_cpu_s() -> (f64, f64) {
+pub fn process_cpu_s() -> (f64, f64) {
     cpu_s_of("self").unwrap_or_default()
 }
 

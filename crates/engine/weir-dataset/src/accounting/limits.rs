@@ -126,8 +126,7 @@ impl Volume {
         }
     }
 
-    /// Whether the quota allows a change of objects that costs `cost` bytes; false: wait for a
-    /// commit.
+    /// Whether the quota allows a change that costs `cost` bytes; false: wait for a commit.
     ///
     /// # Errors
     /// `Quota`: commits free no space for the change.
@@ -153,16 +152,8 @@ impl Volume {
         {
             return Ok(false);
         }
-        let quota_bytes = state.record.properties.quota_bytes();
         let blocks = rewritten + state.nodes_of_trim();
-        let fits = || state.most(blocks * BLOCK_BYTES as u64) <= quota_bytes;
-        if quota_bytes == 0 || blocks == 0 || fits() {
-            return Ok(true);
-        }
-        if state.may_shrink() {
-            return Ok(false);
-        }
-        Err(DatasetError::Quota { name: self.full_name(state), quota_bytes })
+        if blocks == 0 { Ok(true) } else { self.fits_quota(state, blocks * BLOCK_BYTES as u64) }
     }
 
     /// Whether a block clone may join the open txg; `Ok(false)`: retry after a commit. The clone's
@@ -176,15 +167,18 @@ impl Volume {
         state: &State,
         clone: &BlockClone,
     ) -> Result<bool, DatasetError> {
-        let quota_bytes = state.record.properties.quota_bytes();
         let counts = self.core.pool.bug() != PlantedBug::ClonesNotCounted;
-        if counts && quota_bytes > 0 && state.most(clone.weight()) > quota_bytes {
-            if state.may_shrink() {
-                return Ok(false);
-            }
-            return Err(DatasetError::Quota { name: self.full_name(state), quota_bytes });
-        }
-        match self.core.admit_cost(0, clone.charge, 0) {
+        Ok((!counts || self.fits_quota(state, clone.weight())?)
+            && self.fits_pool(0, clone.charge)?)
+    }
+
+    /// Whether the pool has space for a change with this number of dirty blocks and a worst-case
+    /// cost of `cost` bytes; false: wait for a commit.
+    ///
+    /// # Errors
+    /// `Full`: commits free no space for the change.
+    pub(crate) fn fits_pool(&self, blocks: u64, cost: u64) -> Result<bool, DatasetError> {
+        match self.core.admit_cost(blocks, cost, 0) {
             Admission::Now => Ok(true),
             Admission::Wait => Ok(false),
             Admission::Full => Err(self.core.full()),

@@ -36,7 +36,7 @@ use crate::objects::dirty::DirtyTable;
 use crate::state::block_clone::BlockClone;
 use crate::state::damage::changed_records;
 use crate::state::engine::Engine;
-use crate::state::snapshot::{Snapshot, account, descent, descent_mut, earlier_snapshots};
+use crate::state::snapshot::{FrozenVersions, Snapshot, account, descent, descent_mut};
 use crate::state::timer::{Timer, boxed_timer};
 use crate::state::volume::{State, Volume};
 
@@ -65,7 +65,7 @@ pub(crate) struct Frozen {
     pub(crate) record: DatasetRecord,
     pub(crate) is_destroyed: bool,
     record_dirty: bool,
-    past: EarlierSnapshots,
+    versions: FrozenVersions,
     objects: Option<FrozenObjects>,
     /// Changed directory entries of snapshots and bookmarks.
     others: Vec<DatasetRecord>,
@@ -184,7 +184,7 @@ impl Engine {
 
     #[boxed(?Send)]
     async fn write_out(&self, out: &mut WriteOut<'_>, part: Frozen) -> Result<Written, PoolError> {
-        let Frozen { volume, table, mut record, record_dirty, past, .. } = part;
+        let Frozen { volume, table, mut record, record_dirty, versions, .. } = part;
         let others = part.others.into_iter().map(|record| (record.id, Some(record)));
         let others = others.chain(part.forgotten.into_iter().map(|id| (id, None)));
         let objects = part.objects.as_ref().map(|objects| &objects.changes);
@@ -212,7 +212,7 @@ impl Engine {
                 || part.frees,
             delta: Delta::default(),
             changes: Vec::new(),
-            gained: part.grown_from.map(|from| from..past.records.unwrap_or(from)),
+            gained: part.grown_from.map(|from| from..records_of(&record)),
             new_damage: self.cloned_damage(&part.clones, &part.cloned),
             is_reshaped: record_dirty || part.frees || part.taking.is_some(),
             taken: None,
@@ -227,7 +227,7 @@ impl Engine {
             return Ok(written);
         }
         if let Some(objects) = &part.objects {
-            let wrote = self.write_objects(out, &volume, &mut record, objects).await?;
+            let wrote = self.write_objects(out, &volume, &mut record, objects, &versions).await?;
             account(&mut record, &wrote.delta);
             (written.delta, written.slot_blocks) = (wrote.delta, wrote.slot_blocks);
         }
@@ -239,7 +239,7 @@ impl Engine {
             &mut written,
             &mut record,
             (table, part.cloned),
-            (&part.partial, &past),
+            (&part.partial, &versions),
         )
         .await?;
         Ok(end_of_write_out(written, record, part.taking, out.txg))
@@ -252,10 +252,15 @@ impl Engine {
         written: &mut Written,
         record: &mut DatasetRecord,
         (table, cloned): (Option<Arc<DirtyTable>>, Vec<Change>),
-        (partial, past): (&[(u64, PartialRecord)], &EarlierSnapshots),
+        (partial, versions): (&[(u64, PartialRecord)], &FrozenVersions),
     ) -> Result<(), PoolError> {
         let volume = Arc::clone(&written.volume);
-        let height = TreeRoot::height_for(record.record_size.records_in(record.size_bytes));
+        let mut past = versions.before_head(ObjectId::VOLUME);
+        past.records = Some(records_of(record));
+        if self.core.pool.bug() == PlantedBug::HeldOffByOne {
+            past.held.until = Txg(past.held.until.0.saturating_sub(1));
+        }
+        let height = TreeRoot::height_for(records_of(record));
         let home = TreeKind::Object(volume.id, ObjectId::VOLUME);
         let tree = Tree::new(&self.core.pool, record.root);
         let (root, grown) = tree.grow(out, home, height.max(record.root.height)).await?;
@@ -280,7 +285,7 @@ impl Engine {
         if let Some(gained) = &written.gained {
             changes = zero_new_space(tree, changes, gained).await?;
         }
-        let (root, mut delta) = tree.apply(out, home, past, &changes).await?;
+        let (root, mut delta) = tree.apply(out, home, &past, &changes).await?;
         delta.tree_units += grown.tree_units;
         delta.born_units += grown.born_units;
         record.root = root;
@@ -412,14 +417,7 @@ impl Engine {
 
 /// Freezes one volume. With `all`, its directory entries are included even if they are unchanged.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
-    let held_for_unread = volume.core.held_for_unread();
-    let records = state.record.record_size.records_in(state.record.size_bytes);
-    let mut past = earlier_snapshots(&state.chain(), ObjectId::TABLE, held_for_unread);
-    past.records = Some(records);
-    let objects = freeze_objects(state, held_for_unread);
-    if volume.core.pool.bug() == PlantedBug::HeldOffByOne {
-        past.held.until = Txg(past.held.until.0.saturating_sub(1));
-    }
+    let objects = freeze_objects(state);
     let record_dirty = std::mem::take(&mut state.record_dirty);
     let frees = state.has_to_free();
     let taking = std::mem::take(&mut state.taking);
@@ -452,7 +450,7 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
         record: state.record.clone(),
         is_destroyed: state.is_destroyed(),
         record_dirty,
-        past,
+        versions: state.freeze_versions(volume.core.held_for_unread()),
         objects,
         others,
         forgotten,
@@ -475,6 +473,11 @@ async fn zero_new_space(
         }
         found => found.map(|_| changes),
     }
+}
+
+/// Number of records of a volume.
+fn records_of(record: &DatasetRecord) -> u64 {
+    record.record_size.records_in(record.size_bytes)
 }
 
 /// Adds the dataset's new directory entry to the result, and the entry of the requested snapshot.

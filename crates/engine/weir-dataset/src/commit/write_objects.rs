@@ -10,20 +10,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::{ObjectId, RecordSize, Txg};
+use weir_base::{ObjectId, RecordSize};
 use weir_block::{Block, BlockMut};
 use weir_codec::compress::is_zero;
 use weir_format::{
     BlockOwner, BlockPtr, DatasetRecord, ObjectSlot, PtrKind, SegmentClass, TreeRoot,
 };
-use weir_pool::{
-    Change, Delta, NewContents, PoolError, RawRecord, SnapshotChain, Tree, TreeKind, WriteOut,
-};
+use weir_pool::{Change, Delta, NewContents, PoolError, RawRecord, Tree, TreeKind, WriteOut};
 
 use crate::commit::write_table::StoredAs;
 use crate::objects::object_set::{DirtyObject, NewSlot, ObjectChanges};
 use crate::state::engine::Engine;
-use crate::state::snapshot::earlier_snapshots;
+use crate::state::snapshot::FrozenVersions;
 use crate::state::volume::{State, Volume};
 
 /// Changes of a dataset with many objects in a frozen txg.
@@ -31,18 +29,13 @@ pub(crate) struct FrozenObjects {
     pub(crate) changes: Arc<ObjectChanges>,
     /// Committed content of the blocks of the object table that the changes rewrite.
     slot_blocks: BTreeMap<u64, Block>,
-    /// Versions of the dataset.
-    chain: SnapshotChain,
-    /// Blocks born by this txg are never freed.
-    held_for_unread: Txg,
 }
 
 /// Freezes the changes of a dataset with many objects. `None` if there are none.
-pub(crate) fn freeze_objects(state: &State, held_for_unread: Txg) -> Option<FrozenObjects> {
+pub(crate) fn freeze_objects(state: &State) -> Option<FrozenObjects> {
     let set = state.objects.as_ref()?;
     let changes = Arc::clone(set.syncing.as_ref()?);
-    let (slot_blocks, chain) = (set.slot_blocks.clone(), state.chain());
-    Some(FrozenObjects { changes, slot_blocks, chain, held_for_unread })
+    Some(FrozenObjects { changes, slot_blocks: set.slot_blocks.clone() })
 }
 
 /// Result of the write-out.
@@ -62,6 +55,7 @@ impl Engine {
         volume: &Volume,
         record: &mut DatasetRecord,
         frozen: &FrozenObjects,
+        versions: &FrozenVersions,
     ) -> Result<WrittenObjects, PoolError> {
         let mut delta = Delta::default();
         let mut blocks = BTreeMap::<u64, BlockMut>::new();
@@ -76,7 +70,7 @@ impl Engine {
             let old = ObjectSlot::read(block, *object).expect("the change checked the slot");
             let size = dirty.size.unwrap_or(old.record_size);
             let root =
-                self.write_object(out, volume, record, (*object, size, old.root, dirty), frozen);
+                self.write_object(out, volume, record, (*object, size, old.root, dirty), versions);
             let (root, changed) = root.await?;
             delta += changed;
             let slot = match &dirty.slot {
@@ -88,6 +82,8 @@ impl Engine {
         }
         let blocks: BTreeMap<u64, Block> =
             blocks.into_iter().map(|(index, block)| (index, block.freeze())).collect();
+        let compression = self.core.compression_of(&record.properties);
+        let mut history = volume.state.lock().object.history;
         let mut changes = Vec::with_capacity(blocks.len());
         for (index, block) in &blocks {
             let ptr = if is_zero(&block[..]) {
@@ -96,14 +92,12 @@ impl Engine {
                 let (dataset, object) = (volume.id, ObjectId::TABLE);
                 let owner = Some(BlockOwner { dataset, object, level: 0, index: *index });
                 let (class, kind, raw) = (SegmentClass::Data, PtrKind::Data, RawRecord::of(block));
-                let compression = self.core.compression_of(&record.properties);
-                let mut history = volume.state.lock().object.history;
                 out.write_record(class, owner, kind, raw, compression, &mut history).await?
             };
             changes.push(Change::one(*index, ptr));
         }
         let (object, root) = (ObjectId::TABLE, record.root);
-        let (root, changed) = self.apply(out, volume, (object, root), changes, frozen).await?;
+        let (root, changed) = self.apply(out, volume, (object, root), changes, versions).await?;
         record.root = root;
         delta += changed;
         Ok(WrittenObjects { delta, slot_blocks: blocks })
@@ -116,7 +110,7 @@ impl Engine {
         volume: &Volume,
         record: &DatasetRecord,
         (object, size, root, dirty): (ObjectId, RecordSize, TreeRoot, &DirtyObject),
-        frozen: &FrozenObjects,
+        versions: &FrozenVersions,
     ) -> Result<(TreeRoot, Delta), PoolError> {
         if dirty.table.is_empty() {
             return Ok((root, Delta::default()));
@@ -131,7 +125,7 @@ impl Engine {
             change.count = change.count.min(end.saturating_sub(change.start));
             change.count > 0
         });
-        self.apply(out, volume, (object, root), changes, frozen).await
+        self.apply(out, volume, (object, root), changes, versions).await
     }
 
     /// Applies changes to the tree of an object, which grows as needed.
@@ -141,14 +135,14 @@ impl Engine {
         volume: &Volume,
         (object, root): (ObjectId, TreeRoot),
         changes: Vec<Change>,
-        frozen: &FrozenObjects,
+        versions: &FrozenVersions,
     ) -> Result<(TreeRoot, Delta), PoolError> {
         let (pool, home) = (&self.core.pool, TreeKind::Object(volume.id, object));
         let end = changes.last().map_or(0, |change| change.start + change.count);
         let height = TreeRoot::height_for(end).max(root.height);
         let (root, mut delta) = Tree::new(pool, root).grow(out, home, height).await?;
         let tree = Tree::new(pool, root);
-        let past = earlier_snapshots(&frozen.chain, object, frozen.held_for_unread);
+        let past = versions.before_head(object);
         let (root, changed) = tree.apply(out, home, &past, &changes).await?;
         delta += changed;
         let is_empty = root.ptr.is_hole() && object != ObjectId::TABLE;

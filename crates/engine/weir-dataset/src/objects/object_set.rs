@@ -108,12 +108,12 @@ pub(crate) struct ObjectChanges {
     pub(crate) blocks: u64,
 }
 
-/// What a change adds to the txg.
+/// Upper bounds of what a call adds to the open txg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Added {
-    /// Upper bound of the dirty blocks.
+    /// Dirty blocks.
     pub(crate) blocks: u64,
-    /// Upper bound of the space for writing the change, in bytes.
+    /// Space for writing the changes, in bytes.
     pub(crate) cost: u64,
 }
 

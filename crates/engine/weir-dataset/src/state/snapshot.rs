@@ -149,23 +149,28 @@ pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
     *inherited = inherited.saturating_add_signed(delta.inherited_units);
 }
 
-/// Earlier versions than the head of a snapshot chain, as seen from the tree of one object. Blocks
-/// born by `held_for_unread` are never freed.
-pub(crate) fn earlier_snapshots(
-    chain: &SnapshotChain,
-    object: ObjectId,
+/// Versions of a dataset at the freeze of a txg.
+pub(crate) struct FrozenVersions {
+    chain: SnapshotChain,
+    /// Blocks born by this txg are never freed.
     held_for_unread: Txg,
-) -> EarlierSnapshots {
-    let earlier = chain.versions.len() - 1;
-    let mut held = chain.held_before(earlier, object);
-    held.hold(held_for_unread);
-    let inherits = chain.inherits;
-    let newest = |back: usize| {
-        let at = earlier.checked_sub(back);
-        at.map_or(inherits, |at| chain.versions[at].txg)
-    };
-    let (newest, before_newest) = (newest(1), newest(2));
-    EarlierSnapshots { held, newest, before_newest, inherits, records: None }
+}
+
+impl FrozenVersions {
+    /// Versions before the head, as seen from the tree of one object.
+    pub(crate) fn before_head(&self, object: ObjectId) -> EarlierSnapshots {
+        let Self { chain, held_for_unread } = self;
+        let earlier = chain.versions.len() - 1;
+        let mut held = chain.held_before(earlier, object);
+        held.hold(*held_for_unread);
+        let inherits = chain.inherits;
+        let newest = |back: usize| {
+            let at = earlier.checked_sub(back);
+            at.map_or(inherits, |at| chain.versions[at].txg)
+        };
+        let (newest, before_newest) = (newest(1), newest(2));
+        EarlierSnapshots { held, newest, before_newest, inherits, records: None }
+    }
 }
 
 impl State {
@@ -176,6 +181,11 @@ impl State {
         let versions = self.snapshots.iter().map(Snapshot::version).chain([now]).collect();
         let (volume, inherits) = (self.record.id, inherits(&self.record));
         SnapshotChain { volume, objects: objects_of(&self.record), inherits, versions }
+    }
+
+    /// Copies the versions for the txg that is being frozen.
+    pub(crate) fn freeze_versions(&self, held_for_unread: Txg) -> FrozenVersions {
+        FrozenVersions { chain: self.chain(), held_for_unread }
     }
 
     /// Owners of the blocks in the snapshot chain, by birth txg.

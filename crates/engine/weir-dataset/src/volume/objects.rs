@@ -16,12 +16,9 @@ use weir_pool::{PoolError, RecordPart, Tree};
 
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
-use crate::objects::object_set::{ObjectChange, ObjectSet, SlotBody};
-use crate::state::shared::Admission;
+use crate::objects::object_set::{Added, ObjectChange, ObjectSet, SlotBody};
 use crate::state::volume::{State, Volume};
-
-/// As for reads of a volume.
-const RESTARTS_MAX: usize = 8;
+use crate::volume::read::RESTARTS_MAX;
 
 /// Content of a record, as far as memory has it.
 enum Found {
@@ -91,13 +88,18 @@ impl Volume {
         if changes.iter().any(|change| !has_slot(set, change)) {
             return Ok(Tried::Replaced);
         }
-        let admitted = self.admit_objects(&state, changes);
+        let added = set.open.bound(changes, table_height(table, changes));
+        let admitted = self.admit_objects(&state, added);
+        let Some(set) = &mut state.objects else { return Err(self.no_objects(&state)) };
         if !matches!(admitted, Ok(true)) {
             // Blocks for calls that are refused must not collect.
-            state.objects.iter_mut().for_each(|set| set.drop_unused_blocks());
+            set.drop_unused_blocks();
             return admitted.map(|_| Tried::Full);
         }
-        self.add_objects(&mut state, std::mem::take(changes));
+        self.add_objects(set, std::mem::take(changes), added.cost);
+        // The log has no records of objects, so a flush waits for the commit.
+        state.object.log.begin_change();
+        state.object.log.skip_until(self.core.open_txg());
         Ok(Tried::Done)
     }
 
@@ -123,33 +125,18 @@ impl Volume {
         DatasetError::Unfit { name: self.full_name(state), why }
     }
 
-    /// Whether the changes may join the open txg; false: wait for a commit.
-    fn admit_objects(&self, state: &State, changes: &[ObjectChange]) -> Result<bool, DatasetError> {
-        let Some(set) = &state.objects else { return Ok(true) };
-        let added = set.open.bound(changes, table_height(state, changes));
-        if !self.fits_quota(state, added.cost)? {
-            return Ok(false);
-        }
-        match self.core.admit_cost(added.blocks, added.cost, 0) {
-            Admission::Now => Ok(true),
-            Admission::Wait => Ok(false),
-            Admission::Full => Err(self.core.full()),
-        }
+    /// Whether a call may join the open txg; false: wait for a commit.
+    fn admit_objects(&self, state: &State, added: Added) -> Result<bool, DatasetError> {
+        Ok(self.fits_quota(state, added.cost)? && self.fits_pool(added.blocks, added.cost)?)
     }
 
-    fn add_objects(&self, state: &mut State, changes: Vec<ObjectChange>) {
-        let height = table_height(state, &changes);
-        let Some(set) = &mut state.objects else { return };
-        let cost = set.open.bound(&changes, height).cost;
+    fn add_objects(&self, set: &mut ObjectSet, changes: Vec<ObjectChange>, cost: u64) {
         let added: i64 = changes.into_iter().map(|change| set.open.add(change)).sum();
         set.open.charge += cost;
         self.core.add_dirty(added.max(0).unsigned_abs(), cost);
         self.core.sub_dirty(added.min(0).unsigned_abs());
         // A hole frees blocks.
         self.core.note_freeing(self.core.open_txg());
-        // The log has no records of objects, so a flush waits for the commit.
-        state.object.log.begin_change();
-        state.object.log.skip_until(self.core.open_txg());
     }
 
     /// Reads a record of an object with records of `size`; `None` is a hole.
@@ -260,7 +247,7 @@ fn has_slot(set: &ObjectSet, change: &ObjectChange) -> bool {
 }
 
 /// Height of the object table after the changes.
-fn table_height(state: &State, changes: &[ObjectChange]) -> u8 {
+fn table_height(table: TreeRoot, changes: &[ObjectChange]) -> u8 {
     let blocks = changes.iter().map(|change| ObjectSlot::block_of(change.object()) + 1).max();
-    state.record.root.height.max(TreeRoot::height_for(blocks.unwrap_or_default()))
+    table.height.max(TreeRoot::height_for(blocks.unwrap_or_default()))
 }

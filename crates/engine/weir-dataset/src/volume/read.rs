@@ -23,7 +23,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Maximum number of restarts of a read because its segments were reused. Each restart requires
 /// several commits in between, so a larger number means a fault.
-const RESTARTS_MAX: usize = 8;
+pub(crate) const RESTARTS_MAX: usize = 8;
 
 /// Blocks looked up each time the lock is held: enough to amortise the locking, and few enough that
 /// writers on other threads notice no delay.

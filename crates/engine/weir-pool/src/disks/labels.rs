@@ -302,4 +302,6 @@ pub(crate) struct DamagedSlot {
     pub(crate) slot: u64,
     /// Newest txg before the damage was found.
     pub(crate) seen: Txg,
+    /// Whether a power cut tore the slot while another disk got the uberblock.
+    pub(crate) is_torn: bool,
 }

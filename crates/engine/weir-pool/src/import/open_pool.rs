@@ -199,8 +199,8 @@ pub async fn import(
                 imported.owners_before = found.owners_before();
                 let abandoned = found.slots_with(&abandoned).into_iter();
                 let slots = found.damaged_slots().chain(abandoned);
-                imported.pool.note_damaged_slots(slots, imported.uberblock.txg);
-                *imported.pool.torn_slots.lock() = found.torn_slots(&imported.uberblock);
+                let torn = found.torn_slots(&imported.uberblock);
+                imported.pool.note_damaged_slots(slots, imported.uberblock.txg, &torn);
                 return Ok(imported);
             }
             Err((parts, error)) if error.kind() == ErrorKind::Data => {

@@ -133,8 +133,6 @@ pub struct Pool {
     /// Damaged ring slots, and slots of abandoned txgs, that the next uberblock write overwrites
     /// with zeros.
     pub(crate) damaged_slots: Mutex<Vec<DamagedSlot>>,
-    /// Ring slots, each with its leg, that a power cut tore while another disk has the uberblock.
-    pub(crate) torn_slots: Mutex<Vec<(Guid, u64)>>,
     /// Locked while labels are written.
     pub(crate) labels: futures_util::lock::Mutex<()>,
     /// Owner slot of this import epoch; unset if no server has the pool open.
@@ -184,7 +182,6 @@ impl Pool {
             config,
             has_old_labels,
             damaged_slots: Mutex::default(),
-            torn_slots: Mutex::default(),
             labels: futures_util::lock::Mutex::new(()),
             owner: OnceLock::new(),
             poisoned: OnceLock::new(),

@@ -455,7 +455,8 @@ impl Pool {
                 let Some(device) = leg.usable() else { continue };
                 let seen = self.committed_txg();
                 let found = find_damaged_slots(&*device, vdev.disk_bytes()).await;
-                self.note_damaged_slots(found.into_iter().map(|slot| (leg.guid, slot)), seen);
+                let found = found.into_iter().map(|slot| (leg.guid, slot));
+                self.note_damaged_slots(found, seen, &[]);
             }
         }
     }

@@ -15,15 +15,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::{ErrorKind, ObjectId, Txg};
+use weir_base::{ObjectId, Txg};
 use weir_block::Block;
 use weir_format::{BlockPtr, OBJECT_SLOTS_PER_BLOCK, TreeRoot};
 
 use crate::error::PoolError;
 use crate::segments::sanity::Visited;
-use crate::state::live_of::LiveOf;
 use crate::state::pool::Pool;
-use crate::tree::diff::{Found, TreeDiff, TreeDiffSpec};
+use crate::tree::diff::{Found, TreeDiff, TreeDiffSpec, usable};
 use crate::tree::kind::TreeOf;
 use crate::tree::place::{Objects, Place};
 use crate::tree::radix_tree::Tree;
@@ -236,15 +235,11 @@ impl<'p> DatasetDiff<'p> {
         let own = self.pool.read_block(&found.ptr).await;
         slots.own = self.usable(own)?;
         if slots.own.is_none() {
-            self.note_lost(self.what.of, &found);
+            self.pool.note_lost_in(self.what.of, &found.ptr, (0, found.index));
             return Ok(slots);
         }
         let Some(other) = self.what.other else { return Ok(slots) };
-        let ptr = if found.index < other.blocks() {
-            Tree::new(self.pool, other).lookup(found.index).await
-        } else {
-            Ok(BlockPtr::HOLE)
-        };
+        let ptr = Tree::new(self.pool, other).lookup(found.index).await;
         match self.usable(ptr)? {
             // Any block below this one may be shared, so return none of them.
             None => slots.own = None,
@@ -253,7 +248,7 @@ impl<'p> DatasetDiff<'p> {
                 let block = self.pool.read_block(&ptr).await;
                 slots.beside = self.usable(block)?.map(|block| (ptr, block));
                 if slots.beside.is_none() {
-                    self.note_lost(self.what.other_of, &Found { ptr, ..found });
+                    self.pool.note_lost_in(self.what.other_of, &ptr, (0, found.index));
                     // The other version may share what is older than its unreadable block.
                     slots.after = slots.after.max(ptr.birth);
                 }
@@ -301,26 +296,8 @@ impl<'p> DatasetDiff<'p> {
         Ok(Some(TreeDiff::new(self.pool, what, std::mem::take(&mut self.met))))
     }
 
-    /// Adds an unreadable block of the object table to the list of permanent errors.
-    fn note_lost(&self, of: Option<TreeOf>, found: &Found) {
-        if let Some(TreeOf { volume, object, version }) = of {
-            let Found { level, index, ptr, .. } = *found;
-            let birth = ptr.birth;
-            let lost = LiveOf::Volume { volume, object, level, index, birth, version };
-            self.pool.note_lost(&lost);
-        }
-    }
-
     /// Unwraps a read result. Counts damage and returns `None` for it.
     fn usable<T>(&mut self, found: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.kind() == ErrorKind::Data => {
-                tracing::error!(%error, "the diff skips the objects of a damaged block");
-                self.damaged += 1;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        usable(found, &mut self.damaged)
     }
 }

@@ -70,8 +70,9 @@ impl Pool {
     #[boxed(?Send)]
     pub async fn has_markers(&self, objects: Objects, root: TreeRoot) -> Result<bool, PoolError> {
         let table = Tree::new(self, root);
-        if objects == Objects::One || table.has_markers().await? {
-            return table.has_markers().await;
+        let is_marked = table.has_markers().await?;
+        if is_marked || objects == Objects::One {
+            return Ok(is_marked);
         }
         let mut blocks = Vec::new();
         let mut found = |index, ptr| {

@@ -18,7 +18,6 @@ use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot};
 
 use crate::error::PoolError;
 use crate::segments::sanity::Visited;
-use crate::state::live_of::LiveOf;
 use crate::state::lost_nodes::{Marker, Unreadable};
 use crate::state::pool::Pool;
 use crate::tree::kind::TreeOf;
@@ -28,8 +27,6 @@ use crate::tree::snapshot_chain::end_of;
 /// A block or node that one tree references and the other tree does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Object that the tree belongs to.
-    pub object: ObjectId,
     /// Level of the node; 0: a block.
     pub level: u8,
     /// Index of the block or node in its level.
@@ -211,7 +208,7 @@ impl<'p> TreeDiff<'p> {
         let (mut ptr, mut level) = (other.ptr, other.height);
         while level > height && !ptr.is_hole() {
             let Some(node) = self.read(&ptr).await? else {
-                self.note_lost(self.what.other_of, &ptr, (level, 0));
+                self.pool.note_lost_in(self.what.other_of, &ptr, (level, 0));
                 return Ok(None);
             };
             let below = Tree::new(self.pool, other).pointer_below((&ptr, level), &node, 0);
@@ -249,12 +246,8 @@ impl<'p> TreeDiff<'p> {
                 return Ok(());
             }
         }
-        found.push(self.found((level, index), ptr));
+        found.push(Found { level, index, ptr });
         Ok(())
-    }
-
-    fn found(&self, (level, index): (u8, u64), ptr: BlockPtr) -> Found {
-        Found { object: self.what.object, level, index, ptr }
     }
 
     fn pass(&mut self, (level, index): (u8, u64)) {
@@ -292,7 +285,7 @@ impl<'p> TreeDiff<'p> {
             } else if is_own && self.is_needed_beside(seen_beside, &seen).await? {
                 self.kept += 1;
             } else if is_own {
-                found.push(self.found((level, index), seen));
+                found.push(Found { level, index, ptr: seen });
             }
         }
         self.pass((level, index));
@@ -318,7 +311,7 @@ impl<'p> TreeDiff<'p> {
         let is_news =
             self.what.holes && (self.what.other.is_none() || matches!(beside, Beside::Root(..)));
         if is_news {
-            found.push(self.found((level, index), BlockPtr::HOLE));
+            found.push(Found { level, index, ptr: BlockPtr::HOLE });
         }
     }
 
@@ -385,7 +378,7 @@ impl<'p> TreeDiff<'p> {
                     join(self.pool.read_block(&ptr), self.pool.read_block(&other)).await;
                 let beside = self.usable(beside)?;
                 if beside.is_none() {
-                    self.note_lost(self.what.other_of, &other, (level, index));
+                    self.pool.note_lost_in(self.what.other_of, &other, (level, index));
                     // Blocks and nodes older than the other tree's unreadable node may be shared,
                     // so skip them.
                     after = after.max(other.birth);
@@ -409,7 +402,7 @@ impl<'p> TreeDiff<'p> {
                 self.stack.push(frame);
             }
             None => {
-                self.note_lost(self.what.of, &ptr, (level, index));
+                self.pool.note_lost_in(self.what.of, &ptr, (level, index));
                 // The node itself is a result: its pointer is known, although its children are not.
                 self.find_node(ptr, (level, index), other, found).await?;
                 self.pass((level, index));
@@ -448,25 +441,24 @@ impl<'p> TreeDiff<'p> {
         self.usable(node)
     }
 
-    /// Adds the records below an unreadable node to the list of permanent errors.
-    fn note_lost(&self, of: Option<TreeOf>, ptr: &BlockPtr, (level, index): (u8, u64)) {
-        if let Some(TreeOf { volume, object, version }) = of {
-            let birth = ptr.birth;
-            let lost = LiveOf::Volume { volume, object, level, index, birth, version };
-            self.pool.note_lost(&lost);
-        }
-    }
-
     /// Unwraps a read result. Counts damage as an unreadable node and returns `None` for it.
     fn usable<T>(&mut self, found: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.kind() == ErrorKind::Data => {
-                tracing::error!(%error, "the diff skips the blocks below a damaged node");
-                self.damaged += 1;
-                Ok(None)
-            }
-            Err(error) => Err(error),
+        usable(found, &mut self.damaged)
+    }
+}
+
+/// Unwraps a read result. Returns `None` for damage, and counts it in `damaged`.
+pub(crate) fn usable<T>(
+    found: Result<T, PoolError>,
+    damaged: &mut u64,
+) -> Result<Option<T>, PoolError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::Data => {
+            tracing::error!(%error, "the diff skips the blocks below a damaged node");
+            *damaged += 1;
+            Ok(None)
         }
+        Err(error) => Err(error),
     }
 }

@@ -16,13 +16,14 @@ use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{ErrorKind, ObjectId};
-use weir_format::{PoolPart, TreeRoot};
+use weir_format::{BlockPtr, PoolPart, TreeRoot};
 
 use crate::error::PoolError;
 use crate::segments::lost_part::LostPart;
 use crate::state::damage::DamageList;
 use crate::state::live_of::LiveOf;
 use crate::state::pool::Pool;
+use crate::tree::kind::TreeOf;
 use crate::tree::trace::Tracer;
 
 impl Pool {
@@ -50,6 +51,20 @@ impl Pool {
                     self.want_recount();
                 }
             }
+        }
+    }
+
+    /// As [`Self::note_lost`], for a record or node at this level and index of a tree. Does nothing
+    /// if `of` is `None`.
+    pub(crate) fn note_lost_in(
+        &self,
+        of: Option<TreeOf>,
+        ptr: &BlockPtr,
+        (level, index): (u8, u64),
+    ) {
+        if let Some(TreeOf { volume, object, version }) = of {
+            let birth = ptr.birth;
+            self.note_lost(&LiveOf::Volume { volume, object, level, index, birth, version });
         }
     }
 

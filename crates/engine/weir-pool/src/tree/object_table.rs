@@ -27,12 +27,8 @@ impl Pool {
         table: TreeRoot,
         object: ObjectId,
     ) -> Result<TreeRoot, PoolError> {
-        let ptr = Tree::new(self, table).lookup(ObjectSlot::block_of(object)).await?;
-        if ptr.is_hole() {
-            return Ok(TreeRoot::EMPTY);
-        }
-        let block = self.read_block(&ptr).await?;
-        self.root_in_slot(&ptr, &block, object)
+        let found = self.find_slots(table, ObjectSlot::block_of(object)).await?;
+        found.map_or(Ok(TreeRoot::EMPTY), |(ptr, block)| self.root_in_slot(&ptr, &block, object))
     }
 
     /// Reads a block of the object table and validates its slots. Zeros if the table has no such
@@ -42,19 +38,26 @@ impl Pool {
     /// `Damaged`: the block or a node above it cannot be read, or a slot is invalid.
     #[boxed(?Send)]
     pub async fn slot_block(&self, table: TreeRoot, index: u64) -> Result<Block, PoolError> {
-        let ptr = if index < table.blocks() {
-            Tree::new(self, table).lookup(index).await?
-        } else {
-            BlockPtr::HOLE
-        };
-        if ptr.is_hole() {
+        let Some((ptr, block)) = self.find_slots(table, index).await? else {
             return Ok(BlockMut::zeroed().freeze());
-        }
-        let block = self.read_block(&ptr).await?;
+        };
         for object in ObjectSlot::objects_in(index) {
             self.root_in_slot(&ptr, &block, object)?;
         }
         Ok(block)
+    }
+
+    /// Reads a block of the object table, with its pointer; `None` if the table has no such block.
+    async fn find_slots(
+        &self,
+        table: TreeRoot,
+        index: u64,
+    ) -> Result<Option<(BlockPtr, Block)>, PoolError> {
+        let ptr = Tree::new(self, table).lookup(index).await?;
+        if ptr.is_hole() {
+            return Ok(None);
+        }
+        Ok(Some((ptr, self.read_block(&ptr).await?)))
     }
 
     /// Decodes and validates the tree root in a slot; `of` is the pointer of the slot's block.

@@ -186,7 +186,7 @@ impl Pool {
         write_uberblock(&self.vdevs, &uberblock).await?;
         self.note_listed(&uberblock);
         self.settle_legs(&uberblock);
-        let _is_zeroed = self.zero_damaged_slots(txg).await;
+        let _is_zeroed = self.zero_damaged_slots(txg, |_| true).await;
         *self.committed.lock() = Committed {
             txg,
             segments,
@@ -223,7 +223,7 @@ impl Pool {
             unconfirmed_legs,
             ..from.clone()
         };
-        if self.zero_torn_slots().await {
+        if self.zero_damaged_slots(committed, |slot| slot.is_torn).await {
             // A power cut may tear the claim on the same disk. Without this flush that disk would
             // have two damaged slots in a row, and an import of it alone would be refused.
             self.flush_all().await.map_err(|error| self.poison(&error))?;
@@ -233,7 +233,7 @@ impl Pool {
         write_uberblock(&self.vdevs, &claim).await.map_err(|error| self.poison(&error))?;
         self.note_listed(&claim);
         self.committed.lock().txg = txg;
-        if self.zero_damaged_slots(txg).await {
+        if self.zero_damaged_slots(txg, |_| true).await {
             // Flush before the first row is written: that row may overwrite rows of the txgs that a
             // forced import abandoned, whose uberblocks must not be found again.
             self.flush_all().await.map_err(|error| self.poison(&error))?;
@@ -260,32 +260,27 @@ impl Pool {
 
     /// Records ring slots, each with its leg, that are damaged or have the uberblock of a txg that
     /// a forced import abandoned. `seen`: the newest txg when they were found.
-    pub(crate) fn note_damaged_slots(&self, found: impl Iterator<Item = (Guid, u64)>, seen: Txg) {
-        let found = found.map(|(leg, slot)| DamagedSlot { leg, slot, seen });
+    /// A power cut tore the slots `torn` while another disk got the uberblock.
+    pub(crate) fn note_damaged_slots(
+        &self,
+        found: impl Iterator<Item = (Guid, u64)>,
+        seen: Txg,
+        torn: &[(Guid, u64)],
+    ) {
+        let found = found.map(|(leg, slot)| {
+            let is_torn = torn.contains(&(leg, slot));
+            DamagedSlot { leg, slot, seen, is_torn }
+        });
         self.damaged_slots.lock().extend(found);
     }
 
-    /// Zeroes the ring slots that a power cut tore while another disk got the uberblock. Returns
-    /// true if there were any.
-    async fn zero_torn_slots(&self) -> bool {
-        let torn = std::mem::take(&mut *self.torn_slots.lock());
-        for (leg, slot) in &torn {
-            let Ok((vdev, leg)) = self.leg(*leg) else { continue };
-            let Some(device) = leg.usable() else { continue };
-            if let Err(error) = zero_slot(&*device, vdev.disk_bytes(), *slot).await {
-                leg.fault(&error);
-            }
-        }
-        !torn.is_empty()
-    }
-
-    /// Zeroes the noted ring slots, because an import counts damaged slots after the newest
-    /// uberblock. Skips slots that txgs after `seen`, up to `newest`, overwrote with a valid
-    /// uberblock. Returns true if a slot was zeroed.
-    async fn zero_damaged_slots(&self, newest: Txg) -> bool {
+    /// Zeroes the noted ring slots that `is_due` selects, because an import counts damaged slots
+    /// after the newest uberblock. Skips slots that txgs after `seen`, up to `newest`, overwrote with
+    /// a valid uberblock. Returns true if a slot was zeroed.
+    async fn zero_damaged_slots(&self, newest: Txg, is_due: impl Fn(&DamagedSlot) -> bool) -> bool {
         let mut is_zeroed = false;
-        let found = std::mem::take(&mut *self.damaged_slots.lock());
-        for DamagedSlot { leg, slot, seen } in found {
+        let found: Vec<_> = self.damaged_slots.lock().extract_if(.., |slot| is_due(slot)).collect();
+        for DamagedSlot { leg, slot, seen, .. } in found {
             // The first txg after `seen` whose uberblock goes to this slot.
             let first = slot.wrapping_sub(seen.0.wrapping_add(1)) % RING_SLOTS;
             let is_written = first < newest.0.saturating_sub(seen.0);
