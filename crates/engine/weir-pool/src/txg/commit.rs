@@ -275,8 +275,8 @@ impl Pool {
     }
 
     /// Zeroes the noted ring slots that `is_due` selects, because an import counts damaged slots
-    /// after the newest uberblock. Skips slots that txgs after `seen`, up to `newest`, overwrote with
-    /// a valid uberblock. Returns true if a slot was zeroed.
+    /// after the newest uberblock. Skips slots that txgs after `seen`, up to `newest`, overwrote
+    /// with a valid uberblock. Returns true if a slot was zeroed.
     async fn zero_damaged_slots(&self, newest: Txg, is_due: impl Fn(&DamagedSlot) -> bool) -> bool {
         let mut is_zeroed = false;
         let found: Vec<_> = self.damaged_slots.lock().extract_if(.., |slot| is_due(slot)).collect();
