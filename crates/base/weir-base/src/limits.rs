@@ -18,6 +18,18 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// logging more would write the data twice without a gain (docs/design/commit.md, case 10).
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
+/// Maximum size of the queued log data of one object in a dataset with many objects. The reason is
+/// the one of [`LOG_QUEUED_BYTES_MAX`].
+pub const OBJECT_QUEUED_BYTES_MAX: u64 = 16 << 20;
+
+/// Maximum size of the queued namespace changes of a dataset. Each sync logs all of them, so they
+/// fit into one log batch.
+pub const NAMESPACE_QUEUED_BYTES_MAX: u64 = LOG_BATCH_BYTES_MAX as u64;
+
+/// Maximum size of all queued log data of a dataset with many objects. Beyond it, the object with
+/// the most data waits for a commit.
+pub const OBJECTS_QUEUED_BYTES_MAX: u64 = 64 << 20;
+
 /// Largest write that is atomic at any offset: a crash leaves either all of the write or none of
 /// it. It is as long as the largest record. Together with the two records that it may change in
 /// part, such a write fits into the space reserved for volumes with a reservation, and into the log

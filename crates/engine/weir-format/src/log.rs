@@ -22,12 +22,13 @@
 //! sectors: | 488 B of content | stamp 24 B | 488 B of content | stamp 24 B | ... to 4 KiB |
 //! ```
 
-use weir_base::{DatasetId, Guid, Lsn, Txg};
+use weir_base::{DatasetId, Guid, Lsn, ObjectId, Txg};
 use weir_codec::checksum::xxh3_64;
 use weir_codec::compress::{lz4_pack, lz4_unpack};
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
+use crate::object_slot::OBJECTS_MAX;
 
 const WHAT: &str = "log batch";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLOGB");
@@ -45,6 +46,8 @@ pub const SECTOR_CONTENT_BYTES: usize = SECTOR_BYTES - STAMP_BYTES;
 pub const HEADER_BYTES: usize = 48;
 /// Length of one log record without its payload.
 pub const RECORD_BYTES: usize = 48;
+/// Lowest type of the log records of a layer above the engine.
+pub const OBJECT_TYPE_MIN: u8 = 16;
 
 /// Fields of the header, for the format documentation.
 pub const HEADER_FIELDS: &[Field] = &[
@@ -75,10 +78,10 @@ pub const RECORD_FIELDS: &[Field] = &[
     field(8, "lsn", "sequence number of acknowledgement; equal for the parts of one change"),
     field(8, "txg", "txg of the change"),
     field(8, "dataset", "dataset number"),
-    field(8, "offset", "byte offset in the dataset, whole blocks"),
-    field(8, "bytes", "length in bytes, whole blocks"),
+    field(8, "offset", "types 1 and 2: byte offset in the dataset, whole blocks; others: object"),
+    field(8, "bytes", "types 1 and 2: length in bytes, whole blocks; others: 0"),
     field(4, "payload_bytes", "length of the payload that follows"),
-    field(1, "type", "1 write, 2 zero"),
+    field(1, "type", "1 write, 2 zero, 16 to 255: types of the layer above a dataset with objects"),
     field(3, "reserved", "zero"),
 ];
 
@@ -89,6 +92,15 @@ pub enum LogOp<'a> {
     Write(&'a [u8]),
     /// Turns this many bytes into a hole.
     Zero(u64),
+    /// Changes an object. The layer above the engine interprets the type and the payload.
+    Object {
+        /// The object.
+        object: ObjectId,
+        /// Type of the log record, [`OBJECT_TYPE_MIN`] or higher.
+        kind: u8,
+        /// Payload of the log record.
+        payload: &'a [u8],
+    },
 }
 
 /// A decoded log record.
@@ -100,9 +112,9 @@ pub struct LogRecord<'a> {
     pub txg: Txg,
     /// Dataset that the change belongs to.
     pub dataset: DatasetId,
-    /// Byte offset in the dataset.
+    /// Byte offset of the operation in a volume; 0 for [`LogOp::Object`].
     pub offset: u64,
-    /// Operation at this offset.
+    /// Operation.
     pub op: LogOp<'a>,
 }
 
@@ -267,6 +279,21 @@ impl BatchBuilder {
     /// Adds a log record that turns a range into a hole.
     pub fn push_zero(&mut self, lsn: Lsn, txg: Txg, dataset: DatasetId, offset: u64, bytes: u64) {
         self.record(lsn, txg, dataset, offset, bytes, 0, 2);
+    }
+
+    /// Adds a log record of the layer above a dataset with many objects. The payload may consist of
+    /// several parts.
+    pub fn push_object<'a>(
+        &mut self,
+        (lsn, txg): (Lsn, Txg),
+        dataset: DatasetId,
+        (object, kind): (ObjectId, u8),
+        payload: impl Iterator<Item = &'a [u8]> + Clone,
+    ) {
+        assert!(kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
+        let bytes: usize = payload.clone().map(<[u8]>::len).sum();
+        self.record(lsn, txg, dataset, object.0, 0, bytes as u32, kind);
+        payload.for_each(|part| self.records.bytes(part));
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of the record, in order")]
@@ -448,6 +475,17 @@ fn decode_record<'a>(r: &mut Reader<'a>) -> Result<LogRecord<'a>, FormatError> {
     let (offset, bytes, payload_bytes) = (r.u64()?, r.u64()?, r.u32()?);
     let kind = r.u8()?;
     r.take(3)?;
+    if kind >= OBJECT_TYPE_MIN {
+        if !(1..OBJECTS_MAX).contains(&offset) {
+            return Err(r.bad("object", offset));
+        }
+        if bytes != 0 {
+            return Err(r.bad("bytes", bytes));
+        }
+        let (object, payload) = (ObjectId(offset), r.take(payload_bytes as usize)?);
+        let op = LogOp::Object { object, kind, payload };
+        return Ok(LogRecord { lsn, txg, dataset, offset: 0, op });
+    }
     if !offset.is_multiple_of(BLOCK) || !bytes.is_multiple_of(BLOCK) || bytes == 0 {
         return Err(r.bad("bytes", bytes));
     }

@@ -108,6 +108,13 @@ pub enum PlantedBug {
     NeighboursUnverified,
     /// The first commit in a pool of an older format leaves the labels in that format.
     LabelsKeepFormat,
+    /// A log batch lacks earlier changes of objects that its namespace changes name.
+    NamedNotLogged,
+    /// The log drops all changes of an object that lost its last name, although a crash may leave
+    /// an earlier namespace change that names the object.
+    EndDropsNamed,
+    /// The sync of an object without a name does not wait for the change that removed the name.
+    EndNotSynced,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
 }

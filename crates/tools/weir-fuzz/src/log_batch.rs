@@ -6,7 +6,7 @@
 //! Invariants: no panic; log records stay inside their batch; the records of an accepted batch
 //! survive encoding and decoding.
 
-use weir_base::{DatasetId, Guid, Lsn, Txg};
+use weir_base::{DatasetId, Guid, Lsn, ObjectId, Txg};
 use weir_format::log::{
     ALIGN_BYTES, BatchBuilder, BatchHeader, BatchId, HEADER_BYTES, HEADER_FIELDS, LogOp, LogRecord,
     SECTOR_BYTES, SECTOR_CONTENT_BYTES, STAMP_BYTES, decode_batch, decode_header,
@@ -34,6 +34,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
             let mut builder = BatchBuilder::default();
             builder.push_write(Lsn(1), Txg(1), DatasetId(1), 4096, std::iter::once(block));
             builder.push_zero(Lsn(2), Txg(1), DatasetId(2), 8192, 1 << 20);
+            let payload = [b"name", &block[..64]].into_iter();
+            builder.push_object((Lsn(3), Txg(1)), DatasetId(3), (ObjectId(7), 16), payload);
             let packed = builder.pack();
             let mut bytes = vec![0; packed.batch_bytes()];
             packed.finish(ID, OFFSET, &mut bytes);
@@ -102,6 +104,10 @@ fn encode(header: BatchHeader, records: &[LogRecord<'_>]) -> Vec<u8> {
                 builder.push_write(lsn, txg, dataset, offset, std::iter::once(data));
             }
             LogOp::Zero(bytes) => builder.push_zero(lsn, txg, dataset, offset, bytes),
+            LogOp::Object { object, kind, payload } => {
+                let payload = std::iter::once(payload);
+                builder.push_object((lsn, txg), dataset, (object, kind), payload);
+            }
         }
     }
     let packed = builder.pack();

@@ -3,6 +3,7 @@
 pub(crate) mod directory;
 pub(crate) mod freeing;
 pub(crate) mod partial;
+pub(crate) mod replay_objects;
 pub(crate) mod replay;
 pub(crate) mod txg;
 pub(crate) mod write_objects;

@@ -19,6 +19,7 @@ use weir_block::Block;
 use weir_format::log::{Batch, LogOp, LogRecord};
 use weir_pool::{Imported, PlantedBug, PoolError};
 
+use crate::commit::replay_objects::{ObjectLayer, replay_object_record};
 use crate::error::DatasetError;
 use crate::objects::log_queue::Payload;
 use crate::objects::record::PartialChange;
@@ -33,12 +34,13 @@ impl Engine {
     /// `committed`.
     ///
     /// # Errors
-    /// A volume's tree is unreadable.
+    /// A volume's tree is unreadable, or `layer` cannot apply a record without `force`.
     #[boxed(?Send)]
     pub(crate) async fn replay(
         &self,
         batches: &[Batch],
         committed: Txg,
+        (layer, force): (&dyn ObjectLayer, bool),
     ) -> Result<(), DatasetError> {
         let volumes: HashMap<DatasetId, _> =
             self.all_volumes().into_iter().map(|volume| (volume.id, volume)).collect();
@@ -51,7 +53,12 @@ impl Engine {
                 // A missing volume was destroyed in a txg that was committed after the log record
                 // was written.
                 if let Some(volume) = volumes.get(&record.dataset) {
-                    replay_record(volume, &record).await?;
+                    match record.op {
+                        LogOp::Object { .. } => {
+                            replay_object_record(volume, &record, layer, force).await?;
+                        }
+                        LogOp::Write(_) | LogOp::Zero(_) => replay_record(volume, &record).await?,
+                    }
                     replayed += 1;
                 } else if self.core.directory_losses.lock().is_unread(record.dataset) {
                     tracing::error!(
@@ -91,6 +98,7 @@ async fn replay_record(volume: &Volume, logged: &LogRecord<'_>) -> Result<(), Da
     let bytes = match logged.op {
         LogOp::Write(data) => data.len() as u64,
         LogOp::Zero(bytes) => bytes,
+        LogOp::Object { .. } => return Ok(()),
     };
     let checked = volume.check(&volume.state.lock(), logged.offset, bytes);
     if let Err(error) = checked {

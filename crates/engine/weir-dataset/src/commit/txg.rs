@@ -351,7 +351,7 @@ impl Engine {
     fn settle(&self, txg: Txg, written: &[Written]) {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();
-            state.object.log.settle(txg);
+            state.settle_log(txg);
             // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes
             // from a clone that is not durable would then survive a crash that loses the clone.
             state.syncing_clones.clear();

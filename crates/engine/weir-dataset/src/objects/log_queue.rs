@@ -73,6 +73,16 @@ impl LogQueue {
         self.acked
     }
 
+    /// LSN of the last durable change.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// Whether changes are missing in the queue, so that a flush waits for a commit.
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.skipped.is_some()
+    }
+
     /// Begins a change: the parts that [`Self::push`] adds from here on have its LSN.
     pub(crate) fn begin_change(&mut self) {
         self.acked = Lsn(self.acked.0 + 1);

@@ -5,6 +5,7 @@ pub(crate) mod dirty;
 pub(crate) mod leaves;
 pub(crate) mod log_queue;
 pub(crate) mod object;
+pub(crate) mod object_log;
 pub(crate) mod object_set;
 pub(crate) mod range_set;
 pub(crate) mod record;

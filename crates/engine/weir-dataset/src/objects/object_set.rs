@@ -17,6 +17,7 @@ use weir_block::Block;
 use weir_format::{NODE_SHIFT, ObjectSlot, TreeRoot};
 
 use crate::objects::dirty::{Dirty, DirtyTable};
+use crate::objects::object_log::ObjectLog;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Number of records of the largest tree.
@@ -201,6 +202,8 @@ pub(crate) struct ObjectSet {
     pub(crate) syncing: Option<Arc<ObjectChanges>>,
     /// Committed content of the blocks of the object table with the slots of changed objects.
     pub(crate) slot_blocks: BTreeMap<u64, Block>,
+    /// Changes not yet logged or committed.
+    pub(crate) log: ObjectLog,
 }
 
 impl ObjectSet {
@@ -262,6 +265,7 @@ impl ObjectSet {
     pub(crate) fn discard_open(&mut self) -> (u64, u64) {
         assert!(self.syncing.is_none(), "the caller holds the committer's lock");
         self.slot_blocks.clear();
+        self.log.clear();
         let ObjectChanges { charge, blocks, .. } = std::mem::take(&mut self.open);
         (charge, blocks)
     }

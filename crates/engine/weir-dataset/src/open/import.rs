@@ -19,6 +19,7 @@ use weir_pool::{CreateOptions, ImportOptions, LostTables, Pool, VdevSpec, create
 
 use crate::commit::directory::Directory;
 use crate::commit::replay::refuse_logged_for_unread;
+use crate::commit::replay_objects::{NoLayer, ObjectLayer, refuse_unknown_layers};
 use crate::error::DatasetError;
 use crate::state::engine::{DIRTY_PERCENT, Engine, EngineOptions, HINT_BYTES_MAX, HINT_SHARE};
 use crate::state::mark::Mark;
@@ -53,12 +54,28 @@ impl Engine {
         how: ImportOptions,
         options: &EngineOptions,
     ) -> Result<Arc<Self>, DatasetError> {
+        Self::open_with_layer(disks, how, options, &NoLayer).await
+    }
+
+    /// As [`Self::open`], for pools with datasets of many objects: `layer` replays their log
+    /// records.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and the error of the layer if it cannot apply a record.
+    #[boxed(?Send)]
+    pub async fn open_with_layer(
+        disks: Vec<Arc<dyn Device>>,
+        how: ImportOptions,
+        options: &EngineOptions,
+        layer: &dyn ObjectLayer,
+    ) -> Result<Arc<Self>, DatasetError> {
         let imported = import(disks, how, &options.pool()).await?;
         // Read the directory before the claim: a refused import writes nothing.
         let read = Directory::read(&imported.pool, how.force);
         let mut directory = imported.pool.around_silent_legs(Box::pin(read)).await?;
         if !how.force {
             refuse_logged_for_unread(&imported, &directory.losses)?;
+            refuse_unknown_layers(&imported, &directory.records, layer)?;
         }
         imported.pool.around_silent_legs(imported.claim()).await?;
         let damage = std::mem::take(&mut directory.damage);
@@ -70,7 +87,8 @@ impl Engine {
         engine.apply_properties();
         *engine.late.lock() = imported.late;
         let settle = async {
-            engine.replay(&imported.batches, imported.replay_after).await?;
+            let how = (layer, how.force);
+            engine.replay(&imported.batches, imported.replay_after, how).await?;
             // Commit even if nothing was replayed: the log batches of this import have a new log
             // epoch, which an uberblock must name before the first of these batches is written.
             engine.core.want(engine.core.open_txg());

@@ -161,6 +161,14 @@ impl State {
         self.record.state == DatasetState::Destroying && !self.is_coming
     }
 
+    /// Removes the changes of a txg that was committed from the log queues.
+    pub(crate) fn settle_log(&mut self, txg: Txg) {
+        self.object.log.settle(txg);
+        if let Some(set) = &mut self.objects {
+            set.log.settle(txg, self.object.log.durable());
+        }
+    }
+
     /// Queues a part of the newest change for the intent log.
     fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
         if !self.object.log.push(txg, offset, payload) {

@@ -5,6 +5,7 @@
 //! Invariants:
 //! - prefix rule: a batch holds queued changes of a volume in order and without gaps, from the
 //!   oldest on, so a crash leaves a prefix of the volume's acknowledged changes;
+//! - the changes of a dataset with many objects follow the closure rule of `objects::object_log`;
 //! - all parts of a change are in one batch;
 //! - a change of txg N+1 is never logged before a change of txg N that is neither logged nor
 //!   committed: a volume whose queue overflowed waits for that commit first;
@@ -15,41 +16,123 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::Lsn;
 use weir_base::limits::LOG_BATCH_BYTES_MAX;
+use weir_base::{Lsn, Txg};
 use weir_format::log::BatchBuilder;
 use weir_pool::LogWriteError;
 
 use crate::error::DatasetError;
 use crate::objects::log_queue::{FlushStep, Payload, QueuedRecord};
+use crate::objects::object_log::{QueuedObjectRecord, SyncOf, TakenObjects};
 use crate::state::engine::Engine;
 use crate::state::shared::Core;
 use crate::state::volume::Volume;
 
 /// Changes of one volume in a batch.
-struct Taken {
-    volume: Arc<Volume>,
-    records: Vec<QueuedRecord>,
+enum Records {
+    Volume(Vec<QueuedRecord>),
+    Objects(TakenObjects),
 }
 
-struct Waiting<'a>(&'a Volume);
+struct Taken {
+    volume: Arc<Volume>,
+    records: Records,
+}
+
+impl Taken {
+    /// Copies queued changes of a volume. `None` if there are none that a flush waits for.
+    fn new(volume: Arc<Volume>, room: &mut usize) -> Option<Self> {
+        let state = volume.state.lock();
+        let records = match &state.objects {
+            None => Records::Volume(state.object.log.take_records(room)),
+            // The commit of the skipped txg comes first, as for a volume.
+            Some(_) if state.object.log.is_skipping() => return None,
+            Some(set) => Records::Objects(set.log.take(room, volume.core.pool.bug())),
+        };
+        drop(state);
+        let taken = Self { volume, records };
+        taken.newest_txg().is_some().then_some(taken)
+    }
+
+    fn newest_txg(&self) -> Option<Txg> {
+        match &self.records {
+            Records::Volume(records) => records.iter().map(|record| record.txg).max(),
+            Records::Objects(taken) => taken.records.iter().map(|record| record.txg).max(),
+        }
+    }
+
+    fn push_to(&self, builder: &mut BatchBuilder) {
+        match &self.records {
+            Records::Volume(records) => {
+                records.iter().for_each(|record| push(builder, &self.volume, record));
+            }
+            Records::Objects(taken) => {
+                taken.records.iter().for_each(|change| push_object(builder, &self.volume, change));
+            }
+        }
+    }
+
+    /// Notes that the changes are in the intent log.
+    fn set_durable(&self) {
+        let mut state = self.volume.state.lock();
+        match &self.records {
+            Records::Volume(records) => {
+                let last = records.last().expect("only volumes with records are kept");
+                state.object.log.set_durable(last.lsn);
+            }
+            Records::Objects(taken) => {
+                if let Some(set) = &mut state.objects {
+                    set.log.set_durable(taken);
+                }
+            }
+        }
+    }
+}
+
+/// Changes that a flush makes durable: up to an LSN, all or some of a dataset with many objects.
+#[derive(Clone, Copy)]
+struct Target {
+    lsn: Lsn,
+    objects: Option<SyncOf>,
+}
+
+/// A flush in progress. The log writer includes its changes.
+struct Waiting<'a> {
+    volume: &'a Volume,
+    target: Target,
+}
 
 impl<'a> Waiting<'a> {
-    fn new(volume: &'a Volume) -> Self {
+    fn new(volume: &'a Volume, of: SyncOf) -> Self {
+        let mut state = volume.state.lock();
+        let lsn = state.object.log.acked();
+        let objects = state.objects.as_mut().map(|set| {
+            set.log.add_waiting(of, lsn);
+            of
+        });
         volume.flush_waiters.fetch_add(1, Ordering::AcqRel);
-        Self(volume)
+        Self { volume, target: Target { lsn, objects } }
+    }
+
+    fn next_step(&self) -> FlushStep {
+        let Target { lsn, objects } = self.target;
+        let state = self.volume.state.lock();
+        match (state.object.log.next_step(lsn), objects, &state.objects) {
+            (FlushStep::Log, Some(of), Some(set)) => {
+                set.log.next_step(of, lsn, self.volume.core.pool.bug())
+            }
+            (step, ..) => step,
+        }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.flush_waiters.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl Volume {
-    fn next_step(&self, target: Lsn) -> FlushStep {
-        self.state.lock().object.log.next_step(target)
+        let Target { lsn, objects } = self.target;
+        if let (Some(of), Some(set)) = (objects, &mut self.volume.state.lock().objects) {
+            set.log.remove_waiting(of, lsn);
+        }
+        self.volume.flush_waiters.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -68,17 +151,33 @@ impl Engine {
     /// None: poll it to completion. Dropping it during a log write suspends the pool.
     #[boxed(?Send)]
     pub async fn flush(&self, volume: &Volume) -> Result<(), DatasetError> {
+        self.sync_objects(volume, SyncOf::All).await
+    }
+
+    /// Makes changes of a dataset with many objects durable that were acknowledged before this
+    /// call: all changes of the namespace, and those of `of`. For a volume, makes all changes
+    /// durable.
+    ///
+    /// # Durability
+    /// As [`Self::flush`]. Changes of other objects may become durable, too.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    ///
+    /// # Cancel safety
+    /// As [`Self::flush`].
+    #[boxed(?Send)]
+    pub async fn sync_objects(&self, volume: &Volume, of: SyncOf) -> Result<(), DatasetError> {
         let core = &self.core;
         core.pool.check_alive()?;
-        let target = volume.state.lock().object.log.acked();
-        let _waiting = Waiting::new(volume);
+        let waiting = Waiting::new(volume, of);
         loop {
-            match volume.next_step(target) {
+            match waiting.next_step() {
                 FlushStep::Done => return Ok(core.pool.check_alive()?),
                 FlushStep::Commit(txg) => core.committed(txg).await?,
                 FlushStep::Log => {
                     let _writer = core.log_writer.lock().await;
-                    if matches!(volume.next_step(target), FlushStep::Log) {
+                    if matches!(waiting.next_step(), FlushStep::Log) {
                         self.log_round(volume.id).await?;
                     }
                 }
@@ -99,26 +198,18 @@ impl Engine {
             if room == 0 {
                 break;
             }
-            let records = volume.state.lock().object.log.take_records(&mut room);
-            if !records.is_empty() {
-                taken.push(Taken { volume, records });
-            }
+            taken.extend(Taken::new(volume, &mut room));
         }
         let mut builder = BatchBuilder::default();
-        for Taken { volume, records } in &taken {
-            records.iter().for_each(|record| push(&mut builder, volume, record));
-        }
-        let newest = taken.iter().flat_map(|taken| &taken.records).map(|record| record.txg).max();
+        taken.iter().for_each(|taken| taken.push_to(&mut builder));
+        let newest = taken.iter().filter_map(Taken::newest_txg).max();
         let Some(newest) = newest else { return Ok(()) };
         let guard = DropGuard { core: &self.core, armed: true };
         let logged = self.core.pool.log_write(builder, newest).await;
         guard.disarm();
         match logged {
             Ok(()) => {
-                for Taken { volume, records } in &taken {
-                    let last = records.last().expect("only volumes with records are kept");
-                    volume.state.lock().object.log.set_durable(last.lsn);
-                }
+                taken.iter().for_each(Taken::set_durable);
                 if self.core.pool.log_half_full() {
                     self.core.wake_committer.notify_one();
                 }
@@ -148,6 +239,13 @@ fn push(builder: &mut BatchBuilder, volume: &Volume, record: &QueuedRecord) {
         }
         Payload::Zero { bytes } => builder.push_zero(*lsn, *txg, volume.id, *offset, *bytes),
     }
+}
+
+fn push_object(builder: &mut BatchBuilder, volume: &Volume, change: &QueuedObjectRecord) {
+    let QueuedObjectRecord { lsn, txg, record } = change;
+    let blocks = record.blocks.iter().map(|block| &block[..]);
+    let payload = std::iter::once(&record.payload[..]).chain(blocks);
+    builder.push_object((*lsn, *txg), volume.id, (record.object, record.kind), payload);
 }
 
 /// Suspends the pool if the future of a log write is dropped before it completes: the batch may or

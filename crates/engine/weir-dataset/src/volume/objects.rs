@@ -11,11 +11,13 @@
 use async_recursion::async_recursion as boxed;
 use weir_base::{ObjectId, RecordSize};
 use weir_block::Block;
+use weir_format::log::OBJECT_TYPE_MIN;
 use weir_format::{OBJECTS_MAX, ObjectSlot, TreeRoot};
 use weir_pool::{PoolError, RecordPart, Tree};
 
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
+use crate::objects::object_log::{ObjectRecord, fits_batch};
 use crate::objects::object_set::{Added, ObjectChange, ObjectSet, SlotBody};
 use crate::state::volume::{State, Volume};
 use crate::volume::read::RESTARTS_MAX;
@@ -26,6 +28,16 @@ enum Found {
     Hole,
     /// In the committed trees under this root of the object table.
     Tree(TreeRoot),
+}
+
+/// How the log makes a change durable.
+enum Logging {
+    /// It does not: a sync waits for the commit of the txg.
+    AtCommit,
+    /// By this record.
+    Record(ObjectRecord),
+    /// The change comes from the log.
+    Replayed,
 }
 
 /// Result of an attempt to change objects.
@@ -47,13 +59,48 @@ impl Volume {
     /// `Full` or `Quota` if there is no space. `Data` if the slot of one of the objects cannot be
     /// read. Nothing was changed then.
     #[boxed(?Send)]
-    pub async fn change_objects(&self, mut changes: Vec<ObjectChange>) -> Result<(), DatasetError> {
+    pub async fn change_objects(&self, changes: Vec<ObjectChange>) -> Result<(), DatasetError> {
+        self.apply_changes(changes, Logging::AtCommit).await
+    }
+
+    /// As [`Self::change_objects`], with a log record of the change. A sync then writes the record
+    /// to the intent log instead of waiting for a commit. An import passes the record to
+    /// [`ObjectLayer::replay`](crate::ObjectLayer::replay) if the crash lost the txg.
+    ///
+    /// # Errors
+    /// As [`Self::change_objects`].
+    #[boxed(?Send)]
+    pub async fn change_logged_objects(
+        &self,
+        changes: Vec<ObjectChange>,
+        record: ObjectRecord,
+    ) -> Result<(), DatasetError> {
+        assert!(record.kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
+        assert!((1..OBJECTS_MAX).contains(&record.object.0), "slots have numbers of objects");
+        self.apply_changes(changes, Logging::Record(record)).await
+    }
+
+    /// Applies changes of the log during an import, without a check of quota and free space.
+    #[boxed(?Send)]
+    pub(crate) async fn replay_changes(
+        &self,
+        changes: Vec<ObjectChange>,
+    ) -> Result<(), DatasetError> {
+        self.apply_changes(changes, Logging::Replayed).await
+    }
+
+    #[boxed(?Send)]
+    async fn apply_changes(
+        &self,
+        mut changes: Vec<ObjectChange>,
+        mut logging: Logging,
+    ) -> Result<(), DatasetError> {
         let is_object = |change: &ObjectChange| (1..OBJECTS_MAX).contains(&change.object().0);
         assert!(changes.iter().all(is_object), "slots have numbers of objects");
         let mut tries = 0;
         loop {
             self.core.pool.check_alive()?;
-            let (table, missing) = self.missing_slots(&changes)?;
+            let (table, missing) = self.missing_slots(&changes, &logging)?;
             let mut read = Vec::new();
             for index in missing {
                 match self.core.pool.slot_block(table, index).await {
@@ -63,7 +110,7 @@ impl Volume {
                     Err(error) => return Err(error.into()),
                 }
             }
-            match self.try_change(table, read, &mut changes)? {
+            match self.try_change(table, read, &mut changes, &mut logging)? {
                 Tried::Done => return Ok(()),
                 Tried::Replaced => tries += 1,
                 Tried::Full => self.wait_for_room().await?,
@@ -77,9 +124,10 @@ impl Volume {
         table: TreeRoot,
         read: Vec<(u64, Block)>,
         changes: &mut Vec<ObjectChange>,
+        logging: &mut Logging,
     ) -> Result<Tried, DatasetError> {
         let mut state = self.state.lock();
-        self.check_change(&state, 0, 0)?;
+        self.check_allowed(&state, logging)?;
         if state.record.root != table {
             return Ok(Tried::Replaced);
         }
@@ -89,7 +137,11 @@ impl Volume {
             return Ok(Tried::Replaced);
         }
         let added = set.open.bound(changes, table_height(table, changes));
-        let admitted = self.admit_objects(&state, added);
+        let admitted = match logging {
+            // The changes reserved their space before the crash.
+            Logging::Replayed => Ok(true),
+            Logging::AtCommit | Logging::Record(_) => self.admit_objects(&state, added),
+        };
         let Some(set) = &mut state.objects else { return Err(self.no_objects(&state)) };
         if !matches!(admitted, Ok(true)) {
             // Blocks for calls that are refused must not collect.
@@ -97,10 +149,39 @@ impl Volume {
             return admitted.map(|_| Tried::Full);
         }
         self.add_objects(set, std::mem::take(changes), added.cost);
-        // The log has no records of objects, so a flush waits for the commit.
-        state.object.log.begin_change();
-        state.object.log.skip_until(self.core.open_txg());
+        self.queue_change(&mut state, std::mem::replace(logging, Logging::AtCommit));
         Ok(Tried::Done)
+    }
+
+    /// Checks that the dataset accepts changes. A replay also changes read-only datasets.
+    fn check_allowed(&self, state: &State, logging: &Logging) -> Result<(), DatasetError> {
+        match logging {
+            Logging::Replayed => self.check(state, 0, 0),
+            Logging::AtCommit | Logging::Record(_) => self.check_change(state, 0, 0),
+        }
+    }
+
+    /// Queues the log record of a change. Without a record, a sync waits for the commit of the txg.
+    fn queue_change(&self, state: &mut State, logging: Logging) {
+        let (txg, bug) = (self.core.open_txg(), self.core.pool.bug());
+        state.object.log.begin_change();
+        if state.object.log.skips(txg) {
+            return;
+        }
+        let lsn = state.object.log.acked();
+        let set = state.objects.as_mut().expect("the caller changed objects");
+        match logging {
+            Logging::Record(record) if fits_batch(&record) => {
+                if !set.log.push((lsn, txg), record, bug) {
+                    tracing::debug!(dataset = self.id.0, "namespace log queue dropped");
+                    state.object.log.skip_until(txg);
+                    self.core.want(txg);
+                }
+            }
+            // The import commits before a client syncs anything.
+            Logging::Replayed => {}
+            Logging::Record(_) | Logging::AtCommit => state.object.log.skip_until(txg),
+        }
     }
 
     /// Returns the root of the object table, and the blocks of the table that the changes need and
@@ -108,9 +189,10 @@ impl Volume {
     fn missing_slots(
         &self,
         changes: &[ObjectChange],
+        logging: &Logging,
     ) -> Result<(TreeRoot, Vec<u64>), DatasetError> {
         let state = self.state.lock();
-        self.check_change(&state, 0, 0)?;
+        self.check_allowed(&state, logging)?;
         let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
         let missing = changes.iter().filter(|change| !has_slot(set, change));
         let mut missing: Vec<u64> =

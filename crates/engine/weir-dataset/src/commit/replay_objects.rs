@@ -1,0 +1,161 @@
+//! Replays log records of datasets with many objects during import, by calls of the layer above.
+//!
+//! `replay` reads the batches and replays the records of volumes.
+//!
+//! Invariants:
+//! - an import without the layer of a dataset is refused before it writes, if it would have to
+//!   replay records of the dataset;
+//! - a record that the layer cannot apply refuses the import, unless an administrator forced it.
+
+use async_recursion::async_recursion as boxed;
+use futures_util::future::LocalBoxFuture;
+use weir_base::hash::HashMap;
+use weir_base::{DatasetId, Lsn, ObjectId, RecordSize};
+use weir_block::Block;
+use weir_format::log::{Batch, LogOp, LogRecord};
+use weir_format::{DatasetRecord, ObjectTable};
+use weir_pool::Imported;
+
+use crate::error::DatasetError;
+use crate::objects::object_set::{ObjectChange, SlotBody};
+use crate::state::volume::Volume;
+
+/// A layer above datasets with many objects, such as a filesystem.
+pub trait ObjectLayer {
+    /// Whether the layer can replay log records of a dataset with these bytes in its record.
+    fn handles(&self, layer: &[u8; ObjectTable::LAYER_BYTES]) -> bool;
+
+    /// Applies a log record. Records of a dataset come in the order in which they were logged. A
+    /// crash during the replay repeats it from the same committed txg.
+    ///
+    /// # Errors
+    /// The import fails, unless it is forced. The record may be hostile: the layer returns an error
+    /// or ignores the record, and never panics.
+    fn replay<'a>(
+        &'a self,
+        dataset: ReplayTarget<'a>,
+        record: LoggedObjectRecord<'a>,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>>;
+}
+
+/// A log record that [`ObjectLayer::replay`] applies.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedObjectRecord<'a> {
+    /// Position of the change in the order of acknowledgement.
+    pub lsn: Lsn,
+    /// The object that the record names.
+    pub object: ObjectId,
+    /// Type of the record.
+    pub kind: u8,
+    /// Payload, with the blocks of the record at its end.
+    pub payload: &'a [u8],
+}
+
+/// Dataset into which log records are replayed.
+#[derive(Clone, Copy)]
+pub struct ReplayTarget<'a>(&'a Volume);
+
+impl ReplayTarget<'_> {
+    /// Applies changes to objects. Unlike [`Volume::change_objects`] it ignores quota and free
+    /// space, which the changes reserved when clients made them.
+    ///
+    /// # Errors
+    /// `Data` if the slot of one of the objects cannot be read.
+    pub async fn change(&self, changes: Vec<ObjectChange>) -> Result<(), DatasetError> {
+        self.0.replay_changes(changes).await
+    }
+
+    /// Reads a record, as [`Volume::read_object`].
+    ///
+    /// # Errors
+    /// As [`Volume::read_object`].
+    pub async fn read(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        record: u64,
+    ) -> Result<Option<Vec<Block>>, DatasetError> {
+        self.0.read_object(object, size, record).await
+    }
+
+    /// Reads a slot, as [`Volume::object_slot`].
+    ///
+    /// # Errors
+    /// As [`Volume::object_slot`].
+    pub async fn slot(
+        &self,
+        object: ObjectId,
+    ) -> Result<Option<(RecordSize, Box<SlotBody>)>, DatasetError> {
+        self.0.object_slot(object).await
+    }
+}
+
+/// For programs that use volumes only.
+pub(crate) struct NoLayer;
+
+impl ObjectLayer for NoLayer {
+    fn handles(&self, _: &[u8; ObjectTable::LAYER_BYTES]) -> bool {
+        false
+    }
+
+    fn replay<'a>(
+        &'a self,
+        dataset: ReplayTarget<'a>,
+        _: LoggedObjectRecord<'a>,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        Box::pin(async move { Err(no_layer(dataset.0.full_name(&dataset.0.state.lock()))) })
+    }
+}
+
+fn no_layer(name: String) -> DatasetError {
+    let why = "has flushed changes that only the version of weir that wrote them can replay";
+    DatasetError::Unfit { name, why: format!("{why}; import the pool with that version") }
+}
+
+/// Refuses an import that has to replay records of a dataset whose layer this program lacks.
+pub(crate) fn refuse_unknown_layers(
+    imported: &Imported,
+    records: &[DatasetRecord],
+    layer: &dyn ObjectLayer,
+) -> Result<(), DatasetError> {
+    let datasets: HashMap<DatasetId, &DatasetRecord> =
+        records.iter().map(|record| (record.id, record)).collect();
+    let logged = imported.batches.iter().flat_map(Batch::records);
+    let newer = logged.filter(|record| record.txg > imported.replay_after);
+    for record in newer.filter(|record| matches!(record.op, LogOp::Object { .. })) {
+        let Some(dataset) = datasets.get(&record.dataset) else { continue };
+        let handles = |table: &ObjectTable| layer.handles(&table.layer);
+        if !dataset.objects.as_ref().is_some_and(handles) {
+            return Err(no_layer(format!("{}/{}", imported.pool.name(), dataset.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Replays a record of a dataset with many objects. With `force`, a record that the layer cannot
+/// apply is dropped.
+#[boxed(?Send)]
+pub(crate) async fn replay_object_record(
+    volume: &Volume,
+    logged: &LogRecord<'_>,
+    layer: &dyn ObjectLayer,
+    force: bool,
+) -> Result<(), DatasetError> {
+    let LogOp::Object { object, kind, payload } = logged.op else { return Ok(()) };
+    let (exists, name) = {
+        let state = volume.state.lock();
+        (state.objects.is_some() && !state.is_destroyed(), volume.full_name(&state))
+    };
+    if !exists {
+        tracing::debug!(dataset = volume.id.0, "record not replayed: the dataset is destroyed");
+        return Ok(());
+    }
+    let record = LoggedObjectRecord { lsn: logged.lsn, object, kind, payload };
+    match layer.replay(ReplayTarget(volume), record).await {
+        Err(error) if force => {
+            tracing::error!(%error, name, object = object.0, "a flushed change was dropped");
+            Ok(())
+        }
+        done => done,
+    }
+}

@@ -1,0 +1,436 @@
+//! Object log: the changes of a dataset with many objects that are neither in the intent log nor
+//! committed.
+//!
+//! The `ObjectSet` of the dataset holds it, `volume::objects` adds changes, `volume::object_sync`
+//! logs them. The `LogQueue` of the dataset assigns the LSNs.
+//!
+//! The log has two orders: one order for the changes of the namespace, and one for the changes of
+//! each object (docs/decisions/0028). After a crash the dataset has a prefix of each order, under
+//! the closure rule.
+//!
+//! Invariants:
+//! - closure rule: a batch with a namespace change that names an object has all earlier changes of
+//!   that object that are not durable yet;
+//! - each queue has its changes in the order of their LSNs;
+//! - a queue that skips a txg is not logged before the commit of this txg.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use weir_base::limits::{
+    LOG_BATCH_BYTES_MAX, NAMESPACE_QUEUED_BYTES_MAX, OBJECT_QUEUED_BYTES_MAX,
+    OBJECTS_QUEUED_BYTES_MAX,
+};
+use weir_base::{BLOCK_BYTES, Lsn, ObjectId, Txg};
+use weir_block::Block;
+use weir_pool::PlantedBug;
+
+use crate::objects::log_queue::FlushStep;
+
+/// Memory of a queued change in addition to its payload.
+const ENTRY_BYTES: u64 = 128;
+
+/// Log record of one change of a dataset with many objects.
+#[derive(Clone, Debug)]
+pub struct ObjectRecord {
+    /// The changed object, or the object of which a namespace change is recorded.
+    pub object: ObjectId,
+    /// Type of the record, from `weir_format::log::OBJECT_TYPE_MIN` on.
+    pub kind: u8,
+    /// The order to which the change belongs.
+    pub order: LogOrder,
+    /// Payload, which only the layer above interprets.
+    pub payload: Vec<u8>,
+    /// Blocks that follow the payload. The dirty data shares their memory.
+    pub blocks: Vec<Block>,
+}
+
+/// Order of a change in the log.
+#[derive(Clone, Debug)]
+pub enum LogOrder {
+    /// The order of the object's own changes, such as writes.
+    Object,
+    /// The order of the namespace: creations, removals and renames.
+    Namespace {
+        /// Objects that the change names. If the change survives a crash, so do all earlier changes
+        /// of these objects.
+        names: Vec<ObjectId>,
+        /// Objects that lose their last name with the change. Their later changes are not logged,
+        /// until a namespace change names the object again because its number was reused.
+        ends: Vec<ObjectId>,
+    },
+}
+
+/// Changes that a sync makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncOf {
+    /// All changes of the dataset.
+    All,
+    /// All changes of the namespace.
+    Namespace,
+    /// All changes of the namespace and of this object.
+    Object(ObjectId),
+}
+
+impl ObjectRecord {
+    /// Length of the payload with the blocks.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.payload.len() + self.blocks.len() * BLOCK_BYTES
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        let named = match &self.order {
+            LogOrder::Object => 0,
+            LogOrder::Namespace { names, ends } => names.len() + ends.len(),
+        };
+        ENTRY_BYTES + (self.payload_bytes() + named * size_of::<ObjectId>()) as u64
+    }
+
+    fn names(&self) -> &[ObjectId] {
+        match &self.order {
+            LogOrder::Object => &[],
+            LogOrder::Namespace { names, .. } => names,
+        }
+    }
+}
+
+/// A change that waits for the intent log or for a commit.
+#[derive(Clone)]
+pub(crate) struct QueuedObjectRecord {
+    pub(crate) lsn: Lsn,
+    pub(crate) txg: Txg,
+    pub(crate) record: Arc<ObjectRecord>,
+}
+
+/// Changes that a queue does not have.
+#[derive(Clone, Copy)]
+struct Skip {
+    /// The commit of this txg makes the changes durable.
+    txg: Txg,
+    /// LSN of the first of the changes.
+    first: Lsn,
+}
+
+/// Changes of one object, or of the namespace.
+#[derive(Default)]
+struct Queue {
+    records: VecDeque<QueuedObjectRecord>,
+    bytes: u64,
+    skip: Option<Skip>,
+}
+
+impl Queue {
+    /// Adds a change, unless the queue skips its txg. Returns the bytes that it added.
+    fn push(&mut self, change: QueuedObjectRecord) -> u64 {
+        if self.skip.is_some_and(|skip| skip.txg == change.txg) {
+            return 0;
+        }
+        let bytes = change.record.queued_bytes();
+        self.bytes += bytes;
+        self.records.push_back(change);
+        bytes
+    }
+
+    /// Removes the changes up to `lsn`. Returns their bytes.
+    fn pop_until(&mut self, lsn: Lsn) -> u64 {
+        let before = self.bytes;
+        while let Some(change) = self.records.pop_front_if(|change| change.lsn <= lsn) {
+            self.bytes -= change.record.queued_bytes();
+        }
+        before - self.bytes
+    }
+
+    /// Drops all changes and skips `txg`. Returns the bytes of the changes.
+    fn skip(&mut self, txg: Txg) -> u64 {
+        let first = self.skip.map(|skip| skip.first);
+        let first = first.or(self.records.front().map(|change| change.lsn));
+        self.skip = first.map(|first| Skip { txg, first });
+        self.records.clear();
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Next step that makes the changes up to `target` durable.
+    fn next_step(&self, target: Lsn) -> FlushStep {
+        match (self.skip, self.records.front()) {
+            (Some(skip), _) if skip.first <= target => FlushStep::Commit(skip.txg),
+            (_, Some(oldest)) if oldest.lsn <= target => FlushStep::Log,
+            _ => FlushStep::Done,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.records.is_empty() && self.skip.is_none()
+    }
+}
+
+/// Changes of one dataset for one log batch.
+pub(crate) struct TakenObjects {
+    /// The changes, ordered by LSN.
+    pub(crate) records: Vec<QueuedObjectRecord>,
+    /// Objects with all their queued changes up to the last LSN.
+    objects: Vec<ObjectId>,
+}
+
+/// Loss of an object's last name.
+struct Ended {
+    /// LSN of the namespace change.
+    lsn: Lsn,
+    /// Whether a later namespace change names the object again.
+    is_reused: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct ObjectLog {
+    namespace: Queue,
+    objects: BTreeMap<ObjectId, Queue>,
+    /// Sum of the bytes of all queues.
+    bytes: u64,
+    /// Objects that queued namespace changes name, each with the LSN of the last such change.
+    named: BTreeMap<ObjectId, Lsn>,
+    /// Objects that lost their last name in a queued change.
+    ended: BTreeMap<ObjectId, Ended>,
+    /// Syncs in progress, each with the LSN of the last change that it makes durable.
+    waiting: Vec<(SyncOf, Lsn)>,
+}
+
+impl ObjectLog {
+    /// Queues a change. Returns false if the namespace exceeds its limit: the log then dropped all
+    /// changes of the dataset, and the caller skips the txg.
+    pub(crate) fn push(
+        &mut self,
+        (lsn, txg): (Lsn, Txg),
+        record: ObjectRecord,
+        bug: PlantedBug,
+    ) -> bool {
+        let record = Arc::new(record);
+        let change = QueuedObjectRecord { lsn, txg, record: Arc::clone(&record) };
+        match &record.order {
+            LogOrder::Object if self.is_ended(record.object) => {}
+            LogOrder::Object => {
+                let queue = self.objects.entry(record.object).or_default();
+                self.bytes += queue.push(change);
+                if queue.bytes > OBJECT_QUEUED_BYTES_MAX {
+                    self.bytes -= queue.skip(txg);
+                }
+            }
+            LogOrder::Namespace { names, ends } => {
+                for object in names {
+                    if let Some(ended) = self.ended.get_mut(object) {
+                        ended.is_reused = true;
+                    }
+                }
+                for object in ends {
+                    self.end(*object, lsn, bug);
+                }
+                self.named.extend(names.iter().map(|object| (*object, lsn)));
+                self.bytes += self.namespace.push(change);
+                if self.namespace.bytes > NAMESPACE_QUEUED_BYTES_MAX {
+                    self.clear();
+                    return false;
+                }
+            }
+        }
+        self.keep_total(txg);
+        true
+    }
+
+    /// Whether an object has no name, so that its changes are not logged.
+    fn is_ended(&self, object: ObjectId) -> bool {
+        self.ended.get(&object).is_some_and(|ended| !ended.is_reused)
+    }
+
+    /// Drops the changes of an object that lost its last name, except changes before the last
+    /// queued namespace change that names the object: a crash may leave that change and not this
+    /// one.
+    fn end(&mut self, object: ObjectId, lsn: Lsn, bug: PlantedBug) {
+        self.ended.insert(object, Ended { lsn, is_reused: false });
+        let keep = match self.named.get(&object) {
+            Some(named) if bug != PlantedBug::EndDropsNamed => *named,
+            _ => Lsn(0),
+        };
+        let Some(queue) = self.objects.get_mut(&object) else { return };
+        while let Some(change) = queue.records.pop_back_if(|change| change.lsn > keep) {
+            let bytes = change.record.queued_bytes();
+            queue.bytes -= bytes;
+            self.bytes -= bytes;
+        }
+        queue.skip = queue.skip.filter(|skip| skip.first <= keep);
+        if queue.is_idle() {
+            self.objects.remove(&object);
+        }
+    }
+
+    /// Drops the largest queues of objects while all queues together exceed their limit.
+    fn keep_total(&mut self, txg: Txg) {
+        while self.bytes > OBJECTS_QUEUED_BYTES_MAX {
+            let largest = self.objects.values_mut().max_by_key(|queue| queue.bytes);
+            let largest = largest.expect("the namespace alone is below its limit");
+            self.bytes -= largest.skip(txg);
+        }
+    }
+
+    /// Drops all changes: the caller skips the open txg for the whole dataset.
+    pub(crate) fn clear(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        *self = Self { waiting, ..Self::default() };
+    }
+
+    /// Removes the changes that a commit made durable: all up to `lsn`, and skips up to `txg`.
+    pub(crate) fn settle(&mut self, txg: Txg, lsn: Lsn) {
+        for queue in self.objects.values_mut().chain([&mut self.namespace]) {
+            self.bytes -= queue.pop_until(lsn);
+            queue.skip = queue.skip.filter(|skip| skip.txg > txg);
+        }
+        self.forget_durable(lsn);
+    }
+
+    /// Drops what refers only to namespace changes up to `lsn`, and empty queues.
+    fn forget_durable(&mut self, lsn: Lsn) {
+        self.objects.retain(|_, queue| !queue.is_idle());
+        self.named.retain(|_, named| *named > lsn);
+        self.ended.retain(|_, ended| ended.lsn > lsn);
+    }
+
+    /// Registers a sync, whose changes [`Self::take`] includes until [`Self::remove_waiting`].
+    pub(crate) fn add_waiting(&mut self, of: SyncOf, target: Lsn) {
+        self.waiting.push((of, target));
+    }
+
+    /// Ends a sync that was registered.
+    pub(crate) fn remove_waiting(&mut self, of: SyncOf, target: Lsn) {
+        let found = self.waiting.iter().position(|waiting| *waiting == (of, target));
+        self.waiting.swap_remove(found.expect("the sync is registered"));
+    }
+
+    /// LSN up to which a sync logs the namespace. If an object of the sync lost its name, the sync
+    /// includes that change, because the object's own changes are not logged.
+    fn namespace_target(&self, of: SyncOf, target: Lsn, bug: PlantedBug) -> Lsn {
+        let ended = match of {
+            _ if bug == PlantedBug::EndNotSynced => None,
+            SyncOf::All => self.ended.values().map(|ended| ended.lsn).max(),
+            SyncOf::Object(object) => self.ended.get(&object).map(|ended| ended.lsn),
+            SyncOf::Namespace => None,
+        };
+        ended.map_or(target, |ended| target.max(ended))
+    }
+
+    /// Closure: the objects whose changes a batch for the sync has in addition to the namespace.
+    /// This is the only place that computes it.
+    fn closure(&self, of: SyncOf, bug: PlantedBug) -> Vec<ObjectId> {
+        let mut objects: Vec<ObjectId> = match of {
+            SyncOf::All => return self.objects.keys().copied().collect(),
+            SyncOf::Namespace => Vec::new(),
+            SyncOf::Object(object) => vec![object],
+        };
+        if bug != PlantedBug::NamedNotLogged {
+            objects.extend(self.named.keys());
+        }
+        objects
+    }
+
+    /// Next step of a sync. A wait for a commit comes before a write of the log.
+    pub(crate) fn next_step(&self, of: SyncOf, target: Lsn, bug: PlantedBug) -> FlushStep {
+        let until = self.namespace_target(of, target, bug);
+        let namespace = self.namespace.next_step(until);
+        let objects = match (&namespace, of) {
+            // Without a namespace change to log, the named objects do not matter.
+            (FlushStep::Done, SyncOf::Namespace) => Vec::new(),
+            (FlushStep::Done, SyncOf::Object(object)) => vec![object],
+            _ => self.closure(of, bug),
+        };
+        let queues = objects.iter().filter_map(|object| self.objects.get(object));
+        let steps = queues.map(|queue| queue.next_step(until));
+        steps.fold(namespace, |all, step| match (all, step) {
+            (FlushStep::Commit(a), FlushStep::Commit(b)) => FlushStep::Commit(a.max(b)),
+            (FlushStep::Commit(txg), _) | (_, FlushStep::Commit(txg)) => FlushStep::Commit(txg),
+            (FlushStep::Log, _) | (_, FlushStep::Log) => FlushStep::Log,
+            _ => FlushStep::Done,
+        })
+    }
+
+    /// Copies changes for the syncs in progress, in the order of their LSNs, up to the size of a
+    /// batch. Copies at least one change if a sync needs the log.
+    pub(crate) fn take(&self, room: &mut usize, bug: PlantedBug) -> TakenObjects {
+        let mut limit = None;
+        let mut objects = Vec::new();
+        for (of, target) in &self.waiting {
+            if matches!(self.next_step(*of, *target, bug), FlushStep::Log) {
+                limit = limit.max(Some(self.namespace_target(*of, *target, bug)));
+                objects.extend(self.closure(*of, bug));
+            }
+        }
+        objects.sort_unstable();
+        objects.dedup();
+        let queues = objects.iter().filter_map(|object| self.objects.get(object));
+        let limit = limit.unwrap_or_default();
+        let records = merged(queues.chain([&self.namespace]), limit, room);
+        let taken = TakenObjects { records, objects };
+        if bug != PlantedBug::NamedNotLogged && bug != PlantedBug::EndDropsNamed {
+            self.assert_closed(&taken);
+        }
+        taken
+    }
+
+    /// Asserts the closure rule for a batch.
+    fn assert_closed(&self, taken: &TakenObjects) {
+        for change in &taken.records {
+            for object in change.record.names() {
+                let Some(queue) = self.objects.get(object) else { continue };
+                let skips = queue.skip.is_some_and(|skip| skip.first < change.lsn);
+                let oldest = queue.records.front();
+                let misses = oldest.is_some_and(|oldest| oldest.lsn < change.lsn)
+                    && taken.objects.binary_search(object).is_err();
+                assert!(!skips && !misses, "batch without earlier changes of {object:?}");
+            }
+        }
+    }
+
+    /// Removes the changes of a batch that is durable.
+    pub(crate) fn set_durable(&mut self, taken: &TakenObjects) {
+        let Some(last) = taken.records.last() else { return };
+        for object in &taken.objects {
+            if let Some(queue) = self.objects.get_mut(object) {
+                self.bytes -= queue.pop_until(last.lsn);
+            }
+        }
+        self.bytes -= self.namespace.pop_until(last.lsn);
+        self.forget_durable(last.lsn);
+    }
+}
+
+/// Merges queues by LSN, up to `limit` and the size of a batch.
+fn merged<'a>(
+    queues: impl Iterator<Item = &'a Queue>,
+    limit: Lsn,
+    room: &mut usize,
+) -> Vec<QueuedObjectRecord> {
+    let mut heads: Vec<_> = queues
+        .filter(|queue| queue.skip.is_none())
+        .map(|queue| queue.records.iter().peekable())
+        .collect();
+    let mut order: BinaryHeap<Reverse<(Lsn, usize)>> = BinaryHeap::new();
+    for (index, head) in heads.iter_mut().enumerate() {
+        order.extend(head.peek().map(|change| Reverse((change.lsn, index))));
+    }
+    let mut records = Vec::new();
+    while let Some(Reverse((lsn, index))) = order.pop() {
+        let Some(change) = heads[index].next().filter(|_| lsn <= limit) else { break };
+        let bytes = change.record.payload_bytes() + weir_format::log::RECORD_BYTES;
+        if bytes > *room && !records.is_empty() {
+            break;
+        }
+        *room = room.saturating_sub(bytes);
+        records.push(change.clone());
+        order.extend(heads[index].peek().map(|change| Reverse((change.lsn, index))));
+    }
+    records
+}
+
+/// Whether a record fits into a log batch. A larger change waits for the commit of its txg.
+pub(crate) fn fits_batch(record: &ObjectRecord) -> bool {
+    record.payload_bytes() <= LOG_BATCH_BYTES_MAX
+}
+
+#[cfg(test)]
+mod tests;

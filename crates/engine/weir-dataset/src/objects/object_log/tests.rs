@@ -1,0 +1,293 @@
+//! Random changes, syncs, batches and commits of an object log, checked against the crash promise.
+//!
+//! Invariants, after each batch and each commit:
+//! - the durable namespace changes are a prefix of all namespace changes;
+//! - the durable changes of an object are a prefix of its changes since it got its name;
+//! - if a namespace change is durable, so are all earlier changes of the objects that it names;
+//! - a finished sync has made its changes durable.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// A SplitMix64 generator of random numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// Changes of a dataset, and which of them survive a crash.
+struct Model {
+    log: ObjectLog,
+    bug: PlantedBug,
+    txg: Txg,
+    acked: Lsn,
+    /// All changes in the order of their LSNs, from 1 on.
+    changes: Vec<Arc<ObjectRecord>>,
+    durable: BTreeSet<Lsn>,
+    /// Txg that the whole dataset skips.
+    skip: Option<Txg>,
+    /// LSN of the last change in the syncing txg.
+    syncing: Option<Lsn>,
+    /// Numbers of queues that were dropped, and of batches that did not have all changes.
+    drops: usize,
+    cuts: usize,
+}
+
+impl Model {
+    fn new(bug: PlantedBug) -> Self {
+        Self {
+            log: ObjectLog::default(),
+            bug,
+            txg: Txg(1),
+            acked: Lsn(0),
+            changes: Vec::new(),
+            durable: BTreeSet::new(),
+            skip: None,
+            syncing: None,
+            drops: 0,
+            cuts: 0,
+        }
+    }
+
+    fn change(&mut self, record: ObjectRecord) {
+        self.acked = Lsn(self.acked.0 + 1);
+        self.changes.push(Arc::new(record.clone()));
+        if self.skip == Some(self.txg) {
+            return;
+        }
+        let before = self.log.bytes;
+        if !self.log.push((self.acked, self.txg), record, self.bug) {
+            self.skip = Some(self.txg);
+        }
+        self.drops += usize::from(self.log.bytes + (1 << 20) < before);
+    }
+
+    /// Next step of a sync, as `volume::flush` determines it.
+    fn next_step(&self, of: SyncOf, target: Lsn) -> FlushStep {
+        match self.skip {
+            Some(txg) => FlushStep::Commit(txg),
+            None => self.log.next_step(of, target, self.bug),
+        }
+    }
+
+    fn freeze(&mut self) {
+        self.syncing = Some(self.acked);
+        self.txg = self.txg.next();
+    }
+
+    fn settle(&mut self) {
+        let Some(lsn) = self.syncing.take() else { return };
+        let txg = Txg(self.txg.0 - 1);
+        self.durable.extend((1..=lsn.0).map(Lsn));
+        self.skip = self.skip.filter(|skip| *skip > txg);
+        self.log.settle(txg, lsn);
+        self.check();
+    }
+
+    /// Writes a batch. Other changes may come between the copy and the end of the write.
+    fn write_batch(&mut self, numbers: &mut Numbers) {
+        if self.skip.is_some() {
+            return;
+        }
+        let mut room = LOG_BATCH_BYTES_MAX;
+        let taken = self.log.take(&mut room, self.bug);
+        for _ in 0..numbers.below(3) {
+            let record = random_record(numbers);
+            self.change(record);
+        }
+        self.durable.extend(taken.records.iter().map(|change| change.lsn));
+        self.log.set_durable(&taken);
+        self.cuts += usize::from(room < LOG_BATCH_BYTES_MAX / 8);
+        self.check();
+    }
+
+    /// Checks the state that a crash would leave now.
+    fn check(&self) {
+        let is_durable = |lsn: &Lsn| self.durable.contains(lsn);
+        let all = || (1..).map(Lsn).zip(&self.changes);
+        let names = |record: &ObjectRecord| match &record.order {
+            LogOrder::Object => Vec::new(),
+            LogOrder::Namespace { names, ends } => [&names[..], &ends[..]].concat(),
+        };
+        let namespace = all().filter(|(_, record)| !matches!(record.order, LogOrder::Object));
+        let survives: Vec<bool> = namespace.map(|(lsn, _)| is_durable(&lsn)).collect();
+        assert!(survives.is_sorted_by(|a, b| a >= b), "no prefix of the namespace: {survives:?}");
+        for object in (1..=OBJECTS).map(ObjectId) {
+            // Changes of the object since it got its name, in the namespace that survives.
+            let mut own: Vec<Lsn> = Vec::new();
+            let mut is_named = true;
+            let mut named = Lsn(0);
+            for (lsn, record) in all() {
+                match &record.order {
+                    LogOrder::Object if record.object == object && is_named => own.push(lsn),
+                    LogOrder::Namespace { ends, .. }
+                        if is_durable(&lsn) && names(record).contains(&object) =>
+                    {
+                        is_named = !ends.contains(&object);
+                        if is_named {
+                            named = lsn;
+                        } else {
+                            own.clear();
+                        }
+                    }
+                    // The removal of the name did not survive: later changes may be lost.
+                    LogOrder::Namespace { ends, .. } if ends.contains(&object) => break,
+                    _ => {}
+                }
+            }
+            let survives: Vec<bool> = own.iter().map(is_durable).collect();
+            assert!(survives.is_sorted_by(|a, b| a >= b), "no prefix of {object:?}: {own:?}");
+            let lost = own.iter().find(|lsn| **lsn < named && !is_durable(lsn));
+            assert_eq!(lost, None, "lost, although {named:?} names {object:?}");
+        }
+    }
+
+    /// Checks what a finished sync promises.
+    fn check_synced(&self, of: SyncOf, target: Lsn) {
+        // Objects that lose their name in a later change that is durable.
+        let mut ended: BTreeSet<ObjectId> = BTreeSet::new();
+        for (index, record) in self.changes.iter().enumerate().rev() {
+            let lsn = Lsn(index as u64 + 1);
+            let is_durable = self.durable.contains(&lsn);
+            let is_own = match &record.order {
+                LogOrder::Namespace { ends, .. } => {
+                    ended.extend(ends.iter().filter(|_| is_durable));
+                    true
+                }
+                LogOrder::Object => {
+                    let is_synced =
+                        matches!(of, SyncOf::All) || of == SyncOf::Object(record.object);
+                    let is_obsolete = ended.contains(&record.object) || self.is_after_end(lsn);
+                    is_synced && !is_obsolete
+                }
+            };
+            assert!(!is_own || is_durable || lsn > target, "{of:?} finished without {lsn:?}");
+        }
+    }
+
+    /// Whether the object of a change had no name at that time.
+    fn is_after_end(&self, lsn: Lsn) -> bool {
+        let object = self.changes[lsn.0 as usize - 1].object;
+        let before = self.changes[..lsn.0 as usize - 1].iter().rev();
+        let last = before.filter_map(|record| match &record.order {
+            LogOrder::Namespace { ends, .. } if ends.contains(&object) => Some(true),
+            LogOrder::Namespace { names, .. } if names.contains(&object) => Some(false),
+            _ => None,
+        });
+        last.take(1).any(|is_end| is_end)
+    }
+}
+
+const OBJECTS: u64 = 6;
+
+fn random_record(numbers: &mut Numbers) -> ObjectRecord {
+    let mut object = || ObjectId(1 + numbers.below(OBJECTS));
+    let [object, other] = [object(), object()];
+    let order = match numbers.below(10) {
+        0..6 => LogOrder::Object,
+        6 | 7 => LogOrder::Namespace { names: vec![object], ends: Vec::new() },
+        8 => LogOrder::Namespace { names: vec![object], ends: vec![other] },
+        _ => LogOrder::Namespace { names: Vec::new(), ends: vec![object] },
+    };
+    let order = match order {
+        LogOrder::Namespace { names, ends } if names == ends => {
+            LogOrder::Namespace { names, ends: Vec::new() }
+        }
+        order => order,
+    };
+    let blocks = match (&order, numbers.below(12)) {
+        (LogOrder::Object, 0) => 1000,
+        (LogOrder::Object, 1..4) => 200,
+        (LogOrder::Namespace { .. }, 0) => 100,
+        _ => 0,
+    };
+    let block = Block::copy_of(&[7; BLOCK_BYTES]);
+    let payload = vec![0; numbers.below(300) as usize];
+    ObjectRecord { object, kind: 16, order, payload, blocks: vec![block; blocks] }
+}
+
+/// Runs random steps. Returns the numbers of dropped queues and of batches that were full.
+fn run(seed: u64, bug: PlantedBug) -> (usize, usize) {
+    let mut numbers = Numbers(seed);
+    let mut model = Model::new(bug);
+    let mut syncs: Vec<(SyncOf, Lsn)> = Vec::new();
+    for _ in 0..300 {
+        match numbers.below(20) {
+            0 if model.syncing.is_none() => model.freeze(),
+            0 | 1 => model.settle(),
+            2..5 if syncs.len() < 4 => {
+                let of = match numbers.below(5) {
+                    0 => SyncOf::All,
+                    1 => SyncOf::Namespace,
+                    _ => SyncOf::Object(ObjectId(1 + numbers.below(OBJECTS))),
+                };
+                model.log.add_waiting(of, model.acked);
+                syncs.push((of, model.acked));
+            }
+            5..9 if !syncs.is_empty() => {
+                let index = numbers.below(syncs.len() as u64) as usize;
+                let (of, target) = syncs[index];
+                match model.next_step(of, target) {
+                    FlushStep::Log => model.write_batch(&mut numbers),
+                    FlushStep::Commit(txg) => assert!(txg <= model.txg),
+                    FlushStep::Done => {
+                        model.check_synced(of, target);
+                        model.log.remove_waiting(of, target);
+                        syncs.remove(index);
+                    }
+                }
+            }
+            _ => {
+                let record = random_record(&mut numbers);
+                model.change(record);
+            }
+        }
+    }
+    let queues = model.log.objects.values().chain([&model.log.namespace]);
+    assert_eq!(queues.map(|queue| queue.bytes).sum::<u64>(), model.log.bytes);
+    (model.drops, model.cuts)
+}
+
+#[test]
+fn crash_leaves_a_prefix_of_each_order_under_the_closure_rule() {
+    let results: Vec<_> = (0..400).map(|seed| run(seed, PlantedBug::None)).collect();
+    let (drops, cuts) = results.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert!(drops > 50 && cuts > 50, "{drops} queues dropped, {cuts} batches full");
+}
+
+#[test]
+fn planted_bugs_break_the_promise() {
+    for bug in [PlantedBug::NamedNotLogged, PlantedBug::EndDropsNamed, PlantedBug::EndNotSynced] {
+        let found = (0..400).any(|seed| std::panic::catch_unwind(|| run(seed, bug)).is_err());
+        assert!(found, "{bug:?} was not noticed");
+    }
+}
+
+#[test]
+fn queues_stay_below_their_total() {
+    let mut log = ObjectLog::default();
+    let block = Block::copy_of(&[7; BLOCK_BYTES]);
+    let record = |object| ObjectRecord {
+        object: ObjectId(object),
+        kind: 16,
+        order: LogOrder::Object,
+        payload: Vec::new(),
+        blocks: vec![block.clone(); 900],
+    };
+    let mut most = 0;
+    for lsn in 1..=400 {
+        assert!(log.push((Lsn(lsn), Txg(1)), record(1 + lsn % 40), PlantedBug::None));
+        most = most.max(log.bytes);
+    }
+    assert!((OBJECTS_QUEUED_BYTES_MAX / 2..=OBJECTS_QUEUED_BYTES_MAX).contains(&most), "{most}");
+    log.settle(Txg(1), Lsn(400));
+    assert!(log.bytes == 0 && log.objects.is_empty());
+}
