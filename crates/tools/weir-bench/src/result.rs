@@ -198,7 +198,7 @@ pub struct CellRun {
     /// Steal time: the share of the machine's CPU time that the hypervisor took, in percent.
     #[serde(default)]
     pub steal_pct: f64,
-    /// Share of the machine's CPU time that other processes used, in percent.
+    /// Share of the machine's CPU time that all processes except the generator used, in percent.
     #[serde(default)]
     pub others_pct: f64,
     /// CPU time that the target's server used, in seconds; `None` if its process is not known.
@@ -261,7 +261,7 @@ impl CellRun {
         }
         let in_flight = self.usually_in_flight().max(1.0);
         let under_way = match arrival {
-            // Standard deviation of the difference between two Poisson counts.
+            // Chance: three standard deviations of the difference between two Poisson counts.
             Arrival::Poisson => CHANCE_DEVIATIONS * (2.0 * in_flight).sqrt(),
             // Round up, because one more operation may become due shortly before the end.
             Arrival::Constant => in_flight.ceil() + 1.0,

@@ -67,12 +67,12 @@ struct Size {
     /// Number of aligned positions in one file of the dataset.
     per_part: u64,
     part_bytes: u64,
-    /// First position in the dataset that the client uses ...
+    /// Number of the first aligned position in the dataset that the client uses.
     first: u64,
-    /// ... and number of positions that the client uses.
+    /// Number of aligned positions that the client uses, from `first` on.
     places: u64,
-    /// Range of the client's positions that this worker visits sequentially. The next position is
-    /// in `next`.
+    /// Range of the client's positions that this worker visits sequentially. `next` is the next
+    /// position to visit.
     own: Range<u64>,
     next: u64,
     zipf: Option<Zipf<f64>>,

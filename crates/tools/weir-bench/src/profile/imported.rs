@@ -213,10 +213,12 @@ mod tests {
         let block =
             |stamped, bytes| Sizes { smallest: 1, largest: 1, stamped, unit: 1 }.fill_block(bytes);
         assert_eq!(block(4096, 1 << 30), 1 << 20);
-        // The file has 25,000 blocks of 4 KiB, and 25,000 is 8 x 3125.
+        // The file has 25,000 blocks of 4 KiB. The largest divisor of 25,000 that gives a fill
+        // block of at most 1 MiB is 250.
         assert_eq!(block(4096, 102_400_000), 1_024_000);
-        // The first file has 25,001 (23 x 1087) blocks; the second file has 1009 blocks, a prime
-        // number.
+        // The first file has 25,001 blocks (23 x 1087), so the fill block has 23 of them. The
+        // second file has 1009 blocks, a prime number, so the fill block is a single block or the
+        // whole file.
         assert_eq!(block(4096, 4096 * 25_001), 4096 * 23);
         assert_eq!(block(4096, 4096 * 1009), 4096);
         assert_eq!(block(512, 512 * 1009), 512 * 1009);

@@ -9,8 +9,8 @@
 //! - a short read or write continues where it stopped and counts as one operation;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
 //!   memory that its operations may still use is leaked;
-//! - files and buffers are registered with the ring, which saves looking them up and pinning them
-//!   for every operation; buffers above `REGISTERED_BYTES_MAX` are not registered.
+//! - files and buffers are registered with the ring, to save a look-up and pinning for every
+//!   operation. Buffers above `REGISTERED_BYTES_MAX` are not registered.
 
 #![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
 
