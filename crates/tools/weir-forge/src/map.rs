@@ -109,7 +109,8 @@ pub(crate) struct Part {
     pub(crate) seals: Vec<Seal>,
 }
 
-/// Unused end of an open root segment, for blocks that have grown beyond their old address.
+/// Unused end of an open root segment. A block of a metadata tree that no longer fits its old
+/// address moves there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
     pub(crate) vseg: VsegId,
@@ -422,7 +423,7 @@ impl Mapper<'_> {
 pub(crate) struct Piece {
     pub(crate) disk: usize,
     pub(crate) at: u64,
-    /// Range of the requested bytes that the piece holds.
+    /// Range of the requested bytes that this piece contains.
     pub(crate) range: Range<usize>,
 }
 

@@ -80,7 +80,8 @@ pub struct Done {
     pub answer: Answer,
 }
 
-/// A command that is in flight, or that waits until the command window admits it.
+/// A command that was submitted and is not done: it is in flight, or it waits for the command
+/// window.
 struct Task {
     itt: u32,
     cdb: Cdb,
@@ -118,7 +119,8 @@ pub struct Exchange {
     lun: Lun,
     numbers: Numbers,
     tasks: Vec<Option<Task>>,
-    /// Counter of commands. It becomes a part of the task tags, so that a tag is not reused soon.
+    /// Number of submitted commands. It is a part of each task tag, so that a tag is not reused
+    /// soon.
     count: u16,
     /// Slots of submitted commands that wait until the command window admits them.
     waiting: VecDeque<usize>,
@@ -130,7 +132,7 @@ pub struct Exchange {
     done: Vec<Done>,
 }
 
-/// Place in the caller's buffers for the next bytes from the socket.
+/// Range of a caller's buffer for the next bytes from the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Slot of the command.
@@ -369,8 +371,8 @@ impl Exchange {
         done.append(&mut self.done);
     }
 
-    /// Place for the next bytes from the socket, if they are read data. The caller may receive the
-    /// bytes there, and must then call [`Self::placed`].
+    /// Place for the next bytes from the socket, if these bytes belong to a read. The caller may
+    /// receive the bytes there, and must then call [`Self::placed`].
     pub fn place(&self) -> Option<Place> {
         self.input.place()
     }

@@ -52,8 +52,8 @@ pub(super) struct Figures {
     synced_full: f64,
 }
 
-/// Write amplification of a FIFO cleaner if a fraction v of the space is live: 1 / (1 - u), where v
-/// = (u - 1) / ln u.
+/// Write amplification of a FIFO cleaner if a fraction v of the space is live: 1 / (1 - u). u is
+/// the live fraction of the segments that it cleans, from v = (u - 1) / ln u.
 fn model(v: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
     for _ in 0..100 {
@@ -84,8 +84,8 @@ fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> R
     Ok((pool, bytes))
 }
 
-/// Returns the pool status after all earlier writes were committed: a call that changes a pool
-/// waits for a commit.
+/// Returns the pool status after all earlier writes were committed. Creates a small volume to wait
+/// for a commit, because a call that changes a pool returns after its commit.
 fn committed(pool: &Pool, mark: &str) -> Result<Value> {
     pool.weir(&["volume", "create", &format!("bench/{mark}"), "--size", "4096"])?;
     pool.status()
