@@ -1,6 +1,6 @@
-//! Login (RFC 7143 6.3, PDUs 11.12 and 11.13, CHAP 12.1) as a state machine: builds the requests and
-//! processes the responses of the target. `handshake` has the socket, `negotiated` the key rules,
-//! weir-iscsi-wire the CHAP digests.
+//! Login (RFC 7143 6.3, PDUs 11.12 and 11.13, CHAP 12.1) as a state machine: builds the requests
+//! and processes the responses of the target. `handshake` has the socket, `negotiated` the key
+//! rules, weir-iscsi-wire the CHAP digests.
 //!
 //! ```text
 //! security (AuthMethod; CHAP_A; CHAP_N, CHAP_R) -> operational (keys) -> full feature

@@ -165,7 +165,8 @@ struct Run {
     layout: Layout,
     promises: Promises,
     lives: u64,
-    /// Unchanged blocks of the stored damage list, each with its volume or snapshot.
+    /// Blocks on the damage list when the list was last stored on disk, each with its volume or
+    /// snapshot.
     listed: BTreeSet<(String, usize)>,
 }
 
@@ -196,8 +197,8 @@ impl Run {
             images = self.live(images)?;
         }
         if self.rng.coin() {
-            // If the bytes changed, the pool has reused the space of the node. If the pool still
-            // needs the node, a later check fails.
+            // If the bytes at the address of a lost node changed, the pool has reused its space. If
+            // the pool still needs the node, a later check fails.
             let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
             let there: Vec<DiskAddress> = places.iter().filter(is_there).map(|l| l.place).collect();
             flip(&mut images, self.layout, &there);
@@ -266,7 +267,7 @@ impl Run {
                 let views: Vec<String> = self.promises.views.keys().cloned().collect();
                 let of_victim: Vec<&String> = views.iter().filter(|v| *v != OTHER).collect();
                 let name = of_victim[self.rng.index(of_victim.len())];
-                // Choose the only node of the second level, or a leaf.
+                // Choose the only node of the second level, or one leaf.
                 let (level, index) =
                     if self.rng.below(3) == 0 { (2, 0) } else { (1, self.rng.below(2)) };
                 let place = place_of(&engine, name, level, index).await?;
@@ -443,8 +444,8 @@ impl Run {
         let Some(name) = self.promises.snapshots().pop() else { return Ok(()) };
         let cells = self.promises.now(&format!("{VICTIM}@{name}"));
         cells.into_iter().enumerate().for_each(|(b, cell)| self.promises.change(VICTIM, b, cell));
-        // The rollback destroys newer snapshots. Compare their numbers, because the last name in
-        // the list need not belong to the newest snapshot.
+        // A rollback destroys the snapshots that are newer than its snapshot. Compare the numbers
+        // in their names, because the last name in the list need not be the newest snapshot.
         let newer: Vec<String> = self.promises.snapshots();
         let number = |name: &str| name[1..].parse::<u64>().expect("names are numbers");
         for other in newer.iter().filter(|other| number(other) > number(&name)) {

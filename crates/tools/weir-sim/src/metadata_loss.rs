@@ -40,7 +40,7 @@ use crate::world::SimWorld;
 
 /// Number of writes to each volume after a loss.
 const WRITES: usize = 12;
-/// Number of commits after all volumes were destroyed; enough to reclaim all dead space.
+/// Number of commits after all volumes were destroyed. So many commits reclaim all dead space.
 const COMMITS: usize = 8;
 
 /// Maximum number of polls until a scrub ends.
@@ -144,7 +144,7 @@ fn lose_and_go_on(
         let run = world.executor().spawn("committer", run);
         let wrote = write_some(&engine, &mut expected, &mut written, &mut rng).await;
         if rng.coin() {
-            // In half of the runs, the flushed data exists only in the log.
+            // In half of the runs, stop here, so that the flushed data exists only in the log.
             return wrote;
         }
         engine.stop();
@@ -335,7 +335,8 @@ async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
         }
     }
     engine.stop();
-    // No committer runs in this world, but the scans may wait for a commit.
+    // No committer runs in this world, so commit in this loop, because the scans may wait for a
+    // commit.
     let mut run = run;
     loop {
         match select(run, pin!(world.executor().sleep(BETWEEN_LOOKS))).await {
@@ -367,7 +368,8 @@ async fn open_unforced(
 ) -> Result<Option<Arc<Engine>>, String> {
     match open_with(scenario, world, ImportOptions::new(Guid(import_epoch))).await {
         Err(DatasetError::Pool(
-            // A leg that the operator took offline may have the lost metadata.
+            // A leg that the operator took offline may have a good copy of the lost metadata, so
+            // the import needs force.
             PoolError::LossWhileMissing { .. }
             | PoolError::DirectoryLost { .. }
             | PoolError::LoggedForLost { .. },
@@ -530,7 +532,7 @@ async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(
     Ok(())
 }
 
-/// Compares the counters with a walk of the trees, as far as the walk can read their nodes.
+/// Compares the counters with a walk of the trees, as far as the walk can read the tree nodes.
 async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     fn found<T: Default>(done: Result<T, DatasetError>) -> Result<T, String> {
         match done {
@@ -544,7 +546,8 @@ async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     if let Some(wrong) = found(engine.check_references().await)?.first() {
         return Err(format!("{wrong:?}"));
     }
-    // A lost snapshot makes its volume's space account wrong until a recount.
+    // If the directory entry of a snapshot is lost, the space account of its volume is wrong until
+    // a recount. So check the accounts only if no part of the directory is lost.
     let are_whole = lost.iter().all(|place| place.tree != MetadataTree::Datasets);
     let accounts = found(engine.check_accounts().await)?;
     if let Some(wrong) = accounts.first().filter(|_| are_whole) {
@@ -605,7 +608,7 @@ async fn is_there(engine: &Engine, written: &Written) -> Result<(), String> {
 async fn destroy_all(engine: &Engine) -> Result<(), String> {
     for volume in engine.volumes() {
         match engine.destroy_volume(&volume.info().name, true).await {
-            // A clone, a hold or a stream prevents the destruction.
+            // A clone, a hold or a stream may prevent the destruction of a volume.
             Ok(_) | Err(DatasetError::InUse { .. }) => {}
             Err(error) => return Err(format!("destroy: {error}")),
         }

@@ -160,8 +160,8 @@ impl SimWorld {
 
 impl Drop for SimWorld {
     fn drop(&mut self) {
-        // Tasks hold the executor, and the executor holds the tasks. Break this cycle, because a
-        // million recoveries would leak memory.
+        // Tasks hold the executor, and the executor holds the tasks. Break this cycle, because
+        // otherwise a million recoveries would leak their memory.
         self.executor.crash();
     }
 }
