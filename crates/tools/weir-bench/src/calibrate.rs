@@ -332,8 +332,8 @@ fn measure(
 ) -> Result<bool, CalibrateError> {
     for round in 0..options.runs {
         let mut sides = Side::of(place, cell).to_vec();
-        // Reverse the order of the programs in every second round, so that no program always runs
-        // directly after the same other program.
+        // Reverse the order of the programs in every second round, so that no program always has
+        // the same predecessor.
         if round % 2 == 1 {
             sides.reverse();
         }

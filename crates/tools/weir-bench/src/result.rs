@@ -48,8 +48,8 @@ pub struct RunResult {
     pub bonnie: Option<BonnieResult>,
     /// Warnings for readers of the report.
     pub warnings: Vec<String>,
-    /// Whether every cell of the spec has either all its runs or a failure; false if the run was
-    /// stopped early.
+    /// True if every cell of the spec has all its runs or a failure. False if the run was stopped
+    /// early.
     pub complete: bool,
 }
 
@@ -210,7 +210,7 @@ pub struct CellRun {
     pub threads: u32,
     /// Percentage of reads that returned only zeros.
     pub zero_reads_pct: f64,
-    /// Whether the clock of the machine jumped or changed its rate.
+    /// True if the clock of the machine jumped, or if it changed its rate.
     pub clock_jumped: bool,
     /// Number of blocks with wrong contents that were found during the measurement.
     pub corrupt: u64,

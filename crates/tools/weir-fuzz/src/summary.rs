@@ -46,8 +46,8 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// A part of a header that begins with the count, the entries of summaries without and with object
-/// numbers, and both summaries.
+/// Returns parts of summaries and whole summaries: a header from its count on, and the entries and
+/// the whole bytes of a summary without and of a summary with object numbers.
 pub fn seeds() -> Vec<Vec<u8>> {
     let entry = |number: u32| SummaryEntry {
         vseg: VsegId(u64::from(number)),

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - the layouts are measured in turn, each with its own server and files, and all on one disk.
-//!   Ratios within one run are results; absolute rates are not;
+//!   Only ratios within one run are results, because absolute rates depend on the machine;
 //! - every table states how the figures were measured, and marks each missed bar (required value).
 
 pub(crate) mod layout;

@@ -3,8 +3,8 @@
 //! `layouts` compares layouts of disks; `peers` compares other servers.
 //!
 //! Invariants:
-//! - a ratio compares runs of one server that alternate in turns. Ratios are results; absolute
-//!   rates are not;
+//! - a ratio compares runs of one server that alternate in rounds. Only the ratios are results,
+//!   because absolute rates depend on the machine;
 //! - every table states how the figures were measured, and marks each missed bar (required value).
 
 mod compression;

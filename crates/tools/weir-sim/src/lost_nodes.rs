@@ -432,7 +432,7 @@ impl Run {
     async fn destroy(&mut self, engine: &Engine) -> Result<(), String> {
         let names = self.promises.snapshots();
         let name = names[self.rng.index(names.len())].clone();
-        // From here on, a cut may leave the snapshot present or destroyed.
+        // From here on, a cut may leave the snapshot present or destroyed, so do not check it.
         self.promises.views.remove(&format!("{VICTIM}@{name}"));
         let destroyed = engine.destroy_snapshots(VICTIM, &[name]).await;
         destroyed.map_err(|error| format!("destroy: {error}"))?;

@@ -10,8 +10,8 @@
 //! - a block that a walk reaches without a corrupted node keeps its content;
 //! - an import that needs force writes nothing if it runs without force;
 //! - when the nodes are readable again, every volume, snapshot and block is readable again;
-//! - data written and flushed after the loss survives the next power cut;
-//! - in an open pool the loss affects nothing, because RAM holds the contents of those nodes;
+//! - data written and flushed after the metadata loss survives the next power cut;
+//! - in an open pool the metadata loss affects nothing, because RAM holds the lost nodes;
 //! - no counter is too low, and a counter is too high only if the pool reports that it can be.
 
 use std::collections::BTreeMap;
@@ -55,9 +55,9 @@ const TREES: [MetadataTree; 4] = [
     MetadataTree::References,
 ];
 
-/// Content written after the loss, by volume and block.
+/// Content written after the metadata loss, by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
-/// Content of sectors before the loss, by volume and block; the loss must not change this content.
+/// Content of sectors before the metadata loss, by volume and block. It must stay the same.
 type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
 /// True if this check supports the scenario: a single disk, or a mirror, whose legs have equal data

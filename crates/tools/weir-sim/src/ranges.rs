@@ -43,7 +43,7 @@ struct Wanted {
     content: Option<Vec<Tag>>,
     /// Index of the source if it is a volume.
     volume: usize,
-    /// First sector of the source; `to` is a range of sectors as well.
+    /// First sector of the range in the source. `to` is the range of sectors in the destination.
     from: usize,
     to: Range<usize>,
 }

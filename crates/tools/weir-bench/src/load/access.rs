@@ -426,7 +426,8 @@ mod tests {
             let count = choices.iter().filter(|choice| choice.len_bytes == bytes).count();
             count as f64 / choices.len() as f64
         };
-        // fio 3.33 with bsrange=4k-10k chose these sizes 839, 766 and 395 times in 2000 operations.
+        // Expect the shares of fio 3.33: with bsrange=4k-10k, it chose these sizes 839, 766 and 395
+        // times in 2000 operations.
         let shares = [(4096, 0.4), (8192, 0.4), (10_240, 0.2)];
         for (bytes, expected) in shares {
             assert!((share(bytes) - expected).abs() < 0.02, "{bytes}: {}", share(bytes));

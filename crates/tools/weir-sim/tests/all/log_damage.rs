@@ -193,7 +193,8 @@ fn torn_unacknowledged_batch_needs_no_forced_import() {
                         case if case < 2 * count => n == case - count,
                         _ => rng.coin(),
                     };
-                    // Some disks write only a prefix of a sector.
+                    // If a sector does not survive completely, it may have a prefix of the new
+                    // content, because some disks write sectors in parts.
                     let bytes = if survives { SECTOR } else { rng.index(SECTOR) * (case % 2) };
                     image.write(*at, &sector(after, *at)[..bytes]);
                 }

@@ -98,7 +98,8 @@ fn id(volume: &str, name: &str) -> SnapshotId {
     SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
-/// Checks what `make-v8.sh` wrote to the mirror; generation 4 was only in the intent log.
+/// Checks the content that `make-v8.sh` wrote to the mirror. The writes of generation 4 were only
+/// in the intent log.
 async fn assert_mirror(engine: &Engine) {
     let mut names: Vec<String> = engine.volumes().iter().map(|v| v.info().name).collect();
     names.sort();
