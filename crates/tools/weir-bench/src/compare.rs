@@ -8,8 +8,7 @@
 //!   content, protection or workload, if a verdict is not valid, if the cache of a target is
 //!   unknown, or if the data fits the cache of only one target;
 //! - if the confidence interval of a ratio contains 1, the report says "no difference shown";
-//! - other differences between the runs are only listed, because each target may run in its best
-//!   setup;
+//! - other differences between the runs are only listed: each target may run in its best setup;
 //! - phases of a file test are compared in the same way as cells.
 
 mod differences;

@@ -15,7 +15,7 @@
 //!   redundancy. A block contains no runs of zeros;
 //! - two runs never write the same block, even with the same seed, so that a block that an earlier
 //!   run left is never accepted as a block of this run;
-//! - a unit (`unit_bytes` of the dataset) that is a duplicate contains one of a small number of
+//! - a unit (`ContentSpec::unit_bytes`) that is a duplicate contains one of a small number of
 //!   patterns, and the patterns do not depend on the address of the unit;
 //! - random data comes from some offset in a buffer of random words and is XORed with the block's
 //!   key, so that no compression window, however long, finds two equal blocks.

@@ -5,8 +5,7 @@
 //!
 //! Invariants:
 //! - each check reports the wanted and the measured result, whether the check passes or fails;
-//! - the checks run one after the other, so that they do not compete with each other for the
-//!   processor;
+//! - the checks run one after the other, so that they do not compete for the processor;
 //! - the short form repeats a check that load on the machine can make fail, takes the best result
 //!   and reports the number of tries; the full form runs the check once, for longer;
 //! - if such a check fails while programs other than the self-test keep the processor busy

@@ -1,21 +1,16 @@
-//! Exchange: the full feature phase as a state machine without a socket. It builds the PDUs to send
-//! and processes the received bytes.
+//! Exchange: the full feature phase as a state machine without a socket (RFC 7143 4.2.2, 4.2.5,
+//! 11.3 to 11.19). It builds the PDUs to send and processes the received bytes. `login` handles the
+//! login, `connection` the sockets, `cdb` the command descriptor blocks.
 //!
-//! `login` handles the login, `connection` the sockets, `cdb` the command descriptor blocks.
-//!
-//! Each command has a slot. The data that the command sends or receives is in the caller's memory
-//! ([`Buffers`]), by slot. The exchange does not copy this data, except small amounts that were
-//! received together with other PDUs.
+//! Each command has a slot. Its data is in the caller's memory ([`Buffers`]); the exchange copies
+//! only small amounts that were received together with other PDUs.
 //!
 //! Invariants:
-//! - the exchange compares StatSN, DataSN, R2TSN, offsets and tags from the target with their
-//!   expected values; any other value ends the session;
+//! - an unexpected StatSN, DataSN, R2TSN, offset or tag from the target ends the session;
 //! - commands are sent in submission order, and no command is sent beyond MaxCmdSN;
 //! - a slot is done when the status of its command has arrived and all queued data of its buffer
 //!   was sent;
 //! - `limits` bounds the memory that a target can make the initiator hold.
-//!
-//! Spec: RFC 7143 4.2.2 (numbering), 4.2.5 (data), 11.3 to 11.19 (PDUs).
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

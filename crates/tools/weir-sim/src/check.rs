@@ -4,14 +4,12 @@
 //!
 //! Invariants:
 //! - every volume holds a prefix of its acknowledged changes that includes every flushed change;
-//! - every volume whose creation was acknowledged exists; no volume whose destruction was
-//!   acknowledged does;
-//! - if faults may lose data of the only disk, a read returns an error or data once written to that
+//! - every volume whose creation was acknowledged exists; no destroyed volume does;
+//! - if faults may lose data of the only disk, a read fails or returns data once written to the
 //!   block;
 //! - every acknowledged snapshot exists with its content; no destroyed snapshot does;
-//! - the live bytes of each segment match the trees, no two blocks share an address, each reference
-//!   count equals the number of pointers, and the space accounts of volumes and snapshots match a
-//!   walk of the trees.
+//! - the live bytes of segments, the reference counts, and the space accounts of volumes and
+//!   snapshots match a walk of the trees, in which no two blocks share an address.
 
 use std::collections::HashMap;
 

@@ -4,14 +4,12 @@
 //! `scenario` covers faults within the redundancy, and many concurrent clients.
 //!
 //! Invariants:
-//! - a block that is not below a lost node has its exact content; a read of a block below a lost
-//!   node fails until the block is written or trimmed or the node is readable again, and never
-//!   returns wrong data;
+//! - a block that is not below a lost node has its exact content; a read of a block below one fails
+//!   until the block is written or trimmed or the node is readable again;
 //! - the pool is never suspended, and every import succeeds;
 //! - when a read of an unreadable block returns, the block is on the damage list; an import
 //!   restores the stored damage list; after a complete scrub the list has only unreadable blocks;
-//! - after the damaged volume is destroyed, every counter equals a walk of the trees, without
-//!   exception.
+//! - after the damaged volume is destroyed, every counter equals a walk of the trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

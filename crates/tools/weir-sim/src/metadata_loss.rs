@@ -1,8 +1,6 @@
-//! Metadata loss: corrupts nodes and blocks of the metadata trees (directory, segment table, remap
-//! and reference tables) in every copy on every leg, temporarily or permanently, in closed and open
-//! pools, and checks that no other data is affected.
-//!
-//! `scenario` covers damage within the redundancy.
+//! Metadata loss: corrupts every copy of nodes and blocks of the metadata trees, temporarily or
+//! permanently, in closed and open pools, and checks that no other data is affected. `scenario`
+//! covers damage within the redundancy.
 //!
 //! Invariants:
 //! - every import succeeds, and the pool accepts writes and commits, also across power cuts;

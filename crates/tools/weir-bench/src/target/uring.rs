@@ -3,8 +3,7 @@
 //! `file` and `directory` choose the files.
 //!
 //! Invariants:
-//! - a ring is created disabled, and the first thread that uses the ring enables it; this thread
-//!   need not be the thread that created the ring;
+//! - a ring is created disabled; the first thread that uses it enables it, and may be any thread;
 //! - the lane does not touch the buffer of a slot while an operation of the slot is in flight;
 //! - a short read or write continues where it stopped and counts as one operation;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
