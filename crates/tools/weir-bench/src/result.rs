@@ -295,7 +295,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Adds the coverage of other reads.
+    /// Adds the numbers of `other`, which covers other reads.
     pub fn add(&mut self, other: &Self) {
         let Self { reads, checked_reads, bytes, compared_bytes } = other;
         self.reads = self.reads.saturating_add(*reads);

@@ -125,7 +125,8 @@ fn device_bytes(status: &Value) -> Result<f64> {
 }
 
 fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(Vec<(u32, f64)>, f64)> {
-    // The compressed data takes half of each block, plus the overhead of LZ4 and of 64-byte units.
+    // The compressed data takes half of each block, plus the overhead of LZ4 and of 64-byte units:
+    // a fraction of 0.54.
     let (pool, bytes) = filled(program, data, 0.8, 0.54, &[HALVED])?;
     let aging = [format!("--io_size={bytes}"), "--iodepth=32".to_owned()];
     pool.fio_on("v", bytes, &words(&[&WRITE[..], &[SKEWED, HALVED]].concat(), &aging))?;
