@@ -1,6 +1,5 @@
-//! Metadata loss: corrupts every copy of nodes and blocks of the metadata trees, temporarily or
-//! permanently, in closed and open pools, and checks that no other data is affected. `scenario`
-//! covers damage within the redundancy.
+//! Metadata loss: corrupts all copies of parts of the metadata trees, in closed and in open pools,
+//! and checks all other data. `scenario` covers damage within the redundancy.
 //!
 //! Invariants:
 //! - every import succeeds, and the pool accepts writes and commits, also across power cuts;
