@@ -8,7 +8,7 @@
 //! Invariants:
 //! - an unexpected StatSN, DataSN, R2TSN, offset or tag from the target ends the session;
 //! - commands are sent in submission order, and no command is sent beyond MaxCmdSN;
-//! - a slot is done when its command's status has arrived and all queued data of its buffer left;
+//! - a slot is done when its status has arrived and all queued data of its buffer was sent;
 //! - `limits` bounds the memory that a target can make the initiator hold.
 
 use std::collections::VecDeque;
