@@ -13,8 +13,8 @@ use weir_command::command;
 
 use crate::workspace::{self, Package};
 
-/// Files outside of packages, each with a package: the file belongs to the package, or a test of
-/// the package compares the file with the code.
+/// Files outside of the packages' folders, each with the package that a change of the file affects:
+/// the file belongs to the package, or a test of the package compares the file with the code.
 const READERS: &[(&str, &str)] = &[
     ("docs/errors.md", "weir-api"),
     ("docs/openapi.json", "weir-api"),
@@ -34,8 +34,8 @@ pub(crate) enum Affected {
 /// Returns the packages affected by all changes since a revision: commits, uncommitted changes and
 /// untracked files.
 pub(crate) fn since(revision: &str) -> Result<Affected> {
-    // With `--no-renames` git lists a moved file under its old path too. `rev-parse` checks that
-    // the revision is valid, so that `git diff` cannot take it for a file name.
+    // With `--no-renames`, git lists a moved file under its old path as well. `rev-parse` checks
+    // that the revision is valid, because `git diff` might take an invalid one for a file name.
     let revision =
         command::git(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])?;
     let changed = command::git(&["diff", "--name-only", "--no-renames", "-z", &revision])?;
@@ -65,8 +65,8 @@ fn affected<'a>(
     }
     // A changed package affects every package that links it, transitively.
     while add_dependents(packages, &mut found, |kind_is_dev| !kind_is_dev) {}
-    // A changed dev-dependency affects only the tests of packages that depend on it directly;
-    // packages that link such a package are unaffected.
+    // A package that is only a dev-dependency affects just the tests of the packages that depend on
+    // it directly, so do not repeat this step for the packages that link those.
     add_dependents(packages, &mut found, |kind_is_dev| kind_is_dev);
     Affected::Packages(found)
 }
@@ -130,8 +130,8 @@ mod tests {
         assert_eq!(names(&["crates/base/src/a.rs"]).unwrap(), all);
         assert_eq!(names(&["crates/pool/Cargo.toml"]).unwrap(), ["bin", "pool"]);
         assert_eq!(names(&["crates/base-tools/src/a.rs"]).unwrap(), ["base-tools"]);
-        // A package that only tests link affects the package of those tests, and no package that
-        // links it.
+        // `sim` is only a dev-dependency. It affects `bin` and `tests`, whose tests link it, but
+        // not `above`, which links `tests`.
         assert_eq!(names(&["crates/sim/src/a.rs"]).unwrap(), ["bin", "sim", "tests"]);
     }
 

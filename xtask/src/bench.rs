@@ -29,8 +29,8 @@ pub(crate) fn main(benchmark: &str, args: &Args) -> Result<()> {
         setup::for_clients()?;
     }
     let mut cargo = command::command("cargo");
-    // The options may have file names, which are relative to the folder in which the task was
-    // called.
+    // The options may contain file names, which are relative to the folder in which the user called
+    // the task.
     cargo.current_dir(".");
     cargo.args(["run", "--quiet", "--profile", "ci", "--package", "weir-peers"]);
     cargo.arg("--manifest-path").arg(command::root().join("Cargo.toml"));

@@ -118,7 +118,7 @@ fn broken_links(book: &Path) -> Result<Vec<String>> {
     read_pages(book, book, &mut pages)?;
     let mut broken = Vec::new();
     for (page, text) in &pages {
-        // `print.html` repeats all pages.
+        // Skip `print.html`, which repeats all pages, and pages that mdBook itself generates.
         if page == "print.html" || page == "404.html" || page == "toc.html" {
             continue;
         }

@@ -49,10 +49,10 @@ fn tell(packages: &BTreeMap<String, String>, revision: &str) {
     }
 }
 
-/// Returns the stages for these packages, or for all packages. The unit tests of all packages are
-/// built in any case: cargo unifies the features of all packages in one call, so a call with fewer
-/// packages would compile their dependencies again with other features. Clippy also checks the
-/// whole workspace; cargo runs it again only for changed crates.
+/// Returns the stages for these packages, or for all packages. Some stages always cover the whole
+/// workspace: the unit tests of all packages are built, because a cargo call with fewer packages
+/// would select other features and compile their dependencies again; and Clippy checks all crates,
+/// because cargo runs it again only for changed ones.
 fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
     let has = |name: &str| packages.is_none_or(|packages| packages.contains(name));
     let mut stages = vec![test::fmt(), test::tidy()];

@@ -4,8 +4,8 @@
 //!
 //! Invariant: the program under test has the code and settings of the shipped program (profile
 //! `ci`), without debug information and without test features of Weir. Only its tokio has one more
-//! feature, a test clock that the program does not use: all tests request the same features of
-//! dependencies, so cargo builds every crate once.
+//! feature, a test clock, which the program does not use. The reason for this feature: all tests
+//! request the same features of dependencies, so that cargo builds every crate once.
 
 use anyhow::Result;
 use weir_command::command;
@@ -40,8 +40,8 @@ pub(crate) fn build() -> Result<()> {
     command::cargo(&line.split_whitespace().collect::<Vec<_>>())
 }
 
-/// Builds the examples of all crates, which some tests run. weir-nbd and weir-iscsi are excluded,
-/// because each has an example called `memory`, and cargo puts all examples into one folder.
+/// Builds the examples of all crates except weir-nbd and weir-iscsi; some tests run examples. Cargo
+/// puts all examples into one folder, and these two crates each have an example called `memory`.
 pub(crate) fn examples() -> Stage {
     let chosen = packages::all_except(&["weir", "weir-nbd", "weir-iscsi"]);
     let line = format!("build --profile ci {chosen} --examples");

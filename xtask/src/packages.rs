@@ -2,11 +2,11 @@
 //!
 //! Not here: the list of the packages and files of the workspace (workspace.rs).
 //!
-//! Invariant: all stages select packages with these functions. The stage `shipped` compares the
-//! shipped program with the builds of the other stages.
+//! Invariant: all stages select packages with these functions, so that they share one build of each
+//! dependency. The stage `shipped` compares this build with the shipped program.
 
-/// Packages with development tasks. Their unit tests are built in a separate cargo call, because
-/// their features would make cargo compile most dependencies of the other packages again.
+/// Packages with development tasks. A separate cargo call builds their unit tests: their features
+/// would make cargo compile most dependencies of the other packages again.
 pub(crate) const TASKS: [&str; 3] = ["weir-command", "weir-peers", "xtask"];
 
 /// Packages with end-to-end tests.

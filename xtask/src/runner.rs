@@ -42,8 +42,8 @@ pub(crate) const UNIT_LANES: usize = 4;
 pub(crate) const E2E_LANES: usize = 8;
 /// Maximum number of concurrent runs of one suite of tests.
 const RUNS_MAX: usize = 9;
-/// Maximum number of log lines that the runner prints for a failed test. The log file has all
-/// lines.
+/// Maximum number of log lines that the runner prints for a failed test. The test's log file has
+/// all lines.
 const LOG_LINES: usize = 60;
 
 /// A suite: the tests that one call of cargo builds.
@@ -176,7 +176,8 @@ fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Ve
     done
 }
 
-/// Start of a part of a run. Its end shows whether the part waits or needs more processor time.
+/// Start of a part of a run, such as a build. When the part ends, the runner prints how busy the
+/// cores were, so that a reader sees whether the part waits or needs more processor time.
 struct Phase {
     start: Instant,
     cores: Option<Cores>,
@@ -205,7 +206,7 @@ fn run_alone(case: &Case, folder: &Path) -> Ran {
     let Verdict::Failed(why) = &first.verdict else { return first };
     println!("{} failed and measures time, so it runs once more: {why}", first.id);
     println!("{}", tail(&first.log, LOG_LINES));
-    // If the rename fails, only the lines printed above remain of the first run.
+    // If the rename fails, the log of the first run is overwritten; the lines printed above remain.
     fs::rename(&first.log, first.log.with_extension("first.log")).ok();
     let mut again = run_case(case, folder);
     if again.verdict == Verdict::Passed {

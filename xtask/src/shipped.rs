@@ -62,7 +62,7 @@ pub(crate) fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns the packages that are in both builds but have different features there.
+/// Returns the packages that both builds contain with different features.
 fn different(one: &Features, other: &Features) -> Vec<String> {
     let differs = |(package, features): &(&String, &BTreeSet<String>)| {
         other.get(*package).is_some_and(|others| others != *features)
@@ -92,8 +92,8 @@ fn parse(text: &str) -> Features {
     all
 }
 
-/// Returns the features that are in the build of the tests and not in that of the shipped program,
-/// except those in [`TESTS_ONLY`].
+/// Returns the features that only the build of the tests has, each with its package, except the
+/// features in [`TESTS_ONLY`].
 fn extra(shipped: &Features, tests: &Features) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (package, own) in shipped {

@@ -38,9 +38,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
 }
 
-/// Runs the short check of `make test` with the cargo call of the unit tests, which `make test` has
-/// already run. The unit tests request more features of dependencies, so [`BUILD`] would compile
-/// the engine again.
+/// Runs the short check of `make test`. Builds the simulator with the cargo call of the unit tests,
+/// because `make test` has already made this call. [`BUILD`] selects fewer features of
+/// dependencies, so it would compile the engine again.
 pub(crate) fn short() -> Result<()> {
     let build = format!("test --no-run {}", packages::unit_tests());
     simulate(&build, &["--recoveries", &SHORT_RECOVERIES.to_string()])

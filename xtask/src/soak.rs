@@ -99,8 +99,8 @@ fn run_pieces(
     Ok(())
 }
 
-/// Returns the expected time of a piece: the longest recorded time of a piece of its kind, or the
-/// default of the kind if no time was recorded.
+/// Returns the expected time of a piece: the longest recorded time of the pieces of its kind, or
+/// the default of the kind if no time was recorded.
 fn usual_time(kind: Kind, outcomes: &[Outcome]) -> Duration {
     let seconds = outcomes.iter().filter(|one| one.kind == kind).map(|one| one.seconds);
     Duration::from_secs_f64(seconds.reduce(f64::max).unwrap_or(kind.usual_seconds()))
@@ -116,7 +116,7 @@ fn tree() -> Result<Tree> {
     Ok(Tree { commit: command::git(&["rev-parse", "HEAD"])?, dirty })
 }
 
-/// Kinds of pieces whose programs this call has already built.
+/// Kinds of pieces whose programs this call of soak has already built.
 #[derive(Default)]
 struct Programs(Vec<Kind>);
 

@@ -3,8 +3,8 @@
 //! Not here: the stages of a task (check.rs, test.rs).
 //!
 //! Invariants:
-//! - a failed stage does not stop later stages, so that one run reports all failures. Only if the
-//!   first stage fails and the others need it ([`Needs::First`]), the run stops;
+//! - a failed stage does not stop later stages, so that one run reports all failures. The run stops
+//!   only if the first stage fails and the other stages need it ([`Needs::First`]);
 //! - below the table are the failed tests, each with the command that runs it again;
 //! - the last printed line is `N passed, N failed`. A skipped stage is marked in the table and
 //!   counts neither as passed nor as failed.

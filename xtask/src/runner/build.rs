@@ -76,7 +76,7 @@ impl Case {
         command.args(["--exact", &self.name, "--nocapture"]).current_dir(folder);
         command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", package);
         command.env("CARGO_MANIFEST_PATH", folder.join("Cargo.toml"));
-        // Without this variable, insta would call cargo in every test process.
+        // Set the root for insta, which would otherwise call cargo in every test process.
         command.env("INSTA_WORKSPACE_ROOT", command::root());
         command
     }

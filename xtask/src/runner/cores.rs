@@ -1,5 +1,5 @@
-//! Idle time of the machine's cores, and processor time of a test: a test on a busy machine gets
-//! more time.
+//! Idle time of the machine's cores, and processor time of a test. The runner gives a test more
+//! time on a busy machine.
 //!
 //! Not here: the limit of a test (lists.rs), the end of a test at its limit (process.rs).
 //!
@@ -27,9 +27,11 @@ impl Cores {
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        // Time in which a core waits for disks, or the hypervisor uses it, does not count as idle.
+        // Count only the column "idle". Time in which a core waits for disks, or in which the
+        // hypervisor uses it, is not idle.
         let [_user, _nice, _system, idle, ..] = ticks[..] else { return None };
-        // The last two columns, the time of guests, are a part of the first two columns.
+        // Add only the first eight columns: the last two, the time of guests, are a part of the
+        // first two.
         Some(Self { idle, total: ticks.iter().take(8).sum() })
     }
 

@@ -28,12 +28,12 @@ use super::stacks;
 
 /// Environment variable that marks all processes of a test.
 const MARK: &str = "WEIR_TEST_RUN";
-/// Time that processes which a test killed or stopped have to exit after the end of the test.
+/// Time after the end of a test in which processes that the test killed or stopped must exit.
 const GRACE: Duration = Duration::from_secs(1);
 /// Time that the process of the test has to exit after SIGKILL.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Factor by which the limit grows if the cores had no idle time: if two developers run all
-/// end-to-end tests on one machine, each run takes twice as long.
+/// Factor by which the limit grows if the cores had no idle time. For example, if two developers
+/// run all end-to-end tests on one machine, each run takes twice as long.
 const BUSY_FACTOR: u32 = 3;
 /// Exit code of libtest after a failed test.
 const TEST_FAILED: i32 = 101;
@@ -70,14 +70,14 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
     let mut child =
         command.spawn().with_context(|| format!("cannot start `{}`", command::show(&command)))?;
     let family = Family { root: Pid::from_child(&child), mark: format!("{MARK}={run}") };
-    // `wait` below is the only call that reaps the process, so the kernel cannot reuse its id
-    // before.
+    // Only `wait` below reaps the process, so the kernel cannot reuse the id of the process
+    // earlier.
     let mut has_ended = ends_within(family.root, limit)?;
     if !has_ended && before.zip(Cores::now()).is_some_and(|(before, now)| now.were_busy(before)) {
         has_ended = ends_within(family.root, limit * (BUSY_FACTOR - 1))?;
     }
     let time = start.elapsed();
-    // The process was not reaped, so its times are still there.
+    // The process was not reaped, so the kernel still reports its processor time.
     let cpu = cores::process_time(family.root.as_raw_nonzero().get());
     let mut failures = Vec::new();
     if has_ended {

@@ -21,8 +21,9 @@ impl Times {
         Self(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Returns the seconds of a test. Without a record of this test they are infinite, so that new
-    /// tests start first; without a record of any test, as in a clean clone, they are `usual`.
+    /// Returns the seconds that a test took in its last run. If this test has no record, returns
+    /// infinity, so that new tests start first. If no test has a record, as in a clean clone,
+    /// returns `usual`.
     pub(super) fn of(&self, id: &str, usual: f64) -> f64 {
         let unknown = if self.0.is_empty() { usual } else { f64::INFINITY };
         self.0.get(id).copied().unwrap_or(unknown)

@@ -39,15 +39,16 @@ const PAIR_SECONDS: (u64, u64) = (30, 90);
 const PAIRS: u64 = 6;
 /// Maximum ratio of the load's p99 with hostile clients to its p99 alone.
 const P99_RATIO_MAX: f64 = 5.0;
-/// Number of the last pairs of runs whose ratios are checked. The p99 limit is exceeded if
-/// `P99_PAIRS_BROKEN` of these pairs exceed it. Other load on the machine makes one or two pairs
-/// exceed it.
+/// Number of the last pairs of runs that the p99 limit considers. The limit is exceeded if at least
+/// `P99_PAIRS_BROKEN` of these pairs have a ratio above [`P99_RATIO_MAX`]: other load on the
+/// machine makes one or two pairs exceed it.
 const P99_PAIRS: usize = 5;
 const P99_PAIRS_BROKEN: usize = 3;
-/// Maximum ratio of this program's resident memory after the last pair of runs to that after the
-/// first. With a leak, this program would exceed the memory limit in a long soak.
+/// Maximum growth of this program's resident memory: its size after the last pair of runs, divided
+/// by its size after the first pair. With a leak, this program would exceed the memory limit of a
+/// soak.
 const OWN_MEMORY_RATIO_MAX: f64 = 1.2;
-/// Growth of this program's memory that is not counted: memory that the allocator keeps for the
+/// Growth of this program's memory that is always allowed: memory that the allocator keeps for the
 /// threads of hostile clients.
 const OWN_MEMORY_SLACK_BYTES: u64 = 8 << 20;
 /// Maximum time of a management call.
@@ -82,7 +83,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     // Hostile clients start streams of this snapshot and do not read them.
     server.weir(&["snapshot", "create", "soak/v@stream"])?;
     let watch = Watch::start(&server)?;
-    // The p99 limit needs only the ratios of the last pairs, so memory for older ratios is freed.
+    // Keep only the ratios of the last pairs, which the p99 limit needs, so that memory does not
+    // grow.
     let (mut ratios, mut connections, mut own_bytes) = (VecDeque::new(), 0, None);
     for pair in 1..=*pairs {
         let alone = random_load(&server, data, PAIR_SECONDS.0).context("the load alone")?;

@@ -64,8 +64,8 @@ impl Limit {
 impl Drop for Limit {
     fn drop(&mut self) {
         if let Self::Group(folder) = self {
-            // A process that cannot be killed prevents the removal of the group. A group without
-            // load uses no resources.
+            // The removal fails if a process of the group cannot be killed. Ignore the error,
+            // because a group without load uses no resources.
             fs::remove_dir(folder).ok();
         }
     }

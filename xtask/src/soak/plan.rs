@@ -150,8 +150,8 @@ mod tests {
             }
         }
         assert_eq!((sum, seeds[0]), (RECOVERIES, 1));
-        // The distance between the first seeds exceeds the number of scenarios of a piece, even if
-        // each scenario has only one recovery.
+        // Even if each scenario had only one recovery, a piece would use fewer seeds than the
+        // distance between the first seeds of two pieces.
         assert!(seeds.windows(2).all(|pair| pair[1] - pair[0] > PIECE_RECOVERIES));
         let loads = pieces.iter().filter(|piece| piece.kind() == Kind::Load).count() as u64;
         assert_eq!(load_minutes(loads), 60);

@@ -3,8 +3,8 @@
 //!
 //! Not here: the graph of the imports (imports.rs).
 //!
-//! Invariant: a crate has at most as many files in cycles as its entry in the list of exceptions
-//! allows, so the number only falls.
+//! Invariant: the list of exceptions limits the number of a crate's files that are in cycles, and
+//! the limit may only fall.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -106,8 +106,8 @@ fn components(count: usize, edges: &Edges) -> Vec<Vec<usize>> {
     found
 }
 
-/// Appends to `order` the file and all files that it imports and that were not seen before, each
-/// file after the files that it imports.
+/// Appends to `order` the file and all files that it imports, directly or indirectly, and that were
+/// not seen before. Each file comes after the files that it imports.
 fn visit(file: usize, edges: &Edges, seen: &mut [bool], order: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[file], true) {
         return;

@@ -104,8 +104,8 @@ pub(super) fn read(root: &str, sources: &BTreeMap<&str, &str>) -> Result<Graph> 
     Ok(Graph { files, imports, calls })
 }
 
-/// Returns the file that defines the item at the end of a path, which code in the module `place`
-/// names.
+/// Returns the file that defines the item that `path` names in the code of the module `place`;
+/// `None` if no file of the crate does.
 fn resolve(
     scopes: &BTreeMap<Segments, Scope>,
     place: &[String],
@@ -144,7 +144,8 @@ fn resolve(
         }
         let further = |target: &Segments| {
             let path: Segments = target.iter().chain(behind).cloned().collect();
-            // If a path starts with its own name, that name is a crate.
+            // If a path starts with the same name twice, the first name is an external crate, so
+            // stop.
             let is_new = path.first() != path.get(1) && path.as_slice() != rest;
             is_new.then(|| resolve(scopes, &place, &path, steps + 1)).flatten()
         };

@@ -1,6 +1,7 @@
 //! Plain English (docs/WRITING.md): finds suspicious lines in comments, documents and test names.
 //!
-//! A pattern shows a place that a person should read, not an error: some uses are correct.
+//! A match is a line that a reader should check, not an error: some uses of the patterns are
+//! correct.
 //!
 //! Invariant: a folder may have [`PER_MILLE_MAX`] suspicious lines for each 1,000 lines of prose. A
 //! finding counts the lines above that limit, so an exception can only shrink.
@@ -51,8 +52,8 @@ const EVERYDAY_VERBS: &str = "lets? go of|lets? .{1,20} go|goes on|go on|went on
 const PRONOUNS: &str = "that of|those of|those that|one that|ones that|of which|all that|\
     as it (?:was|is)|as they (?:were|are)";
 
-/// Returns an expression that matches these whole words, followed by one of `next` unless `next` is
-/// empty.
+/// Returns a regular expression that matches these whole words. If `next` is not empty, one of the
+/// words in `next` must follow.
 fn words(words: &str, next: &str) -> String {
     if next.is_empty() {
         format!(r"\b(?:{words})\b")

@@ -59,7 +59,8 @@ fn of_crate(folder: &str, rooms: &[&str], graph: &Graph) -> Vec<Finding> {
         let path = graph.files[file].as_str();
         path.strip_prefix(folder).and_then(|path| path.strip_prefix("/src/")).unwrap_or(path)
     };
-    // Files next to `lib.rs` have rank 0; `lib.rs` itself has no rank.
+    // Files next to `lib.rs` have rank 0, below all rooms. `lib.rs` itself has no rank, because it
+    // may import every room.
     let rank = |file: usize| match inside(file).split_once('/') {
         Some((room, _)) => rooms.iter().position(|known| *known == room).map(|at| at + 1),
         None => (inside(file) != "lib.rs").then_some(0),

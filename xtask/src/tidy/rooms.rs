@@ -2,8 +2,8 @@
 //!
 //! Not here: imports between rooms (layers.rs, cycles.rs).
 //!
-//! Invariants: a `mod.rs` of a crate only lists files. A folder with too many files has an entry in
-//! the list of exceptions, whose number only falls.
+//! Invariants: a `mod.rs` of a crate only lists the files of its folder. A folder with too many
+//! files needs an entry in the list of exceptions, and the number in this entry may only fall.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,18 +1,15 @@
 //! File test with the fields of bonnie++ 1.96: phases on one large file, then on many small files.
-//!
-//! The runs and phases are in `drive`, `large` and `small`, the figures and verdicts over all runs
-//! in `columns`, published results of bonnie++ in `reference`.
+//! Runs and phases are in `drive`, `large` and `small`, figures and verdicts over all runs in
+//! `columns`, published results in `reference`.
 //!
 //! Differences from bonnie++: the file has the content that the profile specifies, and every block
 //! that is read is verified. The per-byte phases transfer at most 4 MiB, because more bytes do not
-//! change the rate. Before each phase that reads, the file is dropped from the page cache, as far
-//! as the kernel allows.
+//! change the rate. Before a phase that reads, the file is dropped from the page cache if possible.
 //!
-//! Invariants:
-//! - "output" means write and "input" means read, and every label contains "write" or "read",
-//!   because a published summary confused the two;
-//! - the flush at the end of a phase that writes counts in the phase's time, as in bonnie++;
-//! - the test changes only a directory that it creates at its start and removes at its end.
+//! Invariants: "output" means write and "input" means read, and every label contains "write" or
+//! "read", because a published summary confused the two; the flush at the end of a phase that
+//! writes counts in the phase's time, as in bonnie++; the test changes only a directory that it
+//! creates at its start and removes at its end.
 
 mod columns;
 mod drive;
@@ -28,7 +25,7 @@ pub use columns::{Column, columns};
 
 /// Block size in bytes, the default of bonnie++.
 pub(crate) const BLOCK_BYTES: usize = 8192;
-/// Minimum duration of a phase in seconds for which bonnie++ prints a figure.
+/// Shortest phase, in seconds, for which bonnie++ prints a figure.
 pub(crate) const BRIEF_S: f64 = 0.5;
 
 /// Phase of a run, in the order in which phases run and print.
@@ -152,8 +149,8 @@ pub struct Figure {
     pub rate: f64,
     /// Processor time of this process divided by elapsed time, in percent of one core.
     pub cpu_pct: f64,
-    /// Duration of the longest operation in microseconds. In the per-byte phases, an operation is a
-    /// block.
+    /// Duration of the longest operation in microseconds. In the per-byte phases, the bytes of one
+    /// block count as one operation.
     pub latency_us: f64,
     /// Elapsed time of the phase, in seconds.
     pub seconds: f64,

@@ -1,5 +1,4 @@
-//! Calibration: runs the same load with fio and with Weir's generator, and compares the figures and
-//! the processor time of an operation.
+//! Calibration: runs the same loads with fio and with Weir, and compares figures and CPU time.
 //!
 //! `selftest` tests targets of known behaviour; `profile::fio` handles the job files of profiles.
 //!
@@ -333,8 +332,8 @@ fn measure(
 ) -> Result<bool, CalibrateError> {
     for round in 0..options.runs {
         let mut sides = Side::of(place, cell).to_vec();
-        // Reverse the order in every second round, so that no program always runs after the same
-        // other one.
+        // Reverse the order of the programs in every second round, so that no program always has
+        // the same predecessor.
         if round % 2 == 1 {
             sides.reverse();
         }

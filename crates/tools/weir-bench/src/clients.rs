@@ -102,7 +102,7 @@ pub enum ClientError {
     Secret {
         /// Address of the agent, as the user wrote it.
         client: String,
-        /// Description of the difference.
+        /// Text that states how the secrets of the two sides differ.
         why: String,
     },
     /// The agent refused this coordinator.
@@ -129,10 +129,11 @@ pub enum ClientError {
         /// Description of the connection error.
         why: String,
     },
-    /// The user stopped the run, or another client failed.
+    /// The user stopped the run, or another client of the same run failed.
     #[error("the run was cancelled")]
     CalledOff,
-    /// The target cannot be flushed before the clients read from the target.
+    /// The coordinator could not flush the target before the clients open it. Without this flush,
+    /// the clients might not see the earlier writes.
     #[error(transparent)]
     Target(#[from] crate::target::TargetError),
 }

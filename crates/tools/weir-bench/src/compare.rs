@@ -4,11 +4,11 @@
 //! `text` formats the comparison; `rerun` decides whether a repeated run reproduces a result.
 //!
 //! Invariants:
-//! - the comparison refuses to rank, with the reason, if durability, dataset, content, protection
-//!   or workload differ, if a verdict is not valid, if the cache of a target is unknown, or if the
-//!   data fits the cache of only one target;
-//! - if the interval of a ratio contains 1, the difference counts as not shown;
-//! - all other differences are only listed, because each target may run in its best setup;
+//! - the comparison refuses to rank, with the reason, if the runs differ in durability, dataset,
+//!   content, protection or workload, if a verdict is not valid, if the cache of a target is
+//!   unknown, or if the data fits the cache of only one target;
+//! - if the confidence interval of a ratio contains 1, the report says "no difference shown";
+//! - other differences between the runs are only listed: each target may run in its best setup;
 //! - phases of a file test are compared in the same way as cells.
 
 mod differences;
@@ -38,10 +38,12 @@ const SEED: u64 = 42;
 /// Conclusion about one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Word {
-    /// The new run is faster: the whole interval of the ratio is above 1, for a latency below 1.
+    /// The new run is faster: the whole confidence interval of the ratio is above 1 (for a latency:
+    /// below 1).
     #[serde(rename = "faster")]
     Faster,
-    /// The new run is slower: the whole interval of the ratio is below 1, for a latency above 1.
+    /// The new run is slower: the whole confidence interval of the ratio is below 1 (for a latency:
+    /// above 1).
     #[serde(rename = "slower")]
     Slower,
     /// The two runs may be equally fast, or there are too few runs for a conclusion.
@@ -67,12 +69,12 @@ pub struct Figure {
     pub name: &'static str,
     /// `1/s` or `us`; `KiB/s` or `per s` for a file test.
     pub unit: &'static str,
-    /// Median of the old runs.
+    /// Median over the cell's runs in the old result.
     pub old: f64,
-    /// Median of the new runs.
+    /// Median over the cell's runs in the new result.
     pub new: f64,
-    /// New median divided by the old median, with the interval of this ratio; `None` if the old or
-    /// the new result has fewer than two runs.
+    /// New median divided by the old median, with the confidence interval of this ratio; `None` if
+    /// the cell has fewer than two runs in the old or in the new result.
     pub ratio: Option<RatioInterval>,
     /// Conclusion about the figure; `None` if the comparison refuses to rank the cell.
     pub word: Option<Word>,
@@ -200,7 +202,7 @@ fn compare_cell(old: Judged<'_>, new: Judged<'_>, run_refused: &[String]) -> Cel
     }
 }
 
-/// Derives the conclusion from the interval of a figure's ratio.
+/// Derives the conclusion from the confidence interval of a figure's ratio.
 fn word(figure: &Figure) -> Word {
     let Some(ratio) = figure.ratio else { return Word::NoDifferenceShown };
     let more_is_faster = figure.unit != "us";

@@ -7,8 +7,7 @@
 //!                      32 random bytes, then copies of bytes 0 to `random_bytes`
 //! ```
 //! The key is a hash of run, kind, address and generation, so that damage to the stamp of any run
-//! can be detected.
-//! `generations` knows the generation that a block must have.
+//! can be detected. `generations` has the generation that each block must have.
 //!
 //! Invariants:
 //! - a block consists of `random_bytes` of random data, which include the stamp, and of copies of
@@ -16,10 +15,10 @@
 //!   redundancy. A block contains no runs of zeros;
 //! - two runs never write the same block, even with the same seed, so that a block that an earlier
 //!   run left is never accepted as a block of this run;
-//! - a duplicate unit contains one of a small number of patterns, which do not depend on its
-//!   address;
-//! - random data comes from a pool at some offset and is XORed with the block's key, so that no
-//!   compression window, however long, finds two equal blocks.
+//! - a unit (`ContentSpec::unit_bytes`) that is a duplicate contains one of a small number of
+//!   patterns, and the patterns do not depend on the address of the unit;
+//! - random data comes from some offset in a buffer of random words and is XORed with the block's
+//!   key, so that no compression window, however long, finds two equal blocks.
 
 use std::ops::RangeInclusive;
 
@@ -34,15 +33,15 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRbnch");
 /// Size of a stamp: the bytes at the start of a block that identify its run, address and
 /// generation.
 const STAMP_BYTES: usize = 32;
-/// Number of words in the pool of random data (1 MiB), which is large compared with a compressor's
-/// window.
+/// Number of words in the buffer of random data (1 MiB), which is large compared with the window of
+/// a compressor.
 const POOL_WORDS: usize = 1 << 17;
 /// Number of bytes that lz4 needs in addition to the random bytes, for a match that ends at the end
 /// of a block: token, offset, last literals.
 const MATCH_BYTES: usize = 12;
 /// lz4 needs one more length byte for each 255 bytes of a match.
 const MATCH_STEP: usize = 255;
-/// Average number of units that share one pattern.
+/// Average number of duplicate units that contain the same pattern.
 const UNITS_PER_PATTERN: f64 = 64.0;
 
 /// Size of the largest block with its own stamp, in bytes.
@@ -126,8 +125,8 @@ impl Content {
         let units = (total_bytes / unit_bytes).max(1) as f64;
         let share = (spec.dedupe_pct / 100.0).clamp(0.0, 1.0);
         let patterns = (units * share / UNITS_PER_PATTERN).ceil().max(1.0);
-        // The first unit with a pattern is not a duplicate of another unit, so each pattern needs
-        // one unit in addition to the duplicates.
+        // The first unit that contains a pattern duplicates no other unit. So choose one unit for
+        // each pattern in addition to the specified share of duplicates.
         let duplicates = (share + patterns / units * f64::from(u8::from(share > 0.0))).min(1.0);
         let mut rng = SmallRng::seed_from_u64(spec.seed);
         Self {
@@ -188,8 +187,8 @@ impl Content {
         }
     }
 
-    /// Returns the stamp for a block: a stamp of the block's own address, or the stamp of the
-    /// unit's pattern in this generation.
+    /// Returns the stamp of a block. In a unit that is not a duplicate, the stamp contains the
+    /// block's own address; in a duplicate unit, the address in the unit's pattern.
     fn stamp(&self, address: u64, generation: u32) -> [u8; STAMP_BYTES] {
         let (unit, within) = (address / self.unit_bytes, address % self.unit_bytes);
         let drawn = mix(self.seed ^ mix(unit).wrapping_add(u64::from(generation)));
@@ -223,8 +222,8 @@ impl Content {
         let Stamp { generation, kind, .. } = found;
         let wanted = match wanted {
             Some(wanted) => wanted,
-            // The address of a duplicate cannot be computed from its pattern, so accept any valid
-            // pattern.
+            // The address of a duplicate cannot be computed from its pattern, so accept the stamp
+            // of any valid pattern.
             None if kind == KIND_PATTERN && self.is_pattern(stamp) => return Ok(generation),
             None => generation..=generation,
         };
@@ -334,8 +333,8 @@ fn random_bytes(block: usize, ratio: f64) -> usize {
     }
     let stored = block as f64 / ratio;
     // Subtract half of the overhead that lz4 has for the match and for the length of the random
-    // bytes. zstd has almost no such overhead, so this keeps the results of both compressors close
-    // to the ratio.
+    // bytes. zstd has almost no such overhead, so with half of it both compressors come close to
+    // `ratio`.
     let overhead = f64::midpoint(MATCH_BYTES as f64, block as f64 / MATCH_STEP as f64);
     (whole((stored - overhead).round()) as usize).clamp(STAMP_BYTES, block)
 }

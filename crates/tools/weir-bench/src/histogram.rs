@@ -5,7 +5,7 @@
 //! Invariants:
 //! - latencies are recorded in nanoseconds, from 100 ns to 60 s with three significant digits; a
 //!   latency outside this range counts as the nearer end of the range;
-//! - a percentile exists only if at least ten samples are beyond it.
+//! - a percentile exists only if at least ten samples are beyond it (slower than it).
 
 use std::fmt;
 
@@ -110,8 +110,8 @@ impl<'de> Deserialize<'de> for Latencies {
         let read = HdrDeserializer::new().deserialize(&mut &bytes[..]);
         let read: Histogram<u64> =
             read.map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
-        // A stored distribution with other bounds could not be merged into a distribution of this
-        // type.
+        // Copy the samples into a distribution with the bounds of this program, because a stored
+        // distribution with other bounds could not be merged later.
         let mut own = Self::default();
         own.0.add(&read).map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
         Ok(own)

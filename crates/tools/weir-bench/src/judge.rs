@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - every finding about a cell comes from one of the rules in [`RULES`];
-//! - a unit test switches off each rule in turn, and expects a wrong verdict each time;
+//! - a unit test switches off each rule in turn, and expects that a case then gets a wrong verdict;
 //! - each bound of a rule is one constant, whose comment gives the reason.
 
 mod data;

@@ -32,24 +32,25 @@ use worker::{Pace, Tally, Times, Worker};
 
 /// Interval between two progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(100);
-/// Number of operations that a worker prepares in addition to the operations in flight: as many as
-/// one poll for completions is likely to return ...
+/// Maximum number of operations that a worker prepares in addition to the operations in flight: as
+/// many as one poll for completions is likely to return.
 const SPARES_MAX: usize = 32;
-/// ... but with buffers of at most this many bytes in total, and at least one operation.
+/// Maximum total size of the buffers for these prepared operations. A worker prepares at least one
+/// operation, however large its buffer is.
 const SPARE_BYTES_MAX: usize = 16 << 20;
 /// Alignment of each client's range of the dataset: the size of the largest content block.
 const CUT_BYTES: u64 = crate::content::GUARD_BLOCK_BYTES;
-/// Maximum divergence of the wall clock and the monotonic clock during a run, in seconds ...
+/// Divergence of the wall clock and the monotonic clock that every run may have, in seconds.
 const CLOCK_SLACK_S: f64 = 0.1;
-/// ... plus this fraction of the length of the run, so that a clock that chrony slews (by at most
-/// 500 ppm) does not count as jumped.
+/// Additional divergence of the two clocks, as a fraction of the length of the run, so that a clock
+/// that chrony slews (by at most 500 ppm) does not count as jumped.
 const CLOCK_SLACK_PART: f64 = 0.002;
 
 /// Context of a run, which all loads of the run share.
 pub struct Ground<'a> {
     /// Target that is measured.
     pub target: &'a dyn Target,
-    /// Working set.
+    /// Dataset: the bytes of the target that the loads read and write.
     pub dataset: &'a DatasetSpec,
     /// Block contents.
     pub content: &'a Content,
@@ -133,7 +134,7 @@ impl Place {
 /// Number of slots in the lane of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slots {
-    /// Maximum queue depth.
+    /// Maximum queue depth of the worker.
     depth: usize,
     /// Number of operations that the worker prepares in advance.
     spares: usize,
@@ -200,7 +201,8 @@ impl<'a> Prepared<'a> {
             }
         };
         check_operations(ground.target, offer.streams)?;
-        // COMPARE AND WRITE needs the data to compare in the buffer, in front of the data to write.
+        // COMPARE AND WRITE needs a buffer of twice its size: the data to compare, then the data to
+        // write.
         let largest = |stream: &StreamSpec| {
             let times = if stream.op == Some(OpKind::CompareAndWrite) { 2 } else { 1 };
             stream.blocks.iter().map(|share| share.bytes as usize * times).max()
@@ -269,15 +271,16 @@ fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), T
     Ok(())
 }
 
-/// Measurements of processes and of the machine while the load was running.
+/// Measurements of the generator, the server and the machine while the load was running.
 struct Watched {
     started_unix_ms: u64,
     cpu_s: (f64, f64),
     clock_jumped: bool,
-    /// Steal time (`steal_pct`) and CPU use of other processes, in percent of the machine's cores.
+    /// Steal time (`steal_pct`), and CPU use of all processes except the generator (`others_pct`),
+    /// in percent of the machine's cores.
     steal_pct: f64,
     others_pct: f64,
-    /// CPU time that the server's process used, in seconds.
+    /// CPU time that the server's process used, in seconds; `None` if it is not known.
     target_cpu_s: Option<f64>,
 }
 
@@ -321,7 +324,7 @@ fn watch<T>(
         clock_jumped: (elapsed - by_wall).abs() > CLOCK_SLACK_S + elapsed * CLOCK_SLACK_PART,
         steal_pct,
         others_pct,
-        // If the server was restarted, it reports less CPU time than before.
+        // If the server was restarted, it reports less CPU time than before, so use `None`.
         target_cpu_s: server_before
             .zip(server_after)
             .map(|(before, after)| after - before)

@@ -11,11 +11,12 @@ use crate::spec::LoadSpec;
 use crate::summary::CellSummary;
 
 /// If the mean queue depth is below this percentage of the specified depth, the report contains a
-/// note.
+/// note on the cell.
 const IN_FLIGHT_PCT: f64 = 97.0;
-/// If the steal time is at least this percentage of the cores, the report contains a note.
+/// If the hypervisor took at least this percentage of the cores, the report contains a note.
 const STEAL_PCT: f64 = 2.0;
-/// If other processes use at least this percentage of the cores, the report contains a note.
+/// If processes other than the generator use at least this percentage of the cores, the report
+/// contains a note. The server is one of them if it runs on this machine.
 const OTHERS_PCT: f64 = 15.0;
 
 /// Returns the notes on a cell.

@@ -224,7 +224,7 @@ fn read_text(path: &Path) -> Result<String, ProfileError> {
     let cannot = |source| ProfileError::Read { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
-    // Limit the length of the read, because a device or a pipe may never end.
+    // Limit the length of the read, because the path may name a device or a pipe that never ends.
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
     let name = || path.display().to_string();
     if bytes.len() as u64 > FILE_BYTES_MAX {

@@ -1,12 +1,12 @@
 //! Detects growth of the target's queue in an open loop.
 //!
-//! `judge` gives the verdict; `result` computes the answered share of the offered rate.
+//! `judge` gives the verdict; `result` decides whether the target completed enough of the load.
 //!
 //! Theory. If the offered rate exceeds the target's rate by any amount, the number of outstanding
-//! operations grows without bound. The answered share of the rate shows this only if the target is
-//! much slower. The number of outstanding operations at the end of each second shows any
-//! difference, if the run is long enough. Bursts of arrivals also lengthen the queue.
-//! [`of_arrivals`] computes the growth that bursts cause, from the known arrivals of each second.
+//! operations grows without bound. The share of the offered operations that the target completes
+//! shows this only if the target is much slower. The number of outstanding operations at the end of
+//! each second shows even a small difference, if the run is long enough. Bursts of arrivals also
+//! lengthen the queue: [`of_arrivals`] computes this growth from the known arrivals of each second.
 //!
 //! Invariant: neither random variation nor a single step from one level to another counts as growth
 //! of the queue.
@@ -19,10 +19,10 @@ use crate::stats::{CHANCE_DEVIATIONS, median};
 use crate::summary::whole_intervals;
 
 /// Minimum number of whole seconds in a run that can show growth: three seconds in each third of
-/// the run. Without a trend, three thirds of three seconds are in ascending order in only one of
-/// 1,680 runs.
+/// the run. If a queue does not grow, each third exceeds the preceding one in only one of 1,680
+/// runs of nine seconds.
 const SECONDS_MIN: usize = 9;
-/// Growth that is always allowed, in operations: timer jitter moves operations from one second to
+/// Growth that is always allowed, in operations: inexact timers move operations from one second to
 /// the next.
 const OPERATIONS_MIN: f64 = 4.0;
 
@@ -42,11 +42,14 @@ impl fmt::Display for Growth {
 }
 
 /// Returns the growth of the queue in `run`, which is an open loop; `None` if the queue does not
-/// grow, or if the run is too short to detect growth.
+/// grow, or if the run has fewer than `SECONDS_MIN` whole seconds.
 ///
-/// The queue grows if every second of a third has more outstanding operations than all seconds of
-/// the preceding third, and if the median of the last third is at least twice the median of the
-/// first.
+/// The queue grows if both conditions hold:
+/// - every second of a third has more outstanding operations than all seconds of the preceding
+///   third;
+/// - the median rises from the first to the last third by at least the median of the first third,
+///   by at least `OPERATIONS_MIN`, and with Poisson arrivals by more than chance explains
+///   (`CHANCE_DEVIATIONS`).
 pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
     let rate = run.offered_iops?;
     let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;
@@ -63,8 +66,8 @@ pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
     let found = Growth { first: median(first)?, last: median(last)? };
     let by_chance = match arrival {
         Arrival::Constant => 0.0,
-        // Count the arrivals between the middle of the first third and the middle of the last
-        // third.
+        // The variance is the number of arrivals between the middle of the first third and the
+        // middle of the last third.
         Arrival::Poisson => CHANCE_DEVIATIONS * (rate * count as f64 * 2.0 / 3.0).sqrt(),
     };
     let allowed = OPERATIONS_MIN.max(found.first).max(by_chance);
@@ -78,7 +81,8 @@ pub fn of_arrivals(run: &CellRun, arrival: Arrival) -> f64 {
     let Some(rate) = run.offered_iops.filter(|_| arrival == Arrival::Poisson) else { return 0.0 };
     let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;
     let mut seconds = whole_intervals(run);
-    // The length of the queue at the start of the first second is unknown.
+    // The length of the queue at the start of the first second is unknown, so begin with the length
+    // at its end.
     let Some(first) = seconds.next().map(outstanding) else { return 0.0 };
     let (mut before, mut queue) = (first, first);
     for second in seconds {

@@ -1,8 +1,6 @@
-//! Published rows of the documents that profiles repeat. The report compares Weir's results with
-//! these rows.
-//!
-//! `report` makes the comparison. Published hardware differs, so the ratios to published rows show
-//! only how figures change from row to row (their shape), not which storage is faster (a rank).
+//! Published rows of the documents that profiles repeat; `report` compares Weir's results with
+//! them. Published hardware differs, so ratios to published rows show only how figures change from
+//! row to row (their shape), not which storage is faster (a rank).
 //!
 //! The data is in `profiles/reference`. A document has one CSV file for each kind of table that it
 //! publishes: measurements, bonnie++ runs, sizing. Lines that begin with `#` are notes on all rows
@@ -31,7 +29,7 @@ pub enum ReferenceError {
     /// The program contains no document of this name.
     #[error("there are no published rows {name:?}; there are {known}")]
     Unknown {
-        /// Name that the run or the user gave.
+        /// Name of the document, as the run or the user gave it.
         name: String,
         /// Names of the documents that the program contains.
         known: String,

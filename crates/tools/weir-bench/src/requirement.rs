@@ -145,7 +145,7 @@ struct Limit {
     /// Capacity of the target, if a run of the search was long enough and offered enough load to
     /// measure it.
     capacity: Option<f64>,
-    /// Length of those runs of the search that were not prolonged, in seconds.
+    /// Length in seconds of the search's runs; prolonged runs do not count.
     run_s: f64,
     arrival: Arrival,
 }
@@ -233,7 +233,8 @@ fn with_verdict(
     };
     let outcome = match worst.finding {
         Finding::Corrupt | Finding::Overload => Outcome::Fail,
-        // With these findings the figures look too good, so a figure that failed remains failed.
+        // With these findings the figures look better than the target is, so FAIL remains FAIL, and
+        // PASS becomes "not proven".
         Finding::Holes | Finding::CacheResident => figures.max(Outcome::NotProven),
         Finding::Invalid
         | Finding::GeneratorBound

@@ -48,8 +48,8 @@ pub struct RunResult {
     pub bonnie: Option<BonnieResult>,
     /// Warnings for readers of the report.
     pub warnings: Vec<String>,
-    /// Whether every cell of the spec has either all its runs or a failure; false if the run was
-    /// stopped early.
+    /// True if every cell of the spec has all its runs or a failure. False if the run was stopped
+    /// early.
     pub complete: bool,
 }
 
@@ -198,7 +198,7 @@ pub struct CellRun {
     /// Steal time: the share of the machine's CPU time that the hypervisor took, in percent.
     #[serde(default)]
     pub steal_pct: f64,
-    /// Share of the machine's CPU time that other processes used, in percent.
+    /// Share of the machine's CPU time that all processes except the generator used, in percent.
     #[serde(default)]
     pub others_pct: f64,
     /// CPU time that the target's server used, in seconds; `None` if its process is not known.
@@ -210,7 +210,7 @@ pub struct CellRun {
     pub threads: u32,
     /// Percentage of reads that returned only zeros.
     pub zero_reads_pct: f64,
-    /// Whether the clock of the machine jumped or changed its rate.
+    /// True if the clock of the machine jumped, or if it changed its rate.
     pub clock_jumped: bool,
     /// Number of blocks with wrong contents that were found during the measurement.
     pub corrupt: u64,
@@ -261,7 +261,7 @@ impl CellRun {
         }
         let in_flight = self.usually_in_flight().max(1.0);
         let under_way = match arrival {
-            // Standard deviation of the difference between two Poisson counts.
+            // Chance: three standard deviations of the difference between two Poisson counts.
             Arrival::Poisson => CHANCE_DEVIATIONS * (2.0 * in_flight).sqrt(),
             // Round up, because one more operation may become due shortly before the end.
             Arrival::Constant => in_flight.ceil() + 1.0,
@@ -295,7 +295,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Adds the coverage of other reads.
+    /// Adds the numbers of `other`, which covers other reads.
     pub fn add(&mut self, other: &Self) {
         let Self { reads, checked_reads, bytes, compared_bytes } = other;
         self.reads = self.reads.saturating_add(*reads);

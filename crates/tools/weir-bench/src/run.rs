@@ -41,8 +41,8 @@ const FILL_BYTES_PER_S: f64 = 300e6;
 
 /// Observer of a run. The observer can also stop the run.
 pub trait Observer {
-    /// Called at the start of each run of a phase or cell, with the run's number and the number of
-    /// runs.
+    /// Called at the start of each run of a phase or cell. `run` is the number of this run, and
+    /// `of` is the number of runs.
     fn begins(&mut self, what: &str, run: u32, of: u32);
     /// Receives the completed share of the expected duration, from 0 to 1.
     fn done(&mut self, part: f64);
@@ -267,9 +267,9 @@ struct Runner<'a> {
     clients: &'a Clients,
     observer: &'a mut dyn Observer,
     result: RunResult,
-    /// Expected duration of all phases, in seconds ...
+    /// Expected duration of all phases, in seconds.
     planned: f64,
-    /// ... and expected duration of the phases that are complete.
+    /// Expected duration of the phases that are complete, in seconds.
     gone: f64,
 }
 
@@ -436,7 +436,7 @@ impl Runner<'_> {
         let cut_short = !self.observer.goes_on();
         let so_far = &mut self.result.cells[index];
         match measured {
-            // Discard a run that the user stopped early.
+            // Discard a run that was cut short because the user stopped it.
             _ if cut_short => {}
             Ok((runs, points)) => {
                 so_far.runs.extend(runs);

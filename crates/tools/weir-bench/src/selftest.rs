@@ -8,8 +8,8 @@
 //! - the checks run one after the other, so that they do not compete for the processor;
 //! - the short form repeats a check that load on the machine can make fail, takes the best result
 //!   and reports the number of tries; the full form runs the check once, for longer;
-//! - if such a check fails while other programs keep the processor busy (`OTHERS_PCT_MAX`), it is
-//!   not judged.
+//! - if such a check fails while programs other than the self-test keep the processor busy
+//!   (`OTHERS_PCT_MAX`), the check is not judged.
 
 mod agents;
 mod content;
@@ -32,8 +32,9 @@ use crate::words;
 /// Maximum number of tries in the short form, for a check that load on the machine can make fail.
 const TRIES_MAX: u32 = 3;
 
-/// Processor time that other programs and virtual machines may use during a check that depends on
-/// timing, in percent of all cores. On two cores, 10 % is a fifth of one core.
+/// Processor time that programs other than the self-test, and other virtual machines, may use
+/// during a check that depends on timing, in percent of all cores. On two cores, 10 % is a fifth of
+/// one core.
 const OTHERS_PCT_MAX: f64 = 10.0;
 
 /// Thoroughness of the self-test.
@@ -109,7 +110,7 @@ impl Seen {
 struct Item {
     name: String,
     wanted: String,
-    /// True if other programs that keep the machine busy can make the check fail.
+    /// True if the check depends on timing, so that other load on the machine can make it fail.
     by_time: bool,
     look: Box<dyn Fn(Scale) -> Result<Seen, RunError>>,
 }

@@ -245,13 +245,12 @@ pub enum SearchSpec {
         /// Number of additional rates between the last rate that was reached and the first rate
         /// that was missed.
         refine: u32,
-        /// The search ends when the target reaches less than this percentage of the offered rate
-        /// ...
+        /// The search ends when the target reaches less than this percentage of the offered rate.
         achieved_below_pct: f64,
-        /// ... or when the 99th percentile of the latency exceeds this time.
+        /// The search also ends when the 99th percentile of the latency exceeds this time.
         p99_above_us: f64,
     },
-    /// Knee: the highest rate that meets the requirement, within a tolerance.
+    /// Knee: searches for the highest rate that meets the requirement, within a tolerance.
     Knee {
         /// The search ends when half the distance between the highest rate that meets the
         /// requirement and the lowest rate that misses it is at most this percentage of the missed

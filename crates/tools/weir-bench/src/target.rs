@@ -33,11 +33,11 @@ pub use guard::{Holds, take, what_is_at, what_it_holds};
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};
 
-/// Maximum time without a completion, after which a server counts as lost. Equals the usual disk
-/// timeout of operating systems.
+/// Maximum time without a completion, after which a server counts as lost. The value equals the
+/// usual disk timeout of operating systems.
 #[cfg(not(test))]
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Shorter limit than in the program, so that tests end soon.
+/// Limit in unit tests, shorter than the real limit, so that the tests end soon.
 #[cfg(test)]
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
@@ -145,7 +145,7 @@ pub enum TargetError {
     Address {
         /// Address as given by the user.
         text: String,
-        /// Explanation.
+        /// Reason for which the address is malformed.
         why: String,
     },
     /// The program cannot open or access the target.
@@ -183,7 +183,7 @@ pub enum TargetError {
     Protocol {
         /// Address of the target.
         address: String,
-        /// Explanation.
+        /// Description of the protocol error, or of the refused request.
         why: String,
     },
     /// The server stopped answering.

@@ -22,8 +22,8 @@ pub fn target() -> PathBuf {
 }
 
 /// Prefixes of variables that `cargo run` sets for the package of this program. Build scripts of
-/// other packages read these variables. They would run again whenever cargo is called alternately
-/// from xtask and from a shell.
+/// other packages depend on these variables: with them, cargo would run the scripts again whenever
+/// a user alternates between xtask and cargo in a shell.
 const OWN_VARIABLES: [&str; 4] = ["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// Creates a command with the workspace root as its working directory.

@@ -24,8 +24,8 @@ pub struct Job {
     /// 99th percentile of the read latency, or of the write latency if fio reports no time for
     /// reads.
     pub latency_p99_us: f64,
-    /// 99th percentile of the write latency. A load with verification also counts its own reads, so
-    /// `latency_p99_us` does not suffice.
+    /// 99th percentile of the write latency. If fio verifies its writes, `latency_p99_us` may be
+    /// the latency of the verifying reads.
     pub write_latency_p99_us: f64,
     /// CPU use of fio itself, in percent of a core.
     pub client_cpu_percent: f64,
@@ -52,7 +52,8 @@ fn job(job: &Value) -> Result<Job> {
     let (read, write) = (&job["read"], &job["write"]);
     let ops = |side: &Value| side["total_ios"].as_u64().unwrap_or(0);
     let seconds = |side: &Value| side["runtime"].as_f64().unwrap_or(0.0) / 1000.0;
-    // A load with verification counts its own reads, but reports no time for these reads.
+    // If fio verifies its writes, it counts its own reads but reports no time for them. So use the
+    // reads only if they have a time.
     let busy = if seconds(read) > 0.0 { read } else { write };
     let seconds = seconds(busy);
     if ops(busy) == 0 || seconds <= 0.0 {

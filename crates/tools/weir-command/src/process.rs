@@ -1,7 +1,7 @@
 //! Process of a server: CPU time, peak memory, and a guaranteed end.
 //!
-//! The CPU time excludes kernel threads that work for the server (the write-back of the page cache
-//! belongs to no process).
+//! The CPU time excludes kernel threads that work for the server: the write-back of the page cache,
+//! for example, belongs to no process.
 //!
 //! Invariants: the CPU time includes all threads, even ended threads; dropping a [`Process`] ends
 //! the process.

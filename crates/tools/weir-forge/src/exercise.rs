@@ -1,7 +1,6 @@
-//! Runs the operations of a server, `weir check` and `weir rescue` on a pool. Errors are valid
-//! results; a panic or a call that never ends is a finding.
-//!
-//! The results are not checked.
+//! Runs the operations of a server, `weir check` and `weir rescue` on a forged pool. An error is a
+//! valid result; a panic, or an operation that never ends, is a finding. The results of the
+//! operations are not checked.
 //!
 //! Invariant: every step runs, whatever the result of the step before it.
 
@@ -18,7 +17,8 @@ use weir_device::Overlay;
 
 use crate::sample::{Disks, import, options, send};
 
-/// Number of polls after which a call counts as endless, because memory disks respond at once.
+/// Number of polls of a future after which its operation counts as endless. The disks are in
+/// memory, so an operation needs far fewer polls.
 const POLLS_MAX: u32 = 100_000;
 /// Number of bytes in each of the [`READS`] reads of a volume, which are spread over its length.
 const READ_BYTES: usize = 16 << 10;
@@ -26,7 +26,7 @@ const READS: u64 = 8;
 /// Number of steps after which a scan is stopped.
 const STEPS_MAX: u32 = 500;
 
-/// Polls a future until it completes.
+/// Polls a future until it completes; panics if it needs more than [`POLLS_MAX`] polls.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
@@ -40,7 +40,8 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 
 type Run = Pin<Box<dyn Future<Output = Result<(), DatasetError>>>>;
 
-/// An engine with its background loop, which continues from one call to the next.
+/// An engine with its background loop. [`drive`] runs the loop while an operation of the engine
+/// runs; the loop then pauses until the next operation.
 pub(crate) struct Bench {
     engine: Arc<Engine>,
     /// The background loop; `None` after it has ended.
@@ -63,8 +64,8 @@ impl Bench {
     }
 }
 
-/// Runs a call concurrently with the engine's loop; `None` if the loop ends first because the pool
-/// is suspended.
+/// Runs an operation of the engine (`call`) concurrently with the background loop; `None` if the
+/// loop ends first because the pool is suspended.
 pub(crate) fn drive<T>(bench: &Bench, call: impl Future<Output = T>) -> Option<T> {
     let mut run = bench.run.borrow_mut();
     let mut call = std::pin::pin!(call);
@@ -75,7 +76,7 @@ pub(crate) fn drive<T>(bench: &Bench, call: impl Future<Output = T>) -> Option<T
         let Some(own) = run.as_mut() else { return Poll::Pending };
         if own.as_mut().poll(context).is_ready() {
             *run = None;
-            // Calls that wait for a commit now get an error.
+            // The loop has ended, so an operation that waits for a commit now gets an error.
             return match call.as_mut().poll(context) {
                 Poll::Ready(done) => Poll::Ready(Some(done)),
                 Poll::Pending => Poll::Ready(None),
@@ -111,7 +112,8 @@ pub fn exercise(disks: &Disks) -> u32 {
 fn scrub(bench: &Bench) {
     let _started = bench.scrub_start();
     let sleeps = std::sync::atomic::AtomicU32::new(0);
-    // A scan sleeps between its steps; after the last step it sleeps until there is more work.
+    // `run_scans` sleeps between the steps of a scan, and after the last step until there is more
+    // work. So end it after [`STEPS_MAX`] sleeps.
     let sleep = |_| {
         if sleeps.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > STEPS_MAX {
             bench.stop();

@@ -21,8 +21,8 @@ use weir_format::{
 use crate::map::{Kind, Map, Part, Place, Seal, first_disk, labels, pieces, store, tree_at};
 use crate::sample::Disks;
 
-/// Offsets of the version, the body and its checksum in an encoded label. The length of the body
-/// follows the version.
+/// Offset of the version in an encoded label; the length of the body follows the version. The next
+/// two constants are the offsets of the body and of the body's checksum.
 const LABEL_VERSION_AT: usize = 8;
 const LABEL_BODY_AT: usize = 32;
 const LABEL_CHECKSUM_AT: usize = 16;
@@ -121,8 +121,8 @@ impl Forgery {
         Forged { kind, part, at: first, bytes }
     }
 
-    /// Overwrites bytes of structure number `n` of a kind. In a dataset record, `at` counts from
-    /// the tree: size, record size, root, counts.
+    /// Overwrites bytes at offset `at` of structure number `n` of a kind. In a directory entry,
+    /// `at` counts from the description of the tree: size, record size, root, counts.
     pub fn put(&mut self, kind: Kind, n: usize, at: usize, bytes: &[u8]) {
         let of_kind = self.map.parts.iter().enumerate().filter(|(_, part)| part.kind == kind);
         let part = of_kind.map(|(part, _)| part).nth(n).expect("as many as the map counts");
@@ -326,7 +326,7 @@ fn field(part: &Part, rng: &mut Rng) -> usize {
     match part.kind {
         Kind::Label => 8 + rng.below(used.min(len) - 8),
         Kind::Node | Kind::RootNode => {
-            // Choose slots with a pointer more often than empty slots.
+            // In three of four cases, choose a slot that contains a pointer; otherwise any slot.
             let slots: Vec<usize> =
                 (0..len / 32).filter(|slot| part.content[slot * 32..][..32] != [0; 32]).collect();
             let any = rng.below(4) == 0 || slots.is_empty();

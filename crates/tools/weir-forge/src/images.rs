@@ -45,7 +45,7 @@ impl Image {
     }
 }
 
-/// Content of a block of a volume in the images.
+/// Content that the builds of an older Weir wrote to a block of a volume in the images.
 pub fn block_of(volume: &str, generation: u64, block: u64) -> Vec<u8> {
     let line = format!("{volume} block {block} generation {generation}\n");
     line.bytes().cycle().take(BLOCK).collect()

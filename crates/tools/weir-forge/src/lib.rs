@@ -1,7 +1,5 @@
-//! Pools with valid checksums and invalid fields, as a bug of another version, bad memory of a
-//! server or an attacker can leave them on disks.
-//!
-//! The simulator covers bytes with wrong checksums; the fuzz targets cover single decoders.
+//! Pools with valid checksums and invalid fields, as a bug, bad memory or an attacker can leave
+//! them. The simulator covers bytes with wrong checksums; the fuzz targets cover single decoders.
 //!
 //! A [`Map`] finds every structure of a pool on its disks, and the fields that hold its checksum. A
 //! [`Forgery`] changes fields of some structures and seals the path up to the uberblock.

@@ -109,7 +109,8 @@ pub(crate) struct Part {
     pub(crate) seals: Vec<Seal>,
 }
 
-/// Unused end of an open root segment, for blocks that have grown beyond their old address.
+/// Unused end of an open root segment. A block of a metadata tree that no longer fits its old
+/// address moves there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
     pub(crate) vseg: VsegId,
@@ -130,20 +131,22 @@ pub struct Map {
     pub(crate) spare: Vec<Spare>,
 }
 
-/// Offsets of the tree roots in an encoded bootstrap table; magic, txg and two numbers precede
-/// them.
+/// Offsets of the tree roots in an encoded bootstrap table. The magic number, the txg and two other
+/// numbers precede them.
 const ROOTS_AT: [usize; 4] = [32, 65, 98, 131];
-/// Offset of the first root segment in the bootstrap table: its segment number, followed by its
-/// entry.
+/// Offset of the first root segment in an encoded bootstrap table: the number of the segment,
+/// followed by its segment entry.
 const ROOT_SEGMENTS_AT: usize = 176;
-/// Offset of the tree root in a dataset record of format 8.
+/// Offset of the tree root in a directory entry of format 8.
 const ROOT_V8_AT: usize = 35;
-/// Offset of the name in a dataset record, and of the root in its tree.
+/// Offset of the name in a directory entry. The next constant is the offset of the root in the
+/// description of the tree.
 const NAME_AT: usize = 26;
 const ROOT_AT: usize = 8 + 1;
 /// Offset of the summary's address in an encoded segment entry.
 const SUMMARY_AT: usize = 48;
-/// Offsets of `previous_at` and of its checksum in an encoded summary.
+/// Offset of the address of the preceding summary in an encoded summary, and of that summary's
+/// checksum.
 const PREVIOUS_AT: usize = 20;
 const PREVIOUS_CHECKSUM_AT: usize = 32;
 /// Offset of `bootstrap_checksum` in an encoded uberblock.
@@ -155,7 +158,7 @@ struct Mapper<'d> {
     parts: Vec<Part>,
     entries: BTreeMap<VsegId, SegmentEntry>,
     remaps: HashMap<VsegId, RemapTable>,
-    /// Index of the structure at each address.
+    /// Index in `parts` of the structure at each address.
     known: HashMap<u64, usize>,
 }
 
@@ -422,7 +425,7 @@ impl Mapper<'_> {
 pub(crate) struct Piece {
     pub(crate) disk: usize,
     pub(crate) at: u64,
-    /// Range of the requested bytes that the piece holds.
+    /// Range of the requested bytes that this piece contains.
     pub(crate) range: Range<usize>,
 }
 

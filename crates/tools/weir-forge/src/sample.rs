@@ -110,7 +110,7 @@ fn noise(seed: u64, blocks: u64) -> Vec<u8> {
 
 /// Creates the sample pool on a vdev of this kind.
 pub fn sample(kind: VdevKind) -> Disks {
-    // Use a small area, so that the cleaner has work.
+    // Use a small segment area, so that segments fill up and the cleaner has work.
     let (legs, area) = match kind {
         VdevKind::Disk => (1, 3 << 20),
         VdevKind::Mirror => (2, 3 << 20),

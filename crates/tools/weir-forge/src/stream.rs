@@ -72,7 +72,7 @@ fn forge_payload(payload: &mut [u8], rng: &mut Rng) {
     if payload.is_empty() {
         return;
     }
-    // Change the bytes before the first record's data more often than the rest.
+    // Change the first fields of the payload, which precede the data, more often than the rest.
     let most = if rng.below(4) == 0 { payload.len() } else { payload.len().min(2 * CHANGE_BYTES) };
     change(payload, rng.below(most), rng);
     if rng.below(2) == 0 && payload.len() > CHANGE_BYTES && payload[0] > 0 {

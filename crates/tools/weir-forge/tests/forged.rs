@@ -26,12 +26,13 @@ fn sample_contains_every_kind_and_opens() {
     }
 }
 
-/// Time after which an image counts as hanging; normally it takes a few milliseconds.
+/// Time after which a forged pool counts as hanging; normally it takes a few milliseconds.
 const HANGS_AFTER: Duration = Duration::from_mins(2);
-/// Maximum resident memory of the tests, because a count on disk must not determine memory use.
+/// Maximum resident memory of the tests. A wrong count in a forged pool must not make the engine
+/// allocate that much memory.
 const RESIDENT_MAX: u64 = 1 << 30;
 
-/// Aborts the process and prints the seed if an image hangs.
+/// Aborts the process and prints the seed if a forged pool hangs.
 struct Watch(Arc<Mutex<Option<(u64, Instant)>>>);
 
 impl Watch {
@@ -89,7 +90,8 @@ fn resident_bytes() -> u64 {
     kib.unwrap_or_default() << 10
 }
 
-/// Exercises `images` forged pools; `IMAGES=20000 SEED=1` runs more of them.
+/// Exercises `images` forged pools. The environment variables IMAGES and SEED choose another number
+/// of pools and another first seed.
 fn answers_on(disks: &Disks, images: u64) {
     let (images, first) = (number("IMAGES", images), number("SEED", 1));
     let map = Map::of(disks);
@@ -175,8 +177,8 @@ fn opened_with(kind: Kind, n: usize, at: usize, bytes: &[u8]) -> Result<Vec<Stri
     Ok(engine.volumes().iter().map(|volume| volume.info().name).collect())
 }
 
-/// Like [`opened_with`], for a directory record: returns the remaining volumes. An import that
-/// would drop logged writes to the record's dataset requires force.
+/// Like [`opened_with`], for a directory entry: returns the volumes that remain. If the intent log
+/// has writes to the dataset of this entry, an import would drop them, so it requires force.
 fn left_without_record(n: usize, at: usize, bytes: &[u8]) -> Vec<String> {
     let refused = match opened_with(Kind::Directory, n, at, bytes) {
         Ok(left) => return left,

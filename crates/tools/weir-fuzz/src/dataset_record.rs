@@ -99,7 +99,8 @@ fn check(block: &[u8; BLOCK_BYTES]) {
     if let Ok(record) = DatasetRecord::decode(block) {
         let encoded = record.encode();
         assert_eq!(DatasetRecord::decode(&encoded).as_ref(), Ok(&record));
-        // A count above its bound is lowered to the bound.
+        // The decoder lowers a count above its bound to the bound, so such an entry is encoded to
+        // different bytes.
         assert!(is_old || encoded == *block || has_lowered_count(&record));
     }
     if let Ok(record) = PoolRecord::decode(block) {

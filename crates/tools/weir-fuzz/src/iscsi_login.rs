@@ -1,6 +1,6 @@
 //! Fuzzes the iSCSI login of a target: any requests before full feature phase.
 //!
-//! The target uses no sockets and sends no SCSI commands.
+//! The fuzz target uses no socket and ends before full feature phase, so it sends no SCSI commands.
 //!
 //! Invariants: no panic; each response fits into one PDU; if the target requires CHAP, no login
 //! succeeds without the secret; the negotiated values are bounded.

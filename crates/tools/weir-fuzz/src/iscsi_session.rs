@@ -3,7 +3,7 @@
 //! `iscsi_login` fuzzes the login itself.
 //!
 //! Invariants: no panic; the session ends when its input ends; the length of its output is bounded
-//! by the requested bytes; the nexus never gets more data than a command may transfer.
+//! by the number of requested bytes; no command gets more data than it may transfer.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use weir_scsi::{
 
 use crate::valid;
 
-/// Number of bytes that a socket accepts while no task reads from it.
+/// Maximum length of an input. A socket accepts this many bytes before the other side reads.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -128,8 +128,8 @@ impl Targets for One {
     }
 }
 
-/// Nexus whose commands return as many units of 16 bytes as the second byte of the CDB says. A
-/// command waits if its operation code is odd.
+/// Nexus whose commands return as many units of 16 bytes as the second byte of the CDB states. A
+/// command with an odd operation code waits before it completes.
 struct Echo;
 
 impl Echo {

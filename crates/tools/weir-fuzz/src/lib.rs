@@ -4,8 +4,8 @@
 //! libFuzzer runs the same targets, guided by coverage; its programs are in fuzz/.
 //!
 //! A target is a function that takes bytes and panics if it finds a bug. [`search`] runs a target
-//! on its corpus and then on mutated inputs. The corpus in `corpus/<target>/` comes from libFuzzer:
-//! its inputs cover the parsers with few bytes.
+//! on its corpus and then on mutated inputs. The corpus in `corpus/<target>/` is a small set of
+//! short inputs that libFuzzer found, and that together cover the target's parser.
 //!
 //! Invariants:
 //! - each target has one module, one entry of [`TARGETS`], one program in fuzz/ and one test;

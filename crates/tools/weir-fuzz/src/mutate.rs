@@ -67,10 +67,10 @@ fn set_integer(rng: &mut Rng, input: &mut [u8], at: usize) {
     let value = match rng.u8(..7) {
         0 => 0,
         1 => u64::MAX,
-        // The largest signed value, and below it the bits of the smallest signed value.
+        // The largest signed value, then the bits of the smallest signed value.
         2 => (1 << (bits - 1)) - 1,
         3 => 1 << (bits - 1),
-        // Limits and block sizes are powers of two.
+        // A power of two, such as most limits and block sizes, or a neighbour of it.
         4 => (1_u64 << rng.u32(..bits)).wrapping_add(rng.u64(..3)).wrapping_sub(1),
         5 => old.wrapping_add(near),
         _ => len.wrapping_add(near),

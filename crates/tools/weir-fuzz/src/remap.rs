@@ -1,4 +1,5 @@
-//! Fuzzes the remap table: any bytes, and any hosts and runs after a valid header.
+//! Fuzzes the remap table: any bytes, and any hosts (segments that contain the moved blocks) and
+//! runs after a valid header.
 //!
 //! The fuzz target does not check a table against the segments that the table refers to.
 //!
@@ -54,8 +55,8 @@ fn check(bytes: &[u8]) {
         for (old, units) in edges.into_iter().flat_map(|old| [(old, 1), (old, run.units)]) {
             assert_eq!(table.translate(old, units), search(&runs, old, units), "{old} {units}");
         }
-        // A block can span two runs that moved together; then only the merged table translates its
-        // address.
+        // A block can span two runs that moved together. The original table does not translate the
+        // address of such a block, but the merged table does.
         assert_eq!(merged.translate(run.old, run.units), Some((run.host, run.new)), "{run:?}");
     }
     let again = RemapTable::decode(&table.encode(VSEG), VSEG);

@@ -191,7 +191,7 @@ fn execute(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Vec<u8> 
     assert!(out.filled().starts_with(b"before"));
     let sent = out.len() - 6;
     assert!(sent as u64 <= TRANSFER_BYTES_MAX, "{sent} bytes for {cdb:x?}");
-    // Allocation lengths of the commands that have this field at a common offset.
+    // Allocation length of the CDB, for the commands whose field is at one of these offsets.
     let asked = match cdb {
         [0x12, _, _, high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
         [0x03 | 0x1A, _, _, _, len, ..] => usize::from(*len),

@@ -80,8 +80,8 @@ pub fn search(
 }
 
 fn try_input(target: &Target, input: &[u8]) -> Result<(), Failure> {
-    // The search ends at the first panic, so no later input sees state that was changed only in
-    // part.
+    // The search ends at the first panic. So state that the panic left half changed affects no
+    // later input.
     catch_unwind(AssertUnwindSafe(|| (target.run)(input))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

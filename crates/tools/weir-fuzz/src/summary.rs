@@ -17,15 +17,15 @@ const VSEG: VsegId = VsegId(7);
 /// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a valid checksum, so add one. The first byte selects which part is
-    // random.
+    // Random bytes never have a valid checksum, so add one. The first byte of the input selects
+    // whether the header or the entries are random.
     let Some((mode, rest)) = data.split_first() else { return };
     let empty = Summary { vseg: VSEG, previous: SummaryPlace::default(), entries: Vec::new() };
     let mut bytes = empty.encode();
     let header: usize = Summary::FIELDS.iter().map(|field| field.bytes).sum();
     bytes.truncate(header);
     if mode % 3 == 0 {
-        // The count is random as well; the decoder must compare it with the length.
+        // The header has a random count; the decoder must compare the count with the length.
         bytes.extend_from_slice(rest);
         let from = place("count").start;
         let random = rest.len().min(header - from);
@@ -46,8 +46,8 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// A part of a header that begins with the count, the entries of summaries without and with object
-/// numbers, and both summaries.
+/// Returns parts of summaries and whole summaries: a header from its count on, and the entries and
+/// the whole bytes of a summary without and of a summary with object numbers.
 pub fn seeds() -> Vec<Vec<u8>> {
     let entry = |number: u32| SummaryEntry {
         vseg: VsegId(u64::from(number)),

@@ -23,7 +23,7 @@ use crate::negotiated::Negotiated;
 use crate::options::LoginOptions;
 use crate::url::Url;
 
-/// Maximum number of slices in one send: 32 writes, each with a header, data and a digest.
+/// Maximum number of slices in one send: 32 writes, each with a header, its data and a digest.
 const PIECES: usize = 96;
 
 /// Numbers of bytes sent and received on a socket, including headers and padding.
@@ -126,8 +126,8 @@ impl Connection {
             .place()
             .filter(|place| self.from == self.to && place.range.len() >= DIRECT_BYTES_MIN)
         {
-            // Receive the remaining bytes of large data directly into the caller's buffer, and the
-            // bytes after them into the connection's own buffer.
+            // Receive the remaining bytes of large read data directly into the caller's buffer, and
+            // any bytes after them into the connection's own buffer.
             Some(place) => {
                 (self.from, self.to) = (0, 0);
                 let wanted = place.range.len();
@@ -212,7 +212,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Buffers without slots, for exchanges that run no commands.
+/// Caller's buffers without slots, for connections that run no commands, such as discovery.
 pub(crate) struct Nothing;
 
 impl Buffers for Nothing {

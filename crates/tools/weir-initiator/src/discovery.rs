@@ -33,7 +33,7 @@ pub fn discover(portal: &str, options: &LoginOptions) -> Result<Vec<Discovered>,
         .map_err(|why| InitiatorError::Url { text: portal.to_owned(), why: why.to_owned() })?;
     let mut connection = handshake::connect(&host, port, options, &Purpose::Discovery, (0, 0))?;
     let text = ask(&mut connection, options)?;
-    // The list is already complete, so the result of the logout does not matter.
+    // The list of targets is already complete, so the result of the logout does not matter.
     drop(connection.log_out());
     Ok(targets_in(&text))
 }
@@ -54,7 +54,7 @@ fn ask(connection: &mut Connection, options: &LoginOptions) -> Result<Vec<u8>, I
     }
 }
 
-/// Parses a target list, in which the addresses of a target follow its name.
+/// Parses the list of targets in a Text Response. The addresses of a target follow its name.
 fn targets_in(text: &[u8]) -> Vec<Discovered> {
     let mut found: Vec<Discovered> = Vec::new();
     for part in text.split(|byte| *byte == 0) {

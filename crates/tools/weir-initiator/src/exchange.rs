@@ -1,21 +1,15 @@
-//! Exchange: the full feature phase as a state machine without a socket. It builds the PDUs to send
-//! and processes the received bytes.
+//! Exchange: the full feature phase as a state machine without a socket (RFC 7143 4.2.2, 4.2.5,
+//! 11.3 to 11.19). It builds the PDUs to send and processes the received bytes. `login` handles the
+//! login, `connection` the sockets, `cdb` the command descriptor blocks.
 //!
-//! `login` handles the login, `connection` the sockets, `cdb` the command descriptor blocks.
-//!
-//! Each command has a slot. The data that the command sends or receives is in the caller's memory
-//! ([`Buffers`]), by slot. The exchange does not copy this data, except small amounts that were
-//! received together with other PDUs.
+//! Each command has a slot. Its data is in the caller's memory ([`Buffers`]); the exchange copies
+//! only small amounts that were received together with other PDUs.
 //!
 //! Invariants:
-//! - the exchange compares StatSN, DataSN, R2TSN, offsets and tags from the target with their
-//!   expected values; any other value ends the session;
+//! - an unexpected StatSN, DataSN, R2TSN, offset or tag from the target ends the session;
 //! - commands are sent in submission order, and no command is sent beyond MaxCmdSN;
-//! - a slot is done when the status of its command has arrived and all queued data of its buffer
-//!   was sent;
+//! - a slot is done when its status has arrived and all queued data of its buffer was sent;
 //! - `limits` bounds the memory that a target can make the initiator hold.
-//!
-//! Spec: RFC 7143 4.2.2 (numbering), 4.2.5 (data), 11.3 to 11.19 (PDUs).
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -80,7 +74,8 @@ pub struct Done {
     pub answer: Answer,
 }
 
-/// A command that is in flight, or that waits until the command window admits it.
+/// A command that was submitted and is not done: it is in flight, or it waits for the command
+/// window.
 struct Task {
     itt: u32,
     cdb: Cdb,
@@ -118,7 +113,8 @@ pub struct Exchange {
     lun: Lun,
     numbers: Numbers,
     tasks: Vec<Option<Task>>,
-    /// Counter of commands. It becomes a part of the task tags, so that a tag is not reused soon.
+    /// Number of submitted commands. It is a part of each task tag, so that a tag is not reused
+    /// soon.
     count: u16,
     /// Slots of submitted commands that wait until the command window admits them.
     waiting: VecDeque<usize>,
@@ -130,7 +126,7 @@ pub struct Exchange {
     done: Vec<Done>,
 }
 
-/// Place in the caller's buffers for the next bytes from the socket.
+/// Range of a caller's buffer for the next bytes from the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Slot of the command.
@@ -369,8 +365,8 @@ impl Exchange {
         done.append(&mut self.done);
     }
 
-    /// Place for the next bytes from the socket, if they are read data. The caller may receive the
-    /// bytes there, and must then call [`Self::placed`].
+    /// Place for the next bytes from the socket, if these bytes belong to a read. The caller may
+    /// receive the bytes there, and must then call [`Self::placed`].
     pub fn place(&self) -> Option<Place> {
         self.input.place()
     }

@@ -152,7 +152,7 @@ impl Caching {
     /// Parses the data of MODE SENSE (10), which includes the header.
     pub fn parse(bytes: &[u8]) -> Self {
         let flags = byte(bytes, 3);
-        // MODE SENSE requests no block descriptors, but a target may send some.
+        // Skip block descriptors: MODE SENSE requests none, but a target may send some.
         let descriptor_bytes = bytes.get(6..8).map_or(0, number) as usize;
         let caching = bytes.get(8 + descriptor_bytes..).unwrap_or_default();
         let is_caching = byte(caching, 0) & 0x3F == 0x08;

@@ -23,7 +23,7 @@ use crate::url::portal_of;
 /// Maximum number of bytes that one receive takes during the login.
 const PIECE_BYTES: usize = 4096;
 
-/// Deadline of an operation, with the time limit that it comes from.
+/// Deadline of an operation, with the operation's time limit and name for the error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -46,7 +46,8 @@ impl Deadline {
         InitiatorError::Timeout { what: self.what, seconds: self.limit.as_secs() }
     }
 
-    /// Converts an error of a socket whose timeout is the deadline.
+    /// Converts an error of a socket. The socket's timeout is the time left until the deadline, so
+    /// a timeout of the socket becomes [`InitiatorError::Timeout`].
     fn told(&self, error: std::io::Error) -> InitiatorError {
         match error.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => self.error(),
@@ -120,7 +121,7 @@ fn log_in(
         stream.write_all(&request).map_err(|error| deadline.told(error))?;
         wire.sent += request.len() as u64;
         let (step, used) = loop {
-            // During the login PDUs have no digests.
+            // PDUs have no digests during the login.
             match frame(&input, Digests::default(), LOGIN_DATA_BYTES_MAX) {
                 Ok(Framed::Pdu(pdu, used)) => break (login.feed(&pdu)?, used),
                 Ok(Framed::Need(_)) => receive(stream, &mut input, deadline, wire)?,
@@ -131,7 +132,7 @@ fn log_in(
             }
         };
         input.drain(..used);
-        // Each request has one response, so additional bytes belong to no request.
+        // The target must send one response for each request, so additional bytes are an error.
         if !input.is_empty() {
             return Err(InitiatorError::Protocol { why: "it sent data after the login response" });
         }

@@ -1,18 +1,15 @@
-//! iSCSI initiator library, for tools that measure and check targets.
+//! iSCSI initiator library (RFC 7143, error recovery level 0, one connection per session), for
+//! tools that measure and check targets. weir-iscsi is the target; both crates use the codec of
+//! weir-iscsi-wire.
 //!
-//! weir-iscsi is the target; both crates use the codec of weir-iscsi-wire.
-//!
-//! Place in the flow: [`Url`] -> `handshake` with [`login::Login`] -> [`Connection`], a socket with
-//! an [`Exchange`]. On a connection, [`Session`] runs one command after the other, and weir-bench
-//! many at once.
+//! Flow: [`Url`] -> `handshake` with [`login::Login`] -> [`Connection`], a socket with an
+//! [`Exchange`]. [`Session`] runs one command after the other; weir-bench runs many at once.
 //!
 //! Invariants:
 //! - no data from a target makes this crate panic, wait without a limit, or hold more memory than
 //!   `limits` allows;
 //! - [`login::Login`] and [`Exchange`] do no I/O, so that fuzzers can run them directly;
 //! - no URL, error or `Debug` output contains a secret.
-//!
-//! Spec: RFC 7143; error recovery level 0, one connection per session.
 
 #![deny(clippy::indexing_slicing)]
 

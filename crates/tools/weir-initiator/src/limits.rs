@@ -41,12 +41,12 @@ pub const HEAD_BYTES_MAX: usize = 48 + 4 * 255 + 4;
 
 const _: () = assert!(RECEIVE_BYTES >= 2 * HEAD_BYTES_MAX, "a header fits behind another's end");
 
-/// Minimum remaining length of data that is received directly into the caller's buffer. For a
-/// shorter rest, a copy costs less than a system call.
+/// Minimum remaining length of a read's data for which the rest is received directly into the
+/// caller's buffer. Copying a shorter rest costs less than a system call.
 pub const DIRECT_BYTES_MIN: usize = 8 << 10;
 
-/// Maximum number of queued header bytes. The headers of all commands fit. Only a target that sends
-/// many requests and reads no responses causes more.
+/// Maximum number of queued header bytes. The headers of [`TASKS_MAX`] commands need less. Only a
+/// target that sends many requests and reads no responses exceeds the limit.
 pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum number of commands of one connection. The lower half of a task tag is the slot number,
@@ -60,7 +60,7 @@ pub const DISCOVERY_BYTES_MAX: usize = 1 << 20;
 pub const REDIRECTIONS_MAX: u32 = 4;
 
 /// Maximum number of tries of a command that the target asks the initiator to retry. A new session
-/// has only a handful of unit attentions.
+/// starts with only a handful of unit attentions.
 pub const TRIES_MAX: u32 = 10;
 
 /// Delay before the first retry of a command to a busy target. The delay doubles with each retry.

@@ -1,8 +1,6 @@
-//! Login as a state machine: builds the requests and processes the responses of the target.
-//!
-//! `handshake` has the socket, `negotiated` the key rules, weir-iscsi-wire the CHAP digests.
-//!
-//! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12.1 (CHAP).
+//! Login (RFC 7143 6.3, PDUs 11.12 and 11.13, CHAP 12.1) as a state machine: builds the requests
+//! and processes the responses of the target. `handshake` has the socket, `negotiated` the key
+//! rules, weir-iscsi-wire the CHAP digests.
 //!
 //! ```text
 //! security (AuthMethod; CHAP_A; CHAP_N, CHAP_R) -> operational (keys) -> full feature
@@ -290,7 +288,8 @@ impl Login {
         if exp_cmd_sn != FIRST_CMD_SN {
             return broken("an ExpCmdSN that differs from the login's CmdSN");
         }
-        // A MaxCmdSN below ExpCmdSN - 1 counts as a closed window.
+        // Require MaxCmdSN >= ExpCmdSN - 1. A lower MaxCmdSN is invalid and counts as a closed
+        // window.
         let is_window = crate::exchange::reached(max_cmd_sn, exp_cmd_sn.wrapping_sub(1));
         let max_cmd_sn = if is_window { max_cmd_sn } else { exp_cmd_sn.wrapping_sub(1) };
         let exp_stat_sn = self.exp_stat_sn.unwrap_or(0);

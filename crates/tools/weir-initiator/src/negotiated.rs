@@ -142,8 +142,8 @@ impl Negotiation {
             "TargetPortalGroupTag" => {
                 negotiated.portal_group_tag = number(value, 0..=65535).map(|tag| tag as u16);
             }
-            // For these keys, the result equals the offer whatever the target responds, or does not
-            // affect the initiator.
+            // Ignore the target's response to these keys: the result always equals the offer, or
+            // has no effect on the initiator.
             "DataPDUInOrder"
             | "DataSequenceInOrder"
             | "MaxConnections"
@@ -162,8 +162,8 @@ impl Negotiation {
     /// Returns the negotiated parameters for the full feature phase.
     pub(crate) fn settled(&self) -> Result<Negotiated, InitiatorError> {
         let wanted = self.offered.digests;
-        // A target that does not respond to the offer of a required digest counts as a target that
-        // refuses it.
+        // If the target does not respond to the offer of a required digest, the target counts as
+        // refusing the digest.
         for (key, wanted) in [("HeaderDigest", wanted.header), ("DataDigest", wanted.data)] {
             if wanted && !self.seen.contains(key) {
                 return Err(InitiatorError::NotAgreed { key, value: String::new() });

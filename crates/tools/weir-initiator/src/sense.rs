@@ -216,11 +216,11 @@ pub enum Advice {
 /// follow the advice.
 pub fn advice(status: Status, sense: Option<&Sense>) -> Advice {
     match (status, sense) {
-        // With the sense key RECOVERED ERROR, the command succeeded.
+        // The sense key RECOVERED ERROR means that the command succeeded.
         (Status::GOOD | Status::CONDITION_MET, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x1, .. })) => Advice::Done,
-        // The conditions IN PROCESS OF BECOMING READY and ASYMMETRIC ACCESS STATE TRANSITION end
-        // after some time.
+        // IN PROCESS OF BECOMING READY and ASYMMETRIC ACCESS STATE TRANSITION are temporary, so
+        // retry after a delay.
         (Status::BUSY | Status::TASK_SET_FULL, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x2, asc: 0x04, ascq: 0x01 | 0x0A, .. })) => {
             Advice::Later

@@ -25,7 +25,7 @@ use crate::url::Url;
 const VITAL_BYTES: u16 = 4096;
 /// Allocation length for REPORT LUNS: a header and 16384 LUNs, the maximum of a target.
 const LUNS_BYTES: u32 = 8 + 8 * 16384;
-/// Additional sense codes for an unsupported command or field.
+/// Additional sense codes with which a target refuses an unsupported command or field.
 const NOT_SUPPORTED: [u8; 2] = [0x20, 0x24];
 
 /// Result of a command.
@@ -146,7 +146,7 @@ impl Session {
             self.connection.send(&memory)?;
             let is_anything = self.connection.receive(&mut memory, &mut done)?;
             if let Some(done) = done.pop() {
-                // Before returning, send a response that is due, such as a NOP-Out.
+                // Before returning, send a response that the target requested, such as a NOP-Out.
                 self.connection.send(&memory)?;
                 let answer = done.answer;
                 memory.0.truncate(answer.received_bytes as usize);

@@ -1,6 +1,6 @@
-//! URLs with which users name logical units.
-//!
-//! A URL never contains a secret; it contains the name of the secret's file.
+//! URLs with which users name logical units. The syntax follows libiscsi, but a URL contains only
+//! the name of a secret's file. A user name and a secret before the host are refused, because all
+//! users of a machine can read the command lines of its processes.
 //!
 //! ```text
 //! iscsi://HOST[:PORT]/TARGET/LUN[?KEY=VALUE[&KEY=VALUE ...]]
@@ -9,9 +9,6 @@
 //! ```
 //!
 //! Invariant: a parsed URL prints as the same text, except that the port is always present.
-//!
-//! The syntax follows libiscsi, but a user name and a secret before the host are refused, because
-//! all users of a machine can read the command lines of its processes.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - one client, `weir bench`, measures the targets in turn;
 //! - the table compares two targets only if an acknowledged write is equally durable on both;
-//! - the table marks each missed bar and states how the figures were measured.
+//! - the table marks each missed bar (required value), and states how the figures were measured.
 
 mod fairness;
 mod load;
@@ -65,7 +65,7 @@ fn tables(args: &Args, program: &Path, data: &Path) -> Result<String> {
     let servers = Servers::start(program, data)?;
     let mut samples = Vec::new();
     for round in 0..args.rounds {
-        // The first target after a pause finds the disk idle, so each turn begins with another
+        // The first target after a pause finds the disk idle, so each round begins with another
         // target.
         for turn in 0..Contestant::ALL.len() {
             let of = Contestant::ALL[(round + turn) % Contestant::ALL.len()];
@@ -96,7 +96,7 @@ fn of<'a>(samples: &'a Samples, of: Contestant, row: &Row) -> Vec<(usize, &'a Sa
     fits.map(|(round, _, sample)| (*round, sample)).collect()
 }
 
-/// Ratios of two targets over all turns: median, minimum and maximum.
+/// Ratios of the rates of two targets over all rounds: median, minimum and maximum.
 fn ratios(ours: &[(usize, &Sample)], theirs: &[(usize, &Sample)]) -> Option<(f64, f64, f64)> {
     let by_round = |(round, ours): &(usize, &Sample)| {
         let (_, theirs) = theirs.iter().find(|(other, _)| other == round)?;

@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - the layouts are measured in turn, each with its own server and files, and all on one disk.
-//!   Ratios within one run are results; absolute rates are not;
-//! - every table states how the figures were measured, and marks each missed bar.
+//!   Only ratios within one run are results, because absolute rates depend on the machine;
+//! - every table states how the figures were measured, and marks each missed bar (required value).
 
 pub(crate) mod layout;
 mod memory;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     place: Place,
 }
 
-/// Figures of one layout. Each list has one entry for each turn.
+/// Figures of one layout. Each list has one entry for each round of the benchmark.
 #[derive(Default)]
 struct Figures {
     usable: f64,
@@ -74,7 +74,7 @@ type Measured = (Raw, Vec<Figures>, space::Figures, memory::Figures);
 
 fn measure(args: &Args, program: &Path, data: &Path) -> Result<Measured> {
     let (raw, figures) = layouts(args, program, data)?;
-    // The measurement of space must be long enough for several txg commits.
+    // Measure the write amplification long enough for several txg commits.
     let space = space::measure(program, data, 3 * args.seconds)?;
     let memory = memory::measure(data)?;
     Ok((raw, figures, space, memory))

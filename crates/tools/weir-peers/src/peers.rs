@@ -1,7 +1,7 @@
 //! `cargo xtask bench-peers`: uses fio to compare Weir with other NBD servers on this machine's
 //! disk.
 //!
-//! The bars are the project's own requirements; no general standard defines them.
+//! The bars (required values) are the project's own requirements; no general standard defines them.
 //!
 //! Invariants:
 //! - each server stores its data in its own file on one file system, is filled in the same way, and

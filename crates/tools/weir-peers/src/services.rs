@@ -3,9 +3,9 @@
 //! `layouts` compares layouts of disks; `peers` compares other servers.
 //!
 //! Invariants:
-//! - a ratio compares runs of one server that alternate in turns. Ratios are results; absolute
-//!   rates are not;
-//! - every table states how the figures were measured, and marks each missed bar.
+//! - a ratio compares runs of one server that alternate in rounds. Only the ratios are results,
+//!   because absolute rates depend on the machine;
+//! - every table states how the figures were measured, and marks each missed bar (required value).
 
 mod compression;
 mod sending;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     only: Option<Part>,
 }
 
-/// One table.
+/// Part of the measurement with its own pool and table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     Snapshots,

@@ -20,8 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (layout, room, trouble) = (scenario.layout, scenario.room, scenario.trouble);
     println!("seed {seed}: layout {layout:?}, space {room:?}, faults {trouble:?}");
 
-    // An error names the step and the plan of the power cut, with which the user can repeat the
-    // cut.
+    // An error names the step and the plan of the power cut, so that the user can repeat this cut.
     let report = enumerate(scenario, Effort::default())?;
     println!("{} steps, {} recovered pools checked", report.steps, report.recoveries);
     let covered = CoveragePoint::ALL.into_iter().filter(|at| report.coverage.count(*at) > 0);

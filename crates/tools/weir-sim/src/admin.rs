@@ -25,7 +25,8 @@ use crate::scenario::LARGE_RECORD;
 
 /// Number of block clones that the administrator tries after it set a new quota.
 const CLONES_AGAINST_QUOTA: usize = 3;
-/// Maximum space that a tight quota leaves above the used space.
+/// Maximum space that a tight quota leaves for writes, above the space that the volume already
+/// uses.
 const QUOTA_LEAVES_BYTES: u64 = 6 * BLOCK_BYTES as u64;
 
 pub(crate) struct Admin {
@@ -49,7 +50,7 @@ impl Admin {
             return self.create(index, name).await;
         }
         match self.rng.below(10) {
-            // Keep the first volumes, so that clients always have volumes to write.
+            // Keep the first volumes, so that clients always find volumes to write.
             0..4 if name.starts_with('t') => self.destroy(index, &name).await,
             4 => self.set_dedupe(&name).await,
             5 => self.set_compression(index, &name).await,
@@ -65,7 +66,7 @@ impl Admin {
     }
 
     async fn create(&mut self, index: usize, name: String) -> Result<(), Stop> {
-        // Create few volumes with large records, because less of their space is freed and cleaned.
+        // Give few volumes large records, because of such volumes less space is freed and cleaned.
         let record = if self.rng.below(4) == 0 { LARGE_RECORD } else { RecordSize::BLOCK };
         let blocks = self.some_blocks(record);
         let compression = self.some_compression();

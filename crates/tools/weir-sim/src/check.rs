@@ -1,17 +1,15 @@
-//! Checks of an engine that was opened after a power cut.
+//! Checks of an engine that opened its pool after a power cut.
 //!
 //! `expected` holds the expected state; `enumerate` cuts the power.
 //!
 //! Invariants:
 //! - every volume holds a prefix of its acknowledged changes that includes every flushed change;
-//! - every volume whose creation was acknowledged exists; no volume whose destruction was
-//!   acknowledged does;
-//! - if faults may lose data of the only disk, a read returns an error or data once written to that
+//! - every volume whose creation was acknowledged exists; no destroyed volume does;
+//! - if faults may lose data of the only disk, a read fails or returns data once written to the
 //!   block;
 //! - every acknowledged snapshot exists with its content; no destroyed snapshot does;
-//! - the live bytes of each segment match the trees, no two blocks share an address, each reference
-//!   count equals the number of pointers, and the space accounts of volumes and snapshots match a
-//!   walk of the trees.
+//! - the live bytes of segments, the reference counts, and the space accounts of volumes and
+//!   snapshots match a walk of the trees, in which no two blocks share an address.
 
 use std::collections::HashMap;
 
@@ -88,7 +86,7 @@ async fn one(
     Ok(Some(Found { size, compression: info.compression, limits, state }))
 }
 
-/// Checks quota and reservation of a volume and that its used space is within the quota.
+/// Checks the quota and the reservation of a volume, and that its used space is within the quota.
 fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String> {
     let target = PropertyTarget::Volume(book.name.clone());
     let own = engine.properties(&target).map_err(|error| error.to_string())?.own;
@@ -96,7 +94,8 @@ fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String>
     if !book.limits.admits(found) {
         return Err(format!("quota and reservation {found:?} differ from {:?}", book.limits));
     }
-    // The engine may have checked later writes against a pending new quota.
+    // The engine may already have checked writes against a pending new quota, so accept the larger
+    // one of the two quotas.
     let or_none = |quota: u64| if quota == 0 { u64::MAX } else { quota };
     let asked = book.limits.asked.map_or(0, |(quota, _)| or_none(quota));
     let most = or_none(book.limits.known.0).max(asked);
@@ -188,8 +187,8 @@ pub(crate) async fn detected_or_harmless(
     Ok(())
 }
 
-/// Checks that no leg has errors. Only for scenarios without injected faults, because a power cut
-/// alone causes no errors of legs.
+/// Checks that no leg has errors. Only for scenarios without injected faults: without faults, a
+/// power cut alone must cause no errors of legs.
 pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String> {
     let status = engine.pool().status();
     let legs = || status.vdevs.iter().flat_map(|vdev| &vdev.legs);

@@ -27,7 +27,7 @@ const STORM_BLOCKS: usize = 8;
 /// volume.
 const LONG_ONE_IN: u64 = 8;
 /// Probability, as one divided by this number, that a step may use a volume of the administrator.
-/// Idle volumes keep old segments of the root stream alive.
+/// If such volumes were idle, their metadata would keep old segments of the metadata trees alive.
 const OTHER_ONE_IN: u64 = 5;
 
 pub(crate) struct Client {
@@ -63,7 +63,8 @@ impl Client {
             note(CoveragePoint::RootRewrite);
         }
         self.expected.borrow_mut().volumes[opened.index].busy += 1;
-        // Some steps commit at an arbitrary fill level of the log. The log also requests commits.
+        // In the last case the client commits, so that commits come at arbitrary fill levels of the
+        // log. A log that fills up requests commits as well.
         let done = match self.rng.below(100) {
             0..36 => self.write(&opened, start, count).await,
             36..46 => self.write_part(&opened, start, count).await,
@@ -99,7 +100,7 @@ impl Client {
             let mut write = |block| match self.rng.below(12) {
                 // Write zeros to one of twelve blocks; the engine stores them as holes.
                 0 => 0,
-                // Write content that the pool holds already, or held before.
+                // Write content again that the pool holds or held in some block.
                 1..4 => expected.known_tag(self.rng.next_u64(), block),
                 odds => expected.new_tag(opened.index, block, odds % 2 == 0),
             };
@@ -137,8 +138,8 @@ impl Client {
         let offset = (start * SECTOR_BYTES) as u64;
         let bytes = contents_of(&tags);
         let is_whole = start.is_multiple_of(SECTORS) && tags.len().is_multiple_of(SECTORS);
-        // Half of the whole-block writes use `write_blocks`, to which a server passes the blocks
-        // that it received a large write into.
+        // Half of the whole-block writes use `write_blocks`. A server calls it with the blocks into
+        // which it received a large write.
         let done = if is_whole && tags[0].is_multiple_of(2) {
             let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
             opened.volume.write_blocks(offset, Block::copies_of(blocks)).await

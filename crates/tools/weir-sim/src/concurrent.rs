@@ -1,11 +1,12 @@
-//! Concurrent changes to one volume: its possible contents during and after them.
+//! Concurrent changes to one volume: computes its possible contents during and after the changes.
 //!
 //! The module `ranges` makes the changes; `history` holds the content before them.
 //!
 //! Invariants:
-//! - no other actor changes the volume in the meantime;
+//! - while the changes run, no other actor changes the volume;
 //! - one order of all changes explains the result: a change that ended before another began comes
-//!   first, and a clone holds its source at one point in time between its call and its end;
+//!   first, and a clone copies the state of its source at one point in time between its call and
+//!   its acknowledgement;
 //! - writes take effect in issue order, each completely; a crash drops only the last writes, and
 //!   clones that were not acknowledged.
 
@@ -50,7 +51,7 @@ pub(crate) struct Change {
     pub(crate) what: What,
     /// Logical time of the acknowledgement; `None` before it.
     pub(crate) ended: Option<Moment>,
-    /// If true, every recovery must contain the change.
+    /// If true, the change is durable: every recovery must contain it.
     is_promised: bool,
 }
 
@@ -147,7 +148,8 @@ impl ConcurrentChanges {
         let (mut musts, mut writes) = (0, Vec::new());
         for (began, change) in &self.changes {
             let (at, is_write) = (search.steps.len(), matches!(change.what, What::Written(_)));
-            // The engine applies a write at its acknowledgement.
+            // The engine applies a write and acknowledges it in one step, so a write without an
+            // acknowledgement has no effect yet.
             if is_write && change.ended.is_none() {
                 continue;
             }
@@ -212,9 +214,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether the changes in the bit set `left` can turn the last of `states` into the found
-    /// content. `states` starts with the content before all changes, followed by the content after
-    /// each change in `done`.
+    /// Whether the changes in the bit set `left`, in some order, turn the present content into the
+    /// found content. The present content is the last of `states`; before it are the content before
+    /// all changes and the content after each change in `done`.
     fn leads_there(&self, left: u32, done: &mut Vec<usize>, states: &mut Vec<Vec<Tag>>) -> bool {
         let rest: Vec<usize> = (0..self.steps.len()).filter(|at| left >> at & 1 == 1).collect();
         let state = states.last().expect("there is what was before");

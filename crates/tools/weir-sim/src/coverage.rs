@@ -22,7 +22,7 @@ const LINES_MAX: usize = 200;
 pub enum CoveragePoint {
     /// A client's write failed because the pool was full, and the client continued.
     NoSpace,
-    /// A commit rewrote the root stream to free old root segments.
+    /// A commit rewrote the metadata trees, so that their old segments became free.
     RootRewrite,
     /// A volume was created under load.
     VolumeCreated,
@@ -273,8 +273,8 @@ pub(crate) fn note(met: CoveragePoint) {
     COUNTS.with_borrow_mut(|counts| counts.0[met as usize] += 1);
 }
 
-/// Runs `scenario` and returns its coverage. In nested calls, the outer call excludes the counts of
-/// the inner one.
+/// Runs `scenario` and returns its coverage. If such calls are nested, the coverage of the outer
+/// call excludes the counts of the inner call.
 pub(crate) fn covered<T>(scenario: impl FnOnce() -> T) -> (T, Coverage) {
     let outer = COUNTS.take();
     let done = tracing::subscriber::with_default(Listener, scenario);

@@ -83,7 +83,7 @@ pub(crate) enum Request {
         range: Range<usize>,
         durable: bool,
     },
-    /// A flush; it covers the writes up to this completion number.
+    /// A flush; it covers the writes whose completion number is not higher than this one.
     Flush {
         covers: u64,
     },

@@ -116,15 +116,16 @@ struct Cut {
     /// offline; empty once all legs were online again.
     absent: Vec<usize>,
     /// The newest txg that an engine of this pool has seen. A recovery must not open an older
-    /// state, nor refuse the disks because of this txg.
+    /// state, and must not refuse the disks because of this txg.
     seen: Option<PoolMoment>,
 }
 
 /// The engine that runs in a world, shared with the step hook.
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
-/// Updates `before` to the time of a cut: the newest txg of the running engine, and the legs that
-/// may lack writes. Absent legs that are not in the engine's pool still lack writes.
+/// Updates `before` to the time of a cut: sets the newest txg that the running engine has seen, and
+/// the legs that may lack writes. An absent leg that the engine's pool does not list still lacks
+/// writes.
 fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
@@ -135,8 +136,8 @@ fn as_of(before: &Cut, running: &Running) -> Cut {
 }
 
 thread_local! {
-    /// Cache: the disks of a new pool for each layout and size ([`Room`]). Creating a pool takes as
-    /// long as several recoveries, and its disks depend only on these two.
+    /// Cache of new pools: the disks for each layout and size ([`Room`]). Creating a pool takes as
+    /// long as several recoveries, and the disks depend only on layout and size.
     static NEW_POOLS: RefCell<Vec<(Layout, Room, Vec<MediaImage>)>> =
         const { RefCell::new(Vec::new()) };
 }
@@ -371,9 +372,9 @@ impl Search {
         Ok(())
     }
 
-    /// Returns the legs missing in this recovery, and all legs that may be missing in this chain of
-    /// cuts. The second set is drawn once for each chain: a leg that was missing may lack writes
-    /// that only the legs outside the set have.
+    /// Returns the legs that are missing in this recovery, and all legs that may be missing in this
+    /// chain of cuts. The chain draws the second set only once: a leg that was missing lacks
+    /// writes, so if legs outside the set were missing later, these writes would be lost.
     fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
         let layout = self.scenario.layout;
         let untroubled = self.scenario.trouble == FaultPlan::None && !self.scenario.reshapes;
@@ -389,7 +390,7 @@ impl Search {
             ever = layout.draw_legs(rng);
         }
         let mut absent = ever.clone();
-        // Each missing leg may return in this recovery.
+        // Bring each missing leg back in this recovery with a probability of one in four.
         absent.retain(|_| rng.below(4) > 0);
         (absent, ever)
     }

@@ -184,7 +184,7 @@ impl Executor {
 
     /// Drops all tasks and timers, as the end of a process does.
     pub fn crash(&self) {
-        // The drop of a task may spawn or wake other tasks, so drop those too.
+        // Dropping a task may spawn or wake other tasks, so repeat until no task is left.
         loop {
             let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
             if tasks.is_empty() {
@@ -244,8 +244,8 @@ impl Executor {
     }
 
     fn poll_task(&self, id: u64) {
-        // Take the task out of the map during its poll, so that it may spawn. A finished task may
-        // still be woken.
+        // Take the task out of the map during its poll, so that the poll may spawn tasks. The task
+        // may be missing, because a finished task may still be woken.
         let Some(mut task) = self.inner.tasks.borrow_mut().remove(&id) else { return };
         task.alarm.rung.store(false, Ordering::Release);
         let waker = Waker::from(Arc::clone(&task.alarm));

@@ -240,8 +240,8 @@ impl ExpectedState {
     pub(crate) fn judge(&self, volume: usize, size: usize, found: &[Tag]) -> Result<(), String> {
         let book = &self.volumes[volume];
         if let Some(concurrent) = &book.concurrent {
-            // If a recovery contains any of the concurrent changes, it contains all changes that
-            // were acknowledged before them.
+            // Several changes are concurrent. If a recovery contains any of them, it also contains
+            // all changes that were acknowledged before they began.
             let before = book.history.now();
             if book.size.admits(size) && concurrent.survives_as(before, found, &self.volumes) {
                 return Ok(());

@@ -4,14 +4,12 @@
 //! `scenario` covers faults within the redundancy, and many concurrent clients.
 //!
 //! Invariants:
-//! - a block that is not below a lost node has its exact content; a read of a block below a lost
-//!   node fails until the block is written or trimmed or the node is readable again, and never
-//!   returns wrong data;
+//! - a block that is not below a lost node has its exact content; a read of a block below one fails
+//!   until the block is written or trimmed or the node is readable again;
 //! - the pool is never suspended, and every import succeeds;
 //! - when a read of an unreadable block returns, the block is on the damage list; an import
 //!   restores the stored damage list; after a complete scrub the list has only unreadable blocks;
-//! - after the damaged volume is destroyed, every counter equals a walk of the trees, without
-//!   exception.
+//! - after the damaged volume is destroyed, every counter equals a walk of the trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -165,7 +163,8 @@ struct Run {
     layout: Layout,
     promises: Promises,
     lives: u64,
-    /// Unchanged blocks of the stored damage list, each with its volume or snapshot.
+    /// Blocks on the damage list when the list was last stored on disk, each with its volume or
+    /// snapshot.
     listed: BTreeSet<(String, usize)>,
 }
 
@@ -196,8 +195,8 @@ impl Run {
             images = self.live(images)?;
         }
         if self.rng.coin() {
-            // If the bytes changed, the pool has reused the space of the node. If the pool still
-            // needs the node, a later check fails.
+            // If the bytes at the address of a lost node changed, the pool has reused its space. If
+            // the pool still needs the node, a later check fails.
             let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
             let there: Vec<DiskAddress> = places.iter().filter(is_there).map(|l| l.place).collect();
             flip(&mut images, self.layout, &there);
@@ -266,7 +265,7 @@ impl Run {
                 let views: Vec<String> = self.promises.views.keys().cloned().collect();
                 let of_victim: Vec<&String> = views.iter().filter(|v| *v != OTHER).collect();
                 let name = of_victim[self.rng.index(of_victim.len())];
-                // Choose the only node of the second level, or a leaf.
+                // Choose the only node of the second level, or one leaf.
                 let (level, index) =
                     if self.rng.below(3) == 0 { (2, 0) } else { (1, self.rng.below(2)) };
                 let place = place_of(&engine, name, level, index).await?;
@@ -431,7 +430,7 @@ impl Run {
     async fn destroy(&mut self, engine: &Engine) -> Result<(), String> {
         let names = self.promises.snapshots();
         let name = names[self.rng.index(names.len())].clone();
-        // From here on, a cut may leave the snapshot present or destroyed.
+        // From here on, a cut may leave the snapshot present or destroyed, so do not check it.
         self.promises.views.remove(&format!("{VICTIM}@{name}"));
         let destroyed = engine.destroy_snapshots(VICTIM, &[name]).await;
         destroyed.map_err(|error| format!("destroy: {error}"))?;
@@ -443,8 +442,8 @@ impl Run {
         let Some(name) = self.promises.snapshots().pop() else { return Ok(()) };
         let cells = self.promises.now(&format!("{VICTIM}@{name}"));
         cells.into_iter().enumerate().for_each(|(b, cell)| self.promises.change(VICTIM, b, cell));
-        // The rollback destroys newer snapshots. Compare their numbers, because the last name in
-        // the list need not belong to the newest snapshot.
+        // A rollback destroys the snapshots that are newer than its snapshot. Compare the numbers
+        // in their names, because the last name in the list need not be the newest snapshot.
         let newer: Vec<String> = self.promises.snapshots();
         let number = |name: &str| name[1..].parse::<u64>().expect("names are numbers");
         for other in newer.iter().filter(|other| number(other) > number(&name)) {

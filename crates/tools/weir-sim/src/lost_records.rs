@@ -1,8 +1,8 @@
 //! Lost records: corrupts records on every leg, temporarily or permanently, or makes a leg misread
 //! temporarily, and checks every block.
 //!
-//! Not here: lost tree nodes (lost_nodes), faults that redundancy covers under many clients
-//! (scenario).
+//! `lost_nodes` covers lost tree nodes, `scenario` faults that redundancy covers under many
+//! clients.
 //!
 //! Three runs of a small pool with dedupe, drawn from a seed:
 //! - the power fails after flushed writes and trims of parts of records, and the next import cannot
@@ -230,7 +230,8 @@ impl Run {
         Ok(())
     }
 
-    /// Run in which clients flush parts of records that the next import cannot read.
+    /// Run in which clients flush changes to parts of records, and the next import cannot read
+    /// these records.
     fn logged_parts(&mut self) -> Told<()> {
         let world = self.new_pool();
         let filled = world.run_until(async {
@@ -272,7 +273,7 @@ impl Run {
             images = world.cut(CutPlan::Nothing);
         }
         if self.rng.coin() {
-            // A disk with the old bytes reconnects.
+            // Restore the bytes of the lost records, as if a disk with intact copies reconnected.
             self.flip(&mut images, &places);
         }
         let world = self.world(images);
@@ -281,7 +282,7 @@ impl Run {
             self.judge(&engine, may_fail).await?;
             self.scrub(&world, &engine).await?;
             self.judge(&engine, may_fail).await?;
-            // The volume's owner restores the records from a backup.
+            // The owner of the volume restores the lost records from a backup.
             let volume = engine.volume(NAME).map_err(told("volume"))?;
             for record in &lost {
                 self.write_model(&volume, record * PARTS, PARTS).await?;
@@ -335,7 +336,7 @@ impl Run {
         let scrubbed = world.run_until(async {
             let engine = self.open(&world, 0..self.layout.disks()).await?;
             let volume = self.fill(&engine, Compression::Lz4).await?;
-            // Create dead blocks between live ones.
+            // Overwrite some blocks, so that dead blocks lie between live ones.
             for _ in 0..4 {
                 let block = self.rng.index(BLOCKS - PARTS);
                 self.write(&volume, block, 2, 0).await?;

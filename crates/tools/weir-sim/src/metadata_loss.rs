@@ -1,8 +1,5 @@
-//! Metadata loss: corrupts nodes and blocks of the metadata trees (directory, segment table, remap
-//! and reference tables) in every copy on every leg, temporarily or permanently, in closed and open
-//! pools, and checks that no other data is affected.
-//!
-//! `scenario` covers damage within the redundancy.
+//! Metadata loss: corrupts all copies of parts of the metadata trees, in closed and in open pools,
+//! and checks all other data. `scenario` covers damage within the redundancy.
 //!
 //! Invariants:
 //! - every import succeeds, and the pool accepts writes and commits, also across power cuts;
@@ -10,8 +7,8 @@
 //! - a block that a walk reaches without a corrupted node keeps its content;
 //! - an import that needs force writes nothing if it runs without force;
 //! - when the nodes are readable again, every volume, snapshot and block is readable again;
-//! - data written and flushed after the loss survives the next power cut;
-//! - in an open pool the loss affects nothing, because RAM holds the contents of those nodes;
+//! - data written and flushed after the metadata loss survives the next power cut;
+//! - in an open pool the metadata loss affects nothing, because RAM holds the lost nodes;
 //! - no counter is too low, and a counter is too high only if the pool reports that it can be.
 
 use std::collections::BTreeMap;
@@ -40,7 +37,7 @@ use crate::world::SimWorld;
 
 /// Number of writes to each volume after a loss.
 const WRITES: usize = 12;
-/// Number of commits after all volumes were destroyed; enough to reclaim all dead space.
+/// Number of commits after all volumes were destroyed. So many commits reclaim all dead space.
 const COMMITS: usize = 8;
 
 /// Maximum number of polls until a scrub ends.
@@ -55,9 +52,9 @@ const TREES: [MetadataTree; 4] = [
     MetadataTree::References,
 ];
 
-/// Content written after the loss, by volume and block.
+/// Content written after the metadata loss, by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
-/// Content of sectors before the loss, by volume and block; the loss must not change this content.
+/// Content of sectors before the metadata loss, by volume and block. It must stay the same.
 type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
 /// True if this check supports the scenario: a single disk, or a mirror, whose legs have equal data
@@ -144,7 +141,7 @@ fn lose_and_go_on(
         let run = world.executor().spawn("committer", run);
         let wrote = write_some(&engine, &mut expected, &mut written, &mut rng).await;
         if rng.coin() {
-            // In half of the runs, the flushed data exists only in the log.
+            // In half of the runs, stop here, so that the flushed data exists only in the log.
             return wrote;
         }
         engine.stop();
@@ -335,7 +332,8 @@ async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
         }
     }
     engine.stop();
-    // No committer runs in this world, but the scans may wait for a commit.
+    // No committer runs in this world, so commit in this loop, because the scans may wait for a
+    // commit.
     let mut run = run;
     loop {
         match select(run, pin!(world.executor().sleep(BETWEEN_LOOKS))).await {
@@ -367,7 +365,8 @@ async fn open_unforced(
 ) -> Result<Option<Arc<Engine>>, String> {
     match open_with(scenario, world, ImportOptions::new(Guid(import_epoch))).await {
         Err(DatasetError::Pool(
-            // A leg that the operator took offline may have the lost metadata.
+            // A leg that the operator took offline may have a good copy of the lost metadata, so
+            // the import needs force.
             PoolError::LossWhileMissing { .. }
             | PoolError::DirectoryLost { .. }
             | PoolError::LoggedForLost { .. },
@@ -530,7 +529,7 @@ async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(
     Ok(())
 }
 
-/// Compares the counters with a walk of the trees, as far as the walk can read their nodes.
+/// Compares the counters with a walk of the trees, as far as the walk can read the tree nodes.
 async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     fn found<T: Default>(done: Result<T, DatasetError>) -> Result<T, String> {
         match done {
@@ -544,7 +543,8 @@ async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     if let Some(wrong) = found(engine.check_references().await)?.first() {
         return Err(format!("{wrong:?}"));
     }
-    // A lost snapshot makes its volume's space account wrong until a recount.
+    // If the directory entry of a snapshot is lost, the space account of its volume is wrong until
+    // a recount. So check the accounts only if no part of the directory is lost.
     let are_whole = lost.iter().all(|place| place.tree != MetadataTree::Datasets);
     let accounts = found(engine.check_accounts().await)?;
     if let Some(wrong) = accounts.first().filter(|_| are_whole) {
@@ -605,7 +605,7 @@ async fn is_there(engine: &Engine, written: &Written) -> Result<(), String> {
 async fn destroy_all(engine: &Engine) -> Result<(), String> {
     for volume in engine.volumes() {
         match engine.destroy_volume(&volume.info().name, true).await {
-            // A clone, a hold or a stream prevents the destruction.
+            // A clone, a hold or a stream may prevent the destruction of a volume.
             Ok(_) | Err(DatasetError::InUse { .. }) => {}
             Err(error) => return Err(format!("destroy: {error}")),
         }

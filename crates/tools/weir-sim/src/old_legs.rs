@@ -1,7 +1,7 @@
 //! Old legs: restores one disk to an earlier state of the same run, as if a user reattached an old
-//! copy, or as if a disk lost all writes after some flush. Once the pool reports every leg online,
-//! removes the other legs and checks every byte. Some of these disks are imported alone first: then
-//! the open pool must refuse them.
+//! copy, or as if a disk lost all writes after some flush. When the pool reports every leg online,
+//! the check removes the other legs and reads every byte. Sometimes the old disk is imported alone
+//! first: then the open pool must refuse it.
 //!
 //! `enumerate` selects the cuts; `check` holds the checks.
 //!
@@ -28,8 +28,8 @@ use crate::rng::Rng;
 use crate::scenario::{FaultPlan, Scenario, devices};
 use crate::world::{CutPoint, SimWorld};
 
-/// Maximum number of earlier states that a run keeps; the next constant is the probability, per
-/// million, that the run keeps the disks at a step.
+/// Maximum number of earlier states that a run keeps. The next constant is the probability, per
+/// million, that the run keeps the state of the disks at a step.
 const KEPT_MAX: usize = 4;
 const KEPT_PER_MILLION: u32 = 5_000;
 /// Maximum number of polls until a resilver ends.
@@ -80,7 +80,8 @@ pub(crate) fn judge(
     let old = rng.index(scenario.layout.disks());
     let told = |when: &'static str| move |error: String| format!("old leg {old}, {when}: {error}");
     note(CoveragePoint::OldLeg);
-    // An old disk that returns while the pool is open is an additional disk of this world.
+    // In half of the runs, the old disk returns while the pool is open: then it is an additional
+    // disk of this world.
     let while_open = rng.coin();
     let disks = images.len();
     if while_open {
@@ -95,8 +96,8 @@ pub(crate) fn judge(
         let absent = if while_open { vec![old, disks] } else { Vec::new() };
         if imports_alone {
             let others: Vec<usize> = (0..disks).collect();
-            // This import of the old disk alone fails if the other disks of its vdev are needed, or
-            // if the disk is stale.
+            // The import of the old disk alone fails if its data needs the other disks of its vdev,
+            // or if the disk is stale.
             let Ok(alone) = open(scenario, &world, &others, seed + 2).await else {
                 return Ok(None);
             };
@@ -117,8 +118,8 @@ pub(crate) fn judge(
             }
         }
         if reads_first {
-            // The check repairs each bad copy that it reads, so it may hide ranges that the
-            // resilver missed.
+            // A check before the resilver ends repairs each bad copy that it reads, so it may hide
+            // ranges that the resilver missed. So check in only some of the runs.
             check::strict(&engine, expected).await?;
         }
         if !settle(&world, &engine).await? {
@@ -141,8 +142,8 @@ pub(crate) fn judge(
     judged.map_err(|error| error.to_string()).flatten().map_err(told("without the others"))
 }
 
-/// Opens the disks of a run in an earlier state and passes the newest txg of the run to the import:
-/// an import that accepted the old state would serve old data.
+/// Imports the disks of a run in an earlier state, and passes the newest txg of the run to the
+/// import. The import must refuse the disks, because it would serve old data.
 pub(crate) fn judge_alone(
     scenario: &Scenario,
     seed: u64,
@@ -157,7 +158,7 @@ pub(crate) fn judge_alone(
         let mut newest = Txg::default();
         for disk in devices(&world) {
             let found = discover(&*disk).await.map_err(|error| error.to_string())?;
-            // A cut may have torn a label.
+            // A cut may have torn the labels of a disk, so skip a disk without a label.
             newest = newest.max(found.map(|found| found.txg).unwrap_or_default());
         }
         let how = ImportOptions { newest_seen: Some(seen), ..ImportOptions::new(Guid(seed)) };

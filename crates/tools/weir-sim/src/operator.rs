@@ -43,8 +43,8 @@ pub(crate) fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
     legs.map(|leg| (number(&leg.path).expect("disks are numbered"), leg.state)).collect()
 }
 
-/// Legs that may lack writes. An unconfirmed leg lacks no writes if its disk acknowledges flushes
-/// correctly.
+/// Legs that may lack writes. An unconfirmed leg is not one of them: it lacks no writes if its disk
+/// acknowledges flushes correctly.
 pub(crate) fn legs_that_lack(engine: &Engine) -> Vec<usize> {
     let vdevs = engine.pool().status().vdevs.into_iter();
     let unconfirmed: Vec<_> = vdevs.flat_map(|vdev| vdev.legs).map(|leg| leg.unconfirmed).collect();
@@ -105,7 +105,7 @@ impl Operator {
             None => 0,
         };
         let told = |error: weir_pool::PoolError| Stop::Told(error.into());
-        // An earlier step may have replaced the faulty disk.
+        // The disk is no leg if an earlier step replaced it.
         let Ok((guid, _, state)) = pool.find_leg(self.disks[disk].path()) else { return Ok(()) };
         if state == LegState::Online {
             return Self::busy_is_fine(
@@ -115,8 +115,8 @@ impl Operator {
         if pool.fail_leg(guid).map_err(told)? {
             match pool.online_leg(guid, Arc::clone(&self.disks[disk]), false).await {
                 Ok(()) => self.engine.leg_came_back(),
-                // The pool detached the leg while its disk was read, because its replacement was
-                // complete.
+                // The pool detached the leg while the operator read its disk, because the
+                // replacement of the leg was complete.
                 Err(_) if pool.find_leg(&guid.to_string()).is_err() => {}
                 // A disk with permanent faults cannot be opened; the pool is unchanged.
                 Err(_) if self.scenario.trouble != FaultPlan::None => {}
@@ -155,14 +155,14 @@ impl Operator {
             tracing::debug!("disk replaced");
         }
         match done {
-            // In a mixed layout the spare disk may have the wrong size for the vdev.
+            // In a mixed layout, the spare disk may have the wrong size for the leg's vdev.
             Err(error)
                 if error.kind() == ErrorKind::Invalid && self.scenario.layout != Layout::Mixed =>
             {
                 Err(Stop::Broken(format!("disk {old} cannot be replaced by {spare}: {error}")))
             }
             Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
-            // The pool detached the leg concurrently, because its replacement was complete.
+            // The pool detached the leg at the same time, because its replacement was complete.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             // The spare disk is the faulty disk that was replaced before.
             Err(_) if spare < self.scenario.layout.troubled() => Ok(()),

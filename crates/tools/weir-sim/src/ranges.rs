@@ -43,7 +43,7 @@ struct Wanted {
     content: Option<Vec<Tag>>,
     /// Index of the source if it is a volume.
     volume: usize,
-    /// First sector of the source; `to` is a range of sectors as well.
+    /// First sector of the range in the source. `to` is the range of sectors in the destination.
     from: usize,
     to: Range<usize>,
 }
@@ -151,7 +151,8 @@ impl Admin {
         let (source, content, volume) = if let Some((at, id)) = snapshot {
             let content = match &self.expected.borrow().snapshots[at].content {
                 Content::Known(state) => state.clone(),
-                // A disk error prevented the read after the snapshot was taken.
+                // A disk error prevented reading the snapshot after it was taken, so its content is
+                // not known, and it cannot be a source.
                 Content::After { .. } => return Ok(None),
             };
             (self.engine.open_snapshot(&id).map_err(Stop::Told)?, Some(content), 0)
@@ -188,7 +189,7 @@ impl Admin {
         name: &str,
         destination: &Arc<Volume>,
     ) -> Result<(), Stop> {
-        // Clones are durable already; concurrent writes are durable only after a flush.
+        // Clones are durable when acknowledged, but the concurrent writes only after a flush.
         self.party(index, destination).flush().await?;
         let (quota, _) = self.expected.borrow().volumes[index].limits.known;
         let used = destination.info().space.used;

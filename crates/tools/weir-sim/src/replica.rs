@@ -215,7 +215,7 @@ impl Admin {
     async fn resume(&mut self, snapshot: SnapshotId, token: ResumeToken) -> Result<(), Stop> {
         let spec = SendSpec { snapshot, from: None, resume: Some(token) };
         match self.engine.prepare_send(&spec) {
-            // The base snapshot of the incremental stream was destroyed.
+            // The stream cannot resume, because its base snapshot was destroyed.
             Err(DatasetError::Unfit { .. }) => self.give_up().await,
             Err(error) => Err(Stop::Told(error)),
             Ok(_) => self.send(spec).await,
@@ -255,7 +255,7 @@ impl Admin {
             Err(error) => return Err(Stop::Told(error)),
         };
         if !is_whole {
-            // A stream that was cut in its first frame creates no volume.
+            // If the stream was cut in its first frame, the receive created no volume.
             let volume = self.engine.volume(REPLICA).ok();
             if volume.is_none_or(|volume| volume.receiving().is_none()) {
                 self.expected.borrow_mut().replica.arriving = None;

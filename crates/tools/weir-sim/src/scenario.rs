@@ -39,7 +39,7 @@ const STRIP_BYTES: u32 = 4096;
 pub(crate) const VOLUMES: usize = 2;
 /// Number of names under which the administrator creates and destroys volumes.
 const MORE_VOLUMES: usize = 8;
-/// Size of large records: two blocks, the largest record that the smallest segments can hold.
+/// Size of large records: two blocks. The smallest segments hold no larger records.
 pub(crate) const LARGE_RECORD: RecordSize = RecordSize::from_shift(1).expect("two blocks");
 const CLIENTS: u64 = 3;
 /// Number of spare disks, in addition to the disks of the new pool.
@@ -298,8 +298,8 @@ impl Scenario {
         }
     }
 
-    /// In a tight pool, keeps no segment table in RAM and gives the dedupe index few entries, as in
-    /// a pool of many TiB.
+    /// In a tight pool, keeps no part of the segment table in RAM and gives the dedupe index few
+    /// entries, so that both behave as in a pool of many TiB.
     pub(crate) fn shrink_tables(&self, engine: &Engine) {
         if self.room == Room::Tight {
             engine.pool().set_table_bytes(0);
@@ -397,7 +397,8 @@ impl Scenario {
             .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
         self.start_trouble(world, generation);
         let rng = Rng::new(self.seed).stream("generation", generation);
-        // Without concurrent writers, log moves and evacuations would test little.
+        // While the operator adds and removes vdevs, clients continue to write: without concurrent
+        // writes, moves of the log and evacuations would test little.
         let reshaping = Rc::new(Cell::new(self.reshapes));
         let mut working = Vec::new();
         for n in 0..CLIENTS {

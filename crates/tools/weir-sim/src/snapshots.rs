@@ -71,7 +71,7 @@ impl Admin {
     async fn take(&mut self) -> Result<(), Stop> {
         let Some((first, volume)) = self.some_volume() else { return Ok(()) };
         let mut group = vec![(first, volume)];
-        // Sometimes take two snapshots atomically.
+        // Sometimes add a second volume, so that both snapshots are taken atomically.
         group.extend(self.some_volume().filter(|(second, _)| *second != first));
         self.take_group(group).await
     }
@@ -94,8 +94,8 @@ impl Admin {
         }
         match self.engine.create_snapshots(&ids).await {
             Ok(_) => {}
-            // The engine refuses the snapshot: the snapshot would keep the volume's dirty data,
-            // while the reservation guarantees space to overwrite this data.
+            // The pool lacks space: the snapshot would keep the present data of the volume, and the
+            // reservation guarantees additional space to overwrite all this data.
             Err(DatasetError::CannotReserve { .. }) if self.is_one_promised(&ids) => {
                 let names: Vec<String> = ids.into_iter().map(|id| id.name).collect();
                 self.expected.borrow_mut().mark(&names, Presence::Gone);
@@ -199,7 +199,8 @@ impl Admin {
         let done = match self.engine.rollback(&id, true).await {
             Ok(_) => true,
             Err(DatasetError::InUse { .. }) => false,
-            // A disk error leaves either outcome possible, so `rolling` stays set.
+            // After a disk error either outcome is possible, so keep the pending rollback in
+            // `rolling`.
             Err(error) => return Err(Stop::Told(error)),
         };
         {

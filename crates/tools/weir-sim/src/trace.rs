@@ -32,7 +32,7 @@ pub struct TraceEntry {
     pub disk: usize,
     /// Id of the operation, assigned at issue and unique in the world.
     pub id: u64,
-    /// Whether the entry is the issue or the completion.
+    /// Phase of the operation that this entry records: issue or completion.
     pub phase: Phase,
     /// Kind of operation.
     pub op: DeviceOp,

@@ -160,8 +160,8 @@ impl SimWorld {
 
 impl Drop for SimWorld {
     fn drop(&mut self) {
-        // Tasks hold the executor, and the executor holds the tasks. Break this cycle, because a
-        // million recoveries would leak memory.
+        // Tasks hold the executor, and the executor holds the tasks. Break this cycle, because
+        // otherwise a million recoveries would leak their memory.
         self.executor.crash();
     }
 }
@@ -174,7 +174,7 @@ pub struct CutPoint<'a> {
     pub disk: usize,
     /// Operation of the next step.
     pub op: DeviceOp,
-    /// Whether the next step is the operation's issue or completion.
+    /// Phase of this operation that the next step performs: issue or completion.
     pub phase: Phase,
     devices: &'a Devices,
 }
@@ -263,8 +263,8 @@ impl Devices {
 impl Events for Devices {
     fn submit(&self, now: Duration) -> Result<(), SimError> {
         loop {
-            // Release the lock before the issue: a hook may create another world, but never uses
-            // this queue.
+            // Release the lock of the queue before the operation is issued: a hook that runs then
+            // may create another world, but never uses this queue.
             let Some(submission) = self.queue.lock().pop_front() else { return Ok(()) };
             self.issue(submission, now)?;
         }

@@ -22,7 +22,7 @@ use super::server::Doors;
 
 /// Number of connections that request data and never read it.
 const GREEDY: usize = 100;
-/// Number of read requests that each of these connections sends: 32 reads of 1 MiB.
+/// Number of read requests that each greedy connection sends: 32 reads of 1 MiB.
 const GREEDY_READS: u64 = 32;
 /// Number of connections that send nothing: more than the server has connection slots.
 const IDLE: usize = 1100;
@@ -32,7 +32,7 @@ const HALF: usize = 64;
 const LISTS: usize = 20;
 /// Number of connections that mix reads and writes and read every reply.
 const MIXED: usize = 2;
-/// Number of reads, and of writes, that such a mixed connection has in flight: 1 MiB each.
+/// Number of reads, and number of writes, that each mixed connection has in flight: 1 MiB each.
 const MIXED_DEPTH: u64 = 4;
 /// Number of iSCSI discovery sessions without authentication.
 const DISCOVERIES: usize = 300;
@@ -40,9 +40,9 @@ const DISCOVERIES: usize = 300;
 const GUESSES: usize = 200;
 /// Time for which a client keeps the connections of a round open.
 const HOLD: Duration = Duration::from_secs(20);
-/// Interval between two new connections of all hostile clients: 1,000 connections per second in
-/// total. The clients and the server share two cores. At 5,000 connections per second, one kind of
-/// client alone does not increase the p99 of the verified load; all kinds together increase it
+/// Interval between two new connections of all hostile clients together: 1,000 connections per
+/// second. The clients and the server share two cores. At 5,000 connections per second, one kind of
+/// client alone does not increase the p99 of the verified load, but all kinds together increase it
 /// tenfold.
 const PACE: Duration = Duration::from_millis(1);
 /// Nice value of the threads of hostile clients: the lowest priority.
@@ -139,7 +139,8 @@ impl Pace {
     }
 }
 
-/// Opens the connections of a round, keeps them open, closes them and starts again.
+/// Repeats rounds until the end of the soak: opens the connections of a round, keeps them open for
+/// [`HOLD`], and closes them.
 fn rounds(
     (kind, count): (Kind, usize),
     doors: &Doors,

@@ -3,8 +3,8 @@
 //! `drive` measures the runs; `report` prints the columns.
 //!
 //! Invariants: the headline figure is the median, with the lowest and the highest value, because a
-//! published summary printed the lowest value as the average. A column that varies by more than 10
-//! % is unsteady.
+//! published summary printed the lowest value as the average. A column whose runs vary by more than
+//! `CV_PCT_MAX` is unsteady.
 
 use serde::Serialize;
 

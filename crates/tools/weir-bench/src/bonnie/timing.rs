@@ -2,7 +2,8 @@
 //!
 //! `large` and `small` perform the operations of a phase.
 //!
-//! Invariant: everything between the begin and the end of a phase counts for the phase.
+//! Invariant: all work between the beginning and the end of a phase counts for the phase, including
+//! its flush.
 
 use std::time::{Duration, Instant};
 

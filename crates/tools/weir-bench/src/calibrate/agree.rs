@@ -2,16 +2,16 @@
 //!
 //! `stats` computes the intervals of the ratios.
 //!
-//! Invariants: two medians within 3 % agree, and so do two medians if the interval of their ratio
-//! contains 1. Runs that vary too much, or too few runs, give no verdict.
+//! Invariants: two medians within 3 % agree, and so do two medians if the confidence interval of
+//! their ratio contains 1. Runs that vary too much, or too few runs, give no verdict.
 
 use serde::Serialize;
 
 use super::{DriverRun, SEED};
 use crate::stats::{self, RatioInterval, ratio_of_medians};
 
-/// Two medians that differ by at most this percentage agree, unless the interval of their ratio is
-/// too wide for a verdict.
+/// Two medians that differ by at most this percentage agree, unless the confidence interval of
+/// their ratio is too wide for a verdict.
 const OFF_PCT: f64 = 3.0;
 /// If the ends of an interval differ by more than this factor, the interval is too wide for a
 /// verdict, because it may contain 1 by chance.
@@ -70,7 +70,7 @@ pub struct Compared {
 
 /// Compares a figure of Weir's runs with the figure of fio's runs.
 pub(super) fn compare(figure: Figure, ours: &[DriverRun], fio: &[DriverRun]) -> Compared {
-    // If any run lacks the figure, the figure has no median.
+    // If any run lacks the figure, return no values, so that the figure has no median.
     let all = |runs: &[DriverRun]| -> Option<Vec<f64>> {
         runs.iter().map(|run| figure.of(run)).collect()
     };

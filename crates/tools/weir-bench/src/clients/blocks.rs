@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::wire::Piece;
 use crate::load::Generations;
 
-/// Maximum number of runs of blocks with equal states in one message. As text, so many runs take
-/// less than 1 MiB.
+/// Maximum number of entries in one message. An entry is a state with the number of consecutive
+/// blocks in this state; the JSON of so many entries has less than 1 MiB.
 const RUNS_MAX: usize = 40_000;
 
 /// Splits the states of blocks into one or more messages.

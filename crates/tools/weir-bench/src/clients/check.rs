@@ -8,9 +8,9 @@ use super::wire::Task;
 use crate::spec::{Access, LoadSpec, OpKind};
 
 const WORKERS_MAX: u32 = 1024;
-/// Maximum queue depth of a task, summed over all workers ...
+/// Maximum queue depth of a task, summed over all workers.
 const SLOTS_MAX: u64 = 1 << 18;
-/// ... and maximum total size of the workers' buffers, in bytes.
+/// Maximum total size of the buffers of all workers, in bytes.
 const BUFFERS_BYTES_MAX: u64 = 64 << 30;
 const BLOCK_BYTES_MAX: u32 = 256 << 20;
 /// Maximum number of streams in a task, and maximum number of block sizes in a stream.

@@ -2,8 +2,8 @@
 //!
 //! `coordinator` coordinates several clients; `session` has the agent's side.
 //!
-//! Invariant: the blocks of a lost client are marked as unknown before any later read, but only
-//! after the client must have noticed the loss and stopped.
+//! Invariant: before any later read, the blocks of a lost client are marked as unknown. The
+//! coordinator first waits until the client must have noticed the loss and stopped to write.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ pub(super) struct Session {
 /// Offset of an agent's clock from the coordinator's clock.
 #[derive(Clone, Copy, Default)]
 struct Clock {
-    /// Zero of the coordinator's clock; `None` before the clocks were compared.
+    /// Time at which the coordinator's clock reads 0; `None` before the clocks were compared.
     zero: Option<Instant>,
     /// Time on the agent's clock minus the time on the coordinator's clock, in nanoseconds.
     ahead_ns: i128,
@@ -155,8 +155,8 @@ impl Session {
         let known = ground.generations.filter(|_| self.writes);
         let done = self.order_start(start).and_then(|()| self.finish(known, stop));
         if let (Err(_), Some(known)) = (&done, known) {
-            // Wait until the agent, which receives no more messages, has stopped. Until then it may
-            // still write.
+            // The agent receives no more messages and stops, but until then it may still write. So
+            // wait before marking its blocks as unknown.
             drop(self.link);
             std::thread::sleep(SILENCE_MAX);
             known.forget(known.numbers(&self.part));
@@ -175,7 +175,7 @@ impl Session {
         let zero = self.clock.zero.expect("clocks were compared");
         let here_ns = start.saturating_duration_since(zero).as_nanos().cast_signed();
         let at_ns = u64::try_from(here_ns + self.clock.ahead_ns);
-        // A negative start time is invalid: it would precede the zero of the agent's clock.
+        // A negative start time is invalid: the start would precede the zero of the agent's clock.
         let at_ns = at_ns.map_err(|_| self.lost(&LinkError::Unexpected))?;
         self.link.send(&Order::Start { at_ns }).map_err(|error| self.lost(&error))
     }

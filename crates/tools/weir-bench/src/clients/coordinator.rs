@@ -82,12 +82,12 @@ impl Clients {
         self.agents.len()
     }
 
-    /// Whether the list contains no agents.
+    /// True if there are no agents, so that only this process generates load.
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }
 
-    /// Greets every agent before a long phase of the run starts.
+    /// Performs the handshake with every agent, before a long phase of the run starts.
     ///
     /// # Errors
     /// An agent cannot be reached, has another version, or has another secret.

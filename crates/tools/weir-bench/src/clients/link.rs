@@ -121,8 +121,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Shut the socket down. Closing this handle would not suffice, because other handles of the
-        // socket exist, with which other threads end its waits.
+        // Shut the socket down, because closing this handle would not end the connection: other
+        // threads hold handles of the same socket, with which they end its waits.
         self.stream.shutdown(Shutdown::Both).ok();
     }
 }

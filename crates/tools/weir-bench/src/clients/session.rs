@@ -166,7 +166,7 @@ fn busy<T>(
     std::thread::scope(|scope| {
         let heart = scope.spawn(|| {
             let beat = beat(link, &ended, &over);
-            // Also set the stop flag if the connection is broken.
+            // If the connection is broken, set the stop flag, as after an order to stop.
             if beat.is_err() {
                 ended.store(true, Ordering::Release);
             }

@@ -26,7 +26,7 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     let dataset = (words::dataset(&a.dataset), words::dataset(&b.dataset));
     differ("the dataset", dataset.0, dataset.1, a.dataset == b.dataset);
     let content = (words::content(&a.content), words::content(&b.content));
-    // A different seed gives different bytes of the same kind.
+    // Ignore the seed: a different seed gives different bytes of the same kind.
     let same = ContentSpec { seed: 0, ..a.content.clone() }
         == ContentSpec { seed: 0, ..b.content.clone() };
     differ("the content", content.0, content.1, same);

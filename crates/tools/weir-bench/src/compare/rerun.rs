@@ -2,10 +2,11 @@
 //!
 //! `compare` decides which of two runs is faster.
 //!
-//! Theory. That a difference does not show is no proof of equality, because with few runs no
-//! difference would ever show. So the interval of the ratio is compared with a band around 1. An
-//! interval inside the band reproduces the result; an interval outside the band contradicts it. If
-//! an interval is partly inside, the runs are too few or vary too much for an answer.
+//! Theory. A missing difference is no proof of equality: with few runs, no difference would ever
+//! show. So the confidence interval of the ratio (new median to old median) is compared with a band
+//! around 1. An interval inside the band reproduces the result; an interval outside the band
+//! contradicts it. If an interval is partly inside, the runs are too few or vary too much to
+//! decide.
 //!
 //! Invariants: only results of the same spec are compared; a cell whose verdict is not valid gets
 //! no answer.
@@ -26,7 +27,7 @@ pub enum Answer {
     /// The new result equals the old result within 10 %.
     #[serde(rename = "reproduced")]
     Reproduced,
-    /// The interval is too wide for an answer, or a verdict is not valid.
+    /// The confidence interval is too wide to decide, or a verdict is not valid.
     #[serde(rename = "cannot tell")]
     CannotTell,
     /// The new result differs from the old result by more than 10 %.

@@ -30,16 +30,17 @@ const MIX_POINTS: f64 = 1.0;
 /// CPU use, in percent of the generator's cores, above which the generator limits the rate: a
 /// busier thread reads completions late.
 const CPU_PCT_MAX: f64 = 80.0;
-/// Maximum 99th percentile of the send delay of an open loop, in percent of the median latency ...
+/// Maximum 99th percentile of the send delay of an open loop, in percent of the median latency. A
+/// delay of at most [`LAG_US_MIN`] is allowed in any case.
 const LAG_PCT_MAX: f64 = 5.0;
-/// ... unless the delay is at most this number of microseconds, which kernel timers alone can
-/// cause.
+/// Send delay in microseconds that is always allowed, because kernel timers alone can cause it.
 const LAG_US_MIN: f64 = 200.0;
 /// If a target completes less than this percentage of the offered rate, the target is overloaded.
 const REACHED_PCT_MIN: f64 = 98.0;
 /// Maximum time between the start of the first client and the start of the last client.
 const SKEW_MS_MAX: f64 = 10.0;
-/// Maximum percentage of a stated limit that a measurement can reach.
+/// Highest possible figure in percent of a limit that the profile states, such as the bandwidth of
+/// the network. A higher figure means that the profile or the measurement is wrong.
 const LIMIT_PCT_MAX: f64 = 100.0;
 
 pub(super) fn late_client(evidence: &Evidence<'_>) -> Option<String> {

@@ -88,8 +88,8 @@ fn data_cases() -> Vec<Case> {
 
 /// Cases of the rules about the load.
 fn load_cases() -> Vec<Case> {
-    // The queue grows by one operation per second, so the target completes 99.5 % of the offered
-    // rate.
+    // The queue grows by one operation per second, so the target does not keep up, although it
+    // completes 99.5 % of the offered rate.
     let grows = |_, run: &mut CellRun| {
         let seconds = (1..).zip(&mut run.intervals);
         seconds.for_each(|(second, interval)| interval.in_flight = second);

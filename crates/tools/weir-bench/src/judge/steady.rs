@@ -16,20 +16,22 @@ use crate::summary::{RunFigures, whole_intervals};
 const RUNS_SPREAD_PCT_MAX: f64 = 20.0;
 /// Maximum change of the best-fit line over a run, in percent of the mean rate.
 const SLOPE_PCT_MAX: f64 = 10.0;
-/// A second with fewer operations than this percentage of the median second is a dip ...
+/// A second with fewer operations than this percentage of the median second is a dip, if the median
+/// second has at least [`DIP_OPS_MIN`] operations.
 const DIP_PCT: f64 = 50.0;
-/// ... if the median second has at least this number of operations. Half of 64 is four standard
+/// Minimum number of operations in the median second for a dip. Half of 64 is four standard
 /// deviations below 64, so chance does not explain such a dip.
 const DIP_OPS_MIN: f64 = 64.0;
-/// Maximum share of the time in which the target may be stalled, in percent ...
+/// Maximum share of a run's time in which the target may be stalled, in percent.
 const STALLED_PCT_MAX: f64 = 3.0;
-/// ... and maximum length of a single stall in seconds, whatever the length of the run.
+/// Maximum length of a single stall in seconds, whatever the length of the run.
 const STALL_S_MAX: f64 = 1.0;
 /// Maximum factor between two median latencies of an open loop: near its maximum rate, the queue of
-/// a correct disk makes one second twice as slow as another ...
+/// a correct disk makes one second twice as slow as another. A difference of at most
+/// [`LATENCY_US_MIN`] is allowed in any case.
 const LATENCY_FACTOR_MAX: f64 = 3.0;
-/// ... unless the difference is at most this number of microseconds, which kernel timers alone can
-/// cause.
+/// Difference between two latencies in microseconds that is always allowed, because kernel timers
+/// alone can cause it.
 const LATENCY_US_MIN: f64 = 200.0;
 
 /// Reports stalls. In a closed loop the generator waits during a stall, so percentiles do not show

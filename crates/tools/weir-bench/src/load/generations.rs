@@ -16,14 +16,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Maximum number of blocks in a table; each block takes 4 bytes.
 const BLOCKS_MAX: u64 = 64 << 20;
-/// A generation that is a multiple of this number means "any generation". No block is written so
-/// often.
+/// A generation that is a multiple of this number means "any generation" or "not judged". No block
+/// is written so often that its count of writes reaches this number.
 const ANY_EVERY: u32 = 1 << 24;
 /// Last multiple of `ANY_EVERY` that means "any generation".
 const ANY_LAST: u32 = ANY_EVERY * 63;
 /// First multiple of `ANY_EVERY` that means "not judged".
 const UNJUDGED_FIRST: u32 = ANY_EVERY * 64;
-/// Last multiple that means "not judged". A block that reaches it is never judged again.
+/// Last multiple of `ANY_EVERY` that means "not judged". A block with this generation is never
+/// judged again.
 const UNJUDGED_LAST: u32 = ANY_EVERY * 127;
 
 /// Generations that a verified read of a block may return.

@@ -101,9 +101,9 @@ fn open_loop_latency_includes_a_stall_that_a_closed_loop_hides() {
     let closed = LoadSpec::Closed { workers: 1, depth: 1 };
     let closed = bench.offer(&stall(), &reads, closed, Some(3000));
     let p90 = |run: &CellRun| run.classes[0].latency.percentile_us(90.0).unwrap_or_default();
-    // An operation of the open loop that is due during a stall waits for its end: up to 500 ms, and
-    // 400 ms at the 90th percentile. `selftest` checks the accuracy; while other tests run,
-    // completions may be later but rarely earlier.
+    // In an open loop, an operation that is due during a stall waits for the end of the stall: up
+    // to 500 ms, and 400 ms at the 90th percentile. `selftest` checks the accuracy. While other
+    // tests run, completions may be later but are rarely earlier.
     assert!((350_000.0..700_000.0).contains(&p90(&open)), "{}", p90(&open));
     assert!(p90(&closed) < 200_000.0, "{}", p90(&closed));
     let service = open.classes[0].service.as_ref().expect("of an open loop");
@@ -168,8 +168,8 @@ fn load_ends_when_each_worker_has_done_its_bytes() {
     assert!(run.seconds < 1.0 && operations(&run) > 0, "{} s", run.seconds);
 }
 
-// Regression: the last second had no operation in flight, because the worker counted them after the
-// last completion.
+// Regression: the last second reported no operation in flight, because the worker counted the
+// operations in flight only after the last completion.
 #[test]
 fn queue_of_a_slow_target_shows_in_each_second() {
     let reads = [stream(100.0, Access::Random)];
@@ -182,7 +182,8 @@ fn queue_of_a_slow_target_shows_in_each_second() {
     };
     let run = Bench::new().offer(&Shaped::rate(800.0), &reads, load, Some(3000));
     let queue: Vec<u64> = run.intervals.iter().map(|second| second.in_flight).collect();
-    // The queue grows by 200 operations in each second.
+    // The target completes 800 of 1,000 operations per second, so its queue grows by 200 in each
+    // second.
     let grows = |pair: &[u64]| pair[1] >= pair[0] + 100;
     assert!(queue.len() == 3 && queue.windows(2).all(grows), "{queue:?}");
 }
@@ -257,7 +258,7 @@ fn queue_depth_is_kept_while_content_is_generated() {
     let run = bench.offer(&target, &[stream(0.0, Access::Random)], load, Some(100));
     assert!(run.classes[0].ops > u64::from(DEPTH), "{run:?}");
     assert_eq!(*target.least.lock(), Some(DEPTH as usize));
-    // Operations that the worker prepared but never sent leave no write in flight.
+    // Operations that the worker prepared but never sent must leave no write in flight.
     let known = bench.generations.as_ref().expect("it is small");
     let blocks = (0..16 * MIB).step_by(4096).map(|offset| known.now(offset).expect("known"));
     assert!(blocks.into_iter().all(|now| now.start() == now.end()));
@@ -441,8 +442,8 @@ fn blocks_of_an_earlier_run_are_reported() {
 fn all_kinds() -> Vec<StreamSpec> {
     let own = [OpKind::Trim, OpKind::WriteSame, OpKind::CompareAndWrite, OpKind::Copy];
     let own = own.map(|op| StreamSpec { op: Some(op), ..stream(0.0, Access::Random) });
-    // Use so many writes that the blocks that the target itself changed soon have known contents
-    // again.
+    // Use so many writes that a block that the target itself changed (trim, zeros, copy) is soon
+    // written again, because reads of it are verified only from then on.
     let mixed = StreamSpec { share: 8, ..stream(50.0, Access::Random) };
     own.into_iter().chain([mixed]).collect()
 }

@@ -304,8 +304,8 @@ impl<'a> Worker<'a> {
             if self.is_over(now) {
                 break;
             }
-            // Send prepared operations before processing completions, and the operations that need
-            // a free slot after it.
+            // Send the prepared operations at once. Then process the completions, which free slots,
+            // and send the operations that needed a free slot.
             while self.send_next(None)? {}
             self.finish_all(&mut done);
             while self.send_next(None)? {}
@@ -333,7 +333,8 @@ impl<'a> Worker<'a> {
             };
             gap_s * factor
         };
-        // Compute each time from the start of the run, so that rounding errors do not accumulate.
+        // Compute each due time from the start of the run, so that rounding errors do not
+        // accumulate.
         let mut next_s = match arrival {
             Arrival::Constant => gap_s * first,
             Arrival::Poisson => gap(),
@@ -366,13 +367,14 @@ impl<'a> Worker<'a> {
         }
         self.in_flight_at_end = Some(self.in_flight);
         if self.exhausted {
-            // The worker has no operations left, so do not count these due times.
+            // A worker that has reached its number of bytes sends no more operations, so the
+            // waiting due times do not count.
             let unsent = waiting.iter().filter(|at| self.times.counts(**at)).count();
             self.tally.due -= unsent as u64;
             return Ok(());
         }
         if !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
-            // Add the operations that became due after the last check of the loop.
+            // Add the operations that became due after the last pass of the loop above.
             let until = self.times.ends.unwrap_or_else(Instant::now);
             let until_s = until.saturating_duration_since(self.times.start).as_secs_f64();
             while next_s < until_s {
@@ -595,8 +597,8 @@ impl<'a> Worker<'a> {
     }
 
     fn class(&mut self, choice: &Choice) -> &mut ClassTally {
-        // The classes of a stream are in the order of `OpKind::ALL`, which equals the order of
-        // declaration.
+        // The classes of a stream have the order of `OpKind::ALL`, which is the order in which
+        // `OpKind` declares its variants.
         let index = choice.stream * KINDS + choice.kind as usize;
         while self.tally.classes.len() <= index {
             self.tally.classes.push(ClassTally::default());
@@ -615,8 +617,8 @@ impl<'a> Worker<'a> {
             self.tally.stalls.record_ns(stall.as_nanos() as u64);
         }
         self.tally.answered += u64::from(in_time);
-        // From here on, the blocks of the command are not judged, whether the command succeeded or
-        // failed.
+        // From here on, reads of the operation's blocks are not judged, whether the operation
+        // succeeded or failed.
         if let (OpKind::Trim | OpKind::WriteSame | OpKind::Copy, Some(known)) =
             (choice.kind, self.ground.generations)
         {
@@ -677,7 +679,7 @@ impl<'a> Worker<'a> {
             is_checked |= self.look_at_block(slot, work, start);
         }
         self.tally.coverage.checked_reads += u64::from(is_checked);
-        // Count each read that returned zeros only once, however many of its blocks are zeros.
+        // Count a read that returned zeros only once, however many of its blocks are zeros.
         self.tally.zero_reads = self.tally.zero_reads.min(zeros + 1);
     }
 
@@ -724,7 +726,7 @@ impl<'a> Worker<'a> {
         let Some(into) = now.checked_duration_since(self.times.counts_from) else { return };
         let current = into.as_secs() as u32;
         let last = self.times.ends.map_or(u32::MAX, |ends| {
-            // A last second that is shorter than a second is an interval of its own.
+            // The last interval of a run may be shorter than a second.
             let length = ends.saturating_duration_since(self.times.counts_from);
             (length.as_millis().div_ceil(1000) as u32).max(1) - 1
         });

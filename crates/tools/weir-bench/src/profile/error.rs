@@ -18,7 +18,7 @@ pub enum ProfileError {
          {known}"
     )]
     Unknown {
-        /// Name as the user wrote it.
+        /// Name of the profile as the user wrote it.
         name: String,
         /// Names of the built-in profiles.
         known: String,
@@ -147,7 +147,7 @@ pub(super) fn refuse(
     ProfileError::Contradiction { file, line, what: what.into(), action: action.into() }
 }
 
-/// Returns the word in `known` that is most similar to `word`; `None` if none is similar.
+/// Returns the word in `known` that is most similar to `word`; `None` if no known word is similar.
 pub(super) fn nearest(word: &str, known: &[&str]) -> Option<String> {
     let distances = known.iter().map(|other| (strsim::damerau_levenshtein(word, other), *other));
     let (distance, best) = distances.min()?;

@@ -1,6 +1,5 @@
-//! Configuration files of Iometer (`.icf`): imports a configuration as a run.
-//!
-//! A configuration that cycles through workers, targets or queue depths is refused.
+//! Configuration files of Iometer (`.icf`): imports a configuration as a run. A configuration that
+//! cycles through workers, targets or queue depths is refused.
 //!
 //! A file is a list of keys that begin with `'`. The lines below a key contain its values. A key
 //! with a blank after the `'` is a comment.
@@ -93,7 +92,7 @@ fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     let mut mixes: BTreeMap<(u32, u32, u32), Vec<BlockShare>> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.share_pct > 0) {
         let block = BlockShare { bytes: line.bytes, weight: line.share_pct };
-        // Operations that start at multiples of their size need no separate alignment.
+        // If operations start at multiples of their size, the stream needs no separate alignment.
         let align = if line.align == line.bytes { 0 } else { line.align };
         mixes.entry((line.read_pct, line.random_pct, align)).or_default().push(block);
     }

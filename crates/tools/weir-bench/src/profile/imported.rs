@@ -2,8 +2,8 @@
 //!
 //! `fio` and `icf` read the files; `lint` finds the traps of any run.
 //!
-//! Invariant: an import reports each word that it changed as a trap and as an assumption of the
-//! run, and each word that it skipped with its line.
+//! Invariant: an import reports each option of the file that it changed as a trap and as an
+//! assumption of the run, and each option that it skipped with its line.
 
 use serde::Serialize;
 
@@ -16,28 +16,28 @@ use super::expand::scale;
 use super::lint::{Trap, trap};
 use super::{Options, SECTOR_BYTES, STAMPED_BYTES, too_small};
 
-/// Run that was made from a file of another generator, with warnings and with the words of the file
-/// that the import skipped.
+/// Run that was made from a file of another generator, with warnings and with the options of the
+/// file that the import skipped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
     /// Spec of the run.
     pub spec: RunSpec,
     /// Warnings about differences between the run and the file. `lint` finds the traps of any run.
     pub traps: Vec<Trap>,
-    /// Words of the file that do not change the load, in their order in the file.
+    /// Options of the file that do not change the load, in their order in the file.
     pub skipped: Vec<Skipped>,
 }
 
-/// Word of a file that does not change the load.
+/// Option of a file that does not change the load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Skipped {
     /// Name of the file.
     pub file: String,
     /// Number of the line, from 1.
     pub line: usize,
-    /// Word that the import skipped.
+    /// Name of the option that the import skipped.
     pub word: String,
-    /// Reason for which the word does not change the load.
+    /// Reason for which the option does not change the load.
     pub why: String,
 }
 
@@ -213,10 +213,12 @@ mod tests {
         let block =
             |stamped, bytes| Sizes { smallest: 1, largest: 1, stamped, unit: 1 }.fill_block(bytes);
         assert_eq!(block(4096, 1 << 30), 1 << 20);
-        // The file has 25,000 blocks of 4 KiB, and 25,000 is 8 x 3125.
+        // The file has 25,000 blocks of 4 KiB. The largest divisor of 25,000 that gives a fill
+        // block of at most 1 MiB is 250.
         assert_eq!(block(4096, 102_400_000), 1_024_000);
-        // The first file has 25,001 (23 x 1087) blocks; the second file has 1009 blocks, a prime
-        // number.
+        // The first file has 25,001 blocks (23 x 1087), so the fill block has 23 of them. The
+        // second file has 1009 blocks, a prime number, so the fill block is a single block or the
+        // whole file.
         assert_eq!(block(4096, 4096 * 25_001), 4096 * 23);
         assert_eq!(block(4096, 4096 * 1009), 4096);
         assert_eq!(block(512, 512 * 1009), 512 * 1009);

@@ -79,8 +79,9 @@ fn matrix_rows_obey_littles_law_and_their_mix() {
             rows.iter().filter(in_flight).map(|row| row.in_flight().unwrap()).collect();
         assert!(in_flight.iter().all(|count| (lowest..=highest).contains(count)), "{in_flight:?}");
     }
-    // The document prints latencies to 0.1 ms. Even with the lowest latency that this allows, one
-    // worker for each file (120 workers) would be too few.
+    // The document prints latencies to 0.1 ms. Even with the lowest true latency that rounds to the
+    // printed one, more than 125 operations were in flight. So the document did not use one worker
+    // for each file, which would be 120 workers.
     let low = |row: &&&Row| row.cell == "random 64KiB read 0%" && row.window == Some(1);
     let low = rows.iter().find(low).unwrap();
     assert!(low.total_ops_s.unwrap() * (low.latency_ms.unwrap() - 0.05) / 1000.0 > 125.0);

@@ -140,7 +140,7 @@ fn draw(
 
 impl Axis {
     fn shows(&self, value: f64) -> bool {
-        // A larger value would overflow when the end of the axis is computed.
+        // Omit larger values, which would overflow when the end of the axis is computed.
         value.abs() < 1e300 && (self.scale == Scale::Linear || value > 0.0)
     }
 

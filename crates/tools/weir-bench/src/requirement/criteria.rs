@@ -40,8 +40,9 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
             None => found,
         };
     };
-    // In an open loop, the target can complete only the operations that arrive. In a short run, by
-    // chance fewer may arrive than the requirement needs; `reaches` allows for this.
+    // In an open loop, the target can complete only the operations that arrive. In a short run,
+    // chance may make fewer operations arrive than the requirement needs; `reaches` allows for
+    // this.
     let share_pct = 100.0 - RATE_TOLERANCE_PCT;
     let Measured { seconds, iops, kept_up, arrival, .. } = *measured;
     let reached = kept_up && reaches(seconds, iops, offered.min(need), share_pct, arrival);
@@ -55,8 +56,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
     }
 }
 
-/// Leaves a rate "not proven" if the needed rate is between a rate that the search met and a rate
-/// that it missed.
+/// Changes the outcome of a rate to "not proven" if the needed rate is between a rate that the
+/// target reached in the search and a rate that it missed.
 fn within(limit: &Limit, found: Criterion) -> Criterion {
     let need = found.need;
     if need <= limit.carried || limit.missed <= need || limit.missed.is_infinite() {

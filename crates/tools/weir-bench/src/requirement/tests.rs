@@ -164,7 +164,8 @@ fn random_shortfall_of_arrivals_is_tolerated() {
         let result = requiring(fixture::result(vec![cell]), exchange());
         assess(&judged(result, &[None])).unwrap().outcome
     };
-    // Three standard deviations of 2,160 arrivals are 6.5 %; the tolerance of 1 % is added to this.
+    // Chance varies 2,160 arrivals by 6.5 % (three standard deviations). The tolerance of 1 % is
+    // added to this.
     let poisson = |iops| outcome(Arrival::Poisson, iops);
     assert_eq!((poisson(205), poisson(195)), (Outcome::Pass, Outcome::Fail));
     // The number of arrivals does not vary if arrivals are constant.

@@ -6,8 +6,7 @@
 //! Invariants:
 //! - a probe writes blocks with the contents that a run gives them, so that the verification finds
 //!   the expected contents;
-//! - no client can test durability, so the report presents the result as a statement about the
-//!   target;
+//! - no client can test durability, so the report presents the result only as the target's claim;
 //! - if a probe fails, it adds no fact, and the run continues.
 
 use std::time::{Duration, Instant};

@@ -33,8 +33,8 @@ const PROLONGED: u32 = 3;
 const BEHIND_PART: f64 = 0.25;
 /// Multiple of the tolerance by which a target must fall behind in a short run to prove overload.
 const OVERLOAD_TIMES: f64 = 2.0;
-/// Number of due operations that even the fastest target has not answered at the end of a run: one
-/// became due just then, and one was just sent.
+/// Number of due operations that even the fastest target has not answered at the end of a run: an
+/// operation that became due at the end, and an operation that was sent shortly before.
 const BEHIND_OPS: f64 = 2.0;
 /// If the target falls behind by more than this percentage of the offered operations, it was never
 /// idle, so that the rate of its completions is its capacity.
@@ -72,12 +72,13 @@ impl Found {
     }
 }
 
-/// Whether a run of `seconds` reached `pct` percent of a rate. Poisson arrivals may fall short by
-/// three standard deviations, which happens by chance in one case of a thousand.
+/// Whether a run of `seconds` reached `pct` percent of `rate`. With Poisson arrivals, `iops` may be
+/// lower by three standard deviations, which happens by chance in one case of a thousand.
 pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
     let chance = match arrival {
         Arrival::Poisson => stats::CHANCE_DEVIATIONS * (rate / seconds.max(1e-3)).sqrt(),
-        // The first operation is due only after one interval between arrivals.
+        // The first operation is due only after one interval between arrivals, so the run may have
+        // one operation less.
         Arrival::Constant => 1.0 / seconds.max(1e-3),
     };
     iops >= rate * pct / 100.0 - chance
@@ -96,8 +97,8 @@ fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
     BEHIND_OPS
         + match arrival {
             Arrival::Constant => 0.0,
-            // `queue::of_arrivals` knows the number of arrivals in each second, but within the last
-            // second, by chance many of them may come shortly before the end.
+            // `queue::of_arrivals` corrects for the number of arrivals in each second. But within
+            // the last second, many operations may by chance arrive shortly before the end.
             Arrival::Poisson => 2.0 * rate.sqrt(),
         }
 }
@@ -316,7 +317,7 @@ impl Rule<'_> {
                 break Some(true);
             }
         };
-        // The runs at a rate count as met only if the rate as a whole is met.
+        // Mark the runs at this rate as met only if the rate as a whole is met.
         reached.iter().for_each(|index| points[*index].met = met == Some(true));
         Ok(met)
     }
@@ -429,16 +430,18 @@ mod tests {
             let run = behind(unanswered, seconds);
             judge_rate(&Requirement::default(), 1.0, Arrival::Constant, 1_000.0, &run)
         };
-        // A quarter of 1 % of 4,000 operations is 10 operations; 2 more operations may be under
-        // way.
+        // A shortfall of a quarter of 1 % of 4,000 operations (10) is allowed, and 2 more
+        // operations may be in flight.
         assert_eq!(judged([3, 6, 9, 12], 4), Found::Met);
         assert_eq!(judged([5, 10, 15, 20], 4), Found::Doubtful);
         assert_eq!(judged([10, 20, 30, 40], 4), Found::Doubtful, "1 % too slow");
         assert_eq!(judged([30, 60, 90, 120], 4), Found::Missed, "3 % too slow");
-        // In the longer run, 20 operations are less than a quarter of 1 % of all operations.
+        // The run is longer, so 20 unanswered operations are less than a quarter of 1 % of its
+        // operations.
         assert_eq!(judged([5, 10, 15, 20], 12), Found::Met);
         assert_eq!(judged([30, 60, 90, 120], 12), Found::Doubtful, "1 % too slow");
-        // A short stall at the end also leaves operations unanswered; a long stall proves nothing.
+        // A short stall at the end of a run leaves few operations unanswered, so the rate is met.
+        // After a long stall, a longer run must decide.
         assert_eq!(judged([2, 2, 2, 30], 4), Found::Met);
         assert_eq!(judged([2, 2, 2, 100], 4), Found::Doubtful);
     }
@@ -481,7 +484,8 @@ mod tests {
     fn capacity_is_the_rate_of_a_busy_target() {
         let mut run = behind([100, 200, 300, 400], 4);
         run.intervals.iter_mut().for_each(|second| second.ops = 900);
-        // The queue of the target was empty at the start of the run.
+        // In the first second the target completes more operations, because its queue is still
+        // short. The capacity must not include this second.
         run.intervals[0].ops = 950;
         assert_eq!(capacity(&run, Arrival::Constant), Some(900.0));
         assert_eq!(

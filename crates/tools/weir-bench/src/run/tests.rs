@@ -127,7 +127,8 @@ fn corrupt_reads_before_the_first_row_make_it_corrupt() {
     let precondition =
         PreconditionSpec { round_ms, window, range_pct: 1.0, slope_pct: 1.0, rounds_max };
     spec.precondition = Some(precondition);
-    // The probe reads 64 blocks, and the preconditioning reads many more.
+    // The probe reads only 64 blocks, so the wrong reads up to number 200 also hit the
+    // preconditioning.
     let early = misread(|number, _| number < 200);
     assert_eq!(findings(do_run(&spec, &early), 0)[0], Finding::Corrupt);
     spec.precondition = None;
@@ -146,7 +147,7 @@ fn faults_of_a_target_become_findings() {
         _ => Action::Right,
     });
     assert_eq!(one(&rotten, FOUR)[0], Finding::Corrupt);
-    // The fill writes in blocks of 1 MiB.
+    // The fill writes blocks of 1 MiB, so only the 4 KiB writes of the cell fail.
     let broken = Memory::twisted(8 << 20, |op| match op.offset {
         0..0x10_0000 if op.len_bytes == 4096 => Action::Fails,
         _ => Action::Right,
@@ -312,7 +313,7 @@ fn cache_state_is_established_or_warned_about() {
     let reads = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = std::sync::Arc::clone(&reads);
     let memory = Memory::twisted(8 << 20, move |op| {
-        // Only the reads that warm the cache have this size.
+        // Only the reads that warm the cache are larger than 4 KiB, the block size of the cell.
         let large = op.kind == OpKind::Read && op.len_bytes > 4096;
         count.fetch_add(u64::from(large) * u64::from(op.len_bytes), Ordering::Relaxed);
         Action::Right

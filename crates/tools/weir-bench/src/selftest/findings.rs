@@ -95,9 +95,9 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
         }
         Finding::GeneratorBound => beside_busy_threads(|| remarks(&mixed(four), &target::null()))?,
         Finding::Inconsistent => {
-            // The worker needs 1.6 ms to send 32 operations, far longer than it needs for their
-            // contents and completions. On average, little more than half of the 32 operations are
-            // in flight.
+            // The worker needs 1.6 ms to send 32 operations, far longer than to generate their
+            // contents and process their completions. So on average, little more than half of the
+            // 32 operations are in flight.
             let slow_to_send = Shaped::new("slow to send", |now| {
                 while now.elapsed() < Duration::from_micros(50) {
                     std::hint::spin_loop();
@@ -107,7 +107,8 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
             remarks(&mixed(closed(32)), &slow_to_send)?
         }
         Finding::MixOff => {
-            // The fill uses larger writes, which the target accepts.
+            // The target fails only writes of the cell's block size. The writes of the fill are
+            // larger, so the target accepts them.
             let memory = Memory::twisted(DATASET_BYTES as usize, |op| match op.kind {
                 OpKind::Write if op.len_bytes == super::kit::BLOCK_BYTES => Action::Fails,
                 _ => Action::Right,
@@ -170,7 +171,7 @@ fn twisted(kind: OpKind, action: Action) -> Memory {
 fn remarks(spec: &CellSpec, target: &dyn Target) -> Result<Vec<String>, RunError> {
     let judged = JudgedRun::of(whole_run(spec.clone(), target)?);
     let said = judged.cells().iter().flat_map(|cell| &cell.remarks);
-    // If a remark has several examples, keep only the first one.
+    // A remark may have several examples, separated by semicolons; keep only the first one.
     let first = |detail: &str| detail.split(';').next().unwrap_or_default().to_owned();
     Ok(said.map(|r| format!("{}: {}", r.finding.name(), first(&r.detail))).collect())
 }

@@ -5,9 +5,7 @@
 //! of the pairs. Outliers in up to a quarter of all values change the result little, and the method
 //! takes linear time.
 //!
-//! The callers interpret the slope.
-//!
-//! Invariant: a series too short for two halves has no slope.
+//! Invariant: a series too short for two halves has no slope. The callers interpret the slope.
 
 use super::median;
 

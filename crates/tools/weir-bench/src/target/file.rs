@@ -21,8 +21,8 @@ use super::{Lane, Op, Target, TargetError, io_error, psync, uring};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
-/// Maximum time without a completion, after which a file counts as lost, like a server
-/// ([`super::ANSWER_LIMIT`]). Not shorter in tests, because the tests' disk may be slow.
+/// Maximum time without a completion, after which a file counts as lost, as for a server
+/// ([`super::ANSWER_LIMIT`]). The limit is not shorter in tests, because their disk may be slow.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Block size that the program assumes if the file system reports none.
 const FILE_BLOCK_BYTES: u32 = 512;

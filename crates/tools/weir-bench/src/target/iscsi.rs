@@ -243,7 +243,8 @@ impl Lane for IscsiLane {
 
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
         assert!(self.under_way[slot].is_none(), "one operation per slot");
-        // On a unit without a volatile cache every write is durable.
+        // A durable write needs FUA, unless the unit has no volatile cache: then every write is
+        // durable.
         let caching = self.unit.caching;
         if op.durable && !caching.fua && caching.write_cache != Some(false) {
             let why =

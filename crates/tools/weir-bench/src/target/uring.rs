@@ -3,14 +3,13 @@
 //! `file` and `directory` choose the files.
 //!
 //! Invariants:
-//! - a ring is created disabled, and the first thread that uses the ring enables it; this thread
-//!   need not be the thread that created the ring;
+//! - a ring is created disabled; the first thread that uses it enables it, and may be any thread;
 //! - the lane does not touch the buffer of a slot while an operation of the slot is in flight;
 //! - a short read or write continues where it stopped and counts as one operation;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
 //!   memory that its operations may still use is leaked;
-//! - files and buffers are registered with the ring, which saves looking them up and pinning them
-//!   for every operation; buffers above `REGISTERED_BYTES_MAX` are not registered.
+//! - files and buffers are registered with the ring, to save a look-up and pinning for every
+//!   operation. Buffers above `REGISTERED_BYTES_MAX` are not registered.
 
 #![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
 

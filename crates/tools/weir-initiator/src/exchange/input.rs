@@ -1,4 +1,4 @@
-//! Input parser: splits the received bytes of PDUs into header, data, padding and digest.
+//! Input parser: splits the received PDUs into header, data, padding and digest.
 //!
 //! `take` interprets the PDUs.
 //!

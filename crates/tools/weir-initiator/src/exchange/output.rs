@@ -1,8 +1,8 @@
-//! Output queue: its own buffer contains headers, and between the headers the queue refers to
-//! ranges of the caller's buffers.
+//! Output queue: the bytes to send to the target, in order. Headers, padding and digests are in the
+//! queue's own buffer; the data of commands stays in the caller's buffers.
 //!
-//! Invariant: bytes are sent in queue order; a range is one data segment, and its padding and
-//! digest follow from the queue's own buffer.
+//! Invariant: bytes are sent in queue order. Each range of a caller's buffer is one data segment;
+//! its padding and its digest are the next bytes in the queue's own buffer.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -14,7 +14,7 @@ use super::Buffers;
 
 /// Entry of the output queue.
 enum Item {
-    /// The next bytes of the queue's own buffer, this many.
+    /// The next bytes of the queue's own buffer; the number is their count.
     Own(usize),
     /// A range of the buffer of a slot.
     Piece { slot: usize, range: Range<usize>, ends_r2t: bool },
@@ -28,7 +28,7 @@ pub(super) struct Sent {
 
 #[derive(Default)]
 pub(super) struct Output {
-    /// Own buffer with header bytes; `own_sent` is the number of these bytes that were sent.
+    /// Own buffer with headers, padding and digests. The first `own_sent` bytes were already sent.
     own: Vec<u8>,
     own_sent: usize,
     items: VecDeque<Item>,
@@ -39,7 +39,7 @@ impl Output {
         self.items.is_empty()
     }
 
-    /// Number of header bytes that were not sent yet.
+    /// Number of bytes in the own buffer that were not sent yet.
     pub(super) fn own_bytes(&self) -> usize {
         self.own.len() - self.own_sent
     }
@@ -146,7 +146,8 @@ impl Output {
             }
         };
         self.items.pop_front();
-        // Drop the sent header bytes if all of them were sent, or if they are most of the buffer.
+        // Drop the sent bytes of the own buffer if all its bytes were sent, or if they are most of
+        // it.
         if self.own_sent == self.own.len() {
             self.own.clear();
             self.own_sent = 0;

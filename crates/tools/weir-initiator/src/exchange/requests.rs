@@ -100,7 +100,8 @@ impl Exchange {
 
     /// Processes a NOP-In (11.19). A NOP-In with a Target Transfer Tag requests a response.
     pub(super) fn take_nop_in(&mut self, header: &Header) -> Taken {
-        // The initiator sends no NOP-Out on its own, so no NOP-In can answer one.
+        // The initiator never sends a NOP-Out that expects a response, so a NOP-In with a task tag
+        // is an error.
         if header.itt() != NO_TAG {
             return broken("a NOP-In without a matching NOP-Out");
         }
@@ -162,7 +163,8 @@ impl Exchange {
         text.gathered.extend_from_slice(data);
         text.is_done = is_final;
         if !is_final {
-            // A target could send empty responses endlessly; the caller's time limit ends this.
+            // A target could send empty responses endlessly; the time limit of the caller ends the
+            // wait.
             if ttt == NO_TAG {
                 return broken("an incomplete Text Response without a tag");
             }

@@ -52,8 +52,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns the slot of a task tag. Returns an error if the command of this slot is not in
-    /// flight or already has its response.
+    /// Returns the slot of a task tag. The command of this slot must be in flight without a
+    /// response; otherwise returns an error.
     fn slot_of(&self, itt: u32) -> Result<usize, InitiatorError> {
         let slot = (itt & 0xffff) as usize;
         let task = self.tasks.get(slot).and_then(Option::as_ref);

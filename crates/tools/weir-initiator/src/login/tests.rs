@@ -210,8 +210,8 @@ fn target_that_skips_authentication_is_refused() {
         (0x00, b"AuthMethod=CHAP\0CHAP_N=a\0CHAP_R=0x00\0"),
     ] {
         let found = first_answer(&mut login(mutual()), flags, [0, 0], text);
-        // If the target ends a stage without a request for it, this violates the protocol, whatever
-        // the authentication.
+        // If the target ends a stage that the initiator did not ask to end, this is a protocol
+        // error, whatever the authentication keys say.
         let is_told = match found {
             Err(InitiatorError::Authentication { .. }) => flags == 0x00,
             Err(InitiatorError::Protocol { .. }) => flags == 0x81,

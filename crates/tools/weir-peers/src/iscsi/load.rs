@@ -20,7 +20,7 @@ use weir_command::process::Process;
 use super::rows::{ROWS, Row};
 use super::servers::{Contestant, Servers, VOLUME_BYTES};
 
-/// Result of one row in one turn.
+/// Result of one row in one round.
 pub(super) struct Sample {
     pub(super) row: &'static str,
     pub(super) ops_per_second: f64,

@@ -1,4 +1,4 @@
-//! Rows of the iSCSI table: the loads, with the bars for Weir.
+//! Rows of the iSCSI table: the loads, with the bars (required values) for Weir.
 //!
 //! `load` writes the rows as a profile of `weir bench`.
 //!
@@ -30,7 +30,7 @@ const SMALL: Row = Row {
 };
 const LARGE: Row = Row { pattern: "seq", block_bytes: 1 << 20, depth: 16, ratio_min: 1.0, ..SMALL };
 
-/// All rows. The reads come first, while the volumes are written sequentially.
+/// All rows. The reads come first, while the volumes still have the layout of the sequential fill.
 pub(super) const ROWS: [Row; 5] = [
     Row { name: "read-1m", title: "1 MiB sequential read, QD16", ..LARGE },
     Row { name: "randread-qd32", title: "4 KiB random read, warm, QD32", ..SMALL },

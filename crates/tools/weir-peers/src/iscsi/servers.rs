@@ -58,8 +58,8 @@ impl Contestant {
         }
     }
 
-    /// Whether this target runs a row. The durable targets run only rows with writes, because the
-    /// write cache setting does not affect reads.
+    /// Whether this target runs a row. The write cache setting does not affect reads, so the
+    /// durable targets run only rows with writes.
     pub(super) fn runs(self, row: &Row) -> bool {
         match self {
             Self::TgtVolatile | Self::WeirVolatile => true,

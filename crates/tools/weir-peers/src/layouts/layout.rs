@@ -1,6 +1,6 @@
 //! Layout under test: its server, pool and volume, and the operations on them.
 //!
-//! `layouts` runs the turns and formats the tables.
+//! `layouts` runs the rounds and formats the tables.
 //!
 //! Invariant: each pool has its own server and disk files; the server ends with this process.
 
@@ -21,7 +21,7 @@ use weir_command::process::{Process, guarded};
 pub(crate) const VOLUME_BYTES: u64 = 1 << 30;
 /// Memory of each server, in bytes.
 pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
-/// Fraction of the raw bytes that `weir_pool::Reserve` does not reserve.
+/// Fraction of the raw bytes that is available for data; `weir_pool::Reserve` reserves the rest.
 const LESS_RESERVE: f64 = 0.92;
 /// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);

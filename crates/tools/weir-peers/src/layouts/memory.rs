@@ -18,8 +18,8 @@ use crate::document::judged;
 
 const PACKAGE: [&str; 5] = ["--release", "--package", "weir-dataset", "--example", "large_volume"];
 const GIBIBYTES: u64 = 16;
-/// Memory of the server in MiB: little compared with the map (128 MiB) and the remap tables of a
-/// volume of [`GIBIBYTES`].
+/// Memory of the server in MiB (`--memory`): so little that the map (128 MiB) and the remap tables
+/// of a volume of [`GIBIBYTES`] compete for it.
 const MEMORY_MEBIBYTES: u64 = 256;
 /// Amount of data to overwrite, as a multiple of the volume's size.
 const OVERWRITES: u64 = 2;

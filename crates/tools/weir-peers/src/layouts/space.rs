@@ -52,8 +52,8 @@ pub(super) struct Figures {
     synced_full: f64,
 }
 
-/// Write amplification of a FIFO cleaner if a fraction v of the space is live: 1 / (1 - u), where v
-/// = (u - 1) / ln u.
+/// Write amplification of a FIFO cleaner if a fraction v of the space is live: 1 / (1 - u). u is
+/// the live fraction of the segments that it cleans, from v = (u - 1) / ln u.
 fn model(v: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
     for _ in 0..100 {
@@ -84,8 +84,8 @@ fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> R
     Ok((pool, bytes))
 }
 
-/// Returns the pool status after all earlier writes were committed: a call that changes a pool
-/// waits for a commit.
+/// Returns the pool status after all earlier writes were committed. Creates a small volume to wait
+/// for a commit, because a call that changes a pool returns after its commit.
 fn committed(pool: &Pool, mark: &str) -> Result<Value> {
     pool.weir(&["volume", "create", &format!("bench/{mark}"), "--size", "4096"])?;
     pool.status()
@@ -125,7 +125,8 @@ fn device_bytes(status: &Value) -> Result<f64> {
 }
 
 fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(Vec<(u32, f64)>, f64)> {
-    // The compressed data takes half of each block, plus the overhead of LZ4 and of 64-byte units.
+    // The compressed data takes half of each block, plus the overhead of LZ4 and of 64-byte units:
+    // a fraction of 0.54.
     let (pool, bytes) = filled(program, data, 0.8, 0.54, &[HALVED])?;
     let aging = [format!("--io_size={bytes}"), "--iodepth=32".to_owned()];
     pool.fio_on("v", bytes, &words(&[&WRITE[..], &[SKEWED, HALVED]].concat(), &aging))?;

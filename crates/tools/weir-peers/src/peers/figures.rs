@@ -1,6 +1,6 @@
 //! Figures that are not throughput: the CPU use of idle servers, and the import time after SIGKILL.
 //!
-//! Each sample of a workload contains the CPU and memory under load.
+//! The samples of the workloads contain the CPU and memory use of servers under load.
 //!
 //! Invariant: the CPU use of all idle servers is measured in the same seconds.
 

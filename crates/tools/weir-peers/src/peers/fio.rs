@@ -23,9 +23,9 @@ const REPLAY_WRITES: u64 = 800_000;
 pub(super) fn run(workload: &Workload, server: &Server, seconds: u64) -> Result<Job> {
     let mut args = vec![format!("--iodepth={}", workload.depth), format!("--runtime={seconds}")];
     if workload.flush == Flush::Every32 {
-        // With fsync=32, fio sends further flushes until the first flush completes, so at QD32
-        // almost every write has a flush. A replayed log has exactly one flush after every 32
-        // writes.
+        // With fsync=32, fio sends a flush for each further write until the first flush completes.
+        // So at QD32 almost every write has a flush. A replayed log has exactly one flush after
+        // every 32 writes.
         let log = server.dir().join("flush32.log");
         if !log.exists() {
             fs::write(&log, replay_log())?;

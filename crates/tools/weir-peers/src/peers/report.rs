@@ -2,8 +2,8 @@
 //!
 //! `document` writes the tables into a document.
 //!
-//! Invariants: the tables show only medians; a bar is met or missed only if its figure was
-//! measured.
+//! Invariants: the tables show only medians; a bar (required value) is met or missed only if its
+//! figure was measured.
 
 use std::fmt::Write;
 

@@ -28,8 +28,8 @@ const WEIR_LEG_BYTES: u64 = 40 << 30;
 /// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// Time limit for a server to become idle after a flush. If a server stays busy longer, this
-/// affects the figures that are measured next.
+/// Time limit for a server to become idle after a flush. If a server stays busy longer, its work
+/// distorts the figures that are measured next.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 /// Kind of a server under test.

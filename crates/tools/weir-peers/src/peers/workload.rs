@@ -1,4 +1,4 @@
-//! Workloads of the benchmark, with the bars for Weir.
+//! Workloads of the benchmark, with the bars (required values) for Weir.
 //!
 //! `fio` has the arguments of fio for each workload.
 //!

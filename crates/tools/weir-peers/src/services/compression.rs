@@ -3,8 +3,8 @@
 //!
 //! weir-pool's `pack` decides which blocks to compress.
 //!
-//! Invariant: a ratio compares the two runs of one turn, which follow each other in alternating
-//! order.
+//! Invariant: a ratio compares the runs of the two volumes in one round. The runs follow each
+//! other, and their order alternates from round to round.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -65,8 +65,8 @@ pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -
     }
     let mut figures = Vec::new();
     for data in &DATA {
-        // Fill the two volumes first, so that in every turn the overwritten data is of the same
-        // kind.
+        // Fill both volumes with data of this kind first, so that every round overwrites data of
+        // the same kind.
         for volume in ["off", "lz4"] {
             write(&pool, volume, data, &WAYS[0], 0)?;
         }
@@ -92,8 +92,8 @@ pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -
 /// Writes for `seconds`, or writes the whole volume once if `seconds` is 0. Returns the operations
 /// per second.
 fn write(pool: &Pool, volume: &str, data: &Data, way: &Way, seconds: u64) -> Result<f64> {
-    // Each chunk of data is one block of the volume, so every block is compressible on its own and
-    // never all zeros. All dirty data is written out before the next run starts.
+    // Each chunk of fio's data is one block of the volume, so every block is compressible on its
+    // own and never all zeros. `end_fsync` flushes the written data before the next run starts.
     let percentage = format!("--buffer_compress_percentage={}", data.percentage);
     let how = [percentage.as_str(), "--buffer_compress_chunk=4k", "--end_fsync=1"];
     let words = [way.words, &how[..]].concat();

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - the server is restarted before each run, so that its memory contains none of the data;
-//! - a ratio compares the two runs of one turn, which follow each other in alternating order.
+//! - a ratio compares the send and the read of one round. They follow each other, and their order
+//!   alternates from round to round.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -38,7 +39,7 @@ struct Incremental {
 
 /// Results of the sending measurement.
 pub(super) struct Figures {
-    /// Rates of a full stream and of a sequential read in MiB/s; one pair for each turn.
+    /// Rates of a full stream and of a sequential read in MiB/s; one pair for each round.
     full: Vec<(f64, f64)>,
     incremental: Vec<Incremental>,
 }
@@ -93,7 +94,7 @@ fn read(pool: &mut Pool) -> Result<f64> {
 fn changed(pool: &mut Pool, number: usize, unit_kib: u64) -> Result<Incremental> {
     let unit = unit_kib << 10;
     let changed = VOLUME_BYTES / 100 / unit * unit;
-    // fio writes each address only once.
+    // fio writes each address only once, so the whole `changed` bytes change.
     let words = [
         "--rw=randwrite".to_owned(),
         format!("--bs={unit}"),

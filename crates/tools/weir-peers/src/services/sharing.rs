@@ -59,7 +59,8 @@ impl Figures {
         let mib = |at: Option<&Value>| {
             at.and_then(Value::as_f64).map(|bytes| bytes / f64::from(1 << 20)).context("no memory")
         };
-        // The caches are full after the first half of the measurement.
+        // The caches are full after half of the measurement, so memory must not grow in the second
+        // half.
         let (half, last) = (mib(resident.get(resident.len() / 2))?, mib(resident.last())?);
         let flat = judged(&format!("{half:.0}, {last:.0}"), last <= half * 1.02, "flat");
         row("... MiB of memory after half of the turns and after all", flat);

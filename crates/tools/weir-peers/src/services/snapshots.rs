@@ -3,8 +3,8 @@
 //!
 //! `layouts` has the servers and the loads.
 //!
-//! Invariant: a ratio compares the two runs of one turn, which follow each other in alternating
-//! order.
+//! Invariant: a ratio compares the two runs of one round, which follow each other. Their order
+//! alternates from round to round.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -37,19 +37,19 @@ pub(super) struct Figures {
     idle_ms: Vec<f64>,
     busy_ms: Vec<f64>,
     /// 99th percentile of write latency with snapshots, divided by the percentile without
-    /// snapshots; one for each turn.
+    /// snapshots; one for each round.
     busy_p99: Vec<f64>,
     clone_ms: f64,
     /// Number of bytes that the disk read and wrote for the clone.
     clone_moved: f64,
     /// Write rate with many snapshots divided by the write rate without snapshots; one for each
-    /// turn.
+    /// round.
     beside_many: Vec<f64>,
     /// 99th percentile of read latency during destroys, divided by the percentile in an idle pool;
-    /// one for each turn.
+    /// one for each round.
     destroy_p99: Vec<f64>,
-    /// Number of bytes read to destroy one snapshot; `destroy_freed` is the number of bytes that
-    /// this freed.
+    /// Number of bytes that the pool read and wrote to destroy one snapshot; `destroy_freed` is the
+    /// number of bytes that the destroy freed.
     destroy_read: f64,
     destroy_freed: f64,
 }
@@ -191,7 +191,8 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         .iter()
         .filter_map(|s| Some((s["used_bytes"].as_u64()?, s["name"].as_str()?.to_owned())));
     let (freed, name) = sizes.max().context("no snapshot is listed")?;
-    // Wait until the dirty data of the previous load has been written out.
+    // Wait until the server has written out the data of the preceding load, so that `moved` counts
+    // only the destroy.
     std::thread::sleep(Duration::from_secs(8));
     let before = moved(pool)?;
     pool.weir(&["snapshot", "destroy", "--yes", &name])?;
@@ -203,7 +204,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         let (job, _) = with(pool, Load::FewReads, seconds, || {
             next += 1;
             let gone = format!("bench/v@many{:04}", next * 7);
-            // The largest snapshot may be among these snapshots, and it is already destroyed.
+            // If this snapshot is the largest one, it is already destroyed, so ignore the error.
             pool.weir(&["snapshot", "destroy", "--yes", &gone]).map(drop).or_else(|error| {
                 if error.to_string().contains("not exist") { Ok(()) } else { Err(error) }
             })

@@ -14,11 +14,11 @@ use super::*;
 use crate::scenario::{FaultPlan, Layout, Room, Scenario, devices};
 use crate::world::SimWorld;
 
-/// Number of storms that the test tries; some of them draw a volume that does not exist.
+/// Number of storms that the test tries. Some storms draw a volume that does not exist.
 const STORMS: usize = 50;
 
-// Regression: a storm whose write failed left its volume marked as busy. The administrator and the
-// tasks that clone ranges then waited for that client for ever.
+// Regression: if a write of a storm failed, the volume remained marked as busy. The administrator
+// and the tasks that clone ranges then waited for the storm's client forever.
 #[test]
 fn failed_storm_leaves_no_volume_busy() {
     let (layout, room) = (Layout::Single, Room::Ample);

@@ -12,8 +12,8 @@ use crate::media::Latency;
 use crate::scenario::{Room, devices};
 use crate::world::SimWorld;
 
-/// Number of seeds that the test tries; with at least one of them, the pool detaches the leg during
-/// the operator's step.
+/// Number of seeds that the test tries. With at least one of them, the pool detaches the leg while
+/// the operator brings it online.
 const SEEDS: u64 = 10;
 /// Latency that is long enough for a resilver to end before the disk's labels are read.
 const SLOW: Latency = Latency { min: Duration::from_mins(1), max: Duration::from_mins(1) };

@@ -43,8 +43,8 @@ async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
 }
 
 // Regression: a flush logged data that filled more than half of the log, while a concurrent commit
-// made the same data durable. The committer then ran commits that had no work in an endless loop,
-// which blocked the pool's thread. A user saw a replication that stayed at "sending 0B".
+// made the same data durable. After that, the committer ran empty commits in an endless loop, which
+// blocked the pool's thread. A user saw a replication that stayed at "sending 0B".
 #[test]
 fn log_filled_during_a_commit_is_released_by_the_next_commit() {
     let mut filled = 0;

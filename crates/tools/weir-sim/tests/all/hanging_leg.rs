@@ -200,8 +200,8 @@ fn leg_that_hangs_after_the_label_read_is_faulted() {
     let content: Vec<u8> = vec![7; BYTES];
     let world = SimWorld::from_media(4, pool(VdevKind::Mirror, 2, &content));
     let disk = world.disk(1);
-    // Only writes, flushes and discards are steps, and an import issues none of them before it has
-    // read the labels.
+    // Steps are only writes, flushes and discards. An import issues none of them before it has read
+    // the labels, so the disk hangs only after its labels were read.
     world.on_step(move |_| disk.set_latency(Latency { min: AGES, max: AGES }));
     world
         .run_until(async {

@@ -158,7 +158,7 @@ fn damage_to_the_last_acknowledged_batch_is_reported() {
     }
 }
 
-/// The two legs are damaged at different sectors, and the import assembles the batch from both
+/// The batch is damaged at different sectors on the two legs, so the import assembles it from both
 /// legs.
 #[test]
 fn batch_damaged_differently_on_each_leg_is_replayed() {
@@ -193,7 +193,8 @@ fn torn_unacknowledged_batch_needs_no_forced_import() {
                         case if case < 2 * count => n == case - count,
                         _ => rng.coin(),
                     };
-                    // Some disks write only a prefix of a sector.
+                    // If a sector does not survive completely, it may have a prefix of the new
+                    // content, because some disks write sectors in parts.
                     let bytes = if survives { SECTOR } else { rng.index(SECTOR) * (case % 2) };
                     image.write(*at, &sector(after, *at)[..bytes]);
                 }
@@ -212,7 +213,8 @@ fn unreadable_unused_log_sector_does_not_block_the_import() {
     let end = log.sectors.last().copied().expect("sectors") + 4096;
     for at in (LABEL_BYTES..LABEL_BYTES + LOG_BYTES).step_by(4096) {
         let of_batch = log.sectors.iter().any(|sector| (at..at + 4096).contains(sector));
-        // The next batch could start at the start of the log or at the end of the last batch.
+        // The log could write the next batch at the start of the log or at the end of the last
+        // batch.
         let next = at == LABEL_BYTES || (end - 4096..end + 4096).contains(&at);
         if of_batch || next {
             continue;

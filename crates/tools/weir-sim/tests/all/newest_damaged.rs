@@ -116,7 +116,7 @@ fn import_requires_the_txg_of_the_owner_slot() {
         assert_eq!(imported(End::Closed, damaged, PlantedBug::None), named());
         assert_eq!(imported(End::KilledLater, damaged, PlantedBug::None), named());
     }
-    // An import with this planted bug returns an old state, and the test detects it.
+    // An import with this planted bug ignores the owner slot and opens an old state (byte 5).
     assert_eq!(imported(End::Closed, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
 }
 
@@ -128,7 +128,8 @@ fn crash_explains_one_torn_uberblock() {
     assert_eq!(imported(End::KilledAtOnce, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
 }
 
-/// A user forces the import, and so accepts the loss of the damaged uberblocks, only once.
+/// A user who forces the import accepts the loss of the damaged uberblocks; the next import must
+/// not require force again.
 #[test]
 fn import_after_a_forced_import_needs_no_force() {
     let world = world(2);
@@ -138,15 +139,15 @@ fn import_after_a_forced_import_needs_no_force() {
             let damaged = import_after(&world, End::KilledAtOnce, 3, PlantedBug::None).await;
             assert_eq!(damaged, Imported::Damaged(3));
             drop(import(&world, b, 101, true).await.unwrap());
-            // No commit followed the forced import.
+            // Nothing changed in the pool after the forced import.
             let again = import(&world, b, 102, false).await.unwrap();
             assert_holds(&again, 4).await;
         })
         .unwrap();
 }
 
-// Regression: each of two power cuts tore an uberblock on the same disk, while the other disk of
-// the mirror got it. An import of the first disk alone was then refused.
+// Regression: each of two power cuts tore an uberblock on disk 0 of a mirror, while disk 1 has this
+// uberblock. An import of disk 0 alone was then refused.
 #[test]
 fn power_cuts_in_a_row_do_not_block_the_import_of_one_disk() {
     let world = world(2);
@@ -180,7 +181,7 @@ fn power_cuts_in_a_row_do_not_block_the_import_of_one_disk() {
     }
 }
 
-/// Imports the pool for no server.
+/// Imports the pool without an owner.
 async fn import_unowned(world: &SimWorld, import_epoch: u64) -> Result<(), DatasetError> {
     let disks = world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
     let how = ImportOptions::new(Guid(import_epoch));

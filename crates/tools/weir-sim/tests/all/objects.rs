@@ -24,7 +24,8 @@ use crate::timed::options;
 
 const DISK_BYTES: u64 = 64 << 20;
 const OBJECTS: u64 = 40;
-/// Records that the load uses: in the first leaf, in another one, and one that makes the tree high.
+/// Records that the load uses: some in the first leaf, one in another leaf, and one so far behind
+/// that the tree gets another level.
 const RECORDS: [u64; 6] = [0, 1, 2, 5, 1000, 70_000];
 
 /// Tag of the slot and seed of each record, by object.

@@ -60,7 +60,8 @@ fn label_of(image: &MediaImage) -> Label {
     Label::decode(&config).unwrap()
 }
 
-/// Format versions of the label copies that a Weir can decode, and of the uberblocks in both rings.
+/// Format versions of the label copies that this Weir can decode, and of the uberblocks in the
+/// rings of all label copies.
 fn versions(image: &MediaImage) -> (Vec<u32>, Vec<u32>) {
     let (mut labels, mut slots) = (Vec::new(), Vec::new());
     for start in label_offsets(IMAGE_BYTES as u64) {
@@ -78,8 +79,8 @@ fn versions(image: &MediaImage) -> (Vec<u32>, Vec<u32>) {
     (labels, slots)
 }
 
-/// Whether a Weir of format 8 would import an older txg than the newest from this disk: it decodes
-/// a label copy, and cannot decode an uberblock.
+/// Whether a Weir of format 8 would import an older txg than the newest one from this disk: it can
+/// decode a label copy, but not the uberblocks of format 9.
 fn misleads_old_weir(image: &MediaImage) -> bool {
     let (labels, slots) = versions(image);
     labels.contains(&OLDEST_VERSION) && slots.contains(&FORMAT_VERSION)
@@ -97,7 +98,8 @@ fn id(volume: &str, name: &str) -> SnapshotId {
     SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
-/// Checks what `make-v8.sh` wrote to the mirror; generation 4 was only in the intent log.
+/// Checks the content that `make-v8.sh` wrote to the mirror. The writes of generation 4 were only
+/// in the intent log.
 async fn assert_mirror(engine: &Engine) {
     let mut names: Vec<String> = engine.volumes().iter().map(|v| v.info().name).collect();
     names.sort();
@@ -145,7 +147,7 @@ fn pool_of_format_8_keeps_its_content_and_becomes_format_9() {
         let (labels, slots) = versions(image);
         assert!(labels == [OLDEST_VERSION; 4] && slots.iter().all(|slot| *slot == OLDEST_VERSION));
     }
-    // The pool's import without the engine writes no labels.
+    // An import of the pool that opens no engine must write no labels.
     let images = on(images, async |world| {
         let EngineOptions { memory_bytes: cache_bytes, clock, bug } =
             options(world, PlantedBug::None);
@@ -226,9 +228,9 @@ fn raidz2_of_format_8_without_two_disks_keeps_its_content() {
     assert!(all.iter().all(|image| versions(image).0 == [FORMAT_VERSION; 4]));
 }
 
-/// Cuts the power at every step of an import of the first `disks` images, and of the return of the
-/// other images. Returns the number of cuts, and of the disks that would mislead a Weir of format
-/// 8.
+/// Cuts the power at every step while the first `disks` images are imported and the other images
+/// reconnect. Returns the number of cuts, and the number of disks that would mislead a Weir of
+/// format 8.
 fn cut_imports(images: &[MediaImage], disks: usize, bug: PlantedBug) -> (u64, u64) {
     let world = SimWorld::from_media(1, images.to_vec());
     let guids: Vec<Guid> = images.iter().map(|image| label_of(image).disk).collect();
@@ -257,7 +259,7 @@ fn cut_imports(images: &[MediaImage], disks: usize, bug: PlantedBug) -> (u64, u6
             let returning = first.split_off(disks);
             let engine = Engine::open(first, how, &options(&world, bug)).await.unwrap();
             for (disk, guid) in returning.into_iter().zip(&guids[disks..]) {
-                // Commits run while the labels are written.
+                // Run commits while the labels of the returning disk are written.
                 let commits = async {
                     let vm1 = engine.volume("vm1").unwrap();
                     for _ in 0..10 {

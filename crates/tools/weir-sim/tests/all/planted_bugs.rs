@@ -97,9 +97,9 @@ fn is_noticed(bug: PlantedBug, seeds: u64) {
     is_noticed_with(bug, seeds, EFFORT);
 }
 
-/// Asserts that the simulation notices a bug with one of the seeds `soon` or, after a change of the
-/// scenarios or of the engine, with one of `1..=seeds`. The seeds `soon` notice the bug within two
-/// seconds today, and pass without the bug.
+/// Asserts that the simulation notices a bug. It first tries the seeds `soon`, which notice the bug
+/// within two seconds today and pass without the bug. After a change of the scenarios or of the
+/// engine, it may need the seeds `1..=seeds`.
 fn is_noticed_soon(bug: PlantedBug, soon: &[u64], seeds: u64, effort: Effort) {
     let seeds = soon.iter().copied().chain(1..=seeds);
     let (_, what) = first_of(seeds, bug, effort).expect("a planted bug must be noticed");
@@ -188,13 +188,14 @@ fn metadata_tree_that_is_not_rewritten_is_noticed() {
 
 #[test]
 fn import_that_gives_up_unreadable_parts_is_noticed() {
-    // One recovery in twenty loses a part of the directory that is readable again later.
+    // In one recovery of twenty, the loss is a part of the directory that is readable again later.
+    // Only such a recovery shows the bug.
     is_noticed_with(PlantedBug::UnreadGivenUp, 60, Effort { steps_per_million: 10_000, ..OWN });
 }
 
 #[test]
 fn import_that_writes_before_its_claim_is_noticed() {
-    // A scenario that does not notice the bug takes 15 s of CPU.
+    // A scenario that does not notice the bug takes 15 s of CPU, so start with a seed that does.
     is_noticed_soon(PlantedBug::OpensUnclaimed, &[14], 20, OPENINGS);
 }
 
@@ -210,10 +211,9 @@ fn early_vdev_removal_is_noticed() {
 
 #[test]
 fn early_log_move_is_noticed() {
-    // The bug shows only if a flush is logged between the freeze of a txg and the uberblock that
-    // moves the log, and a cut follows before the next uberblock: one move in ten. Half of all
-    // moves had no concurrent clients, because the operator ran longer than the clients; more cuts
-    // per scenario did not help.
+    // The bug shows only after a rare sequence: a flush is logged between the freeze of a txg and
+    // the uberblock that moves the log, and a cut follows before the next uberblock. One move of
+    // the log in ten has such a sequence. More cuts in a scenario do not help.
     is_noticed(PlantedBug::LogMovesEarly, 40);
 }
 
@@ -229,7 +229,7 @@ fn engine_passes_with_absent_legs() {
 
 #[test]
 fn engine_passes_with_cuts_during_imports() {
-    // A single disk, and raidz3, which has legs that may be absent.
+    // Seed 2 has a single disk; seed 6 has a raidz3, some of whose legs may be absent.
     assert_eq!(first_of([2, 6], PlantedBug::None, OPENINGS), None);
 }
 

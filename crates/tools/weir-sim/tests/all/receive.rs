@@ -26,11 +26,11 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 704;
 const SNAPSHOTS: u64 = 4;
 
-/// Fill number of each block; a block of zeros has no entry.
+/// Number with which each block is filled. A block of zeros has no entry.
 type Content = BTreeMap<u64, u64>;
 
-/// The source has no background committer, so its memory must hold all writes between two commits.
-/// The receiver has little memory and commits often.
+/// Engine options with `bytes` of memory. The source has no committer, so its memory must hold all
+/// writes between two commits. The receiver has little memory and commits often.
 fn options(world: &SimWorld, bytes: u64, bug: PlantedBug) -> EngineOptions {
     EngineOptions { memory_bytes: bytes, clock: world.executor().clock(), bug }
 }
@@ -156,7 +156,8 @@ impl Source {
         let done = self.world.run_until(async {
             self.engine.create_bookmark(&id("v", name), name).await?;
             self.engine.destroy_snapshots("v", std::slice::from_ref(name)).await?;
-            // Let the engine free the blocks of the snapshot before the next stream.
+            // Commit several times, so that the engine frees the blocks of the snapshot before the
+            // next stream.
             for _ in 0..4 {
                 self.engine.sync().await?;
             }

@@ -77,8 +77,8 @@ fn pool_of_a_dead_host_is_imported_after_the_watch() {
         .unwrap();
 }
 
-/// An owner that was suspended during a takeover acknowledges nothing after its next commit or
-/// heartbeat.
+/// An owner that is suspended while another host takes the pool over notices the takeover with its
+/// next commit or heartbeat, and acknowledges nothing afterwards.
 #[test]
 fn owner_commits_nothing_after_a_takeover() {
     let world = world(3);
@@ -142,8 +142,8 @@ fn writes_after_pause(polls: usize, bug: PlantedBug) -> Option<u64> {
             if bug != PlantedBug::None {
                 return Some(late);
             }
-            // All writes of A's commit may have preceded the pause; B's import then started from
-            // the txg of that commit.
+            // The commit succeeded: A wrote all of it before the pause, and B's import started from
+            // its txg.
             let Err(error) = done else { return Some(late) };
             assert!(
                 error.to_string().contains("taken over by host b"),
@@ -175,7 +175,7 @@ fn writes_of_a_paused_server_without_the_check_are_noticed() {
     assert!((0..).map_while(|polls| writes_after_pause(polls, bug)).any(|late| late > 0));
 }
 
-/// Pauses a flush, not a commit: a flush writes only to the log.
+/// Pauses server A before a flush instead of a commit: a flush writes only to the log.
 #[test]
 fn paused_server_logs_nothing_after_a_takeover() {
     let world = world(5);
@@ -232,14 +232,15 @@ fn disk_that_another_server_uses_joins_no_open_pool() {
                     assert!(error.to_string().contains("host b (pid 77)"), "{error}");
                 }
             };
-            // The heartbeats end with this statement.
+            // End the heartbeats of the other server as soon as both joins were refused.
             let keeps = matches!(select(pin!(refused), beats).await, Either::Left(_));
             assert!(keeps, "the other server has its pool");
             other.volume("v").unwrap().write(0, &vec![2; BYTES]).await.unwrap();
             other.sync().await.unwrap();
             other.pool().check_alive().unwrap();
 
-            // The other server stops without closing its pool.
+            // The other server has stopped without closing its pool, so its owner slot changes no
+            // more.
             let clock = world.executor().clock();
             let before = clock.monotonic();
             let error = join(false).await.unwrap_err();

@@ -1,5 +1,6 @@
-//! Uberblocks of unfinished or abandoned txgs that return after a later import epoch: the import
-//! uses the claim of that epoch, because the epoch may have overwritten the rows of those txgs.
+//! Uberblocks of unfinished or abandoned txgs that return after a later import. An import first
+//! writes its *claim*: an uberblock that repeats the state that it opened. The claim must count as
+//! newer than those txgs, because the import may have overwritten their blocks.
 //!
 //! `planted_bugs` draws such sequences at random; here each power cut is at a chosen step.
 //!
@@ -42,7 +43,7 @@ struct Machine {
     content: Vec<u8>,
 }
 
-/// Disks before one step of a run, if the power fails there.
+/// Content of the disks if the power fails before one step of a run.
 struct Cut {
     /// No unflushed write survived.
     nothing: Vec<MediaImage>,
@@ -60,8 +61,8 @@ fn ring(disk: &MediaImage) -> Vec<Uberblock> {
     (0..RING_SLOTS).filter_map(slot).collect()
 }
 
-/// True if a disk has the claim of the import epoch, or with `commit` a later uberblock of this
-/// epoch.
+/// True if a disk has the claim of this import epoch; with `commit`, true if it has a later
+/// uberblock of this epoch.
 fn has(disk: &MediaImage, import_epoch: u64, commit: bool) -> bool {
     ring(disk).iter().any(|uberblock| {
         let newest = &uberblock.lineage[0];
@@ -82,7 +83,7 @@ async fn change(engine: &Engine, content: &mut [u8], seed: u64) -> Result<(), Da
     Ok(())
 }
 
-/// Creates a pool with committed changes, and with changes that only the log has.
+/// Creates a pool with committed changes, and with flushed changes that only the log has.
 fn pool(kind: VdevKind, disks: usize) -> Machine {
     let len = 2 * LABEL_BYTES + LOG_BYTES + (12 << 20);
     let disks = (0..disks).map(|leg| DiskOptions::new(&format!("disk{leg}"), len));
@@ -148,7 +149,8 @@ fn check_with(disks: &[MediaImage], content: &[u8], force: bool) -> Result<(), D
     world.run_until(run).expect("no power cut")
 }
 
-/// Cuts the power of an import when the uberblock of its first commit is on disk 0 only.
+/// Imports the pool and cuts the power when the uberblock of the import's first commit is on disk 0
+/// only.
 fn cut_during_first_commit(disks: &[MediaImage], import_epoch: u64) -> Vec<MediaImage> {
     let cuts = import(disks, import_epoch, false).unwrap();
     let is_unfinished = |cut: &&Cut| {
@@ -161,8 +163,8 @@ fn cut_during_first_commit(disks: &[MediaImage], import_epoch: u64) -> Vec<Media
     disks
 }
 
-/// Imports the pool without disk 0, cuts the power at each step between the claim and the first
-/// uberblock after it, and calls `then` with all disks.
+/// Imports the pool without disk 0, cuts the power at each step between the import's claim and its
+/// next uberblock, and calls `then` with all disks: disk 0, and the others after the cut.
 fn each_cut_without_disk_0(
     disks: &[MediaImage],
     import_epoch: u64,
@@ -184,8 +186,8 @@ fn each_cut_without_disk_0(
     assert!(count > 20, "the import writes after its claim: {count} cuts");
 }
 
-/// Import A is cut during its first commit, import B without disk 0 before its first commit. Then
-/// disk 0 returns.
+/// Import A is cut during its first commit, whose uberblock is on disk 0 only. Import B runs
+/// without disk 0 and is cut after its claim. Then disk 0 returns, and the claim of B must win.
 fn assert_unfinished_commit_is_superseded(machine: &Machine) {
     let disks = cut_during_first_commit(&machine.disks, 100);
     check(&disks, &machine.content).unwrap();
@@ -199,10 +201,10 @@ fn assert_unfinished_commit_is_superseded(machine: &Machine) {
     assert!(failed.is_empty(), "{} cuts:\n{}", failed.len(), failed.join("\n"));
 }
 
-// Regression: the uberblock of a first commit has a higher log epoch than the claim of the next
-// import epoch. If the disk with that uberblock returned, the import used it, over rows that the
-// next import epoch had overwritten. On raidz the flushed changes in that txg were unreadable, and
-// the import no longer read the log with the other copy of these changes.
+// Regression: import A was cut when the uberblock of its first commit was on disk 0 only. Import B
+// ran without disk 0 and overwrote blocks of A's txg. When disk 0 returned, the next import chose
+// A's uberblock, because its log epoch is higher than the log epoch of B's claim. On raidz, flushed
+// changes in the overwritten blocks were unreadable, although the log still had them.
 #[test]
 fn unfinished_first_commit_on_a_mirror_is_superseded() {
     assert_unfinished_commit_is_superseded(&pool(VdevKind::Mirror, 2));
@@ -213,7 +215,7 @@ fn unfinished_first_commit_on_raidz1_is_superseded() {
     assert_unfinished_commit_is_superseded(&pool(VdevKind::Raidz1, 3));
 }
 
-/// Imports the pool on some of its disks, commits changes and logs others.
+/// Imports the pool on these disks, commits changes, and flushes further changes to the log.
 fn work(disks: &[MediaImage], import_epoch: u64, content: &mut [u8]) -> Vec<MediaImage> {
     let world = SimWorld::from_media(import_epoch, disks.to_vec());
     let run = async {
@@ -237,8 +239,8 @@ fn unfinished_first_commit_on_a_stale_leg_is_superseded() {
     assert_unfinished_commit_is_superseded(&machine);
 }
 
-/// Import C sees a claim of A and a claim of B. Neither epoch knew the other, and B has an
-/// unfinished txg on a disk that is missing.
+/// Import C finds a claim of A and a claim of B. Neither of these import epochs knew the other, and
+/// B has an unfinished txg on a disk that is missing.
 #[test]
 fn claims_that_do_not_know_each_other_are_both_superseded() {
     let machine = pool(VdevKind::Raidz2, 4);
@@ -247,16 +249,17 @@ fn claims_that_do_not_know_each_other_are_both_superseded() {
     let claimed = cuts.iter().find(|cut| has(&cut.everything[0], 100, false)).unwrap();
     assert!(claimed.nothing.iter().all(|disk| !has(disk, 100, false)));
     let x = &claimed.everything[0];
-    // B runs without x. The uberblock of its first commit is on y only.
+    // B imports the pool without x. The uberblock of B's first commit is on y only.
     let without_x = cut_during_first_commit(&claimed.nothing[1..], 101);
     let [y, z, w] = &without_x[..] else { panic!("three disks are left") };
-    // C runs without y, and y returns.
+    // C imports the pool without y, and y returns afterwards.
     let mut failed = Vec::new();
     for present in [[x, z, w], [z, w, x]] {
         let disks: Vec<MediaImage> = std::iter::once(y).chain(present).cloned().collect();
         each_cut_without_disk_0(&disks, 102, |at, all| {
-            // The uberblock on y lists x as stale. So B may have committed this txg without the
-            // other disks, and clients may have read its data: such disks count as diverged.
+            // The uberblock on y lists x as stale. So B may have committed its txg without the
+            // other disks, and clients may have read the data. So these disks may count as
+            // diverged.
             match check(all, &machine.content) {
                 Err(DatasetError::Pool(PoolError::Diverged { .. })) => {
                     check_with(all, &machine.content, true).unwrap();
@@ -269,9 +272,10 @@ fn claims_that_do_not_know_each_other_are_both_superseded() {
     assert!(failed.is_empty(), "{} cuts:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Disk 1 fails while import epoch 100 writes the uberblock of its commit number `commit`, counted
-/// from its claim. The server continues on disk 0, and its owner slot names that commit. Returns
-/// the disks without power, with the changes that clients then flushed to disk 0.
+/// Builds a mirror of which only disk 0 has the newest commit of import epoch 100: disk 1 fails
+/// while the server writes the uberblock of commit number `commit` (the claim is number 0). The
+/// server continues on disk 0, writes this commit's txg into the owner slot, and flushes further
+/// changes.
 fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
     let world = SimWorld::from_media(100, machine.disks.clone());
     let cuts = Rc::new(RefCell::new(Vec::new()));
@@ -303,16 +307,16 @@ fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
     };
     let before = cuts.take().into_iter().rfind(|disks| !is_committed(&disks[1]));
     machine.disks = vec![
-        // The disk had seconds to write its cache, with the owner slot, to the media.
+        // Disk 0 had seconds to write its cache to the media, so it has the owner slot.
         world.cut(CutPlan::Everything).swap_remove(0),
         before.expect("the uberblock was written").swap_remove(1),
     ];
     machine
 }
 
-// Regression: the claim of an import without disk 0 superseded a txg that only disk 0 has, although
-// the owner slot on that disk names the txg. The import lost the changes that clients had flushed
-// since.
+// Regression: after an import without disk 0, its claim counted as newer than a txg that only disk
+// 0 has, although the owner slot on disk 0 names this txg. The changes that clients had flushed
+// since then were lost.
 #[test]
 fn txg_that_an_owner_slot_names_is_not_superseded() {
     for commit in [1, 2] {
@@ -323,8 +327,8 @@ fn txg_that_an_owner_slot_names_is_not_superseded() {
     }
 }
 
-/// Overwrites the bootstrap tables of the newest `count` txgs on a mirror. Returns the bytes that
-/// were there before, each with its offset.
+/// Overwrites the bootstrap tables of the newest `count` txgs on a mirror. Returns the original
+/// bytes, each range with its offset.
 fn damage_roots(disks: &mut [MediaImage], count: u64) -> Vec<(u64, Vec<u8>)> {
     let uberblocks = ring(&disks[0]);
     let newest = uberblocks.iter().map(|uberblock| uberblock.txg).max().unwrap();
@@ -341,7 +345,7 @@ fn damage_roots(disks: &mut [MediaImage], count: u64) -> Vec<(u64, Vec<u8>)> {
     before
 }
 
-/// Makes the bytes readable again, unless an import overwrote them.
+/// Restores the overwritten bytes, except bytes that an import has written since.
 fn restore(disk: &mut MediaImage, before: &[(u64, Vec<u8>)]) {
     for (at, bytes) in before {
         let mut now = vec![0; bytes.len()];
@@ -369,11 +373,12 @@ fn content_of(
     world.run_until(run).expect("no power cut")
 }
 
-/// A forced import returns to an earlier txg, and the power fails before its first commit. Then the
-/// roots of the abandoned txgs are readable again.
+/// The bootstrap tables of the newest `count` txgs become unreadable, and a forced import abandons
+/// these txgs: it returns to an earlier one. The power fails before its first commit. Then the
+/// tables of the abandoned txgs are readable again.
 ///
-/// The next import finds the state that the forced import chose. If the power failed before the
-/// forced import wrote its first row, the next import may also find the abandoned state, `newest`.
+/// The next import must find the state that the forced import chose. Only if the power failed
+/// before the forced import wrote its first row, it may also find the abandoned state, `newest`.
 fn assert_abandoned_txgs_stay_abandoned(mut disks: Vec<MediaImage>, count: u64, newest: &[u8]) {
     let before = damage_roots(&mut disks, count);
     let refused = import(&disks, 100, false).err().expect("no older state without force");
@@ -390,8 +395,8 @@ fn assert_abandoned_txgs_stay_abandoned(mut disks: Vec<MediaImage>, count: u64, 
             cuts += 1;
             images.iter_mut().for_each(|disk| restore(disk, &before));
             let found = match content_of(&images, 101, false) {
-                // Log batches of the older state may be overwritten, and an import without them
-                // needs force again.
+                // The forced import may have overwritten log batches of the older state. Without
+                // these batches, the next import needs force again.
                 Err(DatasetError::Pool(PoolError::LogDamaged { .. })) => {
                     content_of(&images, 101, true)
                 }
@@ -417,19 +422,20 @@ fn txgs_that_a_forced_import_abandoned_stay_abandoned() {
     }
 }
 
-/// The abandoned txgs belong to a later import epoch than the state that the forced import uses.
+/// Here the abandoned txgs belong to a later import epoch than the state to which the forced import
+/// returns.
 #[test]
 fn import_epoch_that_a_forced_import_abandoned_stays_abandoned() {
     for count in 2..=3 {
         let machine = pool(VdevKind::Mirror, 2);
-        // Txgs of import epoch 50: its claim and its first commit.
+        // Import epoch 50 has two txgs: its claim and its first commit.
         let disks = import(&machine.disks, 50, false).unwrap().pop().unwrap().everything;
         assert_abandoned_txgs_stay_abandoned(disks, count, &machine.content);
     }
 }
 
-// Regression: a forced import gave its log the epoch of the log that it abandoned. The next import
-// replayed the abandoned batches over the state that the user had chosen.
+// Regression: a forced import gave its log the same epoch as the abandoned log. The next import
+// then replayed batches of the abandoned log over the state that the user had chosen.
 #[test]
 fn log_of_an_abandoned_import_epoch_is_not_replayed() {
     let machine = pool(VdevKind::Mirror, 2);

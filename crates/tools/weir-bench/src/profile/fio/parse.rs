@@ -91,7 +91,7 @@ impl Job {
     }
 }
 
-/// Option in the file that the import understands. No job needs to use its value.
+/// Option in the file that the import understands. The option may be unused: no job may need it.
 struct Given {
     place: Place,
     word: &'static str,

@@ -20,7 +20,8 @@ pub(super) struct Region {
     /// Number of bytes of data that each copy of the job uses.
     pub(super) copy_bytes: u64,
     pub(super) workers: u32,
-    /// Whether each copy of the job has its own file, or its own range of a shared file.
+    /// True if each copy of the job has its own data: its own file, or its own range of a shared
+    /// file. False if all copies use the same data.
     pub(super) is_parted: bool,
     /// Whether each copy of the job uses more than one file.
     pub(super) lists_files: bool,
@@ -38,7 +39,7 @@ impl Region {
         }
         let named = match job.value("filename") {
             Some(value) => Some(names(&value.text)),
-            // All copies of a job use the same NBD export.
+            // A job with the NBD engine names no file, but all its copies use the same NBD export.
             None if engine(job) == "nbd" => Some(1),
             None => None,
         };
@@ -60,7 +61,7 @@ impl Region {
         let increment = job.amount("offset_increment")?.unwrap_or(Amount::Bytes(0));
         let is_parted = match increment {
             Amount::Bytes(0) => named.is_none() && workers > 1,
-            // A single copy starts at offset 0, so `offset_increment` does not matter.
+            // The only copy of the job starts at offset 0, so `offset_increment` has no effect.
             _ if workers == 1 => false,
             same if Some(same) == amount && named == Some(1) => true,
             _ => {

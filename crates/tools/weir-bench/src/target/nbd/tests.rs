@@ -43,8 +43,8 @@ fn reply(kind: u32, data: &[u8]) -> Vec<u8> {
 
 fn agree(client: &mut TcpStream) -> io::Result<()> {
     greet(client)?;
-    // Skip the client flags, the option header and the option data: an export name of one byte and
-    // one information request.
+    // Read and discard the client flags, the option header and the option data, which consist of an
+    // export name of one byte and one information request.
     let mut option = [0; 4 + 16 + 4 + 1 + 2 + 2];
     client.read_exact(&mut option)?;
     let mut export = INFO_EXPORT.to_be_bytes().to_vec();
@@ -164,7 +164,8 @@ fn lane_without_answers_times_out_in_every_wait() {
         for wait in [Wait::One, Wait::Until(far)] {
             let target = Nbd::open(serve(behaviour)).unwrap();
             let mut lane = target.lane(4, 8 << 20).unwrap();
-            // The idle time of a lane does not count towards the limit.
+            // Wait before the next operation: the idle time of a lane must not count towards the
+            // limit.
             std::thread::sleep(ANSWER_LIMIT / 2);
             for slot in 0..4 {
                 let (kind, len_bytes) = match slot {
