@@ -75,8 +75,9 @@ impl Seen {
         let mut changes = Vec::new();
         for pool in &now {
             let before = self.pools.get(&pool.name).filter(|old| {
-                // If the time of the counters went backwards, the pool was imported again since the
-                // last poll, and the counters cannot be compared.
+                // `counted_ms` is the time since the error counters started. If it went backwards,
+                // the pool was imported again since the last poll, and its counters cannot be
+                // compared.
                 old.guid == pool.guid && old.counted_ms <= pool.counted_ms
             });
             changes.extend(pool_change(before, pool));
