@@ -51,9 +51,9 @@ pub struct MemoryPlan {
     pub total_bytes: u64,
     /// Maximum size of the dedupe indexes, which are a part of the pools' caches.
     pub dedupe_bytes: u64,
-    /// True if the server serves iSCSI, which needs [`ISCSI_BYTES_MAX`] in addition to `--memory`.
+    /// True if the server serves iSCSI, which needs `ISCSI_BYTES_MAX` in addition to `--memory`.
     pub serves_iscsi: bool,
-    /// True if NBD clients may use TLS, which needs [`TLS_BYTES_MAX`] in addition to `--memory`.
+    /// True if NBD clients may use TLS, which needs `TLS_BYTES_MAX` in addition to `--memory`.
     pub serves_nbd_tls: bool,
 }
 

@@ -1,6 +1,6 @@
 //! State of the fake server, and changes of that state.
 //!
-//! The responses are in `answers`.
+//! The functions that build the responses from this state are in `answers`.
 
 use std::collections::BTreeMap;
 
