@@ -256,8 +256,8 @@ impl DiskWatch {
     }
 }
 
-/// An operation in flight. If this value is dropped before [`Self::end`], only the number of
-/// operations in flight changes.
+/// An operation in flight. If this value is dropped without a call of [`Self::end`], the operation
+/// is not counted, and only the number of operations in flight changes.
 pub(crate) struct Begun<'a> {
     watch: &'a DiskWatch,
     op: DiskOp,
