@@ -58,8 +58,9 @@ impl OutBuf {
         self.bytes.get_mut(start..end).unwrap_or_default()
     }
 
-    /// Allocates a new buffer: the kernel provides large zeroed buffers at no cost, but clearing
-    /// the new part of a reallocated buffer would cost time.
+    /// Copies the content into a new buffer instead of extending the old one: the kernel provides
+    /// large zeroed buffers at no cost, but clearing the new part of an extended buffer would cost
+    /// time.
     fn grow(&mut self, len: usize) {
         // Doubling a large buffer would waste memory, so a large buffer grows by only a quarter of
         // its size.

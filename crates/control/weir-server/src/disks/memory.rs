@@ -34,7 +34,7 @@ const DEDUPE_PERCENT_MAX: u64 = 25;
 pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with iSCSI: 64 MiB of the sessions' own memory, and 64 MiB for
-/// 1024 sessions with a receive buffer of 16 KiB for one PDU, and tables, each.
+/// 1024 sessions, each with tables and a receive buffer of 16 KiB for one PDU.
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of

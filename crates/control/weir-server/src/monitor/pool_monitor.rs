@@ -49,7 +49,7 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
         events.add_counts();
         if events.has_unsaved() {
             let saving = Arc::clone(&events);
-            // The blocking task saves the events and ends by itself.
+            // The blocking task saves the events and ends by itself, so its handle is not needed.
             drop(tokio::task::spawn_blocking(move || saving.save()));
         }
         for (pool, disk) in manager.fail_unresponsive_legs(LET_GO) {

@@ -2,7 +2,7 @@
 //!
 //! weir-pool performs the scans (scrubs and resilvers); `scan_file` writes the file.
 //!
-//! Invariant: the file has one entry for each pool.
+//! Invariant: `scans.json` has one entry for each pool.
 
 use weir_api::types::{EventLevel, ScanKind, ScanState};
 use weir_base::size::Human;

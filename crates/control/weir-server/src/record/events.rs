@@ -8,7 +8,7 @@
 //! Invariants:
 //! - event numbers increase by one; each class keeps its newest events; evicted events count as
 //!   lost;
-//! - adding an event never waits;
+//! - adding an event never waits for a file or for a reader;
 //! - at most [`COUNTS_MAX`] counts exist, and at most [`CALLER_COUNTS_MAX`] for each caller.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -279,8 +279,8 @@ impl Events {
         self.add(new);
     }
 
-    /// Returns the events with numbers after the given one. If there are no such events, waits for
-    /// the next event as long as the query allows.
+    /// Returns the events with numbers above `after`. If there are no such events, waits up to
+    /// `wait_ms` for the next event.
     pub(crate) async fn after(&self, query: ListEvents) -> EventList {
         let ListEvents { after, wait_ms } = query;
         let mut newest = self.newest.subscribe();
@@ -293,7 +293,7 @@ impl Events {
         self.kept_after(after)
     }
 
-    /// Returns the events with numbers after the given one, without waiting.
+    /// Returns the events with numbers above `after`, without waiting.
     pub(crate) fn kept_after(&self, after: u64) -> EventList {
         let kept = self.kept.lock();
         let newest = *self.newest.borrow();
@@ -313,7 +313,7 @@ impl Events {
     }
 }
 
-/// Whether the caller has the maximum number of counts.
+/// Whether the caller already has [`CALLER_COUNTS_MAX`] counts of repeated events.
 fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
     let own = counts.values().filter(|count| count.caller.as_deref() == caller);
     own.count() >= CALLER_COUNTS_MAX
