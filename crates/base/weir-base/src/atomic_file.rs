@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Replaces a file atomically: writes the new content to a file in the same directory with the
-/// extension `json.new`, and renames this file.
+/// extension `json.new`, and renames the new file to `path`.
 ///
 /// # Durability
 /// After this function returns, the new content survives any crash.

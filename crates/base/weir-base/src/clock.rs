@@ -19,8 +19,8 @@ pub trait Clock: Send + Sync {
     fn monotonic(&self) -> Duration;
     /// Milliseconds since 1970-01-01 UTC; may jump in both directions.
     fn unix_ms(&self) -> u64;
-    /// Completes after `duration`. A clock without timers never completes it, so callers may use it
-    /// only to react faster; their correctness must not depend on it.
+    /// Completes after `duration`. The future of a clock without timers never completes. So callers
+    /// may use this function only to react faster; their correctness must not depend on it.
     fn sleep(&self, _duration: Duration) -> Sleep {
         Box::pin(std::future::pending())
     }

@@ -1,6 +1,7 @@
 //! Hash tables of the engine.
 //!
-//! Names that clients choose need another hasher, with a random seed.
+//! These tables are only for keys that clients cannot choose: with a fixed seed, a client could
+//! choose keys that collide.
 //!
 //! Invariant: two tables that were filled in the same order iterate in the same order in every run,
 //! so that a simulation can be replayed.

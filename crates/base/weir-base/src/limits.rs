@@ -76,8 +76,8 @@ pub const HOLE_RANGES_MAX: usize = 65_536;
 pub const HOLE_RANGES_POOL_MAX: usize = 4 * HOLE_RANGES_MAX;
 
 /// Maximum number of blocks that block clones may reference in one txg: 4 GiB of data. The pointers
-/// to these blocks use 32 MiB of RAM, and half as much again while a piece is looked up. A commit
-/// writes the nodes with these pointers in well under a second.
+/// to these blocks use 32 MiB of RAM, and 16 MiB more while the pool looks up one piece
+/// ([`CLONE_PIECE_BLOCKS`]). A commit writes the nodes with these pointers in well under a second.
 pub const CLONE_BLOCKS_MAX: usize = 1 << 20;
 
 /// Number of blocks in one piece of a block clone: 1 GiB of data.
@@ -113,9 +113,10 @@ pub const IMPORT_READ_PAUSES: [Duration; 3] =
 /// one interval.
 pub const OWN_TREES_INTERVAL: Duration = Duration::from_mins(5);
 
-/// Heartbeat interval: the server that has a pool open rewrites its owner slot on every disk at
-/// this interval, even if the pool is idle. A heartbeat writes 8 KiB to each disk. The interval is
-/// short, so that [`OWNER_WATCH`] can be short.
+/// Heartbeat interval: the server that has a pool open rewrites its owner slot (the part of the
+/// label that names the server) on every disk at this interval, even if the pool is idle. A
+/// heartbeat writes 8 KiB to each disk. The interval is short, so that [`OWNER_WATCH`] can be
+/// short.
 pub const OWNER_BEAT: Duration = Duration::from_secs(2);
 
 /// Time for which a server watches the owner slots of a pool that was not closed: five heartbeats.
@@ -126,8 +127,9 @@ pub const OWNER_WATCH: Duration = Duration::from_secs(10);
 /// is shorter than a heartbeat interval, so that one heartbeat is enough to detect a live owner.
 pub const OWNER_LOOK: Duration = Duration::from_millis(500);
 
-/// Time that a forced import waits after it wrote its claim to the owner slot, before it reads the
-/// labels again: two heartbeats, in which the previous owner finds the claim and stops.
+/// Time that a forced import waits after it wrote its claim (its own identity) to the owner slots,
+/// before it reads the labels again: two heartbeats, in which the previous owner finds the claim
+/// and stops.
 pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 
 /// If a server's last read of the owner slot is older than this, the server must read the slot
@@ -135,9 +137,9 @@ pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 /// [`OWNER_BEAT`], so that a server that was not paused reads the slot only with its heartbeats.
 pub const OWNER_LOOK_MAX: Duration = Duration::from_secs(3);
 
-/// Maximum number of consecutive forced takeovers from owners that do not stop. A second takeover
-/// handles an owner that rewrote its slot at the same time. Without a limit, two servers would
-/// compete endlessly.
+/// Maximum number of consecutive forced takeovers from owners that do not stop. The second takeover
+/// is for an owner that rewrote its slot while the first takeover wrote the claim. Without a limit,
+/// two servers would compete endlessly.
 pub const TAKEOVERS_MAX: usize = 3;
 
 /// Minimum hedge delay: a read waits at least this long for its leg before the pool sends the read
@@ -159,27 +161,27 @@ pub const AVOID_MIN: Duration = Duration::from_secs(1);
 /// Maximum time for which reads try a leg last. After this time, a read tries the leg first again.
 pub const AVOID_MAX: Duration = Duration::from_secs(16);
 
-/// A disk counts as slow if its mean time is at least this multiple of the usual time of the pool's
-/// other disks, and also exceeds [`SLOW_MIN`].
+/// A disk counts as slow if the mean time of its operations is at least this multiple of the usual
+/// time on the pool's other disks, and also exceeds [`SLOW_MIN`].
 pub const SLOW_FACTOR: u64 = 8;
 
-/// A disk whose mean time is below this value never counts as slow, because clients do not notice
-/// such times.
+/// A disk never counts as slow if the mean time of its operations is below this value, because
+/// clients do not notice such times.
 pub const SLOW_MIN: Duration = Duration::from_millis(50);
 
 /// Maximum number of combinations of damaged disks that a read tries for one block of a raidz vdev.
-/// The number covers all damage up to the redundancy for a block in one strip, and for a block in
-/// two strips on vdevs of up to 17 disks. One attempt takes microseconds, so an unrecoverable block
-/// costs at most a second.
+/// The number is enough for every combination that the redundancy can repair, if the block is in
+/// one strip, or in two strips on a vdev of up to 17 disks. One attempt takes microseconds, so an
+/// unrecoverable block costs at most a second.
 pub const RECONSTRUCTIONS_MAX: usize = 16_384;
 
 /// Maximum number of bytes that a scan reads concurrently from all legs while no client uses the
 /// pool: three ranges of 1 MiB on each leg of a common raidz vdev, more on a mirror.
 pub const SCAN_BYTES_IN_FLIGHT: usize = 32 << 20;
 
-/// Maximum number of runs of blocks that a scan reads concurrently while no client uses the pool.
-/// In a segment with few live blocks the runs are short, and a disk completes many short reads as
-/// fast as a few.
+/// Maximum number of runs (adjacent blocks) that a scan reads concurrently while no client uses the
+/// pool. In a segment with few live blocks the runs are short, and a disk completes many concurrent
+/// short reads as fast as a few.
 pub const SCAN_RUNS_IN_FLIGHT: usize = 64;
 
 /// Number of segments that a scan processes concurrently. While one segment waits for its last
@@ -187,8 +189,8 @@ pub const SCAN_RUNS_IN_FLIGHT: usize = 64;
 /// segments share [`SCAN_BYTES_IN_FLIGHT`].
 pub const SCAN_SEGMENTS_AT_ONCE: usize = 3;
 
-/// Number of segments in which the cleaner looks up live blocks in advance, while it reads another
-/// segment. The block list of one segment takes a few MiB at most.
+/// Number of segments whose live blocks the cleaner looks up in advance, while it reads another
+/// segment. The list of one segment's live blocks takes a few MiB of RAM at most.
 pub const SEGMENTS_LOOKED_AHEAD: usize = 2;
 
 /// Maximum number of bytes that the cleaner reads concurrently.
@@ -219,13 +221,14 @@ pub const BROKEN_BLOCKS_MAX: usize = 4096;
 pub const DAMAGED_PARTS_MAX: usize = 128;
 
 /// Maximum number of damaged shared blocks that one scrub records before it searches for the
-/// pointers to these blocks. They use 128 KiB of RAM.
+/// pointers to these blocks. The addresses of these blocks use 128 KiB of RAM.
 pub const DAMAGED_SHARED_MAX: usize = 16_384;
 
 /// Maximum number of snapshots that one permanent error names; Weir only counts further snapshots.
 pub const DAMAGED_SNAPSHOTS_NAMED_MAX: usize = 16;
 
 /// Maximum number of records of one damaged range that the pool looks up in other versions and
-/// clones: eight times the blocks of the largest segment, in well under a second. The pool lists
-/// the rest of the range only for the version in which the damage was read.
+/// clones of the volume: eight times the blocks of the largest segment, which takes well under a
+/// second. The pool lists the rest of the range only for the version in which a read found the
+/// damage.
 pub const SETTLED_RECORDS_MAX: usize = 65_536;

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 /// Interval for log lines about requests, and about connections that open or close.
 pub const LINES_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Log rate limiter, see the module documentation. `K` is the kind of a line; few kinds exist.
+/// Log rate limiter; see the module documentation. `K` is the type that identifies the kind of a
+/// line; there are few kinds.
 pub struct LogLimiter<K> {
     interval: Duration,
     kinds: Mutex<Vec<Kind<K>>>,

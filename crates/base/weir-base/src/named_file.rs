@@ -1,7 +1,7 @@
 //! Reads files whose names come from a caller or from the configuration.
 //!
-//! bin/weir decides which files a caller may name; `private` checks the permissions of secret
-//! files.
+//! `caller_files` in weir-server decides which files a caller may name; `private` checks the
+//! permissions of secret files.
 //!
 //! Invariants:
 //! - if the name refers to a pipe, a device or a socket, the read fails, and opening it never

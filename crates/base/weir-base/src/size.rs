@@ -1,7 +1,7 @@
 //! Text forms of sizes: `10GiB`, `512M`, `4096`.
 //!
-//! The callers round sizes to blocks, because a caller knows its unit and names this unit in its
-//! errors.
+//! The callers round sizes to whole blocks or records, because only the caller knows which of these
+//! units applies, and its errors name the unit.
 //!
 //! Invariants:
 //! - `GiB`, `G` and `g` are 2^30 bytes, `GB` is 10^9 bytes, and so on for the other units. A sign,

@@ -1,9 +1,9 @@
-//! Slot for the typed result of a call, while the call's future has the same output type for all
-//! calls.
+//! Slot for the result of a call. The result has a type of its own for each call, but the future
+//! that runs the call has the same output type for all calls.
 //!
 //! The futures that fill a slot are in weir-api and weir-server.
 //!
-//! Invariant: the caller takes the result only once, after the future has succeeded.
+//! Invariant: the caller takes the result only once, after the call's future has succeeded.
 
 use std::sync::Arc;
 

@@ -46,11 +46,12 @@ id!(
     Lsn, u64
 );
 id!(
-    /// Virtual segment number; never reused (40 bits on disk).
+    /// Number of a virtual segment, which block pointers contain; never reused (40 bits on disk).
+    /// The segment table has the location of the segment.
     VsegId, u64
 );
 id!(
-    /// Physical segment number in one vdev.
+    /// Number of a physical segment: its position in one vdev.
     PsegIndex, u32
 );
 id!(

@@ -10,10 +10,6 @@
 //! - a [`BlockMut`] is the only handle to its cell;
 //! - the arena allocates chunks of 2 MiB and never frees them, so resident memory is the largest
 //!   number of cells that were ever in use.
-//!
-//! ```text
-//! chunk (2 MiB, aligned to 2 MiB): | cell 0: 511 reference counts | cell 1 | ... | cell 511 |
-//! ```
 
 #![expect(unsafe_code, reason = "shared cells whose count lives in their chunk")]
 
@@ -27,6 +23,10 @@ use weir_base::BLOCK_BYTES;
 
 /// Size of a chunk of cells: one huge page. If the kernel backs the arena with huge pages, the
 /// arena uses few TLB entries.
+///
+/// ```text
+/// chunk (2 MiB, aligned to 2 MiB): | cell 0: 511 reference counts | cell 1 | ... | cell 511 |
+/// ```
 const CHUNK_BYTES: usize = 2 << 20;
 const CELLS_PER_CHUNK: usize = CHUNK_BYTES / BLOCK_BYTES;
 

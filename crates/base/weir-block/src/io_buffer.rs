@@ -5,8 +5,9 @@
 //! Invariants: the start of a buffer is aligned to [`IoBuf::ALIGN`]; its length never changes; all
 //! bytes are initialised, to zero except in buffers for reads.
 //!
-//! Each thread keeps large buffers that were dropped, and reuses them: clearing 1 MiB, or getting
-//! it from the kernel again, takes about as long as verifying the data that a read puts into it.
+//! Each thread keeps dropped large buffers and reuses them. Without reuse, clearing a buffer of 1
+//! MiB, or getting it from the kernel again, would take about as long as the checksum of the data
+//! in it.
 
 #![expect(unsafe_code, reason = "an aligned allocation has no safe form in std")]
 

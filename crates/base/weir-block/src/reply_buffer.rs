@@ -1,6 +1,6 @@
 //! Buffer in which a session collects its replies.
 //!
-//! `outgoing` sends the buffer; each protocol encodes its own replies.
+//! `outgoing` in weir-net sends the buffer; each protocol encodes its own replies.
 //!
 //! Invariant: bytes are initialised only once, when the buffer grows, so that a reply does not pay
 //! for clearing the space of its data.
@@ -46,7 +46,8 @@ impl OutBuf {
         self.used = self.used.min(len);
     }
 
-    /// Appends `len` bytes with stale content, and returns them for the caller to overwrite.
+    /// Appends `len` bytes with undefined content, and returns them; the caller must overwrite all
+    /// of them.
     pub fn space(&mut self, len: usize) -> &mut [u8] {
         let start = self.used;
         let end = start + len;
@@ -57,10 +58,12 @@ impl OutBuf {
         self.bytes.get_mut(start..end).unwrap_or_default()
     }
 
-    /// Allocates a new buffer: the kernel provides large zeroed buffers at no cost, but clearing
-    /// the new part of a reallocated buffer would cost time.
+    /// Copies the content into a new buffer instead of extending the old one: the kernel provides
+    /// large zeroed buffers at no cost, but clearing the new part of an extended buffer would cost
+    /// time.
     fn grow(&mut self, len: usize) {
-        // Doubling a large buffer would waste more memory than the saved copies are worth.
+        // Doubling a large buffer would waste memory, so a large buffer grows by only a quarter of
+        // its size.
         let now = self.bytes.len();
         let doubled = if now < DOUBLED_BYTES_MAX { 2 * now } else { now + now / 4 };
         let mut bytes = vec![0; len.max(doubled).max(4096)];

@@ -40,7 +40,8 @@ fn measure(blocks: &[&[u8; BLOCK_BYTES]]) {
         let mut pack = |raw: &[u8], out: &mut [u8]| packer.pack(level, raw, out);
         let mut unpack = |stored: &[u8], raw: &mut [u8]| unpacker.unpack(stored, raw).is_ok();
         let missed = row(&format!("zstd-{}", level.get()), blocks, &mut pack, &mut unpack);
-        // Savings that would be lost if zstd were not tried on blocks that LZ4 does not compress.
+        // Compute the savings that the pool would lose if it did not try zstd on blocks that LZ4
+        // cannot compress.
         let both: Vec<bool> = missed.iter().zip(&lz4_missed).map(|(a, b)| *a || *b).collect();
         let (mut lost, mut saved) = (0, 0);
         let mut out = vec![0; 2 * BLOCK_BYTES];

@@ -6,11 +6,9 @@
 //! Invariants:
 //! - a compressed block is kept only if it saves at least an eighth (`SAVING_SHARE`); otherwise
 //!   the block is stored raw;
-//! - the stored form is a `u16` little-endian length, followed by the LZ4 block of this length (the
-//!   length is a `u32` if the stored form can exceed 64 KiB). LZ4 blocks have no end mark, and
-//!   stored sizes are rounded up to 64 bytes.
-//!
-//! Spec: LZ4 Block Format Description.
+//! - the stored form is a `u16` little-endian length, followed by the LZ4 block (LZ4 Block Format
+//!   Description) of this length. The length is a `u32` if the stored form can exceed 64 KiB. It is
+//!   necessary because LZ4 blocks have no end mark, and stored sizes are rounded up to 64 bytes.
 
 mod zstd;
 
@@ -18,7 +16,7 @@ use lz4_flex::block;
 
 pub use zstd::{ZstdPacker, ZstdUnpacker};
 
-/// Part (a divisor) of a block's size that compression must save: 12.5 %. A smaller saving does not
+/// Compression must save the block's size divided by this number: 12.5 %. A smaller saving does not
 /// justify the decompression on each read.
 const SAVING_SHARE: usize = 8;
 
@@ -95,7 +93,8 @@ const PROBE_BYTES: usize = 16 << 10;
 pub fn lz4_pack(raw: &[u8], packed_max: usize) -> Option<Vec<u8>> {
     if raw.len() > PROBE_BYTES {
         let probe = block::compress(&raw[..PROBE_BYTES]);
-        // The ratio of the first 16 KiB must be at least the ratio that the whole input needs.
+        // Give up if the compression ratio of the first 16 KiB is below the ratio that the whole
+        // input needs.
         if probe.len() as u64 * raw.len() as u64 > packed_max as u64 * PROBE_BYTES as u64 {
             return None;
         }

@@ -1,22 +1,10 @@
 //! Parity of raidz rows: computes up to three parity strips for any number of data strips, and
 //! reconstructs lost strips.
 //!
-//! weir-pool knows which disk has which strip of a row, and which strips are valid.
-//!
-//! Theory (H. P. Anvin, "The mathematics of RAID-6"; OpenZFS `vdev_raidz.c` for the third strip):
-//! bytes are elements of GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), whose generator is 2.
-//! With data strips D0 ... Dk-1,
-//! ```text
-//! P = sum Di          Q = sum 2^i Di          R = sum 4^i Di
-//! ```
-//! The sums are computed byte by byte. With Horner's rule, this needs only multiplications by 2 and
-//! 4. Lost data strips are the unknowns of as many of these equations. For up to 255 data strips,
-//! the coefficients form a regular matrix for any choice of equations and strips, so that any p
-//! lost strips can be reconstructed.
-//!
-//! Weir has its own implementation, because the crates for Reed-Solomon codes use other matrices or
-//! other codes, in which P is not a plain XOR. A plain XOR makes raidz1 and most reconstructions
-//! cheap.
+//! weir-pool knows which disk has which strip of a row, and which strips are valid. [`encode`] has
+//! the equations of the parity. Weir has its own implementation, because the crates for
+//! Reed-Solomon codes use other matrices or other codes, in which P is not a plain XOR. A plain XOR
+//! makes raidz1 and most reconstructions cheap.
 //!
 //! Invariants: the equations are part of the on-disk format and never change; every kernel computes
 //! the same bytes.
@@ -71,6 +59,17 @@ impl Kernel {
 }
 
 /// Computes the parity strips of a row.
+///
+/// Theory (H. P. Anvin, "The mathematics of RAID-6"; OpenZFS `vdev_raidz.c` for the third strip):
+/// bytes are elements of GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), whose generator is 2.
+/// The parity strips P, Q and R of the data strips D0 ... Dk-1 are
+/// ```text
+/// P = sum Di          Q = sum 2^i Di          R = sum 4^i Di
+/// ```
+/// The sums are computed byte by byte. With Horner's rule, only multiplications by 2 and 4 are
+/// necessary. To reconstruct lost data strips, [`Recovery`] solves as many of these equations as
+/// strips are lost. For up to 255 data strips, the coefficients form a regular matrix for any
+/// choice of equations and strips, so a row with p parity strips can lose any p strips.
 ///
 /// `data` contains the data strips in order, 1 to [`DATA_STRIPS_MAX`]; `parity` receives P, then Q,
 /// then R, 1 to [`PARITY_STRIPS_MAX`]. All strips have the same length, a multiple of

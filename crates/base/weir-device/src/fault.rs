@@ -1,9 +1,10 @@
-//! Fault injection for another disk, for tests of the whole server.
+//! Fault disk: forwards operations to an underlying disk and injects faults, for tests of the whole
+//! server.
 //!
 //! The simulated disk of weir-sim injects crashes, torn writes and lost writes.
 //!
 //! Invariants:
-//! - without faults, it behaves like the underlying disk;
+//! - while no fault is set, the fault disk behaves like the underlying disk;
 //! - a failed operation does not reach the underlying disk, with one exception: if the flush of a
 //!   durable write fails, the write itself is executed;
 //! - any thread may set and clear faults at any time; an operation uses the faults that are set

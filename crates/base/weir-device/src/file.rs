@@ -99,8 +99,8 @@ impl FileDevice {
         move |source| DeviceError { path, op, offset, source }
     }
 
-    /// Asserts that a range consists of whole sectors. Returns an error if the range ends beyond
-    /// the disk, because the lengths come from labels.
+    /// Panics unless the range consists of whole sectors. For a range that ends beyond the disk it
+    /// returns an error instead, because offsets come from labels, which can be damaged.
     fn check(&self, op: DeviceOp, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let Geometry { len_bytes: end, sector_bytes } = self.disk.geometry;
         let sector = u64::from(sector_bytes);

@@ -8,13 +8,6 @@
 //!   data of the pool. An unresponsive disk blocks the probe, so the caller must monitor its disks;
 //! - the probe starts no sample after its time limit, but takes at least one sample;
 //! - a write or flush that fails ends the measurement and is never retried.
-//!
-//! Theory: all samples overwrite the same location, each until it is durable. A location on a
-//! platter passes the head once in a revolution (4 ms at 15,000 rpm, longer at lower speeds), so
-//! that no correct rotating disk is much faster. Flash must program a page, which takes 100 us or
-//! more. A faster disk keeps the data in a cache, which survives a power cut (with capacitors or a
-//! battery) or loses the data. Times cannot distinguish these two cases; only the data sheet or a
-//! test with the power plug can.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +32,13 @@ const TIME_MAX: Duration = Duration::from_millis(300);
 const ALONE_BELOW: Duration = Duration::from_micros(500);
 
 /// Median times of one disk, over all its samples.
+///
+/// All samples overwrite the same location, and each sample waits until the data is durable. A
+/// location on a platter passes the head once in a revolution (4 ms at 15,000 rpm, longer at lower
+/// speeds), so no correct rotating disk is much faster. Flash must program a page, which takes 100
+/// us or more. A disk that is faster keeps the data in a cache, which survives a power cut (with
+/// capacitors or a battery) or loses the data. Times cannot distinguish these two cases; only the
+/// data sheet or a test with the power plug can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushFigures {
     /// Number of samples; at least one.
@@ -73,7 +73,8 @@ pub async fn probe_flushes(
     noise: &dyn Fn(&mut [u8]),
 ) -> Result<Vec<FlushFigures>, DeviceError> {
     let each = disks.iter().map(|disk| probe(&**disk, offset, clock, noise));
-    // Await the probes of all disks, even if one fails: see the second invariant.
+    // Await the probes of all disks, even if one fails: an abandoned write could later overwrite
+    // data of the pool.
     let all = join_all(each).await.into_iter().collect::<Result<Vec<_>, _>>();
     let mut all = all?;
     if disks.len() > 1 {

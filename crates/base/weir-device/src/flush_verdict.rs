@@ -14,8 +14,8 @@ use crate::flush_probe::FlushFigures;
 use crate::medium::{CacheMode, Medium, MediumKind};
 
 /// Minimum time of a durable write on a rotating disk: a quarter of a revolution at 15,000 rpm, the
-/// fastest disk ever sold. Rewriting one location takes a whole revolution. This limit is also far
-/// below the time of the flash in USB sticks.
+/// fastest disk ever sold. Rewriting one location takes a whole revolution, so no correct disk is
+/// near this limit. The flash in USB sticks, to which the limit also applies, is much slower too.
 const ROTATING_MIN: Duration = Duration::from_millis(1);
 /// Minimum time of a durable write on flash: programming a page takes 100 us or more, without the
 /// update of the flash translation layer. Faster flash disks have capacitors, and report that they

@@ -4,8 +4,7 @@
 //!
 //! Invariants:
 //! - the code waits for no disk: it reads only names and attributes that the kernel has in memory;
-//! - the code makes no assumptions: if the kernel reports no medium, the kind is
-//!   [`MediumKind::Unknown`].
+//! - the code never guesses: if the kernel reports no medium, the kind is [`MediumKind::Unknown`].
 //!
 //! Spec: Linux Documentation/ABI/stable/sysfs-block (`rotational`, `write_cache`); statfs(2).
 

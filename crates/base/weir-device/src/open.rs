@@ -76,7 +76,7 @@ fn refuse(kind: ErrorKind, why: Refusal) -> io::Error {
     io::Error::new(kind, why)
 }
 
-/// Identity of an inode or block device, whatever path leads to it.
+/// Identity of an inode or block device; all paths of one disk have the same identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
     File { filesystem: u64, inode: u64 },
@@ -141,7 +141,8 @@ impl Drop for Claim {
 /// A disk that was checked, opened and locked.
 #[derive(Debug)]
 pub(crate) struct OpenDisk {
-    // Rust drops the fields in this order: the file is closed before its claim ends.
+    // Rust drops the fields in this order: the file is closed before `_claim` removes the disk from
+    // the table of open disks.
     file: File,
     /// The same disk opened with `O_DSYNC`, for durable writes; `None` if data passes through the
     /// page cache.
@@ -315,8 +316,8 @@ fn open_direct(path: &Path, mode: OpenMode, is_block_device: bool) -> io::Result
 /// for direct I/O.
 fn fits_direct(file: &File) -> bool {
     let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return true };
-    // A kernel before 6.1, or the filesystem, may report no rules. The open with direct I/O
-    // succeeded, so assume that the rules are satisfied.
+    // A kernel before 6.1, or the filesystem, may report no rules. In that case assume that the
+    // rules are satisfied, because the open with direct I/O succeeded.
     let says = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
     let fits = |align: u32| (1..=IoBuf::ALIGN as u32).contains(&align);
     !says || (fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align))
@@ -383,7 +384,8 @@ fn geometry(mut file: &File, is_block_device: bool) -> io::Result<Geometry> {
 fn sector_bytes(logical: u32, physical: u32) -> io::Result<u32> {
     match (logical, physical) {
         (512, 0..=512) => Ok(512),
-        // The disk would have to read a physical sector before a smaller write.
+        // Use 4096 bytes, because a write that is smaller than a physical sector would make the
+        // disk read the sector first.
         (512..=4096, _) => Ok(4096),
         _ => Err(refuse(ErrorKind::Unsupported, Refusal::Sectors(logical))),
     }

@@ -153,8 +153,8 @@ pub struct DiskWatch {
     clock: Arc<dyn Clock>,
     ops: [OpWatch; 4],
     in_flight: AtomicU64,
-    /// Time at which an operation last completed, or at which an operation was issued while no
-    /// other was in flight, whichever is later.
+    /// Time of the last progress: an operation completed, or an operation was issued while no other
+    /// was in flight.
     progress_us: AtomicU64,
     bypassed: AtomicU64,
     /// Number of reads that another leg served since a read of this disk last completed.
@@ -256,8 +256,8 @@ impl DiskWatch {
     }
 }
 
-/// An operation in flight. If this value is dropped before [`Self::end`], only the number of
-/// operations in flight changes.
+/// An operation in flight. If this value is dropped without a call of [`Self::end`], the operation
+/// is not counted, and only the number of operations in flight changes.
 pub(crate) struct Begun<'a> {
     watch: &'a DiskWatch,
     op: DiskOp,

@@ -146,7 +146,8 @@ fn concurrent_reads_return_their_own_bytes() {
     let disk = open(&sparse(dir.path(), "file", 8 * MIB)).unwrap();
     run(async {
         write(&disk, 0, 8 << 20).await.unwrap();
-        // Mix long and short reads, so that the reads do not complete in the order of submission.
+        // Mix long and short reads, so that the reads complete in another order than the order of
+        // submission.
         let mut reads = (0..64_u64)
             .map(|index| {
                 let len = if index % 8 == 0 { 1 << 20 } else { 4096 };

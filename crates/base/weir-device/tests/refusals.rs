@@ -21,8 +21,8 @@ use weir_block::IoBuf;
 use weir_device::{Device, Durability, FileDevice, OpenMode};
 
 /// Between fork and exec, a child process shares every descriptor of this process, including locks.
-/// A test that starts a child would keep the disk of another test busy, so only one test runs at a
-/// time.
+/// So a child that one test starts would keep the disk of another test locked, and only one test
+/// runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

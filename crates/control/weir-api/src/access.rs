@@ -116,7 +116,8 @@ impl Scope {
     /// Whether the scope covers a pool, volume, snapshot or bookmark, by its full name.
     pub fn covers(&self, name: &str) -> bool {
         let Self::Only(entries) = self else { return true };
-        // A volume's name contains neither `@` nor `#`, so its name ends before them.
+        // The full name of a snapshot or bookmark is the name of its volume, `@` or `#`, and its
+        // own name. Compare only the name of the volume.
         let dataset = name.split(['@', '#']).next().unwrap_or_default();
         let pool = dataset.split('/').next().unwrap_or_default();
         entries.iter().any(|entry| match entry.strip_suffix('*') {
@@ -131,9 +132,10 @@ impl Scope {
         entries.iter().any(|entry| entry.split('/').next() == Some(pool))
     }
 
-    /// Whether a caller may read a message about a pool: the message must name at least one object
-    /// of the pool, and all objects of the pool in it must be inside the scope. Messages have `:`,
-    /// `,` or quotes next to names.
+    /// Whether a caller may read a message about `pool`. If the scope covers only a part of the
+    /// pool, the message must name at least one object of the pool, and the scope must cover all
+    /// objects of the pool that the message names. Names in messages may be in quotes, or followed
+    /// by `:` or `,`.
     pub fn covers_text(&self, pool: &str, text: &str) -> bool {
         if self.covers(pool) {
             return true;
@@ -149,9 +151,9 @@ impl Scope {
         any && all
     }
 
-    /// Replaces the names in a message that are outside the scope, if they are in a pool that the
-    /// scope covers in part. Names in other pools are not replaced: the caller passes no message
-    /// with them.
+    /// Replaces the names of objects outside the scope in a message, if the scope covers another
+    /// object of their pool. Names in all other pools stay: no caller of this function passes a
+    /// message with such names.
     pub fn cut_text(&self, text: &str) -> String {
         if self.is_all() {
             return text.to_owned();

@@ -3,14 +3,13 @@
 //! `types::page` limits the length of a response, `watched` the time to send it.
 //!
 //! A response of more than [`SMALL_ANSWER_BYTES`] is charged to its caller until the kernel has
-//! taken all its bytes. If the caller's memory is used up, the response of a read-only call waits;
-//! after [`CALL_WAIT`] the server sends a 503 instead. The response to a change is always sent.
+//! taken it. Above a limit the response to a read-only call waits; after [`CALL_WAIT`] the server
+//! sends a 503 instead. The response to a change is short and is sent even above the limits.
 //!
 //! Invariants:
-//! - responses to one caller hold at most [`ANSWERS_OF_ONE_BYTES`] (or one response), responses to
-//!   root [`ROOT_ANSWERS_BYTES`], and responses to all other callers [`ANSWERS_BYTES`]; responses
-//!   to changes may exceed these limits, because they are short;
-//! - a response to root never waits for memory that responses to other callers hold.
+//! - unsent responses hold at most [`ANSWERS_OF_ONE_BYTES`] (or one response) for each caller,
+//!   [`ROOT_ANSWERS_BYTES`] for root and [`ANSWERS_BYTES`] for all others;
+//! - a response to root never waits for memory of responses to other callers.
 
 use std::collections::HashMap;
 use std::sync::Arc;

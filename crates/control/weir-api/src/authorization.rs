@@ -7,7 +7,7 @@
 //! - a caller without rights may make no call;
 //! - the scope must cover every object that a call accesses; a caller with a scope may not make a
 //!   call that accesses the machine or more than one pool;
-//! - a refusal never reveals whether a name exists.
+//! - a refusal never reveals whether an object with the refused name exists.
 
 use weir_base::ErrorKind;
 

@@ -2,14 +2,12 @@
 //!
 //! Limits of connections are in `slots`, memory limits of responses are in `answers`.
 //!
-//! A call takes its permit after the server has received the whole request, so a request with an
-//! incomplete body holds no permit. While a call waits for a permit, its connection can be evicted:
-//! the server then responds with 503 and does not run the call.
+//! A call takes its permit after the server has received the whole request. While the call waits
+//! for its permit, its connection can be evicted: the server responds with 503 and does not run it.
 //!
 //! Invariants:
 //! - one caller has at most [`TOKEN_CALLS_MAX`] permits;
-//! - a caller that already has a permit gets no further permit while [`SHARED_CALLS_MAX`] are
-//!   taken: the remaining permits are reserved for callers that have none;
+//! - while [`SHARED_CALLS_MAX`] or more permits are taken, only callers without a permit get one;
 //! - root and the user of the server wait for no permit.
 
 use std::collections::HashMap;
@@ -27,7 +25,7 @@ tokio::task_local! {
     static PERMIT: CallPermit;
 }
 
-/// Returns the permit of the running call, which does nothing but wait from now on.
+/// Releases the permit of the running call, because from now on the call only waits.
 pub(crate) fn give_back_current() {
     // Calls of root and of peers run without a permit, so the access fails for them.
     PERMIT.try_with(CallPermit::give_back).ok();
@@ -61,7 +59,7 @@ pub(crate) struct CallPermit {
     is_taken: AtomicBool,
 }
 
-/// Result of a wait for a permit.
+/// Result of waiting for a permit.
 pub(crate) enum Admitted {
     /// The call may run.
     Now(Option<CallPermit>),

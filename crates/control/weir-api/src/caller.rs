@@ -19,7 +19,7 @@ tokio::task_local! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     name: String,
-    /// Account to which limits of callers apply, if it differs from the name.
+    /// Account to which the limits of a caller apply; `None` if it is equal to `name`.
     account: Option<String>,
     rights: Option<Rights>,
     peer: Option<IpAddr>,
@@ -31,8 +31,8 @@ impl Caller {
         Self { name: name.into(), account: None, rights: Some(rights), peer: None }
     }
 
-    /// Returns the caller with this account for limits: for example its token, so that calls of one
-    /// token from several addresses share their limits.
+    /// Sets the account to which limits apply, for example the caller's token. Calls with one token
+    /// from several addresses then share their limits.
     #[must_use]
     pub fn of_account(self, account: impl Into<String>) -> Self {
         Self { account: Some(account.into()), ..self }

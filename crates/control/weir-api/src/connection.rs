@@ -3,8 +3,8 @@
 //! `client` and `peer::link` make the connections and the requests.
 //!
 //! Invariants:
-//! - a request is sent again only if no byte of it was sent before: only the caller can decide
-//!   whether a call that failed midway may run twice;
+//! - the client sends a request again only if no byte of it was sent before. Otherwise the call may
+//!   have run, and only the caller can decide whether it may run twice;
 //! - a connection that its server is about to close is not reused.
 
 use std::sync::Arc;
@@ -78,7 +78,8 @@ impl Kept {
         let stream = TokioIo::new(connect.await?);
         let (mut sender, connection) =
             http1::handshake(stream).await.map_err(|error| broken(error.into()))?;
-        // The task that drives the connection ends with it.
+        // The task that drives the connection ends when the connection ends, so its handle is not
+        // needed.
         drop(tokio::spawn(connection));
         let sent = sender.send_request(request).await;
         let response = sent.map_err(|error| broken(error.into()))?;

@@ -1,13 +1,8 @@
 //! Checks of every HTTP request before its handler runs, and the common form of error responses.
 //!
-//! Checks of the fields of a request are in `types`.
-//!
-//! A browser on this machine may run pages of other sites, which can send requests to this server.
-//! So (1) the request's host name must be ours, which prevents DNS rebinding; (2) the page that the
-//! browser reports (`Origin`, `Sec-Fetch-Site`) must be ours too; (3) a changing call must have
-//! `content-type: application/json`, which a browser sends to another site only after a preflight
-//! request, and this server answers none. Tokens are in a header, which pages of other sites cannot
-//! fill; there are no cookies.
+//! Checks of the fields of a request are in `types`. A browser on this machine can send requests
+//! for pages of other sites: `check_host`, `check_origin` and `check_content` refuse them. Such
+//! pages cannot set the header with a token, and there are no cookies.
 //!
 //! Invariants:
 //! - a handler gets a complete body of bounded size, and only from an authenticated caller;
@@ -70,8 +65,9 @@ impl HostRule {
         let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(&host);
         match bare.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            // DNS rebinding needs a name, so every IP address of this socket is safe. A socket that
-            // is bound to all addresses accepts every IP address.
+            // An attack by DNS rebinding needs a host name, so a request that names an IP address
+            // of this socket is safe. A socket that is bound to all addresses accepts every IP
+            // address.
             Ok(ip) => ip.is_loopback() || ip == bound.to_canonical() || bound.is_unspecified(),
             Err(_) => bare == "localhost" || bare == name,
         }
@@ -104,7 +100,7 @@ pub(crate) async fn admit(
     }
     let (uri, headers) = (request.uri(), request.headers());
     match entry.checker.caller(caller::current(), uri, headers).await {
-        // Only an authenticated caller may send a body, so it is read only now.
+        // Only an authenticated caller may send a body, so the server reads the body only now.
         Ok(caller) => {
             let slot = slots::current();
             let large = LargeBodies::of(&caller);
@@ -228,7 +224,8 @@ async fn read_and_run(
             Admitted::No => return too_many(),
         },
     };
-    // After this point the call cannot be refused any more: it runs and gets its response.
+    // This is the last check that can refuse the call. If it passes, the call runs and gets its
+    // response.
     if is_leaving() {
         return too_many();
     }
@@ -314,6 +311,8 @@ impl Drop for PeerShare {
     }
 }
 
+/// Refuses a request with a host name that is not ours. DNS rebinding leads a browser to this
+/// server under such a name: the owner of the name sets its address to the address of this server.
 fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> {
     let mut headers = request.headers().get_all(HOST).iter();
     let host = match (headers.next(), headers.next()) {
@@ -332,7 +331,8 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
     )))
 }
 
-/// Refuses a request that a browser sends for a page of another site.
+/// Refuses a request that a browser sends for a page of another site, as `Origin` and
+/// `Sec-Fetch-Site` show.
 fn check_origin(request: &Request) -> Result<(), Box<Response>> {
     let header = |name| request.headers().get(name).map(|value: &HeaderValue| value.to_str());
     let site = header(HeaderName::from_static("sec-fetch-site"));
@@ -354,13 +354,15 @@ fn check_origin(request: &Request) -> Result<(), Box<Response>> {
     )))
 }
 
+/// Refuses a changing call without the content type that a page of another site cannot send.
 fn check_content(request: &Request) -> Result<(), Box<Response>> {
     if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
     let content = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = content.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    // A browser sends neither of the two content types to another site without a preflight request.
+    // A browser sends these two content types to another site only after a preflight request, and
+    // this server allows none.
     let is_part = request.uri().path().starts_with("/v1/receives/");
     if essence.eq_ignore_ascii_case("application/json")
         || (is_part && essence.eq_ignore_ascii_case(PART_TYPE))

@@ -120,8 +120,8 @@ pub const PAGE_ENTRIES_MAX: usize = 1000;
 /// cannot request further pages.
 pub const PEER_ENTRIES_MAX: usize = 16_384;
 
-/// Length of JSON in bytes at which a page ends; the entry that reaches this length is its last. A
-/// thousand usual entries fit.
+/// Length of JSON in bytes at which a page of a list ends; the entry that reaches this length is
+/// the last entry of the page. A thousand usual entries fit.
 pub const PAGE_BYTES: usize = 256 << 10;
 
 /// Responses up to this size are not charged to [`ANSWERS_BYTES`]: all responses except long lists.
@@ -141,8 +141,8 @@ pub const ANSWERS_OF_ONE_BYTES: usize = 2 << 20;
 pub const SMALL_BODY_BYTES: usize = 64 << 10;
 
 /// Maximum number of bodies above [`SMALL_BODY_BYTES`] in memory, over all listeners. Admins, other
-/// callers and peers each have this limit: 24 MiB in total. As many streams can be received at
-/// once.
+/// callers and peers each have this limit: 24 MiB in total. The server also receives at most this
+/// many streams at the same time.
 pub const LARGE_BODIES_MAX: usize = 8;
 
 /// Maximum number of large bodies of peers at one address in memory: one for each stream that the
@@ -166,7 +166,7 @@ pub const PEER_SHARE_MAX: usize = 16;
 
 /// Maximum connections of unauthenticated peers. They have separate slots, so that they delay no
 /// replication. Such a connection ends at its first refused request, when a new connection evicts
-/// it, or after [`HEADER_TIMEOUT`] for TLS and [`HEADER_TIMEOUT`] for its first request.
+/// it, or if its TLS handshake or its first request takes longer than [`HEADER_TIMEOUT`].
 pub const PEER_UNAUTHENTICATED_MAX: usize = 32;
 
 /// Maximum connections of unauthenticated peers at one address.
@@ -212,7 +212,7 @@ pub const NOTED_PATH_CHARS_MAX: usize = 200;
 /// sender replaces the oldest.
 pub const GUESSERS_MAX: usize = 1024;
 
-/// Maximum number of delayed responses to wrong tokens at the same time, of all senders together:
-/// few of [`CONNECTIONS_MAX`]. Further responses are not delayed. 256 random bits cannot be guessed
-/// at any rate; the delay limits log output.
+/// Maximum number of delayed responses to wrong tokens at the same time, of all senders together: a
+/// small part of [`CONNECTIONS_MAX`]. Further responses are not delayed. This is safe, because the
+/// 256 random bits of a token cannot be guessed; the delay only limits log output.
 pub const GUESSES_WAITING_MAX: usize = 8;

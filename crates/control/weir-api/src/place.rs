@@ -3,7 +3,7 @@
 //! [`crate::listen`] and [`crate::client`] open the sockets.
 //!
 //! Invariants:
-//! - `parse` reads the text of an address that `Display` writes as the same address;
+//! - `parse` converts the text that `Display` writes for an address to the same address;
 //! - no default address is reachable from other machines.
 
 use std::fmt;

@@ -59,7 +59,8 @@ impl<S: Control> VisitHandlers<S> for All<'_, S> {
         S: Handle<C>,
     {
         let endpoint = if C::OPERATION == ListEvents::OPERATION {
-            // A call for events that waits returns its permit, and its connection can be evicted.
+            // The call for events has its own endpoint: while it waits, it holds no permit, and its
+            // connection can be evicted.
             event::endpoint(self.control)
         } else {
             Endpoint::new(self.control, |control, call: C, page| {

@@ -257,7 +257,8 @@ async fn serve_accepted(
     router: Router,
     stopped: watch::Receiver<bool>,
 ) {
-    // The TLS handshake is a part of the time in which the server waits for the client.
+    // The connection has its slot during the TLS handshake, so a handshake that takes too long can
+    // be evicted like an incomplete request.
     let serve = async move {
         if let Some(stream) = accepted.established().await {
             serve_one(stream, router, stopped).await;
@@ -291,7 +292,8 @@ async fn refuse(accepted: Accepted) {
     drop(tokio::time::timeout(REFUSAL_LIMIT, answer).await);
 }
 
-/// Keeps the slot of the connection while a call runs and while its response is streamed.
+/// Keeps the connection from being evicted while its call runs and while a streamed response is
+/// sent.
 pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
     let slot = slots::current();
     let call = slot.as_ref().map(slots::Slot::call);

@@ -1,23 +1,15 @@
 //! Connection table of one listener: limits by owner, eviction, and the queue for a slot.
 //!
-//! `server` accepts and serves connections; limits of calls for each token are in `call_queue`.
-//!
-//! The server accepts a new connection at once. If all slots are taken, it evicts a connection
-//! without progress, of any owner (an address or a local user). If the owner of the new connection
-//! has all slots that one owner may have, it evicts a connection of this owner. First in the order
-//! of eviction are idle connections and those with an incomplete request header, then those with an
-//! incomplete body, those whose call only waits, and those whose client does not read its response.
-//! If none can be evicted, the new connection waits in a bounded queue, which admits the owner with
-//! the fewest connections first. The server reads nothing of the request of a waiting connection.
+//! `server` serves connections, `call_queue` limits calls. If no slot is free, a new connection
+//! evicts one without progress, in the order of [`Phase`]; one of its own owner (address or user)
+//! if this owner has its maximum. Otherwise it waits in the queue, unread.
 //!
 //! Invariants:
-//! - the queue has at most [`WAITING_MAX`] connections, including connections that have waited too
-//!   long and are being answered with 503;
-//! - at most [`CONNECTIONS_MAX`] connections have a slot, and on a unix socket [`ROOT_SLOTS`] more
-//!   of root; at most [`PEER_CONNECTIONS_MAX`] are from one address or local user (other tables
-//!   have other limits: [`SlotLimits`]);
-//! - a running call is never interrupted: its connection is closed after the response was sent, or
-//!   if the client reads nothing of the response for [`ANSWER_GIVES_WAY`].
+//! - the queue has at most [`WAITING_MAX`] connections, including those that are getting a 503;
+//! - at most [`SlotLimits::all`] connections have a slot, and [`SlotLimits::of_root`] more of root;
+//!   at most [`SlotLimits::of_one`] of these are from one other owner;
+//! - a running call is never interrupted; its connection is evicted only after the response was
+//!   sent, or if the client reads nothing of the response for [`ANSWER_GIVES_WAY`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -82,7 +74,7 @@ pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
     }
 }
 
-/// Owner of a connection, for which its slot counts.
+/// Owner of a connection. A limit for each owner counts the slots of all its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SlotOwner {
     /// An IP address. For IPv6 it is the /64 network, because one machine can use all addresses of
@@ -123,8 +115,8 @@ enum Phase {
     Leaving,
 }
 
-/// Factor on the grace period before eviction, for a connection that receives a body or whose call
-/// waits for a permit. So a burst of short calls of one client is not refused.
+/// A connection that receives a body, or whose call waits for a permit, can be evicted after this
+/// multiple of the grace period. The longer time prevents that a burst of short calls is refused.
 const LONG_GRACES: u32 = 4;
 
 impl Phase {
@@ -182,8 +174,8 @@ impl Slot {
         state.calls += 1;
         state.stall_limit = STALL_LIMIT;
         if state.phase == Phase::Leaving {
-            // The request arrived while the connection was being evicted. The server answers it
-            // before it closes.
+            // The request arrived while the connection was being evicted. The server answers the
+            // request before it closes the connection.
             self.hurry.notify_one();
         } else {
             (state.phase, state.since) = (Phase::Busy, Instant::now());
@@ -215,7 +207,7 @@ impl Slot {
         Yields(Arc::clone(self))
     }
 
-    /// Whether the connection is being closed, after the next response at the latest.
+    /// Whether the connection is being evicted. It closes after the next response at the latest.
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.lock().phase == Phase::Leaving
     }
@@ -284,7 +276,8 @@ impl Slot {
     }
 }
 
-/// A running call, until its response has been passed to hyper; see [`Slot::call`].
+/// A running call. The value is dropped when the response has been passed to hyper; see
+/// [`Slot::call`].
 pub(crate) struct Call(Arc<Slot>);
 
 impl Drop for Call {
@@ -345,7 +338,7 @@ struct Table {
     looked: Option<Instant>,
 }
 
-/// Numbers of connections with a slot, without connections that are being closed.
+/// Numbers of connections with a slot. Connections that are being evicted are not counted.
 struct Counts {
     of: HashMap<SlotOwner, usize>,
     /// Connections that do not use the additional slots of root.
@@ -392,7 +385,7 @@ pub(crate) struct Taken {
     slot: Arc<Slot>,
 }
 
-/// Result of the request of a new connection for a slot.
+/// Result of [`Slots::knock`], with which a new connection requests a slot.
 pub(crate) enum Entrance {
     /// The connection has a slot.
     Taken(Taken),
@@ -497,7 +490,8 @@ impl Slots {
         true
     }
 
-    /// Gives free slots to waiting connections. Owners with the fewest connections come first.
+    /// Gives free slots to waiting connections: first to root, then to owners with the fewest
+    /// connections.
     fn settle(&self, table: &mut Table) {
         table.waiting.retain(|(_, enter)| !enter.is_closed());
         let mut tried: Vec<SlotOwner> = Vec::new();

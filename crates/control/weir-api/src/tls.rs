@@ -1,4 +1,4 @@
-//! TLS server: reads a certificate and its key from files that may be replaced while it runs.
+//! TLS server: reads its certificate and key from files, which may be replaced while it runs.
 //!
 //! The client is in `peer::link`, authentication of callers is in `token`.
 //!

@@ -1,17 +1,14 @@
 //! Tokens in HTTP: their format, and the authentication of every request.
 //!
-//! The list of tokens is the server's [`Authority`], the JSON types are in `types`.
-//!
-//! A token is `weir_` and 64 hexadecimal digits. They represent 256 random bits, so a token cannot
-//! be guessed, and a plain hash protects the list of tokens. A request has its token in the header
-//! `Authorization: Bearer TOKEN`.
+//! The list of tokens is the server's [`Authority`], the JSON types are in `types`. A token is
+//! `weir_` and 64 hexadecimal digits: 256 random bits that cannot be guessed, so a plain hash
+//! protects the list. A request has its token in the header `Authorization: Bearer TOKEN`.
 //!
 //! Invariants:
 //! - a token in a URL is refused, because logs and shell histories store URLs;
 //! - a request with a token has that token's rights, also over the unix socket;
-//! - a valid token is never delayed. A wrong token delays the response to its sender; each further
-//!   one doubles the delay. Delayed responses hold at most [`GUESSES_WAITING_MAX`] connections of
-//!   the server.
+//! - a valid token causes no delay. The response to a wrong token is delayed, twice as long after
+//!   each further wrong token. At most [`GUESSES_WAITING_MAX`] responses are delayed at a time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -71,8 +68,8 @@ pub trait Authority: Send + Sync + 'static {
     /// `Permission` without the cause, so that an unauthenticated caller learns nothing.
     fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError>;
 
-    /// Records that a wrong token from `from` was refused. `times` is the number of wrong tokens in
-    /// succession from there.
+    /// Records that a wrong token from the address or user `from` was refused. `times` is the
+    /// number of wrong tokens that `from` has sent in succession.
     fn refused(&self, from: &str, times: u64);
 
     /// Records that an authenticated caller may not make a call, because its role or scope does not

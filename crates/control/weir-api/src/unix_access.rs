@@ -74,9 +74,9 @@ impl UnixAccess {
     }
 }
 
-/// Whether a process has the group as a supplementary group. The kernel has already checked the
-/// write permission of the socket; this is a second check. A process in another container is not
-/// visible in this `/proc`, so for such a process only the primary group counts.
+/// Whether a process has the group as a supplementary group. This is a second check, after the
+/// kernel has checked the permissions of the socket. For a process in another container the result
+/// is false, because `/proc` does not show it, so only its primary group counts.
 fn is_member(pid: Option<i32>, uid: u32, group: u32) -> bool {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return false };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! The stream of a management connection; it checks that the client reads its responses.
+//! The byte stream of a management connection. It checks that the client reads its responses.
 //!
 //! `slots` evicts connections without progress; `server` speaks HTTP over this stream.
 //!
 //! Invariants:
 //! - a client that reads less than [`STALL_BYTES`] within the time limit of its slot loses the
 //!   connection, and the memory of its response is released;
-//! - the call of a slot ends only when the kernel has taken all bytes of the response.
+//! - the call that holds a slot ends only when the kernel has taken all bytes of the response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -4,7 +4,8 @@
 //! codes.
 //!
 //! Invariants:
-//! - for HTTP and for exit codes, one exhaustive match converts every [`ErrorKind`] to its code;
+//! - one exhaustive match converts every [`ErrorKind`] to an HTTP status, and another to an exit
+//!   code;
 //! - an error always has an action: the next step for the user.
 
 use axum::http::StatusCode;
@@ -88,8 +89,9 @@ pub const fn http_status(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Returns the exit code of a process that ends with an error of this kind. 0 is success and 2 is
-/// an invalid command line. 1 and the codes from 101 on are used by shells and panics.
+/// Returns the exit code of a process that ends with an error of this kind. Other codes have a
+/// meaning already: 0 is success, 2 is an invalid command line, and shells and panics use 1 and the
+/// codes from 101 on.
 pub const fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Invalid => 3,

@@ -30,7 +30,7 @@ struct ActiveExport {
 
 impl ActiveExport {
     /// Whether a client may open the export. `from` is the address of the client, or `None` on a
-    /// unix socket.
+    /// unix socket; `unlisted` is the result for an export without an allow list.
     fn is_shown_to(&self, from: Option<IpAddr>, unlisted: bool) -> bool {
         let Some(from) = from else { return true };
         self.allowed.as_ref().map_or(unlisted, |allowed| allowed.contains(from))
@@ -68,8 +68,8 @@ impl Registry {
         self.change(|all| drop(all.insert(name.to_owned(), offered)));
     }
 
-    /// Changes the addresses from which TCP clients can open an export. Open connections stay until
-    /// the caller ends them.
+    /// Changes the addresses from which TCP clients can open an export. Open connections from other
+    /// addresses stay until weir-server ends them.
     pub fn allow(&self, name: &str, allowed: Option<AllowList>) {
         self.change(|all| {
             if let Some(offered) = all.get_mut(name) {
@@ -78,7 +78,7 @@ impl Registry {
         });
     }
 
-    /// Removes an export. Open connections stay until the caller ends them.
+    /// Removes an export. Its open connections stay until weir-server ends them.
     pub fn withdraw(&self, name: &str) {
         self.change(|all| drop(all.remove(name)));
     }
@@ -92,7 +92,8 @@ impl Registry {
         }
     }
 
-    /// Whether TCP clients can see an export with a list of its own (`has_list`), or one without.
+    /// Whether TCP clients can see an export. `has_list` is true if the export has its own allow
+    /// list.
     pub fn is_over_tcp(&self, has_list: bool) -> bool {
         has_list || self.named.is_none()
     }

@@ -1,8 +1,8 @@
-//! Operations on a volume that only SCSI needs.
+//! Operations on a volume that only SCSI needs, such as block clones.
 //!
 //! Reads and writes of the volume are in `volume_export`, SCSI commands are in weir-scsi.
 //!
-//! Invariant: the invariant of the trait [`Medium`].
+//! Invariant: see the trait [`Medium`]; this file adds none.
 
 use std::any::Any;
 

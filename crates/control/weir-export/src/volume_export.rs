@@ -55,8 +55,8 @@ pub(crate) fn refused(error: DatasetError) -> ExportError {
 }
 
 impl OpenVolume {
-    /// Counts a request of the client that has completed. `begun` is its start time, if it is
-    /// timed.
+    /// Counts a completed request of the client. `begun` is the start time of the request; `None`
+    /// if the request is not in the sample for latencies.
     fn count(
         &self,
         kind: TrafficKind,
@@ -155,8 +155,9 @@ impl weir_block::Export for OpenVolume {
     }
 
     fn try_zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> Result<bool, ExportError> {
-        // The request's NO_HOLE asks to keep the space allocated. A thin volume stores no zeros, so
-        // there is no space to keep; a later write gets space like any other write.
+        // Ignore `_punch`, which is false if the client asked to keep the space allocated (NBD's
+        // NO_HOLE). A thin volume stores no zeros, so there is no space to keep; a later write gets
+        // space like any other write.
         self.volume.try_zero(offset, len_bytes).map_err(refused)
     }
 

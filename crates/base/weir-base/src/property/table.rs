@@ -17,7 +17,7 @@ use super::value::{Kind, Limit, Refreservation, Value};
 use crate::compression::Compression;
 use crate::names::PropertyOf;
 
-/// A property that Weir interprets.
+/// A property that Weir interprets. User properties, which Weir only stores, are not in this table.
 pub struct Property {
     /// Number of the property in on-disk records; 0 if on-disk records do not store the property.
     pub id: u16,

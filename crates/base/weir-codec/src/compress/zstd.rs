@@ -5,13 +5,11 @@
 //! Invariants:
 //! - a compressed block is kept only if it saves at least an eighth; otherwise the block is stored
 //!   raw;
-//! - the stored form is a `u16` little-endian length, followed by the zstd frame of this length
-//!   (the length is a `u32` if the stored form can exceed 64 KiB). Stored sizes are rounded up to
-//!   64 bytes, and a zstd decoder does not treat zeros after a frame as its end;
+//! - the stored form is a `u16` little-endian length, followed by the zstd frame (RFC 8878) of this
+//!   length. The length is a `u32` if the stored form can exceed 64 KiB. It is necessary because
+//!   stored sizes are rounded up to 64 bytes, and a zstd decoder rejects the zeros after the frame;
 //! - only compression uses the level: one decompressor reads the output of all levels;
 //! - decompression never writes beyond the block to be filled, whatever size the frame contains.
-//!
-//! Spec: RFC 8878.
 
 use std::fmt;
 
@@ -20,7 +18,7 @@ use weir_base::ZstdLevel;
 
 use super::{MalformedError, keep_max, len_bytes, packed_of, put_len};
 
-/// Compressor for blocks. It keeps the tables of the level that it used last.
+/// Compressor for blocks. It keeps the tables of the level with which it last compressed a block.
 pub struct ZstdPacker {
     context: Compressor<'static>,
     level: ZstdLevel,

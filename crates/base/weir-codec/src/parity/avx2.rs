@@ -51,8 +51,8 @@ fn store(bytes: &mut [u8; LANE_BYTES], value: __m256i) {
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast::<__m256i>(), value) }
 }
 
-/// Doubles each byte in the field: a byte with its high bit set (a negative byte) folds the carry
-/// back.
+/// Doubles each byte in the field: shifts it left by one bit, and adds [`REDUCTION`] if its high
+/// bit was set (a negative byte).
 #[target_feature(enable = "avx2")]
 fn double(value: __m256i) -> __m256i {
     let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), value);

@@ -1,6 +1,6 @@
 //! Arithmetic on single elements of GF(2^8) modulo 0x11d.
 //!
-//! The kernels process whole strips.
+//! The kernels in `portable` and `avx2` process whole strips.
 //!
 //! Invariant: zero has no logarithm and no inverse; every other element is a power of 2.
 

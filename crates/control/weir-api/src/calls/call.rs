@@ -31,7 +31,7 @@ pub enum Mode {
     Change,
 }
 
-/// A call without its types: one row of the table.
+/// One row of the table of calls, without the types of the request and the answer.
 #[derive(Debug)]
 pub struct Operation {
     /// Name of the call in the OpenAPI document and in events.
@@ -60,7 +60,7 @@ impl PartialEq for Operation {
     }
 }
 
-/// A request with a row in the table.
+/// A request type that has a row in the table of calls.
 pub trait Call: Request {
     /// Type of the answer to the call.
     type Answer: Answer;
@@ -68,7 +68,7 @@ pub trait Call: Request {
     const OPERATION: &'static Operation;
 }
 
-/// The code that answers a call.
+/// The server's code for one kind of call.
 pub trait Handle<C: Call>: Send + Sync + 'static {
     /// Carries out the call and returns its answer.
     fn handle(&self, call: C) -> impl Future<Output = Result<C::Answer, ApiError>> + Send;
@@ -111,8 +111,9 @@ pub type Work = BoxFuture<'static, Result<Option<Outcome>, ApiError>>;
 
 /// Runs calls that may wait for disks, and records changes.
 pub trait Run: Send + Sync + 'static {
-    /// Runs a call to its end, even if the returned future is dropped, or returns an error first
-    /// because the disks are unresponsive. If `is_recorded`, records the call with its outcome.
+    /// Runs a call to its end, even if the returned future is dropped. If disks are unresponsive,
+    /// the future returns an error before the call has ended. If `is_recorded` is true, records the
+    /// call with its outcome.
     fn run(&self, line: AuditLine, is_recorded: bool, work: Work) -> Pending<'_, ()>;
 }
 

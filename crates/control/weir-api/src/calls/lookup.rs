@@ -1,7 +1,8 @@
 //! Checks of calls that access more objects than they name
 //! ([`Resources::LookedUp`](crate::access::Resources::LookedUp)).
 //!
-//! `authorization` checks the names in requests.
+//! `authorization` checks the objects that a request names; this file checks the others, such as
+//! the volume of an export.
 //!
 //! A server calls one of these functions in [`Handle::authorize`].
 //!

@@ -1,4 +1,5 @@
-//! The management calls: a row of a table for each, and the places of request fields in HTTP.
+//! The management calls: a table with one row for each call, and the location of each request field
+//! in the HTTP request.
 //!
 //! The types of requests and responses are in `types`, the handlers in the server.
 

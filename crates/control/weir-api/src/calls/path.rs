@@ -1,6 +1,6 @@
 //! Paths of calls: which fields of a request become parts of the URL.
 //!
-//! Fields in the query or in the body of a request are in `shape` and `client`.
+//! `shape` reads the fields in the query and in the body of a request, `client` writes them.
 //!
 //! Invariant: a path that [`Path::fill`] fills matches the [`Path::route`] of the same template, so
 //! the server finds it.
@@ -8,11 +8,12 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 
-/// Characters to escape: all except the unreserved characters of RFC 3986 section 2.3, and `:`.
+/// Characters that are percent-encoded. Letters, digits, `-`, `.`, `_`, `~` (RFC 3986 section 2.3)
+/// and `:` are not encoded.
 const PART: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-/// Escapes a text as one part of a path or query.
+/// Percent-encodes a text as one part of a path or query.
 pub(crate) fn escape(text: &str) -> String {
     utf8_percent_encode(text, PART).to_string()
 }
@@ -72,7 +73,8 @@ impl Path {
         })
     }
 
-    /// Moves the fields of the path from a request into the path; returns the filled path.
+    /// Removes from `request` the fields that belong in the path, and returns the path with their
+    /// values.
     pub(crate) fn fill(&self, request: &mut Map<String, Value>) -> String {
         let mut filled = String::new();
         for part in &self.parts {

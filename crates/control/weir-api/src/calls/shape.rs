@@ -6,7 +6,7 @@
 //! in a path and a query can be converted to JSON, and one deserializer reads all requests.
 //!
 //! Invariants:
-//! - each field is read from one place: a field of the path that is also in the body is refused as
+//! - a request has each field once: a field that is in the path and also in the body is refused as
 //!   a duplicate;
 //! - a query parameter that is not a field of the request is ignored.
 
@@ -44,7 +44,8 @@ pub(crate) struct Shape {
     pub(crate) path: Path,
     /// The fields with fixed names.
     pub(crate) fields: BTreeMap<String, Field>,
-    /// Schema of the other fields, if the request may have fields with any name.
+    /// Schema of the fields that are not in `fields`; `None` if the request has only fields with
+    /// fixed names.
     pub(crate) others: Option<RefOr<Schema>>,
     /// Description of the request.
     pub(crate) description: Option<String>,
@@ -90,7 +91,7 @@ impl Shape {
         Self { operation, path, fields, others, description }
     }
 
-    /// Returns true if the fields outside the path are in the query.
+    /// Returns true if the fields outside the path are in the query, false if they are in the body.
     pub(crate) fn uses_query(&self) -> bool {
         uses_query(&self.operation.method)
     }
@@ -108,7 +109,7 @@ impl Shape {
     /// Returns the request as JSON text, from its path, its query and its body.
     ///
     /// # Errors
-    /// `Invalid` for a parameter that is not a number or boolean although its field is.
+    /// `Invalid` for a parameter whose field is a number or boolean, but whose text is not.
     pub(crate) fn text<'a>(
         &self,
         params: &[(&str, &str)],

@@ -3,8 +3,8 @@
 //!
 //! `calls::shape` knows where the fields of a request are; the server has the handlers.
 //!
-//! Only [`Endpoint::new`] and the functions that it calls are compiled for each call; all other
-//! code here uses the row of the table and JSON bytes.
+//! Only [`Endpoint::new`] and the functions that it calls are compiled for each kind of call. All
+//! other code here is compiled once, and handles all calls as a row of the table and JSON bytes.
 //!
 //! Invariants:
 //! - a request passes its own check and the authorization before its handler runs;
@@ -255,8 +255,8 @@ fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
 }
 
-/// Whether the response must contain the whole list: servers of earlier versions, which replicate
-/// to this one, do not support pages.
+/// Whether the response must contain the whole list: if the caller is a server that replicates to
+/// this one and has an earlier version, which does not support pages.
 fn is_whole_list(page: &Page) -> bool {
     page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some()
 }

@@ -58,12 +58,12 @@ async fn events<S: Control>(control: Arc<S>, mut call: ListEvents, page: Page) -
     if call.wait_ms == 0 {
         return authorized(control, now, page).await;
     }
-    // If too many polls wait already, this poll waits only briefly, so that its connection becomes
-    // free.
+    // If too many polls already wait, this poll waits at most [`EVENT_PAUSE`], so that its
+    // connection soon becomes free.
     let wait = Wait::take();
     let wait_max = if wait.is_some() { EVENT_WAIT_MAX } else { EVENT_PAUSE };
     call.wait_ms = call.wait_ms.min(wait_max.as_millis() as u64);
-    // The call returns its permit while it waits, and its connection can be evicted meanwhile.
+    // From here on the call only waits: it holds no permit, and its connection can be evicted.
     call_queue::give_back_current();
     let slot = slots::current();
     let _yields = slot.as_ref().map(Slot::polls);

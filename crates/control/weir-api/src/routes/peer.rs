@@ -1,14 +1,12 @@
 //! The HTTP service for peers: checks which objects the request of a peer may access.
 //!
-//! Authentication of peers is in `peer`.
-//!
-//! The server marks a volume that a peer's stream creates, and each snapshot that the stream
-//! completes, with the address of the peer: it sets the user property [`RECEIVED_FROM`] in the same
-//! txg. The mark gives the peer rights to the object; administrators can change the mark.
+//! Authentication of peers is in `peer`. When a stream of a peer creates a volume or completes a
+//! snapshot, the same txg marks the object with the peer's address: the user property
+//! [`RECEIVED_FROM`]. The mark gives the peer rights to the object; administrators can change it.
 //!
 //! Invariants:
-//! - a peer may create volumes; it may send streams to volumes with its mark, and abort them;
-//! - a peer may hold and release, with its own tag, snapshots that have its mark themselves; it may
+//! - a peer may create volumes, send streams to volumes with its mark, and abort these streams;
+//! - a peer may hold and release (with its own tag) snapshots that have its mark themselves, and
 //!   destroy such a snapshot unless a user of this server has renamed it;
 //! - a peer may list only volumes with its mark and the snapshots of these volumes;
 //! - so a peer changes no object that users, this server or other peers created.
@@ -146,8 +144,8 @@ async fn check_mark<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiE
 /// Checks that a snapshot was received in a stream, and that no user of this server has renamed it.
 async fn check_came_so<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiError> {
     let list = perform(Arc::clone(control), ListSnapshots::from(Some(name.to_owned()))).await?;
-    // An older server stored no creator of a snapshot. In that case the mark alone decides, which
-    // an admin may also have set on a snapshot of this server.
+    // `taken_by` is absent for a snapshot that an older server took. Then only the mark decides,
+    // although an admin can also set the mark on a snapshot of this server.
     let came_so = |one: &Snapshot| one.taken_by.as_deref().is_none_or(|by| by == TAKEN_BY_STREAM);
     if list.snapshots.iter().all(came_so) {
         return Ok(());

@@ -186,7 +186,8 @@ impl Request for PoolOnline {
     }
 
     fn reach(&self, operations: Resources) -> Resources {
-        // The path in `at` can name any disk of the machine.
+        // The path in `at` can name any disk of the machine, so the caller needs a scope that
+        // covers the whole machine.
         if self.at.is_some() { Resources::Machine } else { operations }
     }
 }

@@ -1,6 +1,6 @@
 //! Events of the server, and the history of a pool.
 //!
-//! The server stores events and history.
+//! weir-server creates and stores the events and the history; this file defines their JSON types.
 //!
 //! Invariants:
 //! - the events of one run of the server have consecutive numbers; the server counts dropped

@@ -1,6 +1,7 @@
 //! Pagination of lists.
 //!
-//! The handlers of calls return the complete lists; `answers` limits the memory of responses.
+//! The handler of a call returns its complete list, and this file reduces the list to one page;
+//! `answers` limits the memory of responses.
 //!
 //! A page ends after [`PAGE_ENTRIES_MAX`] entries or [`PAGE_BYTES`] of JSON. Its field `next` has
 //! the key of the last entry. A call with this key in `after` returns the entries behind that

@@ -492,8 +492,8 @@ pub struct PoolStatus {
 
 impl Answer for PoolStatus {
     fn keep(&mut self, scope: &Scope) {
-        // Only a caller whose scope covers the pool gets its status, and such a scope covers all
-        // objects of the pool.
+        // The server returns the status of a pool only if the scope covers the pool, and thus all
+        // objects in it. So there is nothing to remove.
         assert!(scope.covers(&self.name), "the status of a pool passed the gate");
     }
 }

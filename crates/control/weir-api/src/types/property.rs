@@ -98,8 +98,8 @@ impl Setting {
         // The size is a field of the volume, so it is not stored as a property.
         let mut bytes = size::parse(value).map_err(|_| bad())?;
         if size::is_rounded(value) {
-            // Weir prints rounded sizes. A size that a user copied from there may not be a whole
-            // number of blocks.
+            // The user may have copied a rounded size from the output of Weir. Such a size may not
+            // be a whole number of blocks, so round it up.
             bytes = bytes.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(bytes);
         }
         // The engine checks later whether the size fits the volume's record size.

@@ -7,8 +7,8 @@
 //! - a response to a caller with a scope passes [`Answer::keep`]. This function has no default, so
 //!   a new response type does not compile without it;
 //! - after [`Answer::keep`], a response contains no name of a pool, volume, snapshot, bookmark or
-//!   export outside the scope, nor the state, size or property of such an object; messages lose
-//!   only the names.
+//!   export outside the scope, nor the state, size or property of such an object. Texts for users
+//!   stay, with the names in them replaced.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'stat
         operations
     }
 
-    /// Returns the request with limits such that its response fits in one page.
+    /// Returns the request, limited so that its response fits in one page.
     #[must_use]
     fn limited(self) -> Self {
         self

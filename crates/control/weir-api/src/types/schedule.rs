@@ -1,10 +1,11 @@
-//! Snapshot schedules: the snapshots that the server takes by itself, and how many of each sort it
-//! keeps.
+//! Snapshot schedules: the intervals at which the server takes snapshots, and the number of
+//! snapshots that it keeps for each interval.
 //!
 //! The server decides when a snapshot is due.
 //!
-//! Invariant: a schedule ignores sorts that it does not have. Of a sort with the count 0 it takes
-//! no snapshots, and destroys existing ones.
+//! Invariant: for an interval that is absent in a schedule, the server neither takes nor destroys
+//! snapshots. For an interval with the count 0, it takes no snapshots and destroys the existing
+//! ones.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

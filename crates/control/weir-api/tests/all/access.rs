@@ -1,7 +1,8 @@
 //! Tests of access rights: calls every operation of the OpenAPI document as every kind of caller,
 //! over real sockets.
 //!
-//! The server under test checks the rights; a fake server answers authorized calls.
+//! weir-api checks the rights, which is under test; the handlers of a fake server answer the
+//! authorized calls.
 //!
 //! Invariants:
 //! - each operation of the OpenAPI document is in the table of [`Operation`], or the test panics;
@@ -296,7 +297,8 @@ fn document_has_every_operation_with_its_role() {
     }
 }
 
-/// Returns in a word what a status means for the rights of the caller.
+/// Returns a word for the meaning of an HTTP status: whether the rights of the caller were
+/// sufficient.
 fn verdict(status: u16) -> &'static str {
     match status {
         401 => "unknown",

@@ -314,9 +314,8 @@ async fn long_request_header_is_refused() {
     assert_eq!(status, 200);
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let mut stream = UnixStream::connect(path).await.unwrap();
-    // The server checks the limit for headers after each read, which may return as many bytes
-    // again. It may close the connection before it has read the whole request; then the response is
-    // lost.
+    // The server checks the limit for headers after each read. If it closes the connection before
+    // it has read the whole request, this write can fail, and the response is lost.
     drop(stream.write_all(get(200 << 10).as_bytes()).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
@@ -553,12 +552,13 @@ async fn abandoned_download_ends_its_send_session() {
 #[tokio::test(start_paused = true)]
 async fn client_waits_for_a_slow_stream_while_the_server_lives() {
     let server = start();
-    // In this stream a part arrives only every 100 seconds.
+    // The snapshot `slow` selects a stream in which a part arrives only every 100 seconds.
     let client = Client::new(server.unix.clone()).with_timeout(Duration::from_secs(30));
     let session = sending(&client, "slow").await;
     let mut stream = client.send_stream(session).await.unwrap();
     assert_eq!(all_of(&mut stream).await, (STREAM_BYTES, Ok(())));
-    // In this stream the server reports more sent data than arrives, so the client gives up.
+    // The snapshot `stuck` selects a stream of which the server reports more sent data than
+    // arrives, so the client gives up.
     let session = sending(&client, "stuck").await;
     let mut stream = client.send_stream(session).await.unwrap();
     let before = tokio::time::Instant::now();

@@ -1,8 +1,9 @@
 //! Activity of one call: the disks that it opened, their progress, and the disks that it may open.
 //!
-//! The engine monitors the disks of open pools.
+//! The engine monitors the disks of open pools; this file covers the disks that a call opens
+//! itself, for example for a new pool.
 //!
-//! Invariant: an activity keeps no disk open.
+//! Invariant: an activity keeps no disk open, because it has only weak references to its disks.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -52,7 +53,7 @@ impl Activity {
     /// Resolves a path from the caller; returns `None` if the caller may name any path.
     ///
     /// # Errors
-    /// As [`NamedDirs::place`].
+    /// The errors of [`NamedDirs::place`].
     pub(crate) fn place(&self, path: &Path) -> io::Result<Option<Place>> {
         self.named.as_ref().map(|named| named.place(path)).transpose()
     }
@@ -79,7 +80,8 @@ impl Activity {
         let mut disks = self.disks.lock();
         let before = disks.len();
         disks.retain(|disk| disk.strong_count() > 0);
-        // When a disk is closed, its counters disappear; that counts as progress too.
+        // When the call closes a disk, the sum below loses the counters of the disk. Add a large
+        // number instead, because closing a disk is progress too.
         self.steps.fetch_add((before - disks.len()) as u64 * (1 << 40), Ordering::Relaxed);
         let issued = disks.iter().filter_map(Weak::upgrade).map(|disk| {
             let stats = disk.stats();

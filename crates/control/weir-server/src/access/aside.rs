@@ -87,7 +87,7 @@ mod tests {
 
     #[tokio::test]
     async fn reads_of_unresponsive_files_are_limited() {
-        // This test has a semaphore of its own, because other tests use the global one.
+        // This test has its own semaphore, because other tests use [`READS`].
         static OWN: Semaphore = Semaphore::const_new(READS_MAX);
         let mut stuck = Vec::new();
         for _ in 0..16 {

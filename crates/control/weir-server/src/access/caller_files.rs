@@ -32,7 +32,7 @@ const CONFIG: &str = "/etc/weir";
 /// The directories in which callers may name files.
 #[derive(Debug, Default)]
 pub(crate) struct NamedDirs {
-    /// Each directory as given, and with links resolved.
+    /// Pairs of paths: the directory as given on the command line, and with its links resolved.
     dirs: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -79,8 +79,8 @@ impl CallerFiles {
     /// the request is the file that the new file replaces.
     ///
     /// If root or the user of the server named the file, returns its path; the server reads the
-    /// file again at each use. For another caller the server reads the named file now, through the
-    /// checked descriptor, and saves a copy.
+    /// file again at each use. For another caller the server opens the named file below its allowed
+    /// directory, reads the file now, and saves a copy.
     ///
     /// # Errors
     /// `Invalid` if the request has neither content nor path, or has both; `Permission` for a file
@@ -158,7 +158,8 @@ impl Place {
 }
 
 impl NamedDirs {
-    /// Returns the directories of the command line and the directories that every server has.
+    /// Returns the directories of `--disk-dir` (`given`), and `/etc/weir`, which every server
+    /// allows.
     ///
     /// # Errors
     /// `NotFound` for a directory that does not exist.

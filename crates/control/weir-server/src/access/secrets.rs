@@ -1,6 +1,6 @@
 //! Secrets that callers sent: one file for each in the state directory.
 //!
-//! The secrets belong to replications and targets.
+//! Each secret belongs to a replication or to an iSCSI target; tokens are in `tokens`.
 //!
 //! Invariants:
 //! - a file is inaccessible to other users from its creation on;
@@ -72,7 +72,7 @@ impl Secrets {
         }
     }
 
-    /// Removes all secrets that are not in `used`, left behind by a crash.
+    /// Removes all secret files that are not in `used`: a crash may have left them behind.
     pub(crate) fn forget_all_but(&self, used: &BTreeSet<&str>) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
         secrets.forget_all_but(&BTreeSet::from([one.as_str()]));
         assert!(Path::new(&one).exists() && !Path::new(&other).exists());
-        // The server must not remove a file that a caller named.
+        // `forget` must not remove a file that a caller named: it is outside the directory.
         let named = dir.path().join("named");
         fs::write(&named, "").unwrap();
         secrets.forget(named.to_str().unwrap());

@@ -6,11 +6,10 @@
 //! Invariants:
 //! - the file contains the SHA-256 of each token, never the token: 256 random bits cannot be
 //!   recovered from it;
-//! - a lookup compares with every token of the list, each in constant time, so its duration does
-//!   not show how many bytes of a guess were right;
+//! - a lookup compares a secret with every token in constant time, so its duration reveals nothing;
 //! - a revoked or expired token is refused from the next call on;
-//! - a call with a token writes nothing: the last uses are kept in memory and saved by one task,
-//!   for all tokens at once, at most every [`USES_SAVED_EVERY`].
+//! - a call with a token writes no file: one task saves the last uses of all tokens together, at
+//!   most every [`USES_SAVED_EVERY`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,7 +64,8 @@ struct KnownToken {
 pub(crate) struct Tokens {
     path: PathBuf,
     known: Mutex<Vec<KnownToken>>,
-    /// Held while the token file is written; a call that only uses a token never takes it.
+    /// Lock held while the token file is written. A call that authenticates with a token never
+    /// takes this lock.
     writing: Mutex<()>,
     /// Whether a token was used since the token file was last written.
     is_used: AtomicBool,
@@ -98,11 +98,11 @@ impl KnownToken {
 }
 
 impl Tokens {
-    /// Reads the list; a missing file is an empty list.
+    /// Reads the token file; a missing file is an empty list.
     ///
     /// # Errors
-    /// `Data` for a file that cannot be read: an empty list instead would hide which tokens were
-    /// revoked and which were lost.
+    /// `Data` for a file that cannot be read. The server does not start with an empty list instead,
+    /// because an admin could not know whether a missing token was revoked or lost.
     pub(crate) fn load(dir: &Path, events: Arc<Events>) -> Result<Self, ApiError> {
         let path = dir.join("tokens.json");
         let failed = |why: String| {
@@ -179,8 +179,8 @@ impl Tokens {
         let mut next = known;
         next.push(token.clone());
         self.save(&next)?;
-        // Calls may have changed the last uses in `self.known` meanwhile, so add the token to that
-        // list.
+        // Calls may have changed the last uses of other tokens in `self.known` during the save, so
+        // add the new token to `self.known` and drop the saved copy of the list.
         let mut known = self.known.lock();
         known.push(token);
         known.sort_by(|a, b| a.name.cmp(&b.name));
@@ -237,7 +237,8 @@ fn new_secret() -> SecretText {
     SecretText::new(format!("{TOKEN_PREFIX}{}", hexadecimal(&bytes)))
 }
 
-/// Returns the index of the token with this hash. Compares with all tokens.
+/// Returns the index of the token with this hash. Compares all tokens, so that the duration does
+/// not reveal the index.
 fn find(known: &[KnownToken], hash: &Hash) -> Option<usize> {
     let (mut any, mut at) = (Choice::from(0), 0_u64);
     for (index, token) in known.iter().enumerate() {
@@ -325,7 +326,8 @@ mod tests {
         assert!(listed.last_used_unix_ms.is_some());
     }
 
-    // The server did not count calls that it refused for their role or scope.
+    // Regression: the server added no event for calls that it refused because of the token's role
+    // or scope.
     #[test]
     fn denied_calls_of_a_token_are_one_event_a_minute() {
         let dir = tempfile::tempdir().unwrap();

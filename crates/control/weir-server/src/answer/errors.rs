@@ -2,8 +2,8 @@
 //!
 //! The errors of the engine are in weir-dataset, their form in HTTP is in weir-api.
 //!
-//! Invariant: an error names the failed object, and the next command if that follows from the error
-//! alone.
+//! Invariant: an error names the object that failed. It also names the next command for the user if
+//! the error alone determines that command.
 
 use weir_api::ApiError;
 use weir_api::types::Outcome;
@@ -40,7 +40,7 @@ pub fn api_error(error: &DatasetError) -> ApiError {
     }
 }
 
-/// Returns the next command for the user, if it follows from the error alone.
+/// Returns the next command for the user, if the error alone determines it.
 fn action(error: &DatasetError) -> Option<String> {
     match error {
         DatasetError::SnapshotClash { name } => {

@@ -1,8 +1,9 @@
 //! Describes unreadable metadata of a pool in sentences, for `weir pool status` and `weir check`.
 //!
-//! Damaged blocks of volumes are counted when a read finds them.
+//! Metadata is the pool's own data: dataset directory and tables. Unreadable data of volumes is not
+//! described here; `pool_status` lists it as permanent errors.
 //!
-//! Invariant: each sentence names the unreadable metadata and the consequence.
+//! Invariant: each sentence names the unreadable metadata and the consequence for users.
 
 use std::ops::Range;
 

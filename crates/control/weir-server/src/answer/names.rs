@@ -1,6 +1,6 @@
 //! Parses names of volumes and snapshots, and formats identities.
 //!
-//! The engine knows which names exist.
+//! The engine checks whether an object with the name exists.
 //!
 //! Invariant: no function of this module reads a pool.
 
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use weir_api::ApiError;
 use weir_base::{ErrorKind, Guid};
 
-/// Creates a random identity.
+/// Returns a random guid.
 ///
 /// # Panics
 /// If the kernel has no random bytes.

@@ -1,9 +1,9 @@
 //! Converts the state of the engine to the types of the API.
 //!
-//! The command line formats the texts in tables.
+//! bin/weir prints these values as tables.
 //!
-//! Invariant: every state that needs an administrator has status, action and see, as in `zpool
-//! status`.
+//! Invariant: a pool in a state that needs an administrator has the fields `status`, `action` and
+//! `see`, as in `zpool status`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -301,8 +301,8 @@ fn explain(
     (Some(status), Some(action.to_owned()))
 }
 
-/// Describes copies that failed their checksum. With `lost_data`, no other copy was intact for some
-/// of them, so the list of permanent errors has an entry, or had one until it was cleared.
+/// Describes copies that failed their checksum. If `lost_data` is true, some blocks had no intact
+/// copy; the list of permanent errors then has entries for these blocks, or had them earlier.
 fn explain_copies(lost_data: bool) -> (String, &'static str) {
     let text = if lost_data {
         "Copies failed their checksum, and not all of them could be repaired: see the list of \
@@ -544,8 +544,8 @@ fn ratio(used_bytes: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { used_bytes as f64 / stored_bytes as f64 }
 }
 
-/// Returns the stored size of a volume divided by the size of its unshared blocks, which counts as
-/// at least one block.
+/// Returns the stored size of a volume divided by the size of its unshared blocks. If the volume
+/// shares blocks, the divisor is at least one block, so that it is never zero.
 fn own_ratio(stored_bytes: u64, shared_bytes: u64) -> f64 {
     let own = stored_bytes.saturating_sub(shared_bytes);
     ratio(stored_bytes, if shared_bytes > 0 { own.max(BLOCK_BYTES as u64) } else { own })

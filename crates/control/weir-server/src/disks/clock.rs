@@ -1,8 +1,8 @@
 //! The system clock with the timers of the I/O runtime.
 //!
-//! Virtual time is in weir-sim.
+//! The clock with virtual time, for simulations, is in weir-sim.
 //!
-//! Invariant: code that sleeps runs on a thread with an I/O runtime, as does every disk operation.
+//! Invariant: code that sleeps on this clock runs on a thread with an I/O runtime.
 
 use std::time::Duration;
 

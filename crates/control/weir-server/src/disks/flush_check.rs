@@ -1,5 +1,5 @@
-//! Measures the flush latencies of disks before a pool is created on them, and warns about bad
-//! ones.
+//! Measures the flush latencies of disks before they join a pool, and warns about suspicious
+//! latencies.
 //!
 //! weir-device measures and classifies a single disk.
 //!

@@ -1,7 +1,7 @@
-//! Identity of this process for the owner slots on disks, and the check whether the process that
-//! another identity names still runs.
+//! Identity of this process, which weir-pool writes to the labels of disks; and the check whether
+//! the process of another such identity still runs.
 //!
-//! weir-pool writes the identity to the disks and decides who owns a pool.
+//! weir-pool decides which process owns a pool.
 //!
 //! Invariant: a part of the identity that is unknown is empty or zero, and weir-pool never takes
 //! such a part as proof that another owner has ended.

@@ -18,15 +18,15 @@ use weir_api::types::{MemoryPart, MemoryUse};
 
 /// The connections get this fraction of `--memory`: one eighth.
 const CONNECTIONS_SHARE: u64 = 8;
-/// Minimum memory for connections: four concurrent parts of a long write.
+/// Minimum memory for connections: enough for four parts of 1 MiB of a long write.
 const CONNECTIONS_BYTES_MIN: u64 = 4 << 20;
 /// Maximum memory for connections: half a MiB for each connection.
 const CONNECTIONS_BYTES_MAX: u64 = 512 << 20;
 
-/// Default share of the memory for dedupe indexes, in percent.
+/// Default size of all dedupe indexes, in percent of `--memory`.
 const DEDUPE_PERCENT: u64 = 10;
-/// Maximum share of the memory for dedupe indexes, in percent. The indexes take memory from the
-/// caches, and the caches must keep enough.
+/// Maximum size of all dedupe indexes, in percent of `--memory`. The indexes take their memory from
+/// the caches, which need the rest.
 const DEDUPE_PERCENT_MAX: u64 = 25;
 
 /// Memory of the process in addition to `--memory`: 64 MiB for 1024 connections of 64 KiB, 32 MiB
@@ -34,14 +34,14 @@ const DEDUPE_PERCENT_MAX: u64 = 25;
 pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with iSCSI: 64 MiB of the sessions' own memory, and 64 MiB for
-/// 1024 sessions with a receive buffer of 16 KiB for one PDU, and tables, each.
+/// 1024 sessions, each with tables and a receive buffer of 16 KiB for one PDU.
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of
 /// 1024 connections, and 8 MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
 pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
 
-/// Overhead of the memory allocator on `--memory`, in percent.
+/// Overhead of the memory allocator, in percent of `--memory`.
 const SLACK_PERCENT: u64 = 10;
 
 /// The split of the server's memory; see the header of this file.
@@ -51,9 +51,9 @@ pub struct MemoryPlan {
     pub total_bytes: u64,
     /// Maximum size of the dedupe indexes, which are a part of the pools' caches.
     pub dedupe_bytes: u64,
-    /// Whether the process needs memory for iSCSI in addition to the total.
+    /// True if the server serves iSCSI, which needs `ISCSI_BYTES_MAX` in addition to `--memory`.
     pub serves_iscsi: bool,
-    /// Whether the process needs memory for TLS in addition to the total.
+    /// True if NBD clients may use TLS, which needs `TLS_BYTES_MAX` in addition to `--memory`.
     pub serves_nbd_tls: bool,
 }
 
@@ -101,10 +101,11 @@ impl MemoryPlan {
 /// Current memory use of NBD and iSCSI connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionsUse {
-    /// Memory that the connections use from the shared budgets; shown in the row `connections`.
+    /// Memory that the connections use from the shared budgets; shown in the row `connections` of
+    /// `weir server show`.
     pub(crate) shared_bytes: u64,
-    /// Memory that connections use above the budgets: a request larger than its budget runs alone,
-    /// and each connection has some memory of its own. Shown in the row `process`.
+    /// Memory that connections use above the budgets: the excess of a request that is larger than
+    /// its budget, and the fixed memory of each connection. Shown in the row `process`.
     pub(crate) excess_bytes: u64,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The checks of one disk are in weir-device, the checks of layouts in the API's requests.
 //!
-//! Invariants: opening and checking write nothing; a disk with known contents is refused unless
-//! forced.
+//! Invariants: opening and checking a disk writes nothing to it; a new disk that has a file system
+//! or another recognized content is refused unless the caller forces it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,8 @@ pub(crate) fn device_error(error: &DeviceError) -> ApiError {
     })
 }
 
-/// Converts the error of a new disk; names the pool that has the disk, if the caller may learn it.
+/// Converts the error of a new disk. If the disk belongs to an open pool and the caller may learn
+/// the name of this pool, the result names the pool.
 fn new_disk_error(error: &DeviceError, activity: &Activity) -> ApiError {
     match error.opened_as().and_then(|known| activity.pool_of(known)) {
         Some(pool) => {
@@ -99,7 +100,8 @@ pub(crate) mod faulty {
 
     static FAULTS: Mutex<BTreeMap<PathBuf, Arc<Faults>>> = Mutex::new(BTreeMap::new());
 
-    /// Returns the faults of the disk at `path`; they apply from the next time that it is opened.
+    /// Returns the faults of the disk at `path`; they take effect when the disk is opened the next
+    /// time.
     pub(crate) fn faults(path: &Path) -> Arc<Faults> {
         Arc::clone(FAULTS.lock().entry(path.to_owned()).or_default())
     }

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - code that waits for a disk runs on a thread with an I/O runtime, never on the thread of the
 //!   management interface;
-//! - the thread ends after a last commit, or when the pool is suspended while it is being closed.
+//! - the thread of a closing pool ends after a last commit, or without it if the pool is suspended.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::answer::errors::api_error;
 /// Poll interval for a pool that is being closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time after which a call on an abandoned pool returns an error, if it has not ended by itself.
+/// After a pool was closed by force, its running calls have this time to end before they return an
+/// error.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A closing pool is suspended after a disk was unresponsive for this long. The close also writes
@@ -32,7 +33,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// seconds.
 pub(crate) const CLOSE_SILENT: Duration = Duration::from_secs(5);
 
-/// Error message for calls to an abandoned pool.
+/// Error message for calls on a pool that was closed by force.
 const LET_GO: &str = "the pool's disks were unresponsive and the pool was closed by force";
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -151,9 +152,9 @@ impl OpenPool {
             if self.engine.is_abandoned()
                 && left.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
             {
-                // The call still waits for a disk that is not in the pool yet, whose I/O was not
-                // failed. Return an error, so that the caller releases the pool's lock. The call
-                // itself ends with the pool's thread.
+                // The suspension of the pool failed the I/O of the pool's disks, but this call
+                // waits for a disk that is not in the pool yet. Return an error, so that the caller
+                // releases the pool's lock. The call itself ends with the pool's thread.
                 return Err(ApiError::new(ErrorKind::Unavailable, LET_GO));
             }
         }

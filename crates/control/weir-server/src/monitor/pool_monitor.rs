@@ -49,7 +49,7 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
         events.add_counts();
         if events.has_unsaved() {
             let saving = Arc::clone(&events);
-            // The blocking task saves the events and ends by itself.
+            // The blocking task saves the events and ends by itself, so its handle is not needed.
             drop(tokio::task::spawn_blocking(move || saving.save()));
         }
         for (pool, disk) in manager.fail_unresponsive_legs(LET_GO) {
@@ -75,8 +75,9 @@ impl Seen {
         let mut changes = Vec::new();
         for pool in &now {
             let before = self.pools.get(&pool.name).filter(|old| {
-                // If the time of the counters went backwards, the pool was imported again since the
-                // last poll, and the counters cannot be compared.
+                // `counted_ms` is the time since the error counters started. If it went backwards,
+                // the pool was imported again since the last poll, and its counters cannot be
+                // compared.
                 old.guid == pool.guid && old.counted_ms <= pool.counted_ms
             });
             changes.extend(pool_change(before, pool));

@@ -5,8 +5,9 @@
 //!
 //! Invariants:
 //! - the server is ready, and exits, within a bounded time whatever its disks do;
-//! - the server suspends a pool for an unresponsive disk only while the pool is being closed,
-//!   during a forced export, or when the server stops; all flushed data is then on disk.
+//! - the server suspends a pool because of an unresponsive disk in three cases only: while the pool
+//!   is being closed, during a forced export, and when the server stops. Flushed data is already on
+//!   disk.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,7 +85,7 @@ impl Manager {
         }
     }
 
-    /// Saves the list of degraded pools.
+    /// Saves for each pool whether it is degraded.
     pub(crate) fn save_health(&self, pools: &[PoolStatus]) {
         let degraded = |name: &str| {
             let pool = pools.iter().find(|pool| pool.name == name);

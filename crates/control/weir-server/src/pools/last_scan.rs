@@ -1,8 +1,8 @@
 //! Records the last scan of each pool.
 //!
-//! The scans are in weir-pool, the file is in `scan_file`.
+//! weir-pool performs the scans (scrubs and resilvers); `scan_file` writes the file.
 //!
-//! Invariant: the file has one entry for each pool.
+//! Invariant: `scans.json` has one entry for each pool.
 
 use weir_api::types::{EventLevel, ScanKind, ScanState};
 use weir_base::size::Human;
@@ -27,7 +27,8 @@ impl Manager {
         }
     }
 
-    /// Records the scan of a pool that is being closed, even if the scan was recorded a moment ago.
+    /// Records the scan of a pool that is being closed, even if less than 10 s have passed since
+    /// the scan was last recorded.
     pub(crate) fn record_last_scan(&self, engine: &Engine) {
         self.scans.lock().0.hurry(engine.pool().guid().0);
         self.record_scan(engine);

@@ -3,7 +3,7 @@
 //! The engine performs the steps of a change; offline and online are in `maintenance_calls`.
 //!
 //! Invariants:
-//! - a new disk with known contents is refused unless forced;
+//! - a new disk with a file system or other recognized contents is refused unless forced;
 //! - the server saves the path of a new disk before the pool relies on the disk.
 
 use std::path::{Path, PathBuf};
@@ -59,8 +59,8 @@ impl Handle<PoolAttach> for Manager {
 
 impl Handle<PoolReplace> for Manager {
     /// Replaces a disk by another. The old disk stays in the vdev until the resilver ends. If the
-    /// vdev has no place for a second disk and the request has `at_once`, the old disk leaves it
-    /// now.
+    /// vdev has no place for a further disk and the request has `at_once`, the old disk leaves the
+    /// vdev before the resilver.
     ///
     /// # Errors
     /// The errors of `pool_attach`; `Busy` for a disk that the vdev cannot lose.

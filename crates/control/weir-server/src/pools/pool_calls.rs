@@ -4,7 +4,7 @@
 //! volumes in `volumes`.
 //!
 //! Invariants:
-//! - the server writes to no disk before it has checked all of them;
+//! - the server writes to no disk of a new pool before it has checked all disks of the pool;
 //! - before it closes a pool, the server withdraws the exports of the pool.
 
 use std::path::PathBuf;
@@ -72,7 +72,8 @@ impl Handle<PoolCreate> for Manager {
     ///
     /// # Errors
     /// `Exists` for a taken name or a disk with data on it, `Busy` for a disk in use, `Invalid` for
-    /// unsuitable disks. The server writes to no disk before it has checked all of them.
+    /// unsuitable disks. The server writes to no disk before it has checked all disks of the
+    /// request.
     async fn handle(&self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
         let values = PropertyValues(request.properties.clone());
         let (properties, _) = property_calls::changes(&values, PropertyOf::Pool)?;

@@ -3,9 +3,11 @@
 //! The engine performs the steps of a change; changes of single disks are in `leg_calls`.
 //!
 //! Invariants:
-//! - new disks with known contents, and vdevs of another redundancy, are refused unless forced;
-//! - the server saves the path of a new disk before the pool relies on the disk. After the removal
-//!   of a vdev it drops the paths of its disks, which may then belong to another pool;
+//! - new disks with recognized contents, and vdevs of another redundancy, are refused unless
+//!   forced;
+//! - the server saves the path of a new disk before the pool relies on the disk. After a vdev is
+//!   removed, the server drops the saved paths of the vdev's disks, which may belong to another
+//!   pool by then;
 //! - a spare replaces only a disk that failed, never a disk that an administrator took offline.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,12 +158,12 @@ fn check_same_redundancy(pool: &PoolStatus, new: &[VdevSpec]) -> Result<(), ApiE
     }
 }
 
-/// State of the disks of a pool that need a spare.
+/// The disks of a pool that need a spare.
 #[derive(Default)]
 struct Wanting {
-    /// Missing disks, each with the time since which it is missing.
+    /// Missing disks by guid, each with the time at which it was first seen missing.
     missing: BTreeMap<String, Instant>,
-    /// Disks for which no spare was found. A disk leaves this set when it is online again.
+    /// Guids of disks for which no spare was found. A disk leaves this set when it is online again.
     tried: BTreeSet<String>,
 }
 

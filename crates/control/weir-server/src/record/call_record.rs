@@ -79,8 +79,8 @@ impl Record {
         };
         match outcome {
             Ok(_) => self.events.add(event),
-            // All failed calls of one caller on one pool are visible to the same readers, so one
-            // count is enough for them.
+            // One count is enough for all failed calls of one caller on one pool, because the same
+            // callers may read all of them.
             Err(_) => self.events.count_calls(&caller, &pool, event),
         }
     }

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - after a crash, the file may lack the events of the last second: an event only reports a change
 //!   or a fault, and the change itself is durable elsewhere;
-//! - the file has at most twice as many lines as there are events in memory, or 2,000 lines. The
+//! - the file has at most 2,000 lines, or twice as many lines as there are events in memory. The
 //!   server shortens the file by replacing the whole file.
 
 use std::fs::OpenOptions;

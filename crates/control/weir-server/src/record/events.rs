@@ -1,18 +1,15 @@
 //! Events of the server: ring buffers in memory, and the callers that wait for the next event.
 //!
-//! `pool_monitor` and `recorder` create most events; `event_file` stores the events of earlier
-//! runs, and `history` stores the changing calls.
+//! `pool_monitor` and `recorder` create most events; `event_file` stores events, `history` calls.
 //!
 //! Each class of events has its own ring, so that unauthenticated peers and callers evict no events
-//! about disks and data. Events that they can cause at will are counted: repetitions of an event
-//! add only one event and one log line a minute, with the number of repetitions.
+//! about disks. Repetitions of an event that they can cause at will add one event a minute.
 //!
 //! Invariants:
-//! - event numbers increase by one; each class keeps its newest events, and evicted events are
-//!   counted as lost;
-//! - adding an event never waits;
-//! - there are at most [`COUNTS_MAX`] separate counts, and at most [`CALLER_COUNTS_MAX`] of one
-//!   caller.
+//! - event numbers increase by one; each class keeps its newest events; evicted events count as
+//!   lost;
+//! - adding an event never waits for a file or for a reader;
+//! - at most [`COUNTS_MAX`] counts exist, and at most [`CALLER_COUNTS_MAX`] for each caller.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -84,18 +81,18 @@ pub(crate) struct NewEvent {
     pub(crate) message: String,
 }
 
-/// Count of repeated events of one kind since the last event with such a number.
+/// Number of repetitions of an event since the server last added an event with this number.
 struct Count {
-    /// Caller for whose [`CALLER_COUNTS_MAX`] this count counts; `None` for a common count of
-    /// several pools or callers, and for counts by [`Events::count`].
+    /// The caller whose limit [`CALLER_COUNTS_MAX`] includes this count. `None` for a common count
+    /// of several pools or callers, and for counts by [`Events::count`].
     caller: Option<String>,
     since: Instant,
     held: u64,
     last: NewEvent,
 }
 
-/// Counts of one owner (a caller, or this server): up to [`CALLER_COUNTS_MAX`] separate counts, and
-/// one common count for all further events.
+/// The owner of counts: a caller, or this server. An owner has up to [`CALLER_COUNTS_MAX`] separate
+/// counts, and one common count for all further events.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     owner: &'a str,
@@ -154,8 +151,8 @@ impl Events {
         saved.is_some_and(|saved| saved.as_ref().is_some_and(|(_, last)| *last != newest))
     }
 
-    /// Writes new events to the state directory and blocks for the write. Returns at once while
-    /// another thread writes them.
+    /// Writes new events to the state directory and blocks for the write. Returns at once if
+    /// another thread is already writing the events.
     pub(crate) fn save(&self) {
         let Some(mut saved) = self.saved.try_lock() else { return };
         let Some((file, last)) = saved.as_mut() else { return };
@@ -206,7 +203,8 @@ impl Events {
 
     /// Counts an event that unauthenticated peers or callers can cause at will. The first such
     /// event is added and logged; afterwards one event a minute gives the number of repetitions.
-    /// Events with the same `of` share a count, and must be visible to the same callers.
+    /// Events with the same `of` share a count. The same callers must be allowed to read all of
+    /// them.
     pub(crate) fn count(&self, of: &str, new: NewEvent) {
         self.count_at(of, None, new, Instant::now());
     }
@@ -281,8 +279,8 @@ impl Events {
         self.add(new);
     }
 
-    /// Returns the events with numbers after the given one. If there are no such events, waits for
-    /// the next event as long as the query allows.
+    /// Returns the events with numbers above `after`. If there are no such events, waits up to
+    /// `wait_ms` for the next event.
     pub(crate) async fn after(&self, query: ListEvents) -> EventList {
         let ListEvents { after, wait_ms } = query;
         let mut newest = self.newest.subscribe();
@@ -295,7 +293,7 @@ impl Events {
         self.kept_after(after)
     }
 
-    /// Returns the events with numbers after the given one, without waiting.
+    /// Returns the events with numbers above `after`, without waiting.
     pub(crate) fn kept_after(&self, after: u64) -> EventList {
         let kept = self.kept.lock();
         let newest = *self.newest.borrow();
@@ -306,8 +304,8 @@ impl Events {
         let mut events: Vec<Event> = later.cloned().collect();
         events.sort_by_key(|event| event.seq);
         events.truncate(ANSWERED_MAX);
-        // `lost` counts the evicted events whose numbers are not above the last event of the
-        // response.
+        // `lost` counts evicted events with numbers up to the last event of this response; the next
+        // response counts later ones.
         let is_whole = events.len() < ANSWERED_MAX;
         let last = events.last().map(|event| event.seq).filter(|_| !is_whole).unwrap_or(newest);
         let lost = last.saturating_sub(after).saturating_sub(events.len() as u64);
@@ -315,7 +313,7 @@ impl Events {
     }
 }
 
-/// Whether the caller has the maximum number of counts.
+/// Whether the caller already has [`CALLER_COUNTS_MAX`] counts of repeated events.
 fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
     let own = counts.values().filter(|count| count.caller.as_deref() == caller);
     own.count() >= CALLER_COUNTS_MAX
@@ -380,7 +378,7 @@ mod tests {
         assert_eq!(numbers(&first)[..2], [1, 2]);
         assert_eq!(numbers(&first)[2], events.kept_after(0).newest - refused + 1);
         assert_eq!(first.lost, 2 * DATA_MAX as u64 + 1 - refused);
-        // The client has read the first response, so no further event is lost.
+        // A client that continues after the first response has lost no further event.
         let last = first.events.last().unwrap().seq;
         assert_eq!(events.kept_after(last).lost, 0);
         for _ in 0..2 * DATA_MAX {

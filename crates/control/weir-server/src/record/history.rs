@@ -1,19 +1,14 @@
 //! The history of every pool: its changing calls, saved in the state directory.
 //!
-//! `call_record` adds the entries.
-//!
-//! Each successful call has an entry of its own. Failed calls are counted: one entry per caller,
-//! pool, call and error, with the time and the error of the last such call. So a caller adds few
-//! entries with failed calls, however often it calls.
+//! `call_record` adds the entries. Each successful call has its own entry. Failed calls are
+//! counted: one entry for each caller, pool, call and error, so that a caller adds few entries.
 //!
 //! Invariants:
-//! - an entry is on stable media when `add` returns, or the log has an error: a call is not undone
-//!   because its history cannot be written. Of repeated failures, the first is written at once, and
-//!   their count once a minute;
-//! - at most [`KEPT_MAX`] successful calls are listed, and at most [`COUNTED_MAX`] entries count
-//!   failed calls. Above that, the caller and pool with the most entries lose the oldest of them,
-//!   so that a flood of calls evicts its own entries;
-//! - the file has at most twice as many lines as entries, and is replaced as a whole;
+//! - an entry is on stable media when `add` returns, or the log has an error. The count of a
+//!   repeated failure is written at most once a minute;
+//! - at most [`KEPT_MAX`] entries are successful calls, at most [`COUNTED_MAX`] are failed calls.
+//!   Above these limits the caller, or caller and pool, with the most entries loses its oldest;
+//! - the file has at most twice as many lines as entries;
 //! - an unreadable line, for example after a crash, loses only that line.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -41,7 +36,7 @@ pub(crate) struct History {
     kept: Mutex<Kept>,
 }
 
-/// Key of a count of failed calls: caller, pool, call and error.
+/// Key of an entry that counts failed calls: caller, pool, call and error.
 type Key = (String, String, String, String);
 
 #[derive(Default)]
@@ -76,9 +71,9 @@ impl Kept {
             return;
         }
         let times = match self.counted.get(&key_of(&entry)) {
-            // The file has several lines of this count. A line contains the total so far, so the
-            // newest line is enough. Only older servers wrote one line for each call: if the number
-            // does not grow, add the numbers up.
+            // The file can have several lines for one entry. Each line has in `times` the number of
+            // all failed calls so far, so the newest line is enough. Older servers wrote a line for
+            // each failed call: `times` then does not grow from line to line, so add the numbers.
             Some(before) if entry.times <= before.entry.times => before.entry.times + entry.times,
             _ => entry.times,
         };
@@ -87,7 +82,8 @@ impl Kept {
         self.counted.insert(key_of(&counted.entry), counted);
     }
 
-    /// Counts a failed call; returns its entry if the entry must be written to the file now.
+    /// Counts a failed call. Returns the entry with the count if it must be written to the file
+    /// now.
     fn count(&mut self, entry: HistoryEntry) -> Option<HistoryEntry> {
         let key = key_of(&entry);
         let Some(known) = self.counted.get_mut(&key) else {
@@ -106,7 +102,7 @@ impl Kept {
         })
     }
 
-    /// Evicts the oldest failed-call count of the caller with the most counts.
+    /// Evicts the oldest failed-call entry of the caller with the most failed-call entries.
     fn make_room_for_count(&mut self) {
         while self.counted.len() >= COUNTED_MAX {
             let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
@@ -121,8 +117,8 @@ impl Kept {
         }
     }
 
-    /// Shortens the list to below its limit. The caller and pool with the most entries lose their
-    /// oldest entries first.
+    /// If there are more than [`KEPT_MAX`] successful calls, evicts an eighth of them. The caller
+    /// and pool with the most entries lose their oldest entries first.
     fn trim(&mut self) {
         if self.listed.len() <= KEPT_MAX {
             return;

@@ -10,7 +10,8 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads the entries of a file; a missing file has none. Log messages call the entries `what`.
+/// Reads the entries of a file; a missing file has no entries. `what` names the entries in log
+/// messages.
 pub(super) fn read<T: DeserializeOwned>(path: &Path, what: &str) -> Vec<T> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,

@@ -1,6 +1,6 @@
 //! Deletes a replication: aborts its run, and releases its holds on both servers.
 //!
-//! The snapshots stay on both servers; users can use and destroy them afterwards.
+//! The replicated snapshots stay on both servers; users can use and destroy them afterwards.
 //!
 //! Invariants:
 //! - the replication is deleted when the call returns `Ok`, even if the other server is
@@ -80,7 +80,8 @@ impl Handle<ReplicationDelete> for Manager {
             }
             Err(error) => Err(("the replica".to_owned(), error)),
         };
-        // If the replication never sent a snapshot, the other server has no holds of it.
+        // If the replication never sent a snapshot, it has no holds on the other server, so the
+        // error is no reason for a warning.
         if let (Err((replica, error)), Some(_)) = (released, &known.last) {
             warnings.push(left(&known, (REPLICA_TAG, &replica), &known.to, &error));
         }

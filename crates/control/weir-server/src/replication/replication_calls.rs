@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - a replication has one run at a time; a failed run is retried with increasing delay;
-//! - only a few runs send to one other server at a time, because each server limits its streams;
+//! - at most [`RUNS_TO_ONE_MAX`] runs send to one server at a time, because each server limits the
+//!   streams that it receives;
 //! - a replication identifies its pool and volume by number: it follows renames and pauses while
 //!   the pool is closed;
 //! - the saved state contains the paths of the files with secrets, never a secret.
@@ -363,7 +364,7 @@ fn due(known: &KnownReplication, activity: &Activity) -> Option<Due> {
         return Some(Due::Run);
     }
     let next = known.last_run_unix_ms.saturating_add(known.every_seconds.saturating_mul(1000));
-    // If the clock was set back behind the last run, the next run starts at once.
+    // If the clock was set back to a time before the last run, the next run starts at once.
     let is_due = now_ms() >= next || known.last_run_unix_ms > now_ms();
     is_due.then_some(Due::Run)
 }

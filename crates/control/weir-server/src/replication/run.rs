@@ -4,11 +4,11 @@
 //! to errors.
 //!
 //! Invariants:
-//! - a run sends snapshots in chronological order, so that clones find their origins. It skips a
-//!   snapshot if a different snapshot of the receiver has the same name, and an event names both;
+//! - a run sends snapshots in chronological order. If the receiver has a different snapshot of the
+//!   same name, the run skips the snapshot, and an event names both;
 //! - the newest snapshot that exists on both servers is held on both, because the next incremental
 //!   stream needs it;
-//! - a run resumes an interrupted stream of the previous run. If a run cannot read the snapshot
+//! - a run resumes the interrupted stream of the preceding run. If a run cannot read the snapshot
 //!   that it took, the next run takes a new snapshot.
 
 use std::collections::BTreeSet;
@@ -77,7 +77,8 @@ struct Outgoing<'m> {
 
 impl Drop for Outgoing<'_> {
     fn drop(&mut self) {
-        // If the session completed, it is no longer in the table and `stop_send` fails.
+        // If the session completed, it is no longer in the table. `stop_send` then returns an
+        // error, which is expected.
         drop(self.manager.stop_send(self.session.clone()));
     }
 }
@@ -94,7 +95,7 @@ fn is_ours(snapshot: &Snapshot) -> bool {
 }
 
 /// Whether a snapshot of the other server has a name that replication runs give to their snapshots.
-/// Its stored creator is known only on the other server.
+/// Only the other server knows which creator is stored for that snapshot.
 fn is_named_so(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
@@ -114,8 +115,8 @@ fn clash<'s>(snapshot: &Snapshot, there: &'s [Snapshot]) -> Option<&'s Snapshot>
     there.iter().find(same_name).filter(|other| other.guid != snapshot.guid)
 }
 
-/// Whether a snapshot with the name of a run's snapshot has a clone or an export, so that it cannot
-/// be destroyed now.
+/// Whether a snapshot that is named like a run's snapshot has a clone or an export and therefore
+/// cannot be destroyed now.
 fn is_in_use(snapshot: &Snapshot) -> bool {
     is_named_so(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
 }
@@ -129,7 +130,8 @@ fn name_now() -> String {
     format!("{REPLICATION_PREFIX}{}-{}", &plain[..10], &plain[10..])
 }
 
-/// Returns `base`, or `base` with a number if a snapshot on either server has that name.
+/// Returns the name `base`, with a number appended if a snapshot on either server already has this
+/// name.
 fn free_name(base: &str, [here, there]: [&[Snapshot]; 2]) -> String {
     let is_free = |name: &String| here.iter().chain(there).all(|one| own_name(one) != name);
     let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
@@ -175,7 +177,8 @@ impl Runner {
         }
         for snapshot in here.iter().skip(next) {
             let is_newest = snapshot.name == newest;
-            // An earlier, failed run took this snapshot; the newest snapshot is sent instead.
+            // An earlier run took this snapshot and failed. Skip it, because this run sends the
+            // newest snapshot.
             if is_of_run(snapshot) && !is_newest {
                 continue;
             }
@@ -219,7 +222,7 @@ impl Runner {
     }
 
     /// Finds the newest snapshot of the other server that has a bookmark on this server, and
-    /// returns the bookmark. Returns `None` if both servers have a common snapshot that is newer.
+    /// returns the bookmark. Returns `None` if a newer snapshot exists on both servers.
     async fn bookmark_in(
         &self,
         there: &[Snapshot],
@@ -466,9 +469,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Releases all snapshots that both servers have except the newest, and destroys those of them
-    /// that runs took. An exported or cloned snapshot stays held, so a later run finds the hold and
-    /// destroys the snapshot.
+    /// Of the snapshots that both servers have, releases all except the newest, and destroys the
+    /// released snapshots that replication runs took. A run's snapshot with an export or a clone
+    /// stays held, so that a later run finds the hold and destroys the snapshot.
     async fn clear(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let KnownReplication { last: newest, clearing, .. } =
             self.manager.known_replication(&self.known.volume)?;

@@ -2,18 +2,14 @@
 //!
 //! `schedule_calls` executes the plan; this file reads neither a clock nor a pool.
 //!
-//! The name of a scheduled snapshot contains its sort and the minute of its creation, in UTC:
-//! `auto-hourly-2026-11-22-1000`. Each sort divides time into slots: a quarter of an hour, an hour,
-//! a day, a week from Monday on, a month or a year. A sort is due if the schedule has no snapshot
-//! of this sort in the current slot or a later one. A sort with the count 0 is never due; a
-//! schedule that only prunes takes no snapshots.
+//! A scheduled snapshot is named by its sort (hourly, daily …) and the minute of its creation in
+//! UTC, such as `auto-hourly-2026-11-22-1000`. Each sort divides time into slots, such as hours. A
+//! sort is due if the volume has no scheduled snapshot of this sort in the current slot or later.
 //!
 //! Invariants:
-//! - after missed slots, the schedule takes one snapshot of a sort, however many slots were missed;
-//! - after the clock was set back, the schedule takes no snapshot until the clock reaches its
-//!   former time;
-//! - the plan destroys only the schedule's own snapshots with names of this form that exceed the
-//!   count of their sort, the oldest first.
+//! - however many slots were missed, a schedule takes only one snapshot of a sort at a time;
+//! - after the clock was set back, the schedule waits until the clock reaches its former time;
+//! - the plan destroys only the schedule's own snapshots above their sort's count, oldest first.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -3,17 +3,13 @@
 //! `plan` decides which snapshots are due.
 //!
 //! Invariants:
-//! - the schedule of a pool takes the snapshots of all volumes at one point in time, except volumes
-//!   with a schedule of their own;
-//! - a schedule identifies its pool and volume by number: it follows renames, pauses while the pool
-//!   is closed, and never acts on a different pool of the same name;
+//! - a pool's schedule snapshots all volumes without a schedule of their own at one point in time;
+//! - a schedule finds its pool and volume by number, never another pool or volume of the same name;
 //! - a pool that waits for its disks delays the schedules of no other pool;
-//! - the schedule of a replica takes no snapshots: their names would clash with the source's
-//!   snapshots;
-//! - a schedule destroys only snapshots whose stored creator is this schedule; if an admin has set
-//!   the schedule, also snapshots that the volume received in streams;
-//! - no call of an operator shortens the life of an existing snapshot: a schedule whose counts an
-//!   operator reduces gets a new number, so it does not own the snapshots of the former schedule.
+//! - the schedule of a replica takes no snapshots, which could clash with names of the source;
+//! - a schedule destroys only snapshots that it took; if an admin has set it, also received ones;
+//! - no operator shortens the life of an existing snapshot: a schedule whose counts an operator
+//!   reduces gets a new number, and does not own the snapshots with the former number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -306,7 +302,8 @@ fn new_id() -> u64 {
     guid().0.max(1)
 }
 
-/// Problems that were already reported; the scheduler reports none twice while its cause persists.
+/// Problems that the scheduler has reported. It reports a problem again only after the pool's next
+/// successful snapshot.
 type Told = Arc<Mutex<BTreeSet<String>>>;
 
 /// Runs the schedules until the task is dropped.
@@ -443,7 +440,8 @@ impl Scheduler {
             pool.call(move |engine| async move { engine.create_snapshots_by(&ids, by).await });
         match taken.await {
             Ok(_) => {
-                // The problems of this pool are over, so report them again if they recur.
+                // A snapshot succeeded, so the reported problems of this pool are over. If they
+                // recur, report them again.
                 self.told.lock().retain(|text| !text.starts_with(&self.prefix()));
                 self.report(EventLevel::Info, format!("taken by schedule: {full}"));
             }

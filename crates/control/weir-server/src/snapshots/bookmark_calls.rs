@@ -1,9 +1,9 @@
 //! Calls that create, list and destroy bookmarks.
 //!
-//! Sending from a bookmark is in `transfers`.
+//! The calls in `transfers` send incremental streams from a bookmark.
 //!
-//! Invariant: a bookmark holds no data, so neither its creation nor its destruction checks the free
-//! space or the objects that use the snapshot.
+//! Invariant: a bookmark has no data, so the calls check neither the free space of the pool nor the
+//! clones and holds of the snapshot.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! Scheduled snapshots are in `schedules`, exports of snapshots in `exports`.
 //!
 //! Invariants:
-//! - lists and ranges of names are resolved to snapshots once, before any snapshot is destroyed;
+//! - a call resolves lists and ranges of names to snapshots once, before it destroys any of them;
 //! - the server neither destroys nor rolls back an exported object; the error names the export.
 
 use std::collections::BTreeMap;
@@ -444,7 +444,7 @@ impl Handle<SnapshotCreate> for Manager {
 }
 
 impl Handle<SnapshotHold> for Manager {
-    /// Keeps a snapshot from being destroyed until the tag is released.
+    /// Holds a snapshot: it cannot be destroyed until the tag is released.
     async fn handle(&self, call: SnapshotHold) -> Result<SnapshotChange, ApiError> {
         let SnapshotHold { name, tag } = call;
         self.change_snapshot(&name, None, |engine, id| async move {

@@ -42,8 +42,8 @@ impl Run for Manager {
     }
 }
 
-/// Runs a call that changes nothing to completion, but returns an error earlier if the disks of the
-/// pool in `name` are unresponsive.
+/// Runs a call that changes nothing. If the disks of the pool in `name` are unresponsive, returns
+/// an error before the call has completed.
 pub(crate) async fn patiently<T: Send + 'static>(
     manager: &Manager,
     name: &str,

@@ -2,9 +2,9 @@
 //!
 //! weir-api tests the role of each call; bin/weir tests replication between two servers.
 //!
-//! The consequences of a call decide which role it needs. An operator may not destroy, so no two
-//! calls of an operator may cause the destruction of a snapshot: of a user, of an admin's schedule
-//! within its counts, or with an admin's hold.
+//! The consequences of a call decide which role it needs. An operator may not destroy snapshots. So
+//! no two calls of an operator may cause the destruction of a user's snapshot, of a snapshot that
+//! an admin's schedule keeps, or of a snapshot that an admin holds.
 //!
 //! Invariants:
 //! - each pair of calls starts with the same volume.

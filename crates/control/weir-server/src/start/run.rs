@@ -264,7 +264,8 @@ struct Listeners {
     nbd: Vec<weir_net::Listener>,
     /// TLS settings of NBD; without them the server offers NBD unencrypted.
     nbd_tls: Option<Arc<rustls::ServerConfig>>,
-    /// The addresses in the lists of all exports, if only these addresses may connect by NBD.
+    /// The addresses in the allow lists of all exports; set if only these addresses may connect by
+    /// NBD.
     named: Option<weir_net::LiveAllowList>,
     iscsi: Vec<weir_net::Listener>,
 }

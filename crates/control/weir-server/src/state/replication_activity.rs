@@ -1,6 +1,7 @@
 //! Progress and last error of each replication.
 //!
-//! `replication` performs the runs; `saved_state` has the state that survives a restart.
+//! The modules in `replication` perform the runs; `saved_state` has the state of a replication that
+//! survives a restart.
 //!
 //! Invariant: a replication has at most one entry in [`Activities`].
 
@@ -30,7 +31,8 @@ pub(crate) struct Activity {
     pub(crate) left_out: BTreeSet<String>,
     pub(crate) failures: u32,
     pub(crate) retry_at: Option<Instant>,
-    /// Whether a replication run or a comparison was requested.
+    /// True if a caller has requested a replication run that has not started yet; `verify_now` is
+    /// the same for a comparison of the data.
     pub(crate) run_now: bool,
     pub(crate) verify_now: bool,
 }

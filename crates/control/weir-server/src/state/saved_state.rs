@@ -24,8 +24,8 @@ pub(crate) struct SavedPool {
     #[serde(default)]
     pub(crate) guid: u64,
     pub(crate) disks: Vec<PathBuf>,
-    /// Whether a disk was missing or incomplete at the last poll. If so, a disk that lacks the last
-    /// writes may be the first to respond after a restart.
+    /// True if the pool was not online at the last poll. After a restart the server then waits for
+    /// all disks of the pool, because the first disks to respond may lack the last writes.
     #[serde(default)]
     pub(crate) degraded: bool,
 }
@@ -94,8 +94,9 @@ pub(crate) struct KnownSchedule {
 }
 
 impl KnownSchedule {
-    /// Gives a schedule without a number, from an older server, a number. The number is computed,
-    /// so a server that stopped before it saved the file gives the same number again.
+    /// Gives a schedule without a number, from an older server, a number. The number is computed
+    /// from the pool and volume, so a server that stopped before it saved the file gives the same
+    /// number again.
     fn number(&mut self) {
         if self.id == 0 {
             self.id = self.pool_guid.wrapping_add(self.dataset.map_or(1, |dataset| dataset + 2));

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - the scrub has read everything before its stored position, so a resumed scrub skips nothing;
-//! - if the file is unreadable, the server logs a warning and starts without it.
+//! - if the file is unreadable, the server logs a warning and starts without stored scans.
 
 use std::collections::BTreeMap;
 use std::path::Path;

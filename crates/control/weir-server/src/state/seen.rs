@@ -58,7 +58,7 @@ impl SeenFile {
     }
 
     /// Whether the newest txg of a pool must be stored now. The interval is ten seconds. While the
-    /// pool is degraded, every txg is stored, because only then can a disk miss writes.
+    /// pool is degraded, every txg is stored, because a disk can then miss writes.
     pub(crate) fn is_due(&self, pool: &Pool, is_degraded: bool) -> bool {
         let guid = pool.guid().0;
         let is_new = self.0.pools.get(&guid).is_none_or(|seen| seen.txg != pool.committed_txg().0);

@@ -2,7 +2,8 @@
 //!
 //! The calls are in the modules of their objects, the start of the server is in `start`.
 //!
-//! Invariant: a pool is in the table from the time it is opened until it is closed.
+//! Invariant: a pool is in the table of pools (`Manager::pools`) from its opening until it is
+//! closed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! Fields that all stream sessions have: caller, object, transferred bytes, time of the last use.
 //!
-//! `sends` and `transfers` have the sessions.
+//! `sends` and `transfers` have the tables of sessions.
 //!
-//! Invariant: a session that is in use is not idle.
+//! Invariant: a session never counts as idle while a call uses it, however long the call takes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

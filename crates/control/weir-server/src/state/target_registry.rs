@@ -8,9 +8,8 @@
 //! - the designator of a unit depends only on the numbers of its pool and volume: it stays the same
 //!   after a restart, a rename, or an import by another server;
 //! - a target accepts only initiators on its allow list;
-//! - ROD tokens of a logical unit end before anyone but its initiators can change its volume: when
-//!   a target removes the unit or is closed. Rollback and receive require that no target has the
-//!   unit. While the unit is shared, which a writable NBD export requires, it has no valid tokens.
+//! - ROD tokens of a unit end before anyone but its initiators can change the volume: when a target
+//!   removes the unit or is closed. A unit with the flag `shared` has no tokens.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -51,7 +50,8 @@ const NAA_BITS: u32 = 100;
 /// Guid of the pool, and number of the volume or snapshot in it.
 pub(crate) type DatasetKey = (u64, u64);
 
-/// CHAP credentials that the initiator must prove, and those with which the target proves itself.
+/// CHAP credentials of an initiator, and the credentials with which the target authenticates
+/// itself.
 #[derive(Clone)]
 pub(crate) struct Terms {
     pub(crate) initiator: Option<Credentials>,

@@ -9,7 +9,7 @@
 //! - a session that is idle or makes no progress ends by itself; the received part of a stream is
 //!   kept;
 //! - a session ends when the token that started it is revoked or expires;
-//! - only one session at a time receives into a volume.
+//! - at most one session at a time receives into a volume.
 
 use std::sync::Arc;
 
@@ -88,8 +88,9 @@ impl Handle<ReceiveStart> for Manager {
 }
 
 impl Manager {
-    /// Ends a session that receives into this volume and is stale. Returns an error if the session
-    /// is active. A peer can end only its own sessions.
+    /// Ends the session that receives into this volume, if no part has arrived for
+    /// [`RECEIVE_STALE`]. Returns an error if the session is still active. A peer can end only its
+    /// own sessions.
     async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
         let stale = {
             let mut receives = self.transfers.receives.lock();

@@ -258,7 +258,7 @@ impl Manager {
 }
 
 impl Handle<SendStop> for Manager {
-    /// Ends a session before the end of its stream.
+    /// Ends a sending session before the end of its stream.
     async fn handle(&self, call: SendStop) -> Result<Removed, ApiError> {
         self.stop_send(call.session)
     }

@@ -23,7 +23,7 @@ use crate::disks::pool_thread::OpenPool;
 use crate::state::jobs::Job;
 use crate::state::server::Manager;
 
-/// Time limit for the samples of a volume, and after it the limit for the count of duplicate
+/// Time limits of a forecast: for the samples of a volume, and then for counting duplicate
 /// contents.
 const SAMPLING: Duration = Duration::from_secs(8);
 const COUNTING: Duration = Duration::from_secs(4);
@@ -31,7 +31,7 @@ const COUNTING: Duration = Duration::from_secs(4);
 const SAMPLES_MAX: u64 = 1024;
 /// Minimum number of samples for a reliable margin of error.
 const SAMPLES_MIN: u64 = 64;
-/// Margin of error of all estimates at which sampling stops.
+/// Sampling stops when the margin of error of every estimate is below this fraction.
 const MARGIN_WANTED: f64 = 0.005;
 /// Number of samples between two partial results.
 const SAMPLES_TOLD: u64 = 16;

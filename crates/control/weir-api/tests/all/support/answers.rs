@@ -2,7 +2,7 @@
 //!
 //! The dispatch of calls is in `fake`.
 //!
-//! Invariants: the invariants of `fake`.
+//! Invariants: see `fake`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

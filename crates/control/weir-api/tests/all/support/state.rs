@@ -1,6 +1,6 @@
 //! State of the fake server, and changes of that state.
 //!
-//! The responses are in `answers`.
+//! The functions that build the responses from this state are in `answers`.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ pub(crate) fn dedupe_of(properties: &PropertyValues) -> Option<bool> {
     properties.0.get("dedupe").map(|text| text == "on")
 }
 
-/// Sets the status of a pool to that of a pool with a faulted disk.
+/// Changes the status of a pool as if one of its disks had faulted.
 pub(crate) fn degrade(pool: &mut PoolStatus) {
     pool.state = Health::Degraded;
     pool.status =

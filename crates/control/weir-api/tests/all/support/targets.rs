@@ -2,7 +2,7 @@
 //!
 //! There are no sessions, because no initiator logs in.
 //!
-//! Invariant: the invariants of `fake`.
+//! Invariants: see `fake`.
 
 use std::collections::BTreeMap;
 

@@ -166,7 +166,7 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     let export = |force| PoolExport { name: "tank".into(), force };
     let (protocol, name) = (Protocol::Nbd, "tank/v".to_owned());
     let delete = ExportDelete { protocol, name: name.clone(), force: true };
-    // Two calls need the unresponsive disks of one pool, and one of them waits for the other. A
+    // Two calls need the unresponsive disks of pool tank; one of these calls waits for the other. A
     // call to another pool succeeds meanwhile.
     let ((), (), other) = tokio::join!(
         told("volume create", server.volume("tank/w")),
