@@ -1,5 +1,5 @@
 //! Fair queue for an expensive operation such as the TLS handshake: only few clients run the
-//! operation at a time, and no peer keeps the clients of other peers waiting.
+//! operation at a time, in an order that is fair to their peers.
 //!
 //! The caller limits how long a client keeps its permit. `connection_table` limits connections.
 //!
