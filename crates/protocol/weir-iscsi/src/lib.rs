@@ -1,8 +1,8 @@
 //! iSCSI target: login, negotiation and sessions. This crate does not interpret SCSI commands.
 //!
 //! The encoding of PDUs, text and CHAP is in weir-iscsi-wire, SCSI commands are in weir-scsi,
-//! listeners in weir-net. docs/protocols/iscsi.md describes the features; the server implements
-//! [`Targets`]. Place in the flow: socket -> `session` (receive, send) -> `pdu` (decode) -> `login`,
+//! listeners in weir-net. The server implements [`Targets`]; docs/protocols/iscsi.md has the
+//! features. Place in the flow: socket -> `session` (receive, send) -> `pdu` (decode) -> `login`,
 //! then `connection` (run) -> [`Nexus`](weir_scsi::Nexus) -> `pdu` (encode) -> socket.
 //!
 //! Invariants:
