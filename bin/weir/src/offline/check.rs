@@ -169,7 +169,7 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         disks: Vec::new(),
     };
     // The checks below skip everything that is below an unreadable node, so a counter of the pool
-    // may be higher than what they find.
+    // may be higher than the result of a check.
     let lost = &mut report.damaged_blocks;
     let counters = unless_lost(engine.check_live_bytes().await, lost)?;
     report.wrong_counters = counters

@@ -392,7 +392,7 @@ impl Session {
     }
 
     /// Runs a future to its end. This is a separate function, so that the compiler generates its
-    /// code once and not for each type of response.
+    /// code only once for all types of responses.
     fn drive(&self, work: Pin<&mut dyn Future<Output = ()>>) {
         self.runtime.block_on(work);
     }

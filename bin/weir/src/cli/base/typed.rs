@@ -131,8 +131,8 @@ pub(crate) fn missing(message: &str) -> Option<(&str, &str)> {
     Some((noun, name.trim_matches('"')))
 }
 
-/// Returns the known word that the user probably misspelled as `word`: one that differs from it
-/// only in case, or else the one that is clearly nearest.
+/// Returns the known word that the user probably misspelled as `word`: it differs from `word` only
+/// in case, or else it is clearly nearer to `word` than all other known words.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let distance = |known: &str| {
