@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - each executed request gets one reply, unless the connection is broken;
-//! - before a request runs, [`Connection::has_room`] returned true and its memory was reserved
-//!   (`memory`): the connection is within `HELD_BYTES_MAX` and `REQUESTS_MAX` of `limits`;
+//! - before a request runs, [`Connection::has_room`] returned true and its memory was reserved: a
+//!   connection holds at most `HELD_BYTES_MAX` bytes (or one request) and `REQUESTS_MAX` requests;
 //! - no task holds a borrow of a buffer across an await.
 
 use std::cell::{Cell, RefCell};
@@ -534,7 +534,7 @@ impl Connection {
         self.export.write(offset, bytes).await
     }
 
-    /// Sends the error reply of a request that failed while its payload was still arriving.
+    /// Sends the error reply of a long write, of which a part has failed.
     pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
         self.fail(&mut self.out.borrow_mut(), request, error);
     }

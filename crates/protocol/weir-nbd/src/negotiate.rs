@@ -2,14 +2,14 @@
 //! Sockets and time limits are in `session`, requests in `request`. If TLS is not offered, STARTTLS
 //! gets ERR_UNSUP, and the client decides whether to continue.
 //!
-//! Spec: NetworkBlockDevice `doc/proto.md`, "Handshake phase"; for TLS the mode FORCEDTLS.
+//! Spec: NetworkBlockDevice `doc/proto.md`, "Handshake phase", "Option types", "Metadata querying".
 //!
 //! Invariants:
 //! - one [`Negotiation::feed`] takes at most one message and appends at most one reply, or about
 //!   [`LIST_PART_BYTES`] of a LIST reply, so that no client makes the server hold more bytes;
 //! - malformed option data gets an error reply; a message that is no option ends the connection;
-//! - if TLS is required, only STARTTLS and ABORT work before it; bytes that follow STARTTLS in the
-//!   same receive end the connection (CVE-2021-3716).
+//! - if TLS is required (FORCEDTLS), only STARTTLS and ABORT work before it; bytes that follow
+//!   STARTTLS in the same receive end the connection (CVE-2021-3716).
 
 use std::net::IpAddr;
 use std::sync::Arc;

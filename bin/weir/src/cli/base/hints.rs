@@ -190,7 +190,7 @@ fn corrected(error: &Error, grammar: &Command, words: &[String]) -> Option<Vec<S
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return None };
     let wrong = wrong.split('=').next().filter(|wrong| wrong.starts_with("--"))?;
     let (level, _) = level_of(grammar, words);
-    // Also search the options that all commands have: they are not in the grammar of this command.
+    // Also search the options that all commands have.
     let known = level.get_arguments().filter_map(|arg| arg.get_long()).chain(GLOBAL);
     let near = nearest(wrong.trim_start_matches('-'), known)?;
     let fix = |word: &String| match word.strip_prefix(wrong) {

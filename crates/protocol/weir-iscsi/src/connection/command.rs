@@ -7,7 +7,7 @@
 //! Invariants:
 //! - the nexus gets a command only with all of its data;
 //! - the nexus runs a command to its end; an abort only suppresses the response;
-//! - a command that waits for memory holds no memory that other commands of any session wait for.
+//! - a command that waits for memory holds no memory that other commands wait for.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

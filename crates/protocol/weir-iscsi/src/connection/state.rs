@@ -115,11 +115,11 @@ pub(crate) struct Connection {
     /// Time at which the initiator last sent write data, or at which the target began to wait for
     /// it.
     data_moved: Cell<Instant>,
-    /// True while the reader is paused: it receives nothing, so the initiator is not to blame for
-    /// it.
+    /// True while the reader is paused: it receives no PDUs, so missing PDUs say nothing about the
+    /// initiator.
     pub(super) takes_nothing: Cell<bool>,
-    /// Action that the initiator failed to take, and its time limit in seconds. Ends the
-    /// connection.
+    /// Action that the initiator failed to take in time, and its time limit in seconds; the
+    /// connection ends for this reason.
     stuck: Cell<Option<(&'static str, u64)>>,
     pub(super) place: Place,
 }

@@ -172,8 +172,7 @@ async fn park<S: Socket>(
     Ok(Parked { parts, received: wire.input.pending().to_vec() })
 }
 
-/// Ends a session whose reader has stopped: waits for its commands, sends their responses and
-/// closes the socket.
+/// Ends a session whose reader has stopped: waits for its commands and sends their responses.
 async fn finish<S: Socket>(
     wire: &Wire<S>,
     connection: Rc<Connection>,
@@ -191,8 +190,8 @@ async fn finish<S: Socket>(
     let written = match (ending, drained.await) {
         (_, Ok(written)) => written,
         (ending, Err(_)) => {
-            // The wait for the writer timed out. Break the connection; the commands that the nexus
-            // still runs must end.
+            // The time limit has passed, and the timeout dropped the writer. Break the connection;
+            // the commands that the nexus still runs must end.
             connection.give_up();
             shut(&wire.socket, Shutdown::Both);
             ending.map_or(Ok(()), |why| Err(IscsiError::Ended { why }))
