@@ -4,10 +4,10 @@
 //!
 //! Invariants:
 //! - the program checks all values before the server opens a socket, a directory or a disk;
-//! - the server listens only on this machine unless an option gives an address that others can
-//!   reach;
-//! - over TCP, an NBD client needs an allowed address (`--nbd-allow` or the list of an export) or a
-//!   valid certificate.
+//! - the server listens only on this machine, unless an option gives an address that other machines
+//!   can reach;
+//! - over TCP, the server accepts an NBD client only from an allowed address (`--nbd-allow`, or the
+//!   list of an export) or with a valid certificate.
 
 use std::collections::HashSet;
 use std::fs;
@@ -29,7 +29,7 @@ use weir_server::{NbdClients, PeerOptions, ServeOptions};
 /// Default memory of the server, in percent of the machine's memory.
 const MEMORY_PERCENT: u64 = 25;
 
-/// Upper limit of the default memory for the dedupe index: 50 million blocks.
+/// Upper limit of the default memory for the dedupe index: 1 GiB, enough for 50 million blocks.
 const DEDUPE_BYTES_MAX: u64 = 1 << 30;
 
 /// Directory for the state and the disks of `--demo`, relative to the working directory.
@@ -233,8 +233,7 @@ fn allow_list(entries: &[String]) -> Result<AllowList, ApiError> {
 fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiError> {
     let mut seen = HashSet::new();
     for address in all {
-        // Port 0 may be given several times, because the system selects a different free port each
-        // time.
+        // Port 0 may be given several times: the system then chooses another free port each time.
         let picks = matches!(address, Address::Tcp { port: 0, .. });
         if !picks && !seen.insert(address) {
             let message = format!("the address {address} is given twice");
@@ -322,9 +321,9 @@ fn machine_bytes() -> u64 {
     limits.filter_map(|text| text.trim().parse::<u64>().ok()).fold(total, u64::min)
 }
 
-/// Returns the paths of the files with the memory limits of the groups in a `/proc/PID/cgroup` and
-/// of their ancestors: `memory.max` for version 2, `memory.limit_in_bytes` for version 1. In a
-/// container, the innermost group may be the root of the visible hierarchy.
+/// Returns the paths of the files with the memory limits of the control groups in a
+/// `/proc/PID/cgroup` and of their ancestors: `memory.max` for version 2, `memory.limit_in_bytes`
+/// for version 1. In a container, the innermost group may be the root of the visible hierarchy.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -440,7 +439,7 @@ mod tests {
     }
 
     // Regression: the default size of the dedupe index was 5 % of the machine's memory, whatever
-    // --memory was, so the index took 1.1 GiB with --memory 64MiB.
+    // the value of --memory. With --memory 64MiB the index took 1.1 GiB.
     #[test]
     fn dedupe_memory_is_part_of_the_server_memory() {
         let mib = 1 << 20;

@@ -1,7 +1,7 @@
-//! The command line of measurements with several clients: the agents of a run, and the agent
-//! itself.
+//! Command line of measurements with several clients: the options that name agents (other machines
+//! that also run load), and the verb `weir bench agent`, which is an agent.
 //!
-//! Not here: the protocol between agents and coordinator (weir-bench).
+//! Not here: the protocol between an agent and the coordinator, which controls it (weir-bench).
 //!
 //! Invariant: a secret comes from a file. It is never in the command line or the environment of a
 //! process, which other users of the machine can read.
@@ -54,7 +54,8 @@ impl AgentsArgs {
         if self.agents.is_empty() {
             return Ok(Clients::none());
         }
-        // An agent runs in a directory of its own, so it needs the absolute path of a file.
+        // The working directory of an agent is another one, so it needs the absolute path of a
+        // file.
         let target = match Address::parse(target).map_err(|error| told(&error))? {
             Address::File(path) => format!("file:{}", absolute(&path)?),
             Address::Directory(path) => format!("dir:{}", absolute(&path)?),
@@ -91,7 +92,7 @@ fn secret(file: Option<&Path>) -> Result<Option<Secret>, ApiError> {
     Secret::new(&text).map(Some).map_err(|error| invalid(&error))
 }
 
-/// Serves coordinators, which tell it what to measure, until Ctrl-C.
+/// Runs the load that coordinators request, until Ctrl-C.
 pub(super) fn agent(arguments: &AgentArgs) -> Result<Answer, ApiError> {
     let secret = secret(arguments.secret_file.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -12,8 +12,8 @@ use weir_base::ErrorKind;
 pub(crate) enum Answer {
     /// The verb completed and the result is positive.
     Yes,
-    /// The verb completed and the result is negative or missing: FAIL, not reproduced, traps found,
-    /// corrupt data read back, comparison refused.
+    /// The verb completed and the result is negative or missing. Examples: FAIL, a result that was
+    /// not reproduced, traps, corrupt data, a refused comparison.
     No,
 }
 

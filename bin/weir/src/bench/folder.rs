@@ -3,10 +3,10 @@
 //! Not here: the contents of these files (weir-bench).
 //!
 //! Invariants:
-//! - `result.json` is replaced atomically by a rename: a killed run leaves the previous file
+//! - `result.json` is replaced atomically by a rename, so a killed run leaves the previous file
 //!   intact;
-//! - the program writes `result.json` before the measurement starts, so that a full or read-only
-//!   file system causes an error early. If a later write fails, the result goes to another
+//! - the program writes `result.json` before the measurement starts: a full or read-only file
+//!   system then causes an error early. If a later write fails, the result goes to another
 //!   directory, whose path the program prints.
 
 use std::fs::{self, File};
@@ -57,8 +57,8 @@ impl Folder {
         write(&self.path, &WithVerdicts::of(&JudgedRun::of(result.clone())))
     }
 
-    /// Saves the final result; if the file cannot be written in this directory, saves it in another
-    /// one. Returns the path of the result file.
+    /// Saves the final result. If the directory of the run cannot be written, saves it in another
+    /// directory and returns an error that names it. Returns the path of the result file.
     pub(super) fn keep_somewhere(&self, judged: &JudgedRun) -> Result<PathBuf, ApiError> {
         let (result, whole) = (judged.result(), WithVerdicts::of(judged));
         let Err(error) = write(&self.path, &whole) else { return Ok(self.path.join(RESULT)) };
@@ -73,8 +73,8 @@ impl Folder {
     }
 }
 
-/// A result with its verdicts, as written to the file. Reading the file ignores the verdicts and
-/// computes them again.
+/// Result with its verdicts, as the file contains them. A reader of the file ignores these verdicts
+/// and judges the result again.
 #[derive(Serialize)]
 struct WithVerdicts<'a> {
     #[serde(flatten)]
@@ -100,7 +100,8 @@ fn write(directory: &Path, result: &impl Serialize) -> io::Result<()> {
     let (new, place) = (directory.join(".result.json.new"), directory.join(RESULT));
     let written = write_new(&new, result).and_then(|()| fs::rename(&new, &place));
     if written.is_err() {
-        // Remove the partial file, which only takes space. The caller reports the error.
+        // Remove the partial file, which only takes space. The caller reports the error of the
+        // write.
         drop(fs::remove_file(&new));
     }
     written
@@ -121,7 +122,8 @@ pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
         let message = format!("{} is not a result of weir bench: {why}", file.display());
         ApiError::new(ErrorKind::Invalid, message)
     };
-    // Check the schema version first, because results of other versions have other fields.
+    // Check the schema version first: results of other versions have other fields, and would give a
+    // misleading error.
     let Head { schema } = serde_json::from_str(&text).map_err(|error| bad(&error))?;
     if schema != SCHEMA {
         return Err(bad(&format!("its schema is {schema}, this program supports {SCHEMA}")));
@@ -155,8 +157,8 @@ pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
     PathBuf::from(format!("weir-bench-{}-{time}", plain(profile)))
 }
 
-/// Replaces characters that are not allowed in a file name: the name of an imported profile is a
-/// path.
+/// Replaces the characters that are not allowed in a file name. The name of an imported profile is
+/// the path of its job file, for example.
 fn plain(name: &str) -> String {
     const LETTERS_MAX: usize = 64;
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -176,7 +178,7 @@ mod tests {
         assert!(!name(&"x".repeat(1000)).contains('/') && name(&"x".repeat(1000)).len() < 128);
     }
 
-    /// Returns the error that results from reading this text as a result file.
+    /// Returns the error of reading this text as a result file.
     fn refused(text: &str) -> String {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(RESULT), text).unwrap();

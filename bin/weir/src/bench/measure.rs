@@ -1,8 +1,8 @@
-//! The verbs that measure: the one-minute benchmark, run, validate and rerun.
+//! The verbs that measure: run, validate, rerun, and the one-minute benchmark.
 //!
 //! Not here: the phases and the load of a measurement (weir-bench), output (show).
 //!
-//! Invariants: the result is on disk before the report is made; only a complete run can pass a
+//! Invariants: the result is on disk before the report is written; only a complete run can pass a
 //! validation.
 
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ struct MeasureArgs {
     fail_on: Vec<FailOn>,
 }
 
-/// One word of `--fail-on`.
+/// One word of `--fail-on`: a verdict that makes the command fail, or `any` or `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailOn {
     Any,
@@ -135,7 +135,7 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // No caller can get an error from here. If the file remains, its name shows its origin.
+        // No caller can get an error from here. If the file remains, its name shows where it came
         // from.
         drop(std::fs::remove_file(&self.0));
     }
@@ -177,7 +177,7 @@ pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     Ok(answer(&judged, &arguments.with.fail_on))
 }
 
-/// State with which a stopped run resumes.
+/// State from which a stopped run resumes.
 type Resumed = (RunSpec, Box<dyn Target>, Before, Folder);
 
 fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
@@ -189,7 +189,7 @@ fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
     }
     let address = Address::parse(&target.address).map_err(|error| told(&error))?;
     let opened = open(&address, &spec, &target.address, destroy)?;
-    // Cells that failed are measured again, so leave them out.
+    // Leave out the cells that failed: they are measured again.
     let cells = cells.into_iter().filter(|cell| cell.failure.is_none()).collect();
     Ok((spec, opened, Before { cells, bonnie }, Folder::at(path)))
 }

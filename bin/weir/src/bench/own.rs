@@ -1,10 +1,11 @@
-//! Asks a Weir server about a target that is one of its volumes: cache, protection and features.
-//!
-//! Not here: the statements of the user about the target (plan), properties of this machine
+//! Properties of a target that is a volume of a Weir server: asks that server about its cache,
+//! protection and features.
+//! Not here: the user's own statements about the target (plan), properties of this machine
+//! (weir-bench).
 //! (weir-bench).
 //!
-//! Invariant: statements of the user take precedence; if the server does not respond, the run
-//! continues.
+//! Invariant: the user's own statements take precedence. If the server does not respond, the run
+//! continues without its answers.
 
 use weir_api::ApiError;
 use weir_api::types::{
@@ -21,8 +22,8 @@ use crate::cli::base::session::Session;
 /// Time limit in seconds for each response of the server.
 const PATIENCE_S: u64 = 2;
 
-/// Adds properties of the target that the user has not stated and that the API of the server
-/// reports.
+/// Asks the server for the properties of the target that the user has not stated, and adds them to
+/// the run.
 pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
     if !matches!(address, Address::Nbd(_) | Address::Iscsi(_)) {
         return;
@@ -72,7 +73,8 @@ fn look(session: &Session, volume: &str) -> Result<(u64, PoolStatus, Volume), Ap
     Ok((cache_bytes, pool, volume))
 }
 
-/// Returns the redundancy of the data vdevs as text, such as `mirror of 2`; equal vdevs count once.
+/// Returns the redundancy of a pool's data vdevs as text, such as `mirror of 2`. Equal vdevs are
+/// named once.
 fn protection(pool: &PoolStatus) -> String {
     let data = pool.vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
     let mut kinds: Vec<String> = data

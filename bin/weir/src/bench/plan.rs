@@ -122,7 +122,8 @@ pub(super) struct Plan {
     pub(super) target: Box<dyn Target>,
 }
 
-/// Known properties of the target on which parts of a profile depend.
+/// Properties of the target that are known before the profile is loaded, because parts of a profile
+/// depend on them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     protocol: Option<Protocol>,
@@ -133,10 +134,10 @@ pub(super) struct Known {
 /// A profile, resolved for a target.
 pub(super) struct Loaded {
     pub(super) spec: RunSpec,
-    /// Differences between the behaviour of Weir and the behaviour of the generator for which the
-    /// job file was written.
+    /// Traps of an imported job file: the generator for which the file was written behaves in
+    /// another way than Weir.
     pub(super) traps: Vec<Trap>,
-    /// Settings in a job file of another generator that have no effect in Weir.
+    /// Settings of an imported job file that have no effect in Weir.
     pub(super) skipped: Vec<Skipped>,
 }
 
@@ -231,7 +232,7 @@ fn resize(spec: &mut RunSpec, bytes: u64) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Opens a target for a profile, if the user allows to overwrite it.
+/// Opens a target for a profile, if the user allows this program to overwrite it.
 pub(super) fn plan(
     profile: &ProfileArgs,
     target: &str,
@@ -251,7 +252,7 @@ pub(super) fn plan(
     Ok(Plan { spec, target: opened })
 }
 
-/// Opens a target for a run, if the user allows to overwrite it.
+/// Opens a target for a run, if the user allows this program to overwrite it.
 pub(super) fn open(
     address: &Address,
     spec: &RunSpec,
@@ -287,8 +288,8 @@ fn protocol(address: &Address) -> Protocol {
     }
 }
 
-/// Returns the size of an existing file or device; `None` if only opening the target shows its
-/// size.
+/// Returns the size of an existing file or device; `None` for a target that must be opened to find
+/// out its size.
 fn size_of(address: &Address) -> Option<u64> {
     let Address::File(path) = address else { return None };
     let found = std::fs::metadata(path).ok()?;

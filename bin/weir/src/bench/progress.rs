@@ -30,7 +30,7 @@ pub(super) struct Watch<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     folder: Option<&'a Folder>,
-    /// True if the user was already told that the newest result could not be saved.
+    /// True if the user has already read that the newest result could not be saved.
     told_unkept: bool,
 }
 
@@ -65,7 +65,7 @@ impl Observer for Watch<'_> {
     }
 
     fn done(&mut self, part: f64) {
-        // A phase may take longer than estimated, so never move the bar back.
+        // Never move the bar back: a phase may take longer than its estimate.
         self.bar.set_position(steps(part).max(self.bar.position()));
     }
 
@@ -95,13 +95,13 @@ pub(super) fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(Some(STEPS), target).with_style(style)
 }
 
-/// Prints the time left. The position of the bar is the fraction of time, so 1 % is enough for an
-/// estimate.
+/// Prints the time left. It is estimated from the position of the bar, once at least 1 % of the
+/// time has passed.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     let part = f64::from(state.fraction());
     if part >= 0.01 {
         let left = state.elapsed().mul_f64(1.0 / part - 1.0);
-        // If the bar cannot be drawn, ignore the error.
+        // Ignore the error: the bar cannot be drawn, but the run can continue.
         write!(out, "  ETA {:#}", HumanDuration(left)).ok();
     }
 }

@@ -21,7 +21,7 @@ use crate::cli::base::output::Style;
 
 /// Compares two results.
 ///
-/// Each side is the path of a result, and the size of its target's cache if the user states it.
+/// Each side is the path of a result, and the size of the target's cache if the user states it.
 pub(super) fn compare(
     old: (&Path, Option<u64>),
     new: (&Path, Option<u64>),

@@ -27,9 +27,10 @@ struct Run<'a> {
     title: &'a str,
     target: &'a TargetInfo,
     complete: bool,
-    /// Whether the size of the target's cache is known, and whether it can hold the dataset.
+    /// Whether the size of the target's cache is known, and if so, whether the cache can hold the
+    /// dataset.
     cache: Standing,
-    /// Number of rows whose verdict is `valid`.
+    /// Number of rows whose verdict is `valid`, so that their figures may be quoted.
     quotable: usize,
     cells: Vec<Cell<'a>>,
     warnings: &'a [String],
@@ -49,7 +50,7 @@ struct Cell<'a> {
     verdict: &'static str,
     #[serde(flatten)]
     judged: &'a JudgedCell,
-    /// For a search: the highest offered rate at which the target met the requirement.
+    /// Only for a search: the highest offered rate at which the target met the requirement.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_iops: Option<f64>,
 }
@@ -78,7 +79,8 @@ fn of<'a>(judged: &'a JudgedRun, folder: Option<&Folder>) -> Run<'a> {
     }
 }
 
-/// Returns the figures of the run at the highest rate that met the requirement of a search.
+/// Returns the figures of one run of a search: the run at the highest rate that met the
+/// requirement.
 fn limit(cell: &CellResult) -> Option<CellSummary> {
     cell.best_met().map(|run| CellSummary::of_runs(std::slice::from_ref(run)))
 }

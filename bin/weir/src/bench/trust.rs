@@ -1,4 +1,4 @@
-//! Checks of the benchmark itself: on targets whose behaviour is known, and in comparison with fio.
+//! Checks of the benchmark itself: on targets whose results are known, and against fio.
 //!
 //! Not here: the code of the checks and of the comparison (weir-bench).
 

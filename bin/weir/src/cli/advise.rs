@@ -1,10 +1,10 @@
-//! `weir volume advise` and `weir dedupe estimate`: poll the job of the server until it has ended,
-//! and print the result.
+//! `weir volume advise` and `weir dedupe estimate`: start a job of the server, poll it until it has
+//! ended, and print its result.
 //!
-//! Not here: the measurement and the recommendation; the server makes both.
+//! Not here: the measurement and the recommendation, which the server makes.
 //!
 //! Invariant: a terminal shows the progress and the time left. Ctrl-C ends the command; the server
-//! cancels the job soon afterwards, because no client polls it.
+//! soon cancels the job, because no command polls it any more.
 
 use std::time::Duration;
 
@@ -67,8 +67,9 @@ impl Drop for Bar {
     }
 }
 
-/// Repeats a call until its job has ended, and shows the progress. `next` copies the job number of
-/// a response into the request. It returns the progress in permille and whether the job has ended.
+/// Repeats a call until its job has ended, and shows the progress. `next` copies the number of the
+/// job from a response into the next request. It returns the progress in permille, and true if the
+/// job has ended.
 fn poll<C: Call + Clone>(
     session: &Session,
     what: &'static str,

@@ -2,8 +2,8 @@
 //!
 //! Not here: the verbs of each noun (one file for each noun).
 //!
-//! Invariant: the flags for the server's address and for the output format may be before the noun,
-//! before the verb or after it; the last one of several counts.
+//! Invariant: the flags for the server's address and for the output format may stand before the
+//! noun, before the verb or after it. If a flag is given several times, the last one counts.
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -291,7 +291,7 @@ pub(crate) fn refuse(message: &str) -> ! {
 mod tests {
     use super::*;
 
-    /// Commands that the server recommends for errors of replications.
+    /// Commands that the server recommends in the errors of replications.
     const ADVISED: &str =
         include_str!("../../../../crates/control/weir-server/src/replication/commands.txt");
 
@@ -331,7 +331,7 @@ mod tests {
         let mut command = command.clone().bin_name(path).disable_help_subcommand(true);
         if path != "weir" {
             let help = command.render_long_help().to_string();
-            // All commands have the same global options, so leave these out.
+            // Leave out the global options, which are the same for all commands.
             let (own, rest) = help.split_once("\nGlobal options:\n").unwrap_or((&help, ""));
             let after = rest.split_once("\n\nExamples:").map(|(_, after)| after);
             let after = after.map(|after| format!("\nExamples:{after}")).unwrap_or_default();
@@ -375,7 +375,7 @@ mod tests {
         assert!(ADVISED.lines().count() > 10);
         for command in ADVISED.lines() {
             let Err(error) = Cli::try_parse_from(command.split_whitespace()) else { continue };
-            // If only arguments are missing or invalid, the command exists.
+            // The command exists if the parser complains only about its arguments.
             let named = [ErrorKind::MissingRequiredArgument, ErrorKind::InvalidValue];
             assert!(named.contains(&error.kind()), "{command}: {error}");
         }

@@ -1,4 +1,4 @@
-//! The line about the cleaner of a pool.
+//! The line about the cleaner that `weir pool status` prints.
 //!
 //! Not here: the counters of the cleaner (`pool_status` returns them).
 //!
@@ -7,7 +7,7 @@
 use weir_api::types::CleanerStatus;
 use weir_base::size::Human;
 
-/// Describes the recent work of the cleaner, with its thresholds; `None` for a pool that is not
+/// Describes the recent work of a pool's cleaner with its thresholds; `None` for a pool that is not
 /// imported.
 pub(crate) fn line(cleaner: Option<&CleanerStatus>) -> Option<String> {
     let cleaner = cleaner?;

@@ -2,7 +2,7 @@
 //!
 //! Not here: errors that the pool repaired from another copy (the table of `weir pool status`).
 //!
-//! Invariant: "No known data errors" is printed only if the pool is imported and its list is empty.
+//! Invariant: "No known data errors" is printed only for an imported pool without permanent errors.
 
 use weir_api::types::{Damage, DamagedRange, Health, PoolStatus};
 use weir_base::size::Human;
@@ -14,7 +14,7 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Describes the numbers of damaged ranges and of damaged metadata; `None` if there is no damage.
+/// Describes how many ranges and how much metadata are damaged; `None` if there is no damage.
 pub(crate) fn summary(damage: &Damage) -> Option<String> {
     let mut parts = Vec::new();
     if !damage.ranges.is_empty() {
@@ -32,7 +32,7 @@ pub(crate) fn summary(damage: &Damage) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-/// Returns the text after `errors:` for a pool.
+/// Returns the text after `errors:` in the status of a pool.
 pub(crate) fn line(pool: &PoolStatus, verbose: bool) -> String {
     let Some(summary) = summary(&pool.damage) else {
         let is_open = pool.state != Health::Unavailable;

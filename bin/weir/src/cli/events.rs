@@ -2,7 +2,8 @@
 //!
 //! Not here: how events and history are stored (the server).
 //!
-//! Invariant: `--follow` prints every event; if events are missing, it prints their number.
+//! Invariant: `--follow` prints every event. If the server no longer has some of them, it prints
+//! how many are missing.
 
 use std::env;
 use std::io::{self, IsTerminal as _};
@@ -89,8 +90,8 @@ pub(crate) fn run(session: &Session, mut arguments: EventArgs) -> Result<(), Api
         if seen.run != run {
             session.say("the server restarted; event numbers start at 1 again");
             run.clone_from(&seen.run);
-            // The server has restarted: it lists the events of earlier runs again, under new
-            // numbers.
+            // The server has restarted and lists the earlier events again, under new numbers. Read
+            // them all, and drop the events that were already printed.
             seen = everything(0, look)?;
             seen.events.retain(|event| event.unix_ms > newest_unix_ms);
             continue;
@@ -104,12 +105,13 @@ pub(crate) fn run(session: &Session, mut arguments: EventArgs) -> Result<(), Api
         if !arguments.follow || is_new {
             let shown = arguments.filter(seen);
             if let (true, Some(pool)) = (shown.events.is_empty(), &arguments.pool) {
-                // This call returns an error for a misspelled name; a pool without events is no
-                // error.
+                // The pool has no events, or its name is misspelled. This call returns an error
+                // only for a misspelled name.
                 session.call(ListHistory { name: pool.clone() })?;
             }
             session.print(&shown, lines)?;
-            // The option `--last` applies only to events that existed when the command started.
+            // From here on print every new event: `--last` only limits the events that existed at
+            // the start.
             arguments.last = None;
         }
         if !arguments.follow {

@@ -1,6 +1,6 @@
 //! `weir export`: the verbs of exports.
 //!
-//! Not here: the data protocols.
+//! Not here: the data protocols through which clients use an export.
 //!
 //! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 

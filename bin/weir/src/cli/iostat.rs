@@ -3,10 +3,10 @@
 //! Not here: the counters from which rates are computed (`pool_status` returns them).
 //!
 //! Invariants:
-//! - the first report covers the time since the import of the pool, each later report covers the
-//!   interval before it;
-//! - if the pool was exported and imported during the interval, the report covers the time since
-//!   that import, so rates are never negative.
+//! - the first report covers the time since the import of the pool, and each later report covers
+//!   the interval before it;
+//! - if the pool was imported again during the interval, the report covers the time since that
+//!   import, so no rate is negative.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ struct Rates {
     p99: P99,
 }
 
-/// 99th percentiles of latencies. The first report has those since the import, later reports those
-/// of the last 30 to 60 s. The value for a vdev or a pool is the largest of its disks.
+/// 99th percentiles of latencies: since the import in the first report, and of the last 30 to 60 s
+/// in later reports. The value for a vdev or a pool is the largest of its disks.
 #[expect(clippy::struct_field_names, reason = "the unit ends the name")]
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct P99 {
@@ -84,7 +84,7 @@ struct ClientRates {
     flush_p99_us: Option<u64>,
 }
 
-/// Difference between two polls of the counters for one kind of operation.
+/// Change of the counters for one kind of operation, between two polls.
 #[derive(Clone, Copy, Default)]
 struct OpDelta {
     count: u64,
@@ -176,7 +176,7 @@ impl Delta {
 
 /// Compares two polls of a pool. Without `before`, the report covers the time since the import.
 fn report(before: Option<&PoolStatus>, now: &PoolStatus) -> Report {
-    // If the counters started later than at the last poll, the pool was imported again meanwhile.
+    // If the counters started after the last poll, the pool was imported again in the meantime.
     let before = before.filter(|old| old.guid == now.guid && old.counted_ms <= now.counted_ms);
     let interval_ms = now.counted_ms - before.map_or(0, |old| old.counted_ms);
     let seconds = interval_ms.max(1) as f64 / 1000.0;
@@ -251,7 +251,7 @@ pub(crate) fn run(
 /// Number of lines to assume for a terminal that does not report its size.
 const SCREEN_LINES: usize = 24;
 
-/// Number of lines since the last header, which decides whether the header is still visible.
+/// Lines printed since the last header. A report prints the header again when it has scrolled away.
 #[derive(Default)]
 struct Screen {
     lines: usize,
@@ -269,7 +269,8 @@ impl Screen {
         if style == Style::Script { text } else { self.fit(&text, height) }
     }
 
-    /// Removes the header from a report if the last header is among the last `height` lines.
+    /// Removes the header from a report if the last header is still visible, on a terminal with
+    /// `height` lines.
     fn fit(&mut self, text: &str, height: usize) -> String {
         let lines = text.lines().count();
         if self.lines == 0 || self.lines + lines > height {

@@ -3,8 +3,8 @@
 //!
 //! Not here: the other verbs of `weir pool` (`pool`, `vdev`).
 //!
-//! Invariant: each verb makes one call. Only `--wait` makes more calls, to poll; without `--wait`
-//! the scan continues after the verb has returned.
+//! Invariant: each verb makes one call. With `--wait` it makes more calls, to poll the scan;
+//! without `--wait` the scan continues after the verb has returned.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +25,8 @@ use crate::cli::base::session::Session;
 /// Poll interval of `--wait`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
-/// Number of polls without a running scan after which `--wait` gives up. This takes longer than the
-/// server's own retries.
+/// Number of polls after which `--wait` gives up if no scan is running. They take longer than the
+/// server needs to retry a scan.
 const STILL_LOOKS_MAX: u32 = 40;
 
 #[derive(Debug, Subcommand)]
@@ -119,8 +119,8 @@ pub(crate) enum CareVerb {
     },
 }
 
-/// Brings a disk online. If the pool has no disk of this name, sends the name as a path; the server
-/// then reads the label of the disk at that path.
+/// Brings a disk online. If no disk of the pool has this name, sends the name as a path: the server
+/// then finds the disk by the label at that path.
 fn online(session: &Session, request: &PoolOnline) -> Result<PoolChange, ApiError> {
     let answer = session.call(request.clone());
     let is_unknown = |error: &ApiError| error.kind == ErrorKind::NotFound && request.at.is_none();
@@ -251,8 +251,8 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             bar.set_position(scan.examined_bytes);
             bar.set_message(kind_name(kind));
         }
-        // While a disk is still behind, a finished resilver is an earlier one, so wait for the new
-        // resilver.
+        // If a disk is still behind, a resilver that has finished is an earlier one. Wait for the
+        // next.
         let mut disks = pool.vdevs.iter().flat_map(|vdev| &vdev.disks);
         let behind = kind == ScanKind::Resilver && disks.any(|disk| disk.state == Health::Degraded);
         match scan.map(|scan| scan.state) {
@@ -273,7 +273,7 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
                     .with_action(format!("see 'weir pool status {name}'")));
             }
             Some(ScanState::Running) => still = 0,
-            // No disk needs a resilver; the scan in the status may be an older scrub.
+            // No disk needs a resilver, and the status shows no scan of this kind.
             None if pool.state == Health::Online
                 && (pool.scan.is_none() || kind == ScanKind::Resilver) =>
             {

@@ -2,8 +2,8 @@
 //!
 //! Not here: the verbs of pools, volumes, exports and targets (one file for each noun).
 //!
-//! Invariants: pools with problems come first. If a call fails, the command fails, so the output is
-//! never incomplete without an error.
+//! Invariants: pools with problems come first. If a call fails, the command fails, so that its
+//! output is never incomplete without an error.
 
 use serde::Serialize;
 use weir_api::ApiError;

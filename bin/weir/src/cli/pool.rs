@@ -171,7 +171,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Rejects a number where the name of a pool belongs, as in `zpool iostat 1`.
+/// Rejects a number in the place of a pool's name, as in `zpool iostat 1`.
 fn check_pool(session: &Session, name: &str) -> Result<(), ApiError> {
     if !name.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(());
@@ -206,7 +206,7 @@ pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     })
 }
 
-/// Prints the outcome of the creation of a pool, and the flush tests of its disks.
+/// Prints the outcome of the creation of a pool, and whether its disks passed the flush test.
 fn created(session: &Session, made: &PoolCreated) -> Result<(), ApiError> {
     let PoolChange { pool, outcome, .. } = &made.change;
     warn(session, &made.change);
@@ -371,8 +371,8 @@ fn importable(pool: &ImportablePool) -> String {
     format!("{}config:\n\n{tree}", labelled(&lines))
 }
 
-/// Formats lines like [`output::labelled`], but with labels as wide as the `config:` and `errors:`
-/// lines that follow.
+/// Formats lines like [`output::labelled`], with labels as wide as `config:` and `errors:`, so that
+/// all lines of the status are aligned.
 fn labelled(lines: &[(&str, &str)]) -> String {
     let widened: Vec<(String, &str)> =
         lines.iter().map(|(label, text)| (format!("{label:>6}"), *text)).collect();

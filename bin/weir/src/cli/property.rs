@@ -3,9 +3,9 @@
 //! Not here: the table of properties (weir-api) and the effects of properties.
 //!
 //! Invariants:
-//! - each call changes one object. If the server refuses a call, the objects of earlier calls stay
-//!   changed;
-//! - the checks in this file cover all objects, and run before the first call.
+//! - each call changes one object. If the server refuses a call, the objects that earlier calls
+//!   changed stay changed;
+//! - the checks in this file run before the first call and cover all objects.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -243,8 +243,8 @@ fn kind_of(name: &str) -> Option<&'static str> {
     kinds.into_iter().find(|(is_it, _)| *is_it).map(|(_, kind)| kind)
 }
 
-/// Joins a property and its value that the user typed as separate words: `compression zstd`, `quota
-/// = 10GiB`. Returns `None` if there is no such pair.
+/// Joins a property and its value that the user typed as separate words, such as `compression zstd`
+/// or `quota = 10GiB`. Returns `None` if the words contain no such pair.
 fn joined(words: &[String]) -> Option<Vec<String>> {
     let (mut all, mut at, mut is_found) = (Vec::new(), 0, false);
     while let Some(word) = words.get(at) {
@@ -335,7 +335,7 @@ fn changed<C: Call<Answer = PropertyChange>>(
     session.print(&Changes { changes }, |_| String::new())
 }
 
-/// Property names of zfs, each with the Weir property of the same meaning.
+/// Property names of zfs, each with the property of Weir that has the same meaning.
 const OF_ZFS: [(&str, &str); 3] =
     [("volsize", "size"), ("recordsize", "record_size"), ("volblocksize", "record_size")];
 
@@ -374,8 +374,8 @@ fn known(name: &str, verb: &str, is_change: bool) -> Result<(), ApiError> {
     })
 }
 
-/// Words that users of other systems write for a value, each with the Weir values of that meaning.
-/// A property gets the first of these values that is valid for it.
+/// Words of other systems for a value, each with values of Weir that have the same meaning. A
+/// property gets the first of these values that it accepts.
 const VALUES: [(&str, &[&str]); 10] = [
     ("gzip", &["zstd"]),
     ("lzjb", &["lz4"]),
@@ -422,7 +422,7 @@ fn check_value(name: &str, value: &str) -> Result<(), ApiError> {
     if matches!(spec.kind, PropertyKind::Bytes | PropertyKind::Limit) && spec.values.is_some() {
         check_unit(value)?;
     }
-    // The server describes all other errors of values.
+    // The server describes all other errors of a value, so check only for this one.
     let Err(error @ weir_api::Error::PropertyValue { .. }) = Setting::parse(name, value) else {
         return Ok(());
     };

@@ -139,8 +139,8 @@ fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError
     session.print(change, |_| String::new())
 }
 
-/// Time after which the list shows that the replication waits for the other server. A busy server
-/// responds sooner.
+/// Time that a request waits for the other server before the list shows it. A server that is only
+/// busy responds sooner.
 const LONG_WAIT_MS: u64 = 2_000;
 
 /// Formats a duration for users, with at most two units.
@@ -149,8 +149,8 @@ fn time(ms: u64) -> String {
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the request that the other server has not answered, if it has waited longer than
-/// [`LONG_WAIT_MS`].
+/// Returns the request of a replication that has waited longer than [`LONG_WAIT_MS`] for the other
+/// server; `None` if there is none.
 fn long_wait(replication: &Replication) -> Option<&ReplicationWait> {
     replication.waits_for.as_ref().filter(|wait| wait.waited_ms >= LONG_WAIT_MS)
 }
@@ -181,7 +181,8 @@ fn verified(replication: &Replication) -> String {
     }
 }
 
-/// Returns the age of the newest snapshot that the other server has, or a word if it is unknown.
+/// Returns the age of the newest snapshot that the other server has; a word if it is not known or
+/// there is none.
 fn age(replication: &Replication) -> Result<u64, &'static str> {
     let none = if replication.snapshot.is_some() { "unknown" } else { "-" };
     replication.lag_ms.ok_or(none)

@@ -67,9 +67,10 @@ pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError>
     }
 }
 
-/// Parses the numbers of snapshots to keep. An error has the command that the user probably meant.
+/// Parses how many snapshots of each kind to keep. An error has the command that the user probably
+/// meant.
 fn keep(name: &str, words: &[String]) -> Result<Keep, ApiError> {
-    /// Numbers of snapshots to suggest for an interval that the user typed without a number.
+    /// Number to suggest for each interval, if the user typed the interval without a number.
     const COUNTS: [(Every, u32); 6] = [
         (Every::Frequently, 4),
         (Every::Hourly, 24),

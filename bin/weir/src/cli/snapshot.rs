@@ -160,8 +160,8 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
     }
 }
 
-/// Rejects two names in the wrong order: a snapshot where another name belongs, and the other name
-/// where the snapshot belongs.
+/// Rejects two names in the wrong order: the snapshot in the place of the other name, and the other
+/// name in the place of the snapshot.
 fn check_order(name: &str, snapshot: &str, rule: &str) -> Result<(), ApiError> {
     if names::snapshot(snapshot).is_ok() || names::snapshot(name).is_err() {
         return Ok(());
@@ -196,8 +196,8 @@ fn check_created(names: &[String], recursive: bool) -> Result<(), ApiError> {
     }
 }
 
-/// Prints the outcome of a verb: the text `done` if the call changed the snapshot, else the text
-/// `already`.
+/// Prints the outcome of a verb: `done` if the call changed the snapshot, or `already` if it had
+/// nothing to change.
 fn said(
     session: &Session,
     change: &SnapshotChange,
@@ -218,7 +218,8 @@ fn changed(session: &Session, change: &SnapshotChange) -> Result<(), ApiError> {
 fn destroy(session: &Session, request: SnapshotDestroy, yes: bool) -> Result<(), ApiError> {
     let dry_run = request.dry_run;
     if !dry_run {
-        // Only single snapshots are checked here; the server checks lists and ranges.
+        // Check that single snapshots exist before the question. The server checks lists and
+        // ranges.
         let single = request.names.iter().filter(|name| names::snapshot(name).is_ok());
         single.filter(|_| !yes).try_for_each(|name| session.check_snapshot(name))?;
         confirm::destruction("snapshot", &request.names.join(" "), yes)?;

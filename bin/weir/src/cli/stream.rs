@@ -2,8 +2,7 @@
 //!
 //! Not here: the verbs that send and receive (transfer).
 //!
-//! Invariant: after a cancellation the caller of the stream gets an error, and the server logs no
-//! error.
+//! Invariant: the caller of a cancelled stream gets an error; the server logs none.
 
 use clap::Subcommand;
 use weir_api::ApiError;

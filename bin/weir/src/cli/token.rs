@@ -107,8 +107,8 @@ fn end(text: &str, now_ms: u64) -> Result<Option<u64>, ApiError> {
 }
 
 fn create(session: &Session, request: TokenCreate, out: Option<&Path>) -> Result<(), ApiError> {
-    // The file is created before the call: if it could not be created afterwards, the token would
-    // be lost.
+    // Create the file before the call: without a file, the token that the server returns would be
+    // lost.
     let file = out.map(|path| {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         made.map_err(|error| unwritten(path, &error))

@@ -25,14 +25,14 @@ use crate::cli::base::remote::Remote;
 use crate::cli::base::session::Session;
 use crate::cli::base::typed;
 
-/// Number of bytes that one call sends to the server: the maximum that a call accepts.
+/// Number of bytes of the stream in one call: the maximum that a call accepts.
 const PART_BYTES: usize = weir_api::limits::REQUEST_BYTES_MAX;
 
-/// Number of parts of the stream that are read ahead while the server processes the current part.
+/// Number of parts of the stream that the command reads while the server processes another part.
 const PARTS_AHEAD: usize = 2;
 
-/// Maximum time between two parts. If no data is ready for longer, the command sends an empty part,
-/// which shows the server that the sender is alive.
+/// Maximum time between two parts. If standard input has no data for this time, the command sends
+/// an empty part to show the server that it is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ fn unavailable(what: &str, error: &io::Error) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, format!("{what}: {error}"))
 }
 
-/// Returns the full name of the older snapshot or bookmark. `@monday` and `#monday` are of the
+/// Returns the full name of the older snapshot or bookmark. `@monday` and `#monday` belong to the
 /// volume whose snapshot is sent.
 fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     if !from.starts_with(['@', '#']) {
@@ -116,7 +116,8 @@ fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     Ok(format!("{volume}{from}"))
 }
 
-/// Rejects a volume where a snapshot belongs. The error names the snapshots of the volume.
+/// Rejects the name of a volume in the place of a snapshot. The error names the snapshots of the
+/// volume.
 fn check_sent(name: &str, session: &Session) -> Result<(), ApiError> {
     if names::volume(name).is_err() {
         return Ok(());
@@ -237,16 +238,17 @@ pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), A
     session.print(&done, |_| String::new())
 }
 
-/// Reason why standard input was not sent to the server completely.
+/// Reason why the command did not send standard input to the server completely.
 enum Given {
     Server(ApiError),
     Input(io::Error),
 }
 
-/// Sends standard input to a receive session until the input ends.
+/// Sends standard input to a receive of the server, until the input ends.
 fn give(session: &Session, to: &str) -> Result<(), Given> {
     let (read, parts) = mpsc::sync_channel(PARTS_AHEAD);
-    // Standard input may have no data for a long time, so a separate thread reads it.
+    // Standard input may have no data for a long time, so a separate thread reads it and the main
+    // thread can send empty parts.
     std::thread::spawn(move || {
         let mut input = io::stdin().lock();
         loop {

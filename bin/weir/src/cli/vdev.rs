@@ -2,8 +2,8 @@
 //!
 //! Not here: verbs for single disks of a vdev (`maintenance`), the grammar of layouts (`layout`).
 //!
-//! Invariant: each verb makes one call. Only `--wait` makes more calls, to poll; without it the
-//! removal continues too.
+//! Invariant: each verb makes one call. With `--wait` it makes more calls, to poll the removal;
+//! without `--wait` the removal continues after the verb has returned.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::cli::base::{confirm, layout};
 /// Poll interval of `--wait`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 /// Number of polls without progress after which `--wait` reports that damaged data prevents the
-/// removal.
+/// removal of the vdev.
 const STUCK_LOOKS_MAX: u32 = 20;
 
 #[derive(Debug, Subcommand)]
@@ -120,8 +120,8 @@ fn sized(what: &str, change: &PoolChange) -> String {
     format!("pool {name} {what}; its size is {}", size::Human(*size_bytes))
 }
 
-/// Describes the outcome of a removal: in progress, done or cancelled. With `is_retry`, the request
-/// made the pool retry the segments that it could not move.
+/// Describes the outcome of a removal: in progress, done or cancelled. If `is_retry` is true, the
+/// request made the pool try again to move segments that it could not move before.
 fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>, is_retry: bool) -> String {
     let Some(found) = found else { return format!("{vdev} was removed from pool {pool}") };
     let name = &found.name;

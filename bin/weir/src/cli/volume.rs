@@ -1,6 +1,6 @@
 //! `weir volume`: the verbs of volumes.
 //!
-//! Not here: the data of volumes, which clients read and write through exports.
+//! Not here: the data of a volume, which clients read and write through its exports.
 //!
 //! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 
@@ -278,8 +278,8 @@ fn create(
     Ok(())
 }
 
-/// Checks the name of a volume. An error has the command for the object that the user probably
-/// meant, unless that command would remove another object.
+/// Checks the name of a volume. If it names another kind of object, the error has the command for
+/// that object, unless the command would remove it.
 fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
     let Err(error) = names::volume(name) else { return Ok(()) };
     let mut error = ApiError::from(weir_api::Error::from(error));
@@ -377,7 +377,7 @@ fn list(session: &Session, pool: Option<String>, list: &ListArgs) -> Result<(), 
 }
 
 fn row(volume: &Volume, style: Style) -> [Cell; 17] {
-    // Scripts rely on the columns, so the mark of an incomplete volume is only printed for users.
+    // Add the mark of an incomplete volume only for users: scripts rely on the columns.
     let mark = match &volume.receiving {
         Some(snapshot) if style == Style::People => format!(" (part of @{snapshot})"),
         _ => String::new(),
@@ -423,7 +423,8 @@ fn received_part(volume: &Volume) -> Option<String> {
     ))
 }
 
-/// Returns the dedupe ratio of a volume; if it shares no blocks, returns whether dedupe is on.
+/// Returns the dedupe ratio of a volume. If the volume shares no blocks, returns whether dedupe is
+/// on.
 fn dedupe_column(volume: &Volume) -> String {
     match volume.shared_bytes {
         0 if !volume.dedupe => "off".to_owned(),

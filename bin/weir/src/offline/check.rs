@@ -3,10 +3,10 @@
 //! Not here: repair (`weir pool scrub` of an imported pool), recovery of data (rescue).
 //!
 //! Invariants:
-//! - the check reads and verifies every copy of every block, node, summary and parity strip of the
-//!   newest txg; it counts bad copies and repairs none;
-//! - the check walks all trees and compares the result with the counters of all segments and the
-//!   used space of volumes and snapshots; no two blocks may have the same address. A counter that
+//! - the check reads and verifies every copy of every block, node and summary and every parity
+//!   strip, as of the newest txg. It counts bad copies and repairs none;
+//! - the check walks all trees, and compares the result with the counters of all segments and the
+//!   used space of volumes and snapshots. No two blocks may have the same address. A counter that
 //!   is too high is no error if unreadable nodes explain the difference;
 //! - the exit code is 0 only if the check found no error at all.
 
@@ -47,18 +47,18 @@ pub(super) struct Report {
     pool: String,
     guid: String,
     txg: u64,
-    /// Bytes of stored data that were verified, one copy of each block.
+    /// Bytes of stored data that were verified; several copies of a block count once.
     examined_bytes: u64,
-    /// Sentences about unreadable metadata of the pool.
+    /// Sentences that describe the unreadable metadata of the pool.
     lost: Vec<String>,
     /// Number of blocks without an intact copy.
     damaged_blocks: u64,
     /// Names of the volumes and ranges that contain damaged blocks, as far as they are known.
     damage: Damage,
-    /// Number of the txg that first found an unreadable tree node. Present while the space below
-    /// that node still counts as used.
+    /// Number of the txg that first found an unreadable tree node; `None` once the space below the
+    /// node no longer counts as used.
     damaged_since_txg: Option<u64>,
-    /// Number of bad copies of blocks that also have an intact copy; on raidz, number of bad
+    /// Number of bad copies of blocks that also have an intact copy. On raidz, the number of bad
     /// strips.
     bad_copies: u64,
     /// Segments whose counter of live bytes is wrong.
@@ -67,8 +67,8 @@ pub(super) struct Report {
     wrong_references: Vec<References>,
     /// Volumes and snapshots whose space accounting is wrong.
     wrong_accounts: Vec<Account>,
-    /// Description of two blocks that have the same physical address, or of a block pointer that
-    /// has no address.
+    /// Description of two blocks that have the same physical address, or of a block pointer without
+    /// an address.
     misplaced: Option<String>,
     disks: Vec<Disk>,
 }
@@ -80,8 +80,8 @@ struct Counter {
     found_bytes: u64,
 }
 
-/// A wrong reference count: of one block, or, without segment and offset, the total of the bytes
-/// that sharing saves.
+/// Wrong reference count of one block. Without segment and offset, it is the wrong total of the
+/// bytes that sharing saves in the pool.
 #[derive(Serialize)]
 struct References {
     segment: Option<u64>,
@@ -136,8 +136,8 @@ impl Disk {
 pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
     block_on(async {
         let (engine, overlays) = open(&args.name, &args.search, false).await?;
-        // From here on, nothing is repaired, not even in memory: a later read of the same address
-        // must find the same error.
+        // From here on, repair nothing, not even in the overlays in memory: a later read of the
+        // same address must find the same error again.
         overlays.iter().for_each(|overlay| overlay.freeze());
         let report = check(&engine).await?;
         tell(&report, args.json)
@@ -168,8 +168,8 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         misplaced: None,
         disks: Vec::new(),
     };
-    // These checks skip everything below an unreadable node, so a counter may be higher than their
-    // result.
+    // The checks below skip everything that is below an unreadable node, so a counter of the pool
+    // may be higher than the result of a check.
     let lost = &mut report.damaged_blocks;
     let counters = unless_lost(engine.check_live_bytes().await, lost)?;
     report.wrong_counters = counters
@@ -192,15 +192,15 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
     report.wrong_accounts = accounts.into_iter().map(account).collect();
     let places = unless_lost(engine.check_places().await, lost)?;
     report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
-    // Add unreadable metadata last: the checks above may find more of it.
+    // Add unreadable metadata last: the checks above may have found more of it.
     report.lost = metadata_loss::words(engine);
     let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
     report.disks = legs.map(Disk::of).collect();
     Ok(report)
 }
 
-/// Returns the result of a check. If the check met an unreadable block, counts one more damaged
-/// block instead.
+/// Returns the result of a check. If an unreadable block stopped the check, returns an empty result
+/// and counts one more damaged block.
 fn unless_lost<T: Default>(found: Result<T, DatasetError>, lost: &mut u64) -> Result<T, ApiError> {
     match found {
         Err(error) if error.kind() == ErrorKind::Data => {

@@ -1,10 +1,10 @@
-//! Access to disks without a server. The tools that use it never write to a disk.
+//! Disks of a pool, opened without a server. The tools that use them never write to a disk.
 //!
-//! Not here: the search for disks (weir-server).
+//! Not here: the search of directories for disks (weir-server).
 //!
 //! Invariants:
-//! - disks are opened read-only, each under an overlay. Writes of the engine during the import (log
-//!   replay, a commit) stay in the overlay, in memory;
+//! - disks are opened read-only, each under an overlay, which keeps writes in memory. The writes of
+//!   the engine during the import (log replay, a commit) stay in the overlay;
 //! - disks of a running server are refused, because they would change while they are read.
 
 #[cfg(test)]
@@ -25,15 +25,15 @@ use weir_server::{Activity, api_error};
 
 use crate::cli::base::output;
 
-/// Memory for caches, and for the dirty data of the log that the import replays.
+/// Memory for caches, and for the data of the intent log that the import replays.
 const MEMORY_BYTES: u64 = 512 << 20;
 
-/// Maximum time to wait for disks that another process uses. The kernel keeps the lock of a killed
+/// Maximum time to wait for a disk that another process uses. The kernel keeps the lock of a killed
 /// server until its last I/O has completed.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 const IN_USE_LOOKS: u32 = 20;
 
-/// Searches for pools, and repeats the search while another process uses one of the disks.
+/// Searches for pools. Repeats the search while another process uses one of the disks.
 async fn scan(search: &[String]) -> Scan {
     let mut scan = open_disks::scan(search, &Activity::default()).await;
     for _ in 0..IN_USE_LOOKS {
@@ -54,8 +54,8 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Re
     runtime.block_on(work)
 }
 
-/// Imports a pool by its name or guid in memory, without a write to its disks. Returns the pool and
-/// the overlays of its disks.
+/// Imports a pool by its name or guid, without a write to its disks. Returns the pool, and the
+/// overlays that keep its writes in memory.
 pub(crate) async fn open(
     wanted: &str,
     search: &[String],
@@ -100,7 +100,7 @@ pub(crate) async fn open(
     open_over(disks, force).await
 }
 
-/// Imports the pool on these disks, with an overlay over each disk.
+/// Imports the pool that is on these disks, with an overlay over each disk.
 async fn open_over(
     disks: Vec<Arc<dyn Device>>,
     force: bool,

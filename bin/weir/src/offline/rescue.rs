@@ -1,11 +1,11 @@
 //! `weir rescue`: copies a volume from the remaining disks of its pool, without a server.
 //!
-//! Not here: repair of a pool; a pool that can be imported repairs itself.
+//! Not here: repair. A pool that can be imported repairs itself.
 //!
 //! Invariants:
 //! - the output file is always new: an existing file is never changed;
-//! - an unreadable range becomes a hole in the file; the command reports it, and the exit code
-//!   shows it. No data is guessed;
+//! - an unreadable range becomes a hole in the file. The command reports it, also by its exit code.
+//!   No data is guessed;
 //! - the file is on stable media when the command reports success.
 
 use std::fs::{File, OpenOptions};
@@ -28,17 +28,17 @@ use crate::cli::base::output::Style;
 use crate::cli::damage;
 use crate::offline::disks::{block_on, open, progress};
 
-/// Size of a read. If a read fails, the records in its range are read one by one.
+/// Size of a read. After a failed read, the records in its range are read one by one.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Maximum number of extents of the volume that are requested from the engine at once.
+/// Maximum number of extents of the volume that one request to the engine returns.
 const EXTENTS: usize = 1024;
 
 /// Maximum number of damaged ranges that the report names. Further ranges are only counted.
 const DAMAGE_NAMED_MAX: usize = 64;
 
-/// Maximum number of ranges below unreadable nodes that are collected before the copy starts. If
-/// there are more, each record in them is read.
+/// Maximum number of ranges below unreadable nodes that the rescue collects before the copy starts.
+/// If the volume has more, the rescue tries to read each record in the others.
 const UNREADABLE_MAX: usize = 65_536;
 
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub(crate) struct RescueArgs {
 struct Listing {
     pool: String,
     volumes: Vec<Found>,
-    /// Permanent errors that the pool had found before the rescue.
+    /// Permanent errors that the pool had recorded before the rescue.
     damage: types::Damage,
 }
 
@@ -277,7 +277,7 @@ impl Copier<'_> {
         if error.kind() != ErrorKind::Data {
             return Err(api_error(&error));
         }
-        // Extents and reads start at record boundaries, so every record in this range is complete.
+        // Extents and reads start at record boundaries, so the pieces below are whole records.
         let record = self.volume.record_size().bytes();
         for (at, bytes) in (start..).step_by(record).zip(piece.chunks_mut(record)) {
             match self.volume.read(at, bytes).await {

@@ -6,9 +6,9 @@
 //!
 //! Invariants:
 //! - every result is read back through the target, never assumed;
-//! - the ordinary commands are really sent. If all of them would take too long, they cover a part
-//!   of the unit, and their figures are scaled; the report states the bytes that were measured;
-//! - a measured time includes a SYNCHRONIZE CACHE, which makes the changes durable.
+//! - the ordinary commands are really sent. If they would take too long, they cover only a part of
+//!   the unit and their figures are scaled; the report states the number of bytes that they
+//!   covered;
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(super) const BLOCK_BYTES: u32 = 4096;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Size of each ordinary read and write.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes for ordinary commands; the test scales their time to the whole unit.
+/// Maximum number of bytes for ordinary commands. The test scales their time to the whole unit.
 const PLAIN_BYTES_MAX: u64 = 256 << 20;
 /// Number of blocks of one WRITE SAME command, and of one segment of a copy.
 const RUN_BLOCKS: u64 = 65_535;
@@ -33,7 +33,7 @@ const SAMPLES: u64 = 64;
 const RACE_ROUNDS: u64 = 500;
 /// Time limit of a command. A copy of 8 GiB is one command.
 const COMMAND_LIMIT: Duration = Duration::from_mins(5);
-/// SCSI sense key of a comparison that failed.
+/// Sense key MISCOMPARE: the compared data differs.
 const MISCOMPARE: u8 = 0x0E;
 
 /// Measurement of one primitive, and of the ordinary commands with the same effect.
@@ -54,7 +54,7 @@ pub(super) struct Primitive {
     /// Bytes on the wire that the primitive saves; negative if it transfers more than the ordinary
     /// commands.
     pub(super) saved_wire_bytes: i64,
-    /// Description of the data that the test read back.
+    /// Description of the data that the test read back, as proof of the result.
     pub(super) proof: String,
 }
 
@@ -138,7 +138,7 @@ impl Bench {
         const NAME: &str = "copy";
         let pattern = self.pattern.clone();
         fill(&mut self.source, self.size_bytes, &pattern)?;
-        // Write unique blocks to the source, to verify that each is copied to the right address.
+        // Write blocks with unique contents, so that a block copied to a wrong address is found.
         for (number, lba) in self.samples().enumerate() {
             self.source.write("WRITE", cdb::write16(lba, 1, false), &marked(&pattern, number))?;
         }
@@ -196,7 +196,7 @@ impl Bench {
         fill(&mut self.destination, size_bytes, &pattern)?;
         let plain_bytes = self.plain_bytes();
         let zeros = vec![0; PIECE_BYTES as usize];
-        // Without UNMAP a guest can only write zeros, which frees no space on most targets.
+        // The alternative to UNMAP is a write of zeros, which frees no space on most targets.
         let plain = timed(&mut self.destination, |session| {
             for at in (0..plain_bytes).step_by(PIECE_BYTES as usize) {
                 session.write("WRITE", write_piece(at), &zeros)?;
@@ -307,7 +307,7 @@ fn primitive(
 ) -> Primitive {
     let scale = covered_bytes as f64 / plain_measured_bytes as f64;
     let plain_seconds = plain.seconds * scale;
-    // Multiply before the division, so that the quotient is as exact as possible.
+    // Multiply before the division, so that the quotient is exact.
     let plain_wire_bytes = (u128::from(plain.wire_bytes) * u128::from(covered_bytes)
         / u128::from(plain_measured_bytes)) as u64;
     Primitive {
@@ -351,8 +351,8 @@ fn timed(
     Ok(Cost { seconds: start.elapsed().as_secs_f64(), wire_bytes })
 }
 
-/// Returns the first block and the number of blocks of each command, so that all commands cover the
-/// unit.
+/// Returns the first block and the number of blocks of each command. Together the commands cover
+/// the whole unit.
 fn runs(bytes: u64) -> impl Iterator<Item = (u64, u32)> {
     let blocks = bytes / BLOCK;
     (0..blocks).step_by(RUN_BLOCKS as usize).map(move |lba| {
@@ -445,7 +445,7 @@ fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
 }
 
 /// Tries to increment the number under a RESERVE (6), which hypervisors use as a lock if COMPARE
-/// AND WRITE is missing. Returns false if the other session has the reservation.
+/// AND WRITE is missing. Returns false if the other session holds the reservation.
 fn count_by_reserve(session: &mut Session) -> Result<bool, Unproved> {
     let [mut reserve, mut release] = [cdb::Cdb::default(); 2];
     (reserve[0], release[0]) = (0x16, 0x17);

@@ -1,6 +1,6 @@
 //! `weir target selftest`: tests the four offload primitives on a target of the server.
 //!
-//! Not here: the SCSI commands and the tests of the primitives (primitives).
+//! Not here: the SCSI commands and the test of each primitive (`primitives`).
 //!
 //! Invariants:
 //! - the test writes only to volumes that it created, and removes these volumes and their target at
@@ -183,8 +183,8 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Accepts the error for an object that does not exist, because the test may not have created it
-/// yet.
+/// Accepts the error for an object that does not exist: the test may have failed before it created
+/// the object.
 fn removed(answer: Result<Removed, ApiError>) -> Result<(), ApiError> {
     match answer {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -1,5 +1,5 @@
 //! End-to-end tests of access control: users of the machine, tokens over TCP and TLS, and files
-//! that callers name.
+//! that callers name in their calls.
 //!
 //! Not here: the role that each operation needs (weir-api tests the roles of all operations).
 //!
@@ -120,7 +120,7 @@ fn other_user_of_the_machine_is_refused_with_a_remedy() {
     let server = dirs.start();
     server.weir("pool create tank a").ok();
     mode(&dirs.short(""), 0o755);
-    // A copy of the program in this directory, so that the other user can execute it.
+    // The other user cannot reach the build directory, so copy the program to this directory.
     let program = dirs.short("weir");
     fs::copy(WEIR, &program).unwrap();
     let socket = dirs.short("api");
@@ -132,8 +132,8 @@ fn other_user_of_the_machine_is_refused_with_a_remedy() {
         Ran::of(line, &command.output().unwrap())
     };
     as_nobody("pool list").fails(code::PERMISSION, &["usermod -aG weir"]);
-    // The server still checks the peer credentials from the kernel if the mode of the socket admits
-    // every user.
+    // Make the mode of the socket admit every user. The server then still refuses users by the peer
+    // credentials that the kernel reports.
     mode(&socket, 0o666);
     as_nobody("pool destroy --yes tank").fails(code::PERMISSION, &["uid 65534", "usermod"]);
     assert!(server.weir("pool list").ok().out.contains("tank"));
@@ -194,13 +194,13 @@ fn caller_may_use_only_files_in_allowed_directories() {
     }
     server.weir("replicate delete tank/v").ok();
     assert_eq!(fs::read_dir(dirs.short("state").join("secrets")).unwrap().count(), 0);
-    // The user of the server may name any file.
+    // The user that runs the server may name any file as a disk.
     server.weir(&format!("pool create --force owned {victim_path}")).ok();
     server.stop_clean();
 }
 
-// Regression: an operator could make the server send the server's own secret to a port of the
-// operator's choice. The server must prevent this, whether the call contains a certificate or names
+// Regression: an operator could make the server send its own secret to a port of the operator's
+// choice. The server must prevent this in both cases: the call contains a certificate, or it names
 // a certificate file that the caller may name.
 #[test]
 fn only_the_owner_may_name_the_secret_file_of_the_server() {

@@ -32,7 +32,7 @@ fn serve_with(dirs: &Dirs, options: &[&str]) -> Server {
     server
 }
 
-/// A client of the volume that follows the protocol.
+/// Well-behaved client of the volume, which the bad clients must not disturb.
 struct Good {
     client: Client,
     round: u8,
@@ -103,8 +103,8 @@ fn invalid_requests_get_an_error_and_change_nothing() {
         let body = if kind == WRITE { &data[..len as usize] } else { &[] };
         assert_eq!(client.call(kind, 0, offset, len, body).err(), Some(errno), "{what}");
     }
-    // The write is longer than the maximum, but short enough that the server reads its data and
-    // discards them.
+    // The write exceeds the maximum length, but not by much: the server reads its data, discards
+    // the data, and replies with an error.
     let long = vec![2; 33 * MIB as usize];
     assert_eq!(client.write(0, &long).err(), Some(EINVAL), "a write of 33 MiB");
     assert!(client.read(0, 33 * MIB as u32).is_err(), "a read of 33 MiB");
@@ -200,7 +200,7 @@ fn idle_handshakes_time_out_and_delay_no_other_client() {
     server.assert_alive();
 }
 
-/// Initiators that send many read commands and receive no data delay no other session.
+/// Initiators that send many read commands and receive no data must delay no other session.
 #[test]
 fn initiators_that_stop_receiving_delay_no_other_session() {
     const TARGET: &str = "iqn.2026-01.org.weir:vms";
@@ -241,7 +241,7 @@ fn initiators_that_stop_receiving_delay_no_other_session() {
             hog.send_command(0, &wide(0x88, 0, at * 2048 % 65536, 2048), &[], MIB as u32).unwrap();
         }
     }
-    // Wait until the server has accepted as many commands as it allows each initiator.
+    // Wait until the server has accepted as many commands as it allows one initiator.
     std::thread::sleep(Duration::from_secs(1));
     let longest = (1..200).map(&mut works).max().unwrap();
     assert!(longest < Duration::from_secs(5), "held up for {longest:?}");

@@ -4,7 +4,7 @@
 //! Not here: invalid NBD requests (bad_clients.rs), disks that fail in use (failing_disks.rs).
 //!
 //! Invariant: every refusal names the object and has the exit code of its kind; every disk stays
-//! the same, byte for byte.
+//! unchanged, byte for byte.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, OpenOptions, Permissions};
@@ -23,8 +23,8 @@ use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, tool};
 
 const DISK: u64 = 128 * MIB;
 
-/// Returns a hash and the length of a file's content, without the owner slots of both labels: a
-/// server that has imported the pool writes to the slots every few seconds.
+/// Returns a hash and the length of the content of a file. Leaves out the owner slots of both
+/// labels, because a server that has imported the pool writes to them every few seconds.
 fn sum(path: &Path) -> (u64, u64) {
     let file = fs::File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len();
@@ -32,8 +32,7 @@ fn sum(path: &Path) -> (u64, u64) {
     let mut hasher = DefaultHasher::new();
     let mut part = vec![0; SLOT_BYTES];
     let mut at = 0;
-    // A hole has the same content as zeros, which are not hashed, so skip the holes of these sparse
-    // files.
+    // Skip the holes of these sparse files: they read as zeros, and the hash leaves out zeros.
     while let Ok(data) = seek(&file, SeekFrom::Data(at)) {
         let hole = seek(&file, SeekFrom::Hole(data)).unwrap();
         at = data - data % SLOT_BYTES as u64;
@@ -81,7 +80,7 @@ impl Watched {
 /// Runs a server whose start must fail.
 fn no_start(words: &[&str]) -> Ran {
     let mut command = Command::new("timeout");
-    // If the server starts nevertheless, `timeout` ends it, and the exit code shows the timeout.
+    // If the server starts against expectation, `timeout` ends it, and the exit code shows this.
     command.args(["20", WEIR]).args(words).env_remove("WEIR_API");
     Ran::of(&words.join(" "), &command.output().unwrap())
 }
@@ -162,7 +161,8 @@ fn unequal_mirror_legs_use_the_smaller_size() {
     all.server.weir("pool destroy tank --yes").ok();
     let json = all.server.weir("pool create tank mirror a big --json").json();
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1), "{json:#}");
-    // The second label of the longer disk is where the shorter disk ends.
+    // On the longer disk, the second label is where the shorter disk ends. The restarted server
+    // must find it there.
     all.server.kill();
     all.server = all.dirs.start();
     assert_eq!(all.server.status("tank")["state"], "online");
@@ -239,7 +239,7 @@ fn ports_in_use_prevent_the_start() {
 #[test]
 fn disk_without_permission_is_refused() {
     let dirs = Dirs::new();
-    // Everything except the disk itself is accessible to the server's user.
+    // Give the server's user access to everything except the disk.
     fs::set_permissions(dirs.short(""), Permissions::from_mode(0o755)).unwrap();
     let mut command = dirs.serve();
     if rustix::process::geteuid().is_root() {

@@ -44,7 +44,7 @@ read_pct = 0
 qd = [4]
 "#;
 
-/// Exit code of a command whose answer is no, for example because a requirement was missed.
+/// Exit code of a command whose answer is no. Example: a requirement was missed.
 const NO: i32 = 1;
 /// Exit code for a full disk, as in docs/errors.md.
 const NO_SPACE: i32 = 7;
@@ -211,7 +211,8 @@ fn killed_run_resumes_at_the_next_cell() {
     child.wait().unwrap();
     let before = bench.result("out");
     assert_eq!(before["complete"], false);
-    // If the resumed result has the same start time, the run from before the interruption was kept.
+    // The result of the resumed run must contain the run from before the interruption: its start
+    // time is unchanged.
     let kept = before["cells"][0]["runs"][0]["started_unix_ms"].clone();
     bench.weir(&["run", "--resume", "out"]).ok();
     let after = bench.result("out");
@@ -296,8 +297,8 @@ fn full_report_disk_loses_no_result() {
     let result = bench.result(&place.display().to_string());
     assert_eq!((result["complete"].clone(), runs(&result)), (Value::Bool(true), vec![2, 2]));
     assert!(!out.join(".result.json.new").exists(), "half a result would take room");
-    // The result that was saved before the file system filled up is intact, and a report can be
-    // written from it.
+    // The result that was saved before the file system filled up is intact: a report can be written
+    // from it.
     assert_eq!(bench.result("small/out")["complete"], false);
     bench.weir(&["report", &kept]).ok();
     assert!(place.join("report.html").exists());
@@ -362,7 +363,7 @@ fn lint_names_traps_and_export_writes_valid_fio_jobs() {
     assert_eq!(listed["profiles"].as_array().unwrap().len(), 10);
 }
 
-/// A job file as users have them: it writes 200 GiB for an hour.
+/// Job file that a user may have: it would write 200 GiB for an hour.
 const LONG_JOB: &str = "[global]
 ioengine=libaio
 direct=1 # around the page cache
@@ -454,7 +455,7 @@ fn invalid_imported_files_are_refused_with_the_line() {
     }
 }
 
-/// The rows of this job file use features that only imported profiles have: a sequential scan, a
+/// The rows of this job file use features that only imported job files have: a sequential scan, a
 /// range of sizes, and a rate for each direction.
 #[test]
 fn job_file_is_measured_and_its_writes_are_verified() {
@@ -564,8 +565,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // `ip netns exec` became the agent itself, so killing the child ends the agent. The veth
-        // pair disappears with either of its ends.
+        // `ip netns exec` has replaced itself by the agent, so killing the child ends the agent.
+        // The kernel removes both ends of the veth pair together.
         drop(self.agent.kill());
         drop(self.agent.wait());
         crate::common::run("ip", &["netns", "del", &self.name]);
@@ -582,8 +583,8 @@ fn agents_in_two_networks_measure_together() {
     let mut words = vec!["run", "-p", "./both.toml", "-t", "file.dat", "-o", "out", "--json"];
     words.extend(["--secret-file", "secret"]);
     hosts.iter().for_each(|host| words.extend(["--agent", &host.address]));
-    // On a busy machine, one client may start more than 10 ms after the other. The result is then
-    // invalid, and the exit code would be 1 without `--fail-on none`.
+    // On a busy machine, one client may start more than 10 ms after the other, and the result is
+    // then invalid. `--fail-on none` keeps the exit code at 0 in this case.
     words.extend(["--fail-on", "none"]);
     bench.weir(&words).ok();
     let result = bench.result("out");

@@ -125,8 +125,8 @@ fn weir_target_is_measured_with_all_its_operations() {
     ];
     let profile = PROFILE.replace("DURABILITY", "fua") + &all.concat();
     let wanted = ["compare_and_write", "copy", "read", "trim", "write", "write_same"];
-    // On a busy machine, it can happen that no operation of some kind ends within the 400 ms of a
-    // run.
+    // On a busy machine, a run of 400 ms may complete no operation of some kind, so try several
+    // times.
     let (out, found, kinds) = (0..5)
         .map(|attempt| {
             let out = format!("out{attempt}");
@@ -156,8 +156,8 @@ fn weir_target_is_measured_with_all_its_operations() {
         let text = fs::read_to_string(dirs.file(&out).join(name)).unwrap();
         assert!(!text.contains("the initiator's secret") && !text.contains("secret of the target"));
     }
-    // The next run needs no `--destroy`, because the target contains only blocks that an earlier
-    // run of weir bench wrote. It uses digests, because its URL requests them.
+    // The next run needs no `--destroy`: the target contains only blocks that the run above wrote.
+    // Its URL requests digests, so it uses them.
     let with_digests = format!("{url}&header-digest=crc32c&data-digest=crc32c");
     let profile = PROFILE.replace("DURABILITY", "none");
     bench(&dirs, &profile, &["-t", &with_digests, "-o", "digests"]).ok();
@@ -188,8 +188,8 @@ fn program(name: &str) -> Command {
 
 impl Tgt {
     fn start(dirs: &Dirs, bytes: u64) -> Self {
-        // tgtd needs the number of a control port that no other tgtd uses. The number of the free
-        // TCP port is unique, so use it as the number of the control port too.
+        // tgtd needs the number of a control port that no other tgtd uses. The number of a free TCP
+        // port is unique, so use it as that number too.
         let control = free_port().to_string();
         let portal = format!("127.0.0.1:{control}");
         let child = program("tgtd")

@@ -17,8 +17,8 @@ fn check(dirs: &Dirs, arguments: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, &words))
 }
 
-/// Creates a pool, writes and flushes 24 MiB of data, and kills the server, so that a part of the
-/// data is only in the intent log.
+/// Creates a pool, writes and flushes 24 MiB of data, and kills the server before a commit: a part
+/// of the data is only in the intent log.
 fn killed(dirs: &Dirs, layout: &str, disks: &[&str]) -> Vec<u8> {
     for name in disks {
         dirs.disk(name, DISK);
@@ -88,7 +88,7 @@ fn bad_copies_and_lost_blocks_are_distinguished() {
         assert!(!said.talk.contains("without a good copy"), "{}", said.talk);
         said.fails(DATA_LOST, &["1 bad copies", "weir pool scrub"]);
         assert!(all(&dirs, disks) == before, "a disk was mended");
-        // Then damage the second copy too; on raidz, a strip from which the block could be
+        // Then also damage the second copy; on raidz, a strip from which the block could be
         // reconstructed.
         spoil(&dirs, disks[(disk + 1) % disks.len()], at as u64);
         let report = check(&dirs, &["--json"]);
@@ -108,8 +108,8 @@ fn disks_in_use_are_refused() {
     absent.ok();
 }
 
-/// Regression: one flipped bit in the header of the last log batch after a kill was treated as a
-/// torn write. `check` and `rescue` exited with 0, although a flushed write was lost.
+/// Regression: one flipped bit in the header of the last log batch looked like a torn write after a
+/// kill. `check` and `rescue` exited with 0, although a flushed write was lost.
 #[test]
 fn damaged_log_batch_after_a_kill_is_no_torn_write() {
     let dirs = Dirs::new();

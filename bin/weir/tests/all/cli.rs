@@ -1,5 +1,4 @@
-//! The real `weir` program against the real HTTP server. The engine behind the server is a fake in
-//! memory.
+//! The real `weir` program against the real HTTP server, with a fake engine in memory behind it.
 //!
 //! Not here: the real engine; `weir serve` as a whole.
 //!
@@ -387,7 +386,7 @@ fn exit_code_gives_the_error_kind() {
     server.weir("pool export tank --force").ok();
 }
 
-/// No server runs in this test: the command line must check all values before its first call.
+/// No server runs here, so a value that is refused only by the server would cause another error.
 #[test]
 fn invalid_values_are_refused_before_any_call() {
     for (line, part) in [
@@ -543,7 +542,7 @@ fn is_noun(verb: &str) -> bool {
 fn closed_pipe_causes_no_panic() {
     let server = Server::start();
     for index in 0..200 {
-        // The names are so long that the output does not fit in one pipe buffer.
+        // The names are long, so that the output does not fit in one pipe buffer.
         let name = format!("p{index}{}", "x".repeat(180));
         server.weir(&format!("pool create {name} /disk{index}")).ok();
     }

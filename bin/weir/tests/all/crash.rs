@@ -3,7 +3,7 @@
 //!
 //! Not here: power cuts, in which disks also lose their write cache (the simulator).
 //!
-//! Invariants: a change survives any crash if a flush after it was acknowledged; a block contains
+//! Invariants: a change survives any crash if a flush was acknowledged after it; a block contains
 //! only data that was once written to that block.
 //!
 //! `WEIR_CRASH_SEED` repeats the random choices of a run (not its timing), `WEIR_CRASH_ROUNDS` sets
@@ -43,7 +43,8 @@ fn flushed_changes_survive_sigkill() {
     let mut rng = Rng::from_env("WEIR_CRASH_SEED");
     let rounds = std::env::var("WEIR_CRASH_ROUNDS").map_or(24, |text| text.parse().unwrap());
     let dirs = Dirs::new();
-    // The intent log is a share of the disk, and each import reads all of it.
+    // A small disk keeps imports fast: the intent log is a part of the disk, and an import reads
+    // all of it.
     let mut server = mirror(&dirs, 2 * GIB);
     let blocks = [16_384_u64, 2048];
     server.volume("tank/v1", "64MiB");
@@ -130,8 +131,8 @@ fn clean_stop_keeps_all_data() {
     server.assert_alive();
 }
 
-/// Regression: if the server was stopped during a commit, changes were lost that it had
-/// acknowledged after the freeze of that txg. In this test, acknowledged changes must survive even
+/// Regression: the server acknowledged changes after the freeze of a txg, and lost them if it was
+/// stopped during the commit of that txg. Here, acknowledged changes must survive a clean stop even
 /// without a flush, and commits run all the time.
 #[test]
 fn clean_stop_under_load_keeps_acknowledged_changes() {
@@ -205,7 +206,7 @@ fn garbage(path: &Path, range: std::ops::Range<u64>) {
     for offset in range.step_by(MIB as usize) {
         file.write_all_at(&bytes, offset).unwrap();
     }
-    // The server reads the file with direct I/O, so write the page cache back to it.
+    // Write the page cache back to the file, because the server reads it with direct I/O.
     file.sync_all().unwrap();
 }
 
@@ -225,8 +226,7 @@ fn garbage_in_the_data_of_one_leg_is_healed_and_counted() {
         for _ in 0..2 {
             let mut server = dirs.start();
             model.verify(&mut server.client("tank/v1"), name);
-            // A read uses only one leg, or the other leg if the first one is slow, but a scrub
-            // reads all legs.
+            // Scrub, because a read uses only one leg and may not find the damage on the other.
             server.weir("pool scrub --wait tank").ok();
             let status = server.status("tank");
             assert_eq!(status["state"], "online", "{status:#}");
@@ -297,7 +297,7 @@ fn returning_leg_is_resilvered() {
     for _ in 0..2 {
         model.verify(&mut server.client("tank/v1"), "b is back");
     }
-    // The server starts the resilver by itself.
+    // The server starts the resilver without a command.
     crate::common::eventually("b has what it missed", Duration::from_secs(30), || {
         server.status("tank")["state"] == "online"
     });

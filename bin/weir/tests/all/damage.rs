@@ -31,8 +31,8 @@ fn one_line(text: &str) -> String {
 
 #[test]
 fn status_lists_lost_data_until_it_is_overwritten() {
-    // Regression: while clients got EIO, the status said "Applications are unaffected", and after a
-    // restart "No known data errors".
+    // Regression: while clients got EIO, the status said "Applications are unaffected". After a
+    // restart it said "No known data errors".
     let dirs = Dirs::new();
     let disks = ["a", "b"].map(|name| dirs.disk(name, DISK));
     let server = dirs.start();
@@ -42,8 +42,8 @@ fn status_lists_lost_data_until_it_is_overwritten() {
     for number in 0..4 {
         client.write(number * BLOCK as u64, &block(number)).unwrap();
     }
-    // Do not flush here: the test needs the block in a segment, and a flush would write it to the
-    // intent log.
+    // Do not flush: the test needs the block in a segment, and a flush would put it into the intent
+    // log.
     server.weir("snapshot create tank/vm1@monday").ok();
     drop(client);
     server.stop_clean();

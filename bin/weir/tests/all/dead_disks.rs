@@ -1,5 +1,5 @@
-//! A pool whose disks are all dead: each verb returns, the pool can be exported by force, and
-//! another pool of the same server is not affected.
+//! A pool whose disks are all dead: each verb returns, the pool can be exported by force, and the
+//! other pool of the same server is not affected.
 //!
 //! Not here: disks that never respond (weir-server's monitor/unresponsive/tests.rs), pools that
 //! have enough remaining disks (failing_disks.rs).
@@ -16,7 +16,7 @@ use crate::common::nbd::{EIO, ENOSPC};
 use crate::common::room::Room;
 use crate::common::{Dirs, GIB, MIB, Ran, Server, code, eventually};
 
-/// Guaranteed maximum response time of every call.
+/// Time within which every call must return.
 const BOUND: Duration = Duration::from_secs(5);
 const BLOCKS: u64 = 4096;
 
@@ -75,8 +75,8 @@ fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     let history = timely(&server, "pool history tank").ok().out;
     assert!(history.contains("pool offline tank"), "{history}");
 
-    // The server cannot record the destruction of the volume, so the volume still exists, and the
-    // server still exports it.
+    // The server could not record the destruction of the volume, so the volume and its export still
+    // exist.
     let volumes = timely(&server, "volume list tank").ok().out;
     assert!(volumes.contains("tank/idle"), "{volumes}");
     timely(&server, "pool export tank").fails(code::BUSY, &["tank/v"]);
@@ -101,7 +101,7 @@ fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     server.assert_alive();
 }
 
-/// Command lines with all verbs that name the pool or an object of the pool, or that list such
+/// Command lines with all verbs that name the dead pool or one of its objects, or that list such
 /// objects.
 const VERBS: &[&str] = &[
     "pool status tank",

@@ -34,7 +34,7 @@ fn example_server_works_with_qemu_io() {
     assert!(!printed.contains("failed"), "{printed}");
     drop(server.stdin.take());
     assert!(server.wait().unwrap().success());
-    // The pool must be intact: the data that qemu-io flushed is on the disk, and the example closed
+    // The pool must be intact: the disk has the data that qemu-io flushed, and the example closed
     // the pool with a last commit.
     tool(WEIR, &["check", "-d", disk.to_str().unwrap(), "tank"]);
 }

@@ -1,5 +1,5 @@
-//! Disks that fail while they are in use: full file systems below them and truncated files. Also a
-//! kernel without io_uring.
+//! Disks that fail while they are in use, because their file system is full or their file was
+//! truncated. Also a kernel without io_uring.
 //!
 //! Not here: disks that are damaged or removed while the server is stopped (crash.rs), disks that
 //! the server refuses at its start (bad_input.rs).
@@ -28,8 +28,8 @@ fn server_without_io_uring_reports_it_and_works() {
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
     dirs.disk("b", GIB);
-    // A seccomp filter applies to one thread and to the processes that the thread starts: here only
-    // to the server, so other tests are not affected.
+    // Start the server from a thread with a seccomp filter. The filter applies only to this thread
+    // and to the server, so it does not affect other tests.
     let mut server = std::thread::scope(|scope| {
         let filtered = scope.spawn(|| {
             let arch = std::env::consts::ARCH.try_into().unwrap();
@@ -60,7 +60,8 @@ fn leg<'a>(status: &'a Value, name: &str) -> &'a Value {
     legs.iter().find(ends).unwrap()
 }
 
-/// Creates another pool on the same server; the failures of the first pool must not affect it.
+/// Creates another pool on the same server, to check that the failures of the first pool do not
+/// affect it.
 fn bystander(dirs: &Dirs, server: &Server) {
     dirs.disk("other", 256 * MIB);
     server.weir(&format!("pool create other {}", dirs.file("other").display())).ok();
@@ -93,7 +94,7 @@ fn full_file_system_under_all_legs_suspends_the_pool() {
     let end = worker.join().unwrap();
     eprintln!("the load ended with {end:?}");
     assert!(matches!(end, End::Refused(_, EIO | ENOSPC)), "{end:?}");
-    // Whichever error ended the load, no later flush may succeed.
+    // Whatever error ended the load, no later flush may succeed.
     let mut client = server.client("tank/v");
     client.write(0, &vec![1; 1 << 20]).ok();
     let flushed = client.flush();
@@ -113,7 +114,7 @@ fn full_file_system_under_all_legs_suspends_the_pool() {
     let mut server = room.start(&dirs);
     let status = server.status("tank");
     assert_ne!(status["state"], "unavailable", "{status:#}");
-    // The client above wrote to the first blocks without the model's knowledge, and its flush
+    // The client above wrote to the first blocks, which the model does not know, and its flush
     // failed. Zero these blocks in the volume and in the model.
     server.client("tank/v").trim(0, 1 << 20).unwrap();
     let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
@@ -184,8 +185,8 @@ fn failed_reads_use_the_other_leg_or_return_an_error() {
     drop(client);
     server.stop_clean();
 
-    // After the restart nothing is cached, so reads go to the disks. A read behind the end of the
-    // truncated file returns no bytes.
+    // The restarted server has cached nothing, so reads go to the disks. A read beyond the end of
+    // the truncated file returns no bytes.
     let mut server = dirs.start();
     truncate(&dirs.file("a"), 18 * MIB);
     let mut client = server.client("tank/v");

@@ -27,7 +27,7 @@ fn pool_create_measures_its_disks() {
         assert!(check["sync_write_us"].as_u64().unwrap() > 0, "{check}");
         assert!(check["medium"].as_str().unwrap().starts_with("file on "), "{check}");
     }
-    // The new pool's intent log must not contain the data of the flush test.
+    // The intent log of the new pool must not contain the data that the flush test wrote.
     let mut start_of_log = vec![1; 4096];
     File::open(dirs.file("a")).unwrap().read_exact_at(&mut start_of_log, MIB).unwrap();
     assert!(start_of_log.iter().all(|byte| *byte == 0));

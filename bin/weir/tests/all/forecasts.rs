@@ -104,7 +104,7 @@ fn advice_matches_a_volume_with_large_records() {
         let mut of = all.filter(|one| one["compression"] == name);
         of.find(|one| one["record_bytes"].as_u64() == bytes).unwrap().clone()
     };
-    // The forecast for the volume's current settings matches its current ratio.
+    // The forecast for the present settings of the volume matches the ratio that it has now.
     near(number(&named("settings", "lz4", None)["ratio"]), number(&advice["ratio"]));
     let own = named("records", "lz4", Some(64 << 10));
     near(number(&own["ratio"]), number(&advice["ratio"]));

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - a full pool refuses writes with "no space", with no other error, and loses no data;
-//! - every block read back is the last one written, identified by its number and a sequence;
+//! - every block that is read back has the contents of the last write, which its number and a
+//!   sequence number identify;
 //! - after each cycle, a scrub and an offline check find no error.
 //!
 //! `WEIR_FULL_CYCLES` sets the number of cycles; `make soak` runs 24.
@@ -25,10 +26,10 @@ const BLOCKS_PER_MIB: usize = MIB as usize / BLOCK;
 const LONG: usize = 16;
 /// Maximum number of writes in flight.
 const DEPTH: usize = 16;
-/// Number of cycles of a run of the tests: from one fill of the volume to the kill before the next.
+/// Number of cycles in a normal run, and number of cycles from one fill of the volume to the next.
 const CYCLES: usize = 12;
-/// Size of each disk: large enough for segments of 64 rows. The cleaner requires a gain of at least
-/// four rows.
+/// Size of each disk: large enough for segments of 64 rows, because the cleaner requires a gain of
+/// at least four rows.
 const DISK: u64 = 520 * MIB;
 /// Time limit until space is reclaimed. A commit runs every five seconds, and the space of a
 /// segment is reclaimed three txgs after its last block died.
@@ -39,15 +40,16 @@ struct Volume {
     client: Client,
     /// For each block, the sequence number of the last acknowledged write; 0 means zeros.
     sequences: Vec<u64>,
-    /// For each block whose last write was refused, its sequence number. A refused write may be
-    /// stored in part, as on any disk.
+    /// For each block whose last write was refused, the sequence number of that write. The volume
+    /// may have stored a part of the write, as any disk may.
     refused: HashMap<usize, u64>,
     under_way: HashMap<u64, (Range<usize>, u64)>,
     next: u64,
     rng: Rng,
 }
 
-/// Fills a block with random bytes that its number and the sequence number of the write determine.
+/// Fills a block with random bytes that follow from its number and the sequence number of the
+/// write.
 fn content(number: usize, sequence: u64, block: &mut [u8]) {
     if sequence == 0 {
         return block.fill(0);
@@ -75,7 +77,7 @@ impl Volume {
         self.sequences.len()
     }
 
-    /// Sends a write as soon as fewer than [`DEPTH`] writes are in flight and none of them overlaps
+    /// Sends a write. First waits until fewer than [`DEPTH`] writes are in flight and none overlaps
     /// it.
     fn put(&mut self, blocks: Range<usize>) -> Result<(), u32> {
         let meets = |other: &Range<usize>| other.start < blocks.end && blocks.start < other.end;
@@ -200,9 +202,9 @@ fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     let status = assert_healthy(server, "full");
     let part = (written + small.blocks()) * BLOCK * 100 / number(&status, "size_bytes") as usize;
     eprintln!("full at {part} % of its size");
-    // The pool keeps the rest of its space for tree nodes and for the worst case of a commit.
+    // The pool keeps the remaining space for tree nodes and for the worst case of a commit.
     assert!(part >= 90, "full at {part} % already: {status:#}");
-    // In a full pool, single writes may still succeed, but the only error is "no space".
+    // After the pool is full, single writes may still succeed, but the only error is "no space".
     for round in 0..64 {
         let first = round * large.blocks() / 64;
         for blocks in [first..first + 1, first..first + LONG] {
@@ -216,7 +218,7 @@ fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     let job = ["--rw=write", "--bs=64k", "--size=8m", "--offset=50%", "--iodepth=4"];
     let fio = text(&fio_output(&server.uri("tank/large"), &job));
     assert!(fio.contains("No space left on device"), "{fio}");
-    // The model does not know the blocks that fio wrote, so trim them.
+    // fio wrote these blocks, and the model does not know their contents, so trim them.
     let half = large.blocks() / 2;
     large.trim(half..half + 8 * BLOCKS_PER_MIB);
     small.verify("full");
@@ -247,7 +249,7 @@ fn empty(server: &Server, small: Volume, large: &mut Volume) {
     assert_healthy(server, "filled again");
 }
 
-/// Asserts that the cleaner has cleaned segments, and that the pool status reports this.
+/// Asserts that the cleaner has cleaned segments, and that the status of the pool shows this.
 fn assert_cleaner_told(server: &Server, status: &Value) {
     let cleaner = &status["cleaner"];
     for count in ["cleaned_segments", "moved_bytes", "remap_bytes", "segments"] {
@@ -260,9 +262,9 @@ fn assert_cleaner_told(server: &Server, status: &Value) {
     assert!(text.contains(" space: ") && text.contains("segments free"), "{text}");
 }
 
-/// Works on a pool that is 90 % full. Every twelfth cycle fills the volume again, and every other
-/// cycle overwrites one range of it. Each cycle then overwrites random single blocks. Two of the
-/// cycles kill the server after a flush.
+/// Works on a pool that is 90 % full. Every twelfth cycle fills the volume again, and every second
+/// of the other cycles overwrites one range of it. Each cycle then overwrites random single blocks.
+/// Two of the cycles kill the server after a flush.
 fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     const STRETCH: usize = 16 * BLOCKS_PER_MIB;
     let size = number(&assert_healthy(&server, "before the cycles"), "size_bytes");
@@ -297,7 +299,7 @@ fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     server
 }
 
-/// Runs all steps of this file on a pool of one layout.
+/// Runs all tests of this file on a pool with one layout.
 fn prove(layout: &str, disks: &[&str]) {
     let dirs = Dirs::new();
     for name in disks {

@@ -2,8 +2,8 @@
 //!
 //! Not here: the examples in the help texts (`words`), the demo of the README (`demo`).
 //!
-//! Invariant: the test runs every line of the blocks that are marked `sh`; it changes only the
-//! names of disks and of the socket.
+//! Invariant: the test runs every line of the code blocks that are marked `sh`, and changes only
+//! the names of the disks and of the socket in them.
 
 use crate::common::{Dirs, GIB, Ran, Server, WEIR};
 

@@ -1,8 +1,8 @@
 //! Scrub and resilver of the real program: disks overwritten under load, legs that disconnect and
 //! return.
 //!
-//! Not here: crashes at every step of a scan (the simulator), damage that reads find without a scan
-//! (crash.rs).
+//! Not here: crashes at every step of a scan (the simulator), damage that a read finds before a
+//! scan (crash.rs).
 //!
 //! Invariants: clients get no error; after a scrub or a resilver, each leg alone has all data.
 
@@ -21,7 +21,7 @@ use weir_block::IoBuf;
 
 const DISK: u64 = 256 * MIB;
 const BLOCKS: u64 = 8192;
-/// Size of the range that the test writes only while one leg is offline.
+/// Size of a range that the test writes while one leg is offline, and never again.
 const STILL: u64 = 8 * MIB;
 
 fn mirror(dirs: &Dirs) -> Server {
@@ -37,8 +37,8 @@ fn wait(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// Overwrites a whole file with random bytes, including the labels. Uses direct I/O like the
-/// server: if direct and cached writes mix, the kernel fails a flush.
+/// Overwrites a whole file with random bytes, including the labels. Uses direct I/O, as the server
+/// does: after a mix of direct and cached writes, the kernel may fail a flush.
 fn garbage(path: &Path) {
     let flags = OFlags::DIRECT.bits().cast_signed();
     let file = OpenOptions::new().write(true).custom_flags(flags).open(path).unwrap();
@@ -125,8 +125,8 @@ fn leg_is_resilvered_after_offline() {
     let status = server.status("tank");
     assert_eq!(leg(&status, "b")["state"], "offline", "{status:#}");
     assert_eq!(status["state"], "degraded", "{status:#}");
-    // The load would rewrite its blocks before a resilver reaches them. So write other blocks,
-    // which do not change afterwards.
+    // Write blocks that the load does not use: the load would rewrite its own blocks before a
+    // resilver reaches them.
     let mut missed = vec![0; STILL as usize];
     Rng::new(9).fill(&mut missed);
     let mut still = server.client("tank/still");
@@ -145,8 +145,8 @@ fn leg_is_resilvered_after_offline() {
     server.kill();
     assert_eq!(worker.join().unwrap(), End::Broken);
     let mut model = stopped(model);
-    // The resilvered leg must have all data alone. The other leg returns after the pool was
-    // imported without it.
+    // The resilvered leg alone must have all data. Hide the other leg, which returns after the pool
+    // was imported without it.
     let (there, away) = (dirs.file("a"), dirs.file("away"));
     fs::rename(&there, &away).unwrap();
     let mut server = dirs.start();
@@ -213,7 +213,7 @@ fn invalid_disk_commands_are_refused() {
     server.weir("pool offline tank a").ok();
     assert!(server.weir("pool offline tank a").ok().talk.contains("a is offline already"));
     server.weir("pool offline tank b").fails(code::BUSY, &["only disk", "/b"]);
-    // A different disk has the path of the leg now.
+    // Put a different disk at the path of the leg.
     fs::rename(dirs.file("a"), dirs.file("away")).unwrap();
     server.weir("pool online tank a").fails(code::NOT_FOUND, &["/a"]);
     fs::rename(dirs.file("c"), dirs.file("a")).unwrap();

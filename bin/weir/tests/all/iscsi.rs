@@ -22,8 +22,8 @@ const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:client";
 const OTHER: &str = "iqn.2026-01.org.example:other";
 
-/// Number of programs of the libiscsi suite that run at a time, each with its own target. The tests
-/// mostly wait, and some reset their target or reserve their logical unit.
+/// Number of programs of the libiscsi suite that run at the same time. Each has its own target,
+/// because some tests reset their target or reserve their logical unit. They mostly wait.
 const SUITES: usize = 4;
 /// Tests of the libiscsi suite that may fail, each with the reason.
 const MAY_FAIL: &[(&str, &str)] = &[
@@ -86,8 +86,8 @@ fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     let words = said.lines().find(|line| line.trim_start().starts_with("tests "));
     let counts: Vec<u64> =
         words.iter().flat_map(|line| line.split_whitespace()).flat_map(str::parse).collect();
-    // Every test first sends REPORT SUPPORTED OPCODES. If only that command is skipped, the test is
-    // not.
+    // Every test first sends REPORT SUPPORTED OPCODES. A test counts as skipped only if it skipped
+    // another command too.
     let mut skips = said.lines().filter(|line| line.contains("[SKIPPED]"));
     let skipped = skips.any(|line| !line.contains("REPORT_SUPPORTED_OPCODES"));
     // The four counts in the output are total, run, passed and failed.
@@ -198,7 +198,8 @@ fn writes_and_reservations_survive_a_kill() {
             assert_eq!(u64::from_le_bytes(data[..8].try_into().unwrap()), *known, "block {at}");
         }
         if round == 1 {
-            // Send REGISTER with APTPL, then RESERVE of type write exclusive.
+            // REGISTER with APTPL, so that the server saves the reservation. Then RESERVE, write
+            // exclusive.
             one.run(3, &reserve_out(0, 0), &reserve_data(0, 0x11, true), 0).unwrap().good();
             one.run(3, &reserve_out(1, 1), &reserve_data(0x11, 0, false), 0).unwrap().good();
         }
@@ -426,7 +427,8 @@ fn only_allowed_initiators_with_the_secret_log_in() {
     assert!(!state.contains("horse") && !server.talk().contains("horse"));
     let at = portal(&server, 0);
     assert!(Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().is_err());
-    // Regression: a call without CHAP options removed the CHAP requirement of the initiator.
+    // Regression: `target allow` without CHAP options removed the CHAP requirement of the
+    // initiator.
     server.weir(&format!("target allow vms {CLIENT}")).fails(
         code::EXISTS,
         &[
@@ -441,7 +443,7 @@ fn only_allowed_initiators_with_the_secret_log_in() {
     let mut here = Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().expect("a session");
     here.ready(0);
     server.weir(&format!("target deny vms {CLIENT}")).ok();
-    // `deny` returns when it has requested the end of the session. On a busy machine the session
+    // `deny` only requests the end of the session before it returns. On a busy machine the session
     // ends later.
     eventually("its session is ended", Duration::from_secs(20), || {
         here.run(0, &[0; 6], &[], 0).is_err()
@@ -449,8 +451,8 @@ fn only_allowed_initiators_with_the_secret_log_in() {
     server.stop_clean();
 }
 
-// Regression: discovery listed targets with CHAP to any initiator with the right name, and wrong
-// secrets were not reported.
+// Regression: discovery listed targets that require CHAP to any initiator with an allowed name, and
+// wrong secrets were not reported.
 #[test]
 fn discovery_lists_chap_targets_only_after_chap() {
     let dirs = Dirs::new();

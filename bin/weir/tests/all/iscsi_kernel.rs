@@ -6,8 +6,8 @@
 //! Invariants:
 //! - the initiator is the kernel of a guest ([`crate::common::uml`]); the initiator of this machine
 //!   is neither used nor changed;
-//! - fio verifies data by the stamps in its writes; other data is compared with another logical
-//!   unit;
+//! - fio verifies its own writes by the stamps in them; all other data is compared with another
+//!   logical unit;
 //! - tests wait for conditions, so no result depends on the speed of this machine.
 
 use std::time::Duration;
@@ -19,10 +19,10 @@ use serde_json::Value;
 
 const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:linux";
-/// Second initiator name of the same guest, for sessions that the target must treat as another
-/// initiator's.
+/// Second initiator name of the same guest. The target must treat its sessions as those of another
+/// initiator.
 const OTHER: &str = "iqn.2026-01.org.example:other";
-/// Time limit of a wait; if a wait takes longer, the test fails.
+/// Time limit of each wait. If a wait takes longer, the test fails.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Shell functions that the scripts in the guest use for iSCSI.
@@ -212,7 +212,7 @@ fn a_file_system_gives_space_back(server: &Server, guest: &mut Guest) {
         "verify --directory=/run/files --size=32M --rw=randwrite --bs=8k --iodepth=8 --randseed=1",
     );
     guest.run("sync");
-    // Wait for the next commit: the status shows the used space of the newest committed txg.
+    // Wait for the next commit: the status shows the used space as of the newest committed txg.
     eventually("the file takes space", LIMIT, || used(server, "tank/vm0") > 32 * MIB);
     guest.run("rm /run/files/load* && sync && fstrim -v /run/files");
     eventually("fstrim gives space back", LIMIT, || used(server, "tank/vm0") < 16 * MIB);
@@ -251,7 +251,7 @@ fn blocks_are_compared_and_unmapped(guest: &mut Guest) {
 }
 
 fn units_are_copied(server: &Server, guest: &mut Guest) {
-    // The first 32 MiB of the source contain remains of mkfs, then data of this test.
+    // Replace the start of the source by new data: its first 32 MiB contain remains of mkfs.
     guest.run(
         "verify --filename=$ONE --offset=16M --size=16M --rw=write --bs=256k --iodepth=4 \
             --randseed=2
@@ -299,16 +299,16 @@ fn units_change_under_a_session(server: &Server, guest: &mut Guest) {
         until_true rescan",
     );
     server.weir("lun remove vms 1 --force").ok();
-    // The read must fail quickly. If it hung until the time limit, it would have another exit
-    // status.
+    // The read must fail quickly, with status 1. If it hung, the time limit would end it with
+    // another status.
     let gone = guest.fails(1, "dd if=$TWO of=/dev/null bs=4096 count=1 iflag=direct");
     assert!(gone.contains("error reading"), "{gone}");
     guest.run("verify --filename=$ONE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=4");
     guest.run("verify --filename=$WIDE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=5");
 }
 
-/// Starts rounds of verified writes to a disk, which continue until [`end_load`]. Each round has
-/// different content, so leftovers of an earlier round are an error. The rate is limited, because
+/// Starts rounds of verified writes to a disk, which continue until [`end_load`]. Each round writes
+/// different content, so that leftovers of an earlier round are found. The rate is limited:
 /// otherwise the guest would spend most of its time on starting programs.
 fn start_load(server: &Server, guest: &mut Guest, disk: &str) {
     let script = format!(
@@ -323,8 +323,8 @@ fn start_load(server: &Server, guest: &mut Guest, disk: &str) {
     load_goes_on(server);
 }
 
-/// Waits until the server has received further writes of the load. A round verifies its writes
-/// when it ends, and [`end_load`] waits for the end of the last round.
+/// Waits until the server has received more writes of the load. Each round verifies its writes when
+/// it ends; [`end_load`] waits for the end of the last round.
 #[track_caller]
 fn load_goes_on(server: &Server) {
     let before = counter(server, 0, "writes");
@@ -409,8 +409,8 @@ fn killed_and_restarted_server_loses_no_write() {
         sg_persist --out --reserve --param-rk=0xabc --prout-type=5 $ONE",
     );
     for round in 1..=2 {
-        // The server is killed during some 700 writes. The guest later reads back and verifies all
-        // of them.
+        // Kill the server in the middle of some 700 writes. The guest later reads back and verifies
+        // all of them.
         let load = format!("load-{round}");
         let before = counter(&server, 0, "writes");
         guest.start(

@@ -1,5 +1,5 @@
-//! Copies by ROD token between volumes of the real program. Also the events that invalidate a token
-//! and need the whole program: rollback, deletion, sharing, restart.
+//! Copies by ROD token between volumes of the real program. Also events that end a token and need
+//! the whole program: rollback, deletion, sharing, restart.
 //!
 //! Not here: tests of each SCSI command (weir-scsi), EXTENDED COPY (`iscsi`).
 //!
@@ -98,7 +98,7 @@ fn read(one: &mut Initiator, lun: u8, lba: u64, blocks: u32) -> Vec<u8> {
     one.run(lun, &wide(0x88, 0, lba, blocks), &[], len).unwrap().good()
 }
 
-/// Clears the unit attentions that report added and removed logical units.
+/// Clears the unit attentions about added and removed logical units.
 fn hear(one: &mut Initiator, luns: &[u8]) {
     for &lun in luns {
         one.ready(lun);
@@ -149,7 +149,7 @@ fn gigabyte_is_copied_by_token() {
     let shown = server.weir("target show vms --json").json();
     assert_eq!(shown["luns"][1]["counters"]["cloned_bytes"], GIB);
 
-    // The range is not aligned to records, so only a part of its records can be shared. All data
+    // The range is not aligned to records, so the volumes can share only a part of it. All data
     // must be correct nevertheless.
     let odd = token(&mut one, 0, 64, 1000);
     write_using(&mut one, 1, &odd, 100_003, 1000).good();
@@ -209,7 +209,7 @@ fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     hear(&mut one, &[0, 1, 7]);
     assert_refused(&write_using(&mut one, 1, &gone, 8, 8), &[2]);
 
-    // Share the volume with NBD clients: the target cannot see their writes, so tokens become
+    // Share the volume with NBD clients. The target cannot see their writes, so the tokens become
     // invalid.
     let held = token(&mut one, 0, 0, 8);
     server.weir("lun remove vms 0 --force").ok();

@@ -39,8 +39,8 @@ read_pct = READS
 LOAD
 "#;
 
-/// Profile for `validate` that searches for the highest rate in short steps. Each step only decides
-/// whether its rate meets the requirement, and there are at most 30 steps.
+/// Profile for `validate` that searches for the highest rate in short steps. A step only decides
+/// whether its rate meets the requirement; there are at most 30 steps.
 pub(crate) const KNEE: &str = r#"
 [require]
 iops = 1000
@@ -78,8 +78,8 @@ impl Bench {
         self.0.file(name)
     }
 
-    /// Returns a `weir bench` command. The NBD export of a liar has no page cache, so the command
-    /// states the target cache `none` unless `words` state another one.
+    /// Returns a `weir bench` command with the target cache `none`, because a liar's NBD export has
+    /// no page cache. The command leaves that out if `words` state a target cache.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.arg("bench").args(words).current_dir(self.path("."));
@@ -124,8 +124,8 @@ fn requirement_above_the_speed_of_the_disk_fails() {
     assert!(ran.out.contains("\nFAIL") && !ran.out.contains("PASS"), "{}", ran.out);
 }
 
-/// Every 50th write is corrupted, and later writes replace corrupt blocks. So about one block in 50
-/// is corrupt at the end: 40 of 2,048.
+/// Every 50th write is corrupted, and a later write of the same block repairs it. At the end about
+/// one block in 50 is corrupt: 40 of 2,048.
 #[test]
 fn bit_flips_are_corrupt_and_exit_code_1() {
     let bench = Bench::new(0, "qd = [4]");
@@ -165,7 +165,7 @@ fn file_in_memory_is_cache_resident() {
     let path = bench.path("disk/result.json");
     let mut result: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(result["cache_standing"], "cache-stated");
-    // Change the result to one of a server on another machine, whose cache is unknown.
+    // Change the result, as if the target were a server on another machine with an unknown cache.
     for key in ["cache_bytes", "cache_source"] {
         result["target"][key] = Value::Null;
     }
@@ -198,7 +198,7 @@ fn local_server_is_cache_resident_unless_stated() {
     assert!(!details.contains("runs on this machine"), "{details}");
 }
 
-/// A `weir bench` process in the background; dropping the value kills the process.
+/// `weir bench` process in the background; dropping this value kills it.
 struct Going(Child);
 
 impl Drop for Going {

@@ -1,5 +1,4 @@
-//! Tables of lying disks, each with the verdict that `weir bench` must give, over NBD and as a
-//! file.
+//! Tables of lying disks. Each has the verdict that `weir bench` must give, over NBD and as a file.
 //!
 //! Not here: disks that lie about their timing (steady), disks that have a test of their own
 //! (liars).
@@ -48,7 +47,7 @@ pub(crate) struct Lie {
     pub(crate) file_words: Option<&'static str>,
 }
 
-/// Stands for the verdict if `weir bench` must refuse to start the run.
+/// Used in place of a verdict if `weir bench` must refuse to start the run.
 const REFUSED: &str = "refused";
 
 impl Lie {
@@ -76,8 +75,8 @@ impl Lie {
         }
     }
 
-    /// Measures the disk over NBD and as a file. Returns the differences from the expected verdict
-    /// and texts.
+    /// Measures the disk over NBD and as a file. Returns how the verdicts and texts differ from the
+    /// expected ones.
     pub(crate) fn differences(&self) -> Vec<String> {
         std::thread::scope(|scope| {
             let nbd = scope.spawn(|| {
@@ -155,7 +154,7 @@ const OTHER: &str = "the block of address";
 const STALE: &str = "generation";
 const ZEROS: &str = "only zeros";
 
-/// Disks that damage or lose the data they store.
+/// Disks that damage or lose the data that they should store.
 const KEPT: &[Lie] = &[
     Lie::new("a write in 50 has a flipped bit", "corrupt", DAMAGED, |op| {
         some(op, Kind::Write, 50, Act::Flip)
@@ -211,7 +210,7 @@ const RETURNED: &[Lie] = &[
     },
 ];
 
-/// Disks that refuse operations with errors.
+/// Disks that fail operations with an error.
 const REFUSING: &[Lie] = &[
     Lie::new("a read in 50 fails", "invalid", "read failed", |op| {
         some(op, Kind::Read, 50, Act::Fail(EIO))
@@ -225,7 +224,7 @@ const REFUSING: &[Lie] = &[
     Lie {
         changes: &[SHORT, FLUSHES],
         ..Lie::new("flushes fail", "invalid", "flush failed", |op| {
-            // The first 20 flushes belong to the fill and to the probe.
+            // Only fail later flushes: the first 20 belong to the fill and to the probe.
             let is_one = op.kind == Kind::Flush && op.number > 20;
             if is_one { Act::Fail(EIO) } else { Act::Right }
         })
@@ -285,8 +284,8 @@ const BROKEN: &[Lie] = &[
     },
 ];
 
-/// Disks that answer from a cache. The exit code is 0: the figures are correct, although they are
-/// those of the cache.
+/// Disks that answer from a cache. The exit code is 0: the figures are correct, although they show
+/// the speed of the cache.
 const CACHED: &[Lie] = &[
     Lie {
         load: LIGHT,

@@ -19,7 +19,8 @@ fn names(list: &Value, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A core file would contain secrets, and a server needs a file descriptor for each client.
+/// The server must write no core files, which would contain secrets, and must raise its limit of
+/// file descriptors, because each client needs one.
 #[test]
 fn server_disables_core_files_and_raises_its_descriptor_limit() {
     let dirs = Dirs::new();
@@ -124,8 +125,8 @@ fn restart_keeps_pools_volumes_and_exports() {
 /// Returns the CPU time of a process in clock ticks of 10 ms.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name in parentheses may contain any character, so count the fields after the last
-    // parenthesis.
+    // The process name in parentheses may contain any character, so count the fields from the last
+    // parenthesis on.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
@@ -206,7 +207,7 @@ fn standard_tools_copy_compare_and_map() {
     tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &other, to]);
     tool("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", from, to]);
     tool("qemu-io", &["-f", "raw", "-c", "discard 4M 1M", "-c", "flush", &other]);
-    // The discarded range and the zeros on both sides of it form a single hole.
+    // The discarded range and the zeros on both sides of it appear as a single hole.
     assert_eq!(holes(&map(&other)), 31, "a discarded range is no hole:\n{}", map(&other));
     let differ = run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &uri, &other]);
     assert_eq!(differ.status.code(), Some(1), "{}", text(&differ));

@@ -1,5 +1,5 @@
-//! An unreadable tree node of a volume or of the pool's metadata, on the only disk of a pool of the
-//! real program: its effects across SIGKILL and restarts.
+//! An unreadable tree node of a volume, or of the pool's metadata, on the only disk of a pool: its
+//! effects on the real program, across SIGKILL and restarts.
 //!
 //! Not here: other kinds of nodes, other layouts and other times of the damage (weir-dataset,
 //! weir-sim).
@@ -22,7 +22,7 @@ const SIZE: u64 = 4 * MIB;
 /// Number of bytes of a volume that one leaf node covers.
 const LEAF: u64 = 512 * KIB;
 const DATA_LOST: i32 = 10;
-/// Maximum number of restarts until a recount of this pool must have ended.
+/// Maximum number of restarts after which a recount of this pool must have ended.
 const RESTARTS_MAX: usize = 60;
 
 /// Opens the pool on a disk read-only and returns the result of `find`. The disk does not change.
@@ -30,7 +30,7 @@ fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     let runtime = weir_device::new_runtime().unwrap();
     runtime.block_on(async {
         let mut file = None;
-        // The kernel keeps the file lock of a server that has ended until the server's last I/O has
+        // Wait for the file lock: the kernel keeps it until the last I/O of the ended server has
         // completed.
         eventually("the disk is free", Duration::from_secs(20), || {
             file = FileDevice::open(disk, OpenMode::ReadOnly, 0).ok();
@@ -137,7 +137,7 @@ fn unreadable_leaf_affects_only_its_range() {
     server.weir("volume destroy tank/v --yes").ok();
     server.stop_clean();
     for _ in 0..RESTARTS_MAX {
-        // Now the check finds no error. Space without references is reclaimed step by step.
+        // Now the check finds no error. The space to which nothing refers was reclaimed in steps.
         let ran = offline(&["check", "tank", "-d", &place, "--json"]);
         let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
         ran.ok();

@@ -96,10 +96,10 @@ fn serve_both(dirs: &Dirs) -> (Server, String) {
     (server, format!("iscsi://{portal}/iqn.2026-01.org.weir:vms/0"))
 }
 
-/// Runs iscsi-perf until SIGINT. It ends by itself only if it checks the clock in its last second,
-/// which fails on a busy machine. A SIGINT before its first read causes another exit code, so retry
-/// with a longer time. Without --foreground, `timeout` would send two signals, and the second
-/// SIGINT aborts the reads.
+/// Runs iscsi-perf and ends it by SIGINT: it ends by itself only if it checks the clock in its last
+/// second, which fails on a busy machine. If SIGINT comes before its first read, the exit code
+/// differs, so retry with a longer time. `--foreground` is needed: otherwise `timeout` sends two
+/// signals, and the second one aborts the reads.
 fn read_for_a_second(arguments: &str) {
     for seconds in [1, 5, 25] {
         let interrupt =
@@ -163,7 +163,7 @@ fn server_ends_while_its_clients_wait_for_memory() {
         start("fio", &mixed, "fio.log"),
         start("iscsi-perf", &format!("-r -t 90 -m 16 -b 2048 {lun}"), "iscsi-perf.log"),
     ];
-    // After this time the clients have used up the memory budgets.
+    // Wait until the clients have used up the memory budgets.
     std::thread::sleep(Duration::from_secs(3));
     for client in &mut clients {
         assert_eq!(client.try_wait().unwrap(), None, "a client ended before the server");

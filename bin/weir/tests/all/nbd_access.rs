@@ -19,8 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// Starts a server that exports `tank/v`. It has these options and an additional NBD port on
-/// loopback.
+/// Starts a server with these options that exports `tank/v`, also on a TCP port of loopback.
 fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {
     dirs.disk("a", 256 * MIB);
     let address = free_address();
@@ -67,7 +66,8 @@ fn tcp_accepts_only_allowed_addresses() {
     }
     let line = "address not allowed";
     eventually("the log tells of it", Duration::from_secs(20), || server.talk().contains(line));
-    // The log has at most one such line in ten seconds, and these connections take less than 30 s.
+    // The log has at most one such line in ten seconds, and the connections above took less than 30
+    // s.
     assert!(server.talk().matches(line).count() <= 3, "{}", server.talk());
     assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
     server.assert_alive();
@@ -232,8 +232,8 @@ fn clients_with_a_certificate_need_no_address() {
     assert!(tool("nbdinfo", &[&uri("ours")]).contains("with TLS"));
     let output = qemu_img(&dirs, "ours", &address);
     assert!(output.status.success(), "{}", crate::common::text(&output));
-    // These clients trust the CA of the server. One has a certificate of another CA, and one has no
-    // certificate.
+    // Both clients below trust the CA of the server. One has a certificate of another CA, the other
+    // has none.
     fs::copy(&ca, dirs.file("strangers/ca-cert.pem")).unwrap();
     assert!(!run("nbdinfo", &[&uri("strangers")]).status.success());
     for end in ["cert", "key"] {
@@ -273,7 +273,7 @@ fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
     stream
 }
 
-/// Returns the first TLS records that the client sends; they contain `bytes` encrypted.
+/// Returns the first TLS records of the client, which contain `bytes` in encrypted form.
 fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
     let mut records = Vec::new();
     tls.writer().write_all(bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Disks that lack the newest txg of their pool that the server has seen.
+//! Disks without the newest txg of their pool, which the server has seen on other disks.
 //!
 //! Not here: old legs together with newer legs (healing), diverged halves of a mirror (shape).
 //!
@@ -47,14 +47,14 @@ fn old_leg_alone_is_imported_only_by_force() {
     let import = format!("pool import -d {dir} tank");
     server.weir(&import).fails(code::EXISTS, &["could not be opened", "pool export --force tank"]);
 
-    // If the newer leg is present, with or without the old leg, the import needs no force.
+    // If the newer leg is present, the import needs no force, with or without the old leg.
     server.stop_clean();
     fs::rename(dirs.file("away/b"), dirs.file("b")).unwrap();
     let server = dirs.start();
     assert_eq!(server.client("tank/v").read(0, 4096).unwrap(), vec![2; 4096]);
     server.stop_clean();
 
-    // With only the old leg, an import needs an administrator who forces it.
+    // With only the old leg, an administrator must force the import.
     fs::rename(dirs.file("b"), dirs.file("away/b")).unwrap();
     fs::rename(dirs.file("away/a-old"), dirs.file("a")).unwrap();
     let server = dirs.start();

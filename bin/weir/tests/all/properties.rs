@@ -3,7 +3,7 @@
 //! Not here: unit tests of quotas and reservations (weir-dataset).
 //!
 //! Invariants:
-//! - clients and the command line report the same error: only the volume whose limit is reached
+//! - clients and the command line see the same limit: only the volume whose limit is reached
 //!   returns ENOSPC;
 //! - every refusal names the value that is refused and changes nothing.
 

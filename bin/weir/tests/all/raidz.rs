@@ -22,8 +22,8 @@ use serde_json::Value;
 const DISK_BYTES: u64 = 256 * MIB;
 const LABEL_BYTES: u64 = MIB;
 const BLOCKS: u64 = 4096;
-/// Options of fio that make its last flush cover every block. With only a flush after each 64
-/// writes, the last 64 writes would be unflushed, and a kill may lose them.
+/// Options of fio whose last flush covers every block. With only a flush after each 64 writes, the
+/// last writes would be unflushed, and a kill could lose them.
 const VERIFIED: [&str; 8] = [
     "--rw=randwrite",
     "--bs=16k",
@@ -35,8 +35,8 @@ const VERIFIED: [&str; 8] = [
     "--verify_fatal=1",
 ];
 
-/// Creates a pool of this kind on these disks. It has the data of a load that fio verified, and of
-/// a load that ended when the server was killed.
+/// Creates a pool of this kind on these disks, with the data of two loads: fio verified one, and a
+/// kill of the server ended the other.
 fn loaded(dirs: &Dirs, kind: &str, disks: &[&str]) -> Model {
     for disk in disks {
         dirs.disk(disk, DISK_BYTES);
@@ -70,7 +70,7 @@ fn garbage(path: &Path) {
         Rng::new(offset).fill(&mut part);
         file.write_all_at(&part, offset).unwrap();
     }
-    // The server reads the file with direct I/O, so write the page cache back to it.
+    // Write the page cache back to the file, because the server reads it with direct I/O.
     file.sync_all().unwrap();
 }
 
@@ -98,8 +98,8 @@ fn raidz2_of_six_disks_survives_the_loss_of_any_two() {
         assert_eq!(count > 0, bad, "{errors:#}");
     }
     assert!(server.weir("pool status tank").ok().out.contains("raidz2-0"));
-    // Reads repair only data strips that clients read. A scrub also repairs parity strips and all
-    // other data.
+    // Scrub, because reads repair only the data strips that clients read. A scrub repairs all data
+    // and parity.
     let scan = &server.weir("pool scrub --wait --json tank").json()["scan"];
     assert!(scan["errors"] == 0 && scan["repaired_bytes"].as_u64().unwrap() > 0, "{scan}");
     server.stop_clean();
@@ -119,7 +119,7 @@ fn raidz2_of_six_disks_survives_the_loss_of_any_two() {
     server.assert_alive();
     server.stop_clean();
 
-    // When the disks return, the server resilvers them by itself.
+    // When the disks return, the server resilvers them without a command.
     for name in ["a", "d"] {
         fs::rename(dirs.file(&format!("{name}-away")), dirs.file(name)).unwrap();
     }

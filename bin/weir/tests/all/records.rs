@@ -50,8 +50,8 @@ impl Model {
         Self { content: vec![0; SIZE as usize], rng: Rng::new(seed) }
     }
 
-    /// Fills the model: half with random data, a quarter with compressible data, the rest are
-    /// holes.
+    /// Fills the model: one half with random data, a quarter with compressible data, and the rest
+    /// with holes.
     fn fill(&mut self) {
         for (at, record) in self.content.chunks_mut(RECORD as usize).enumerate() {
             match at % 8 {
@@ -239,7 +239,7 @@ fn partial_record_changes_survive_a_kill_and_a_rescue() {
     client.flush().unwrap();
     server.kill();
 
-    // `weir rescue` replays the intent log only in memory, so the disks do not change.
+    // `weir rescue` replays the intent log in memory only, so the disks do not change.
     let rescued = dirs.file("rescued");
     rescue(&dirs.file("b"), &rescued).ok();
     assert!(fs::read(&rescued).unwrap() == model.content, "what was rescued is something else");
@@ -272,7 +272,8 @@ fn damaged_record_fails_only_requests_that_need_it() {
     }
     drop(client);
     server.stop_clean();
-    // Damage a block in the middle of an incompressible record, which is stored uncompressed.
+    // Damage a block in the middle of a record. The record is stored raw, because its data does not
+    // compress.
     let bad = 8 * RECORD;
     let record = bad as usize..(bad + RECORD) as usize;
     spoil(&disk, &model.content[bad as usize + 32 * KIB as usize..][..4096]);
@@ -298,8 +299,8 @@ fn damaged_record_fails_only_requests_that_need_it() {
     client.flush().unwrap();
     server.weir("snapshot create tank/v@s").ok();
     server.assert_alive();
-    // A write of the complete record needs no data of the damaged record, so it succeeds and
-    // repairs the damage.
+    // A write of the complete record does not need its old data, so it succeeds and repairs the
+    // record.
     model.content[record.clone()].fill(3);
     client.write(bad, &model.content[record]).unwrap();
     client.flush().unwrap();

@@ -54,8 +54,8 @@ fn assert_no_fill(bench: &Bench, target: &str, words: &[&str]) {
     assert!(!said.contains("corrupt"), "{said}");
 }
 
-// Regression: if a target refused the write of a block, the block was reported as "corrupt: do not
-// trust this storage with data", although the exit code was 0.
+// Regression: if a target refused the write of a block, `weir bench` reported the block as
+// "corrupt: do not trust this storage with data", yet exited with 0.
 #[test]
 fn refused_writes_end_the_fill() {
     let bench = Bench::new(50, "qd = [4]");
@@ -70,7 +70,7 @@ fn refused_writes_end_the_fill() {
 fn errors_during_a_measurement_are_reported() {
     for (reads, kind) in [(0, "write"), (100, "read")] {
         let bench = Bench::new(reads, "qd = [4]");
-        // nbdkit starts to return errors only after the fill.
+        // nbdkit returns errors while this file exists, which is only after the fill.
         let errors = bench.path("errors");
         let (file, rate) =
             (format!("error-file={}", errors.display()), format!("error-p{kind}-rate=2%"));

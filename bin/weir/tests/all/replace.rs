@@ -136,8 +136,9 @@ fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     disks.iter().map(|d| (name(&text(&d["path"])), text(&d["guid"]), text(&d["state"]))).collect()
 }
 
-// Regression: the status advised `pool online` for a disk with a new path. But with the new path
-// the pool had "no disk" of that name, and with the guid the server opened the old path.
+// Regression: the status advised `pool online` for a disk with a new path. It failed in both ways:
+// given the new path, the pool had "no disk" of that name; given the guid, the server opened the
+// old path.
 #[test]
 fn online_accepts_and_records_a_new_path() {
     let dirs = Dirs::new();
@@ -196,7 +197,7 @@ fn online_accepts_and_records_a_new_path() {
     assert!(is_well(&server, "fourth"), "{:?}", disks_of(&server));
     server.weir("pool scrub --wait tank").ok();
     assert_eq!(server.status("tank")["errors"]["checksum"], 0);
-    // The other disk of the pool has this disk's last path in its label, so the server finds it
+    // The label of the other disk contains the last path of this disk, so the server finds the disk
     // there.
     server.stop_clean();
     fs::rename(dirs.file("fourth"), dirs.file("away")).unwrap();
@@ -204,8 +205,8 @@ fn online_accepts_and_records_a_new_path() {
     assert_eq!(disks_of(&server)[1].0, "fourth");
 }
 
-// Regression: for the third disk of a raidz2 vdev, the error said that it was the only disk with
-// all data.
+// Regression: when the third disk of a raidz2 vdev was to be taken offline, the error said that it
+// was the only disk with all data.
 #[test]
 fn offline_of_a_third_raidz2_disk_fails_with_the_reason() {
     let dirs = Dirs::new();

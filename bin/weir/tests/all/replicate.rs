@@ -86,10 +86,10 @@ impl Pair {
         all.into_iter().find(|one| one["volume"] == volume).unwrap()
     }
 
-    /// Waits until the other server has the current contents of the volume.
+    /// Waits until the receiving server has the current contents of the volume.
     pub(crate) fn caught_up(&self, volume: &str) {
-        // The names of replication snapshots contain the time in seconds: a second run in the same
-        // second would take no snapshot.
+        // Names of replication snapshots contain the time in seconds. Wait, because a second run in
+        // the same second would take no snapshot.
         std::thread::sleep(Duration::from_millis(1100));
         self.source().weir(&format!("replicate run {volume}")).ok();
         eventually("a run ends", TIMEOUT, || self.shown(volume)["state"] == "waiting");
@@ -138,7 +138,7 @@ pub(crate) fn names(server: &Server, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Tests a source that no longer has the newest common snapshot, but has a bookmark of it.
+/// Tests a source that no longer has the newest common snapshot, but a bookmark of it.
 fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng, here: &str, there: &str) {
     pair.caught_up(here);
     let last = pair.shown(here)["snapshot"].as_str().unwrap().to_owned();
@@ -178,7 +178,7 @@ fn replica_follows_through_kills_renames_and_clones() {
     // Both servers hold the last snapshot, and the snapshots of earlier runs are destroyed.
     let held = format!("back/v@{last}");
     pair.back().weir(&format!("snapshot destroy {held} --yes")).fails(code::BUSY, &["held"]);
-    // A run destroys older snapshots only after it has reported its own snapshot, so wait.
+    // Wait: a run destroys older snapshots only after it has reported its own snapshot.
     eventually("what earlier runs took is gone", TIMEOUT, || {
         names(pair.source(), "tank/v") == ["tank/v@monday", &format!("tank/v@{last}")]
             && names(pair.back(), "back/v") == ["back/v@monday", &held]
@@ -234,7 +234,7 @@ fn replica_follows_through_kills_renames_and_clones() {
 }
 
 // Regression: a run was interrupted after it had released an older snapshot and before it destroyed
-// it. No later run destroyed that snapshot.
+// that snapshot. No later run destroyed it.
 #[test]
 fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     let mut pair = Pair::new();
@@ -256,7 +256,7 @@ fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     pair.back().weir(&format!("export delete {there}")).ok();
     pair.source().weir(&format!("snapshot release replication {here}")).ok();
     pair.back().weir(&format!("snapshot release replica {there}")).ok();
-    // Create the state in which an interrupted replication run leaves the two servers.
+    // Create the state in which such an interrupted run leaves the two servers.
     pair.source.take().unwrap().stop_clean();
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -310,7 +310,8 @@ fn bandwidth_is_limited_and_wrong_secrets_are_refused() {
          --secret-file none --every 1h"
     ));
     bad.fails(code::NOT_FOUND, &["none"]);
-    // On this port, calls that are not for peers do not exist, even for a caller with the secret.
+    // This port offers only the calls of peers. Other calls do not exist there, even for a caller
+    // with the secret.
     let output = Command::new("curl")
         .args(["-s", "--cacert"])
         .arg(pair.dirs.file("peer.pem"))
@@ -332,7 +333,7 @@ fn piped(pair: &Pair, api: &str, line: &str) -> Command {
     command
 }
 
-/// Makes a call to the port for peers, like a server that has this secret. Returns the status and
+/// Makes a call to the port for peers, as a server with this secret would. Returns the status and
 /// the body of the response.
 fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) -> (String, String) {
     let mut command = Command::new("curl");
@@ -349,8 +350,8 @@ fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) ->
     (status.to_owned(), answer.to_owned())
 }
 
-// Regression: 32 unauthenticated clients on the port for peers blocked replication, because they
-// held all slots before the TLS handshake and after each 401.
+// Regression: 32 unauthenticated clients on the port for peers blocked replication. They held all
+// slots, before the TLS handshake and again after each 401.
 #[test]
 fn unauthenticated_clients_delay_no_replication() {
     let pair = Pair::new();
@@ -362,8 +363,8 @@ fn unauthenticated_clients_delay_no_replication() {
     pair.create("tank/v", "back/v", "--every 1h").ok();
     eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     drop(silent);
-    // After a wrong secret the server closes the connection, so each of the two calls needs a new
-    // connection.
+    // The server closes the connection after a wrong secret, so each of the two calls needs its
+    // own.
     let mut command = Command::new("curl");
     command.args(["-s", "--cacert"]).arg(pair.dirs.file("peer.pem"));
     command.args(["-H", "authorization: Bearer another-secret-altogether"]);
@@ -373,8 +374,8 @@ fn unauthenticated_clients_delay_no_replication() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "401 1\n401 1\n");
 }
 
-/// Asserts that all commands show `back/half` as a volume that has received a part of
-/// `tank/p@repl-own`, and that its token resumes the stream.
+/// Asserts that all commands show `back/half` as a volume that has received only a part of
+/// `tank/p@repl-own`, and that the token in their output resumes the stream.
 fn half_received_volume_is_marked(source: &Server, back: &Server) {
     let list = back.weir("volume list").ok();
     assert!(list.out.contains("back/half (part of @repl-own)"), "{}", list.out);
@@ -477,8 +478,8 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot list back/p@repl-own").ok();
     assert!(!back.weir("volume show back/half --json").json()["receiving"].is_null());
 
-    // A peer may change the volumes that it has sent, but not the objects of users in these
-    // volumes, such as their snapshots.
+    // A peer may change the volumes that it has sent. It may not change what users created in them,
+    // such as their snapshots.
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
@@ -487,13 +488,14 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot create back/v@repl-people").ok();
     let (status, _) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
     assert_eq!(status, "403");
-    // An administrator can give the peer this right by setting the user property on the snapshot.
+    // An administrator can give the peer this right for a snapshot, by setting this user property
+    // on it.
     back.weir("set weir:received-from=127.0.0.1 back/v@repl-people").ok();
     let (status, answer) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
     assert_eq!(status, "200", "{answer}");
 
-    // A receive session may be older than the volume: if a user creates the volume meanwhile, the
-    // session must not change it.
+    // If a user creates the volume after a receive session for it has begun, the session must not
+    // change the volume.
     let (status, begun) = call("POST", "receives", r#"{"volume":"back/late"}"#);
     assert_eq!(status, "201", "{begun}");
     let begun: Value = serde_json::from_str(&begun).unwrap();
@@ -501,7 +503,8 @@ fn peer_changes_only_its_own_objects() {
     back.weir("volume create back/late --size 8MiB").ok();
     fs::write(&path, &stream[..64 << 10]).unwrap();
     let part = format!("@{}", path.display());
-    // The server applies a part after it has responded, so only the next call returns the error.
+    // The server applies a part of a stream after its response, so only the next call returns the
+    // error.
     assert_eq!(call("POST", &format!("{session}/parts"), &part).0, "200");
     let (status, answer) = call("POST", &format!("{session}/finish"), "{}");
     assert_eq!(status, "403", "{answer}");
@@ -563,8 +566,8 @@ fn verify_finds_equal_volumes_and_one_changed_byte() {
     let found = verify();
     assert_eq!((&found["is_same"], &found["compared_bytes"]), (&true.into(), &(32 * MIB).into()));
 
-    // Send a forged stream, so that the replica has a snapshot with the same guid and different
-    // contents.
+    // Send a forged stream: the replica then has a snapshot with the same guid and other contents,
+    // which the comparison must find.
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     let path: PathBuf = pair.dirs.file("stream");
     let mut command = Command::new(WEIR);
@@ -605,7 +608,7 @@ fn large_records_are_replicated_and_compare_equal() {
     pair.source.take().unwrap().kill();
     pair.back.take().unwrap().kill();
     pair.start();
-    // Each of these writes covers half of a record.
+    // Each of these writes covers only half of a record.
     write(pair.source(), "tank/v", &mut rng, 4);
     pair.caught_up("tank/v");
     let found = pair.compared("tank/v");
@@ -623,8 +626,8 @@ fn holds(server: &Server, of: &str) -> Vec<Value> {
     all.iter().flat_map(|one| one["holds"].as_array().unwrap().clone()).collect()
 }
 
-// Regression: a run released the snapshot of an earlier run, but could not destroy it because it
-// was exported. No later run found that snapshot, so it was never destroyed.
+// Regression: a run released the snapshot of an earlier run, but could not destroy it because the
+// snapshot was exported. Later runs did not find that snapshot, so it was never destroyed.
 #[test]
 fn older_snapshot_in_use_is_destroyed_by_a_later_run() {
     let pair = Pair::new();
@@ -668,8 +671,8 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/v").is_empty());
     assert_eq!(names(pair.back(), "back/v"), [format!("back/v@{last}")], "the snapshot stays");
 
-    // If the other server is down, the replication is deleted too, and the output reports the holds
-    // that remain there.
+    // Even if the other server is down, the replication is deleted, and the output reports the
+    // holds that remain there.
     pair.back.take().unwrap().stop_clean();
     let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
     let gone = pair.source().weir("replicate delete tank/w").ok();
@@ -681,7 +684,7 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/w").is_empty());
 }
 
-// Regression: a receiver accepts three streams of one server at a time. Further replication runs
+// Regression: a receiver accepts three streams of one server at the same time. Runs beyond that
 // failed, and were retried with growing delays.
 #[test]
 fn replications_beyond_the_stream_limit_wait() {

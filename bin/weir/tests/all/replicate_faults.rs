@@ -1,5 +1,5 @@
-//! Replications with name clashes, lost data, changed replicas and unreachable servers. Tests which
-//! data arrives nevertheless, the events, and the commands that the output recommends.
+//! Replications with name clashes, lost data, changed replicas and unreachable servers. The tests
+//! check the data that arrives, the events, and the commands that the output recommends.
 //!
 //! Not here: replications without such faults (`replicate`).
 //!
@@ -75,8 +75,8 @@ fn snapshot_with_a_taken_name_is_skipped_with_one_event() {
     assert_ne!(daily, guids(pair.source(), "tank/v@daily"), "the receiver's own stays");
 }
 
-// Regression: if such a snapshot was created while a stream was interrupted, each run resumed the
-// stream and failed at its end.
+// Regression: a user created a snapshot with the name of the sent one while its stream was
+// interrupted. Each run then resumed the stream and failed at its end.
 #[test]
 fn interrupted_stream_with_a_taken_name_is_aborted() {
     let (pair, mut rng) = replicated();
@@ -101,7 +101,7 @@ fn interrupted_stream_with_a_taken_name_is_aborted() {
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
 }
 
-// Schedules on the two servers give their snapshots the same names.
+// The schedules of the two servers give their snapshots the same names.
 #[test]
 fn schedules_on_both_servers_do_not_conflict() {
     let (pair, mut rng) = replicated();
@@ -111,7 +111,8 @@ fn schedules_on_both_servers_do_not_conflict() {
         all.iter().filter(|name| name.contains(sort)).count()
     };
     eventually("they are taken", TIMEOUT, || taken(pair.source(), "tank/v", "auto-") == 2);
-    // The receiving pool also has a local volume; the scheduler handles both volumes in one pass.
+    // Also create a local volume in the receiving pool: the scheduler handles both volumes in one
+    // pass.
     pair.back().weir("volume create back/own --size 16MiB").ok();
     pair.back().weir("schedule set back hourly=24 daily=7").ok();
     eventually("the other one is", TIMEOUT, || taken(pair.back(), "back/own", "auto-") == 2);
@@ -133,8 +134,8 @@ fn schedules_on_both_servers_do_not_conflict() {
     eventually("one is taken", TIMEOUT, || taken(pair.back(), "back/v", "auto-hourly") == 1);
 }
 
-// An operator may not destroy snapshots. By giving a user's snapshot the name and the tag of a
-// run's snapshot, an operator could make the next run destroy it.
+// An operator may not destroy snapshots. But an operator could give a user's snapshot the name and
+// the tag of a run's snapshot, and so make the next run destroy it.
 #[test]
 fn run_destroys_only_snapshots_that_runs_took() {
     let (pair, mut rng) = replicated();
@@ -160,8 +161,8 @@ fn run_destroys_only_snapshots_that_runs_took() {
     assert!(!events.contains("not replicated"), "{events}");
 }
 
-// Regression: a replication stayed `failing` for ever, because its own snapshot still contained the
-// lost block after a client had written the block again.
+// Regression: a client had written a lost block again, but the replication stayed `failing` for
+// ever: its own snapshot still contained the lost block.
 #[test]
 fn run_after_repair_of_lost_data_takes_another_snapshot() {
     let (mut pair, mut rng) = replicated();
@@ -171,8 +172,8 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
     let mut client = pair.source().client("tank/v");
     client.write(0, &lost).unwrap();
     drop(client);
-    // Do not flush here: `spoil` must find the block in a segment, and a flush would put a second
-    // copy into the log.
+    // Do not flush: `spoil` must find the block in a segment, and a flush would put a second copy
+    // into the intent log.
     pair.source().weir("snapshot create tank/v@any").ok();
     pair.source().weir("snapshot destroy tank/v@any --yes").ok();
     lose(&mut pair, &lost);
@@ -187,7 +188,7 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
         let names = names(pair.source(), "tank/v");
         names.len() == 2 && names != first && pair.shown("tank/v")["state"] == "failing"
     });
-    // The list names the snapshot of the run, or the volume that shares the lost block with it.
+    // The status names the snapshot of the run, or the volume that shares the lost block with it.
     let listed = pair.source().weir("pool status -v tank").ok().out;
     assert!(listed.contains("@repl-"), "the list names what is lost: {listed}");
 
@@ -248,8 +249,8 @@ fn changed_replica_resumes_after_the_advised_rollback() {
     pair.caught_up("tank/v");
 }
 
-// Regression: a failed comparison was shown only until the next run; and the age of the newest
-// snapshot was 0 s if the clock was behind the time of that snapshot.
+// Regression: a failed comparison was shown only until the next run. Also, the age of the newest
+// snapshot was 0 s if the clock was behind the creation time of that snapshot.
 #[test]
 fn failed_comparison_and_unknown_age_stay_visible() {
     let (mut pair, _) = replicated();
@@ -261,7 +262,7 @@ fn failed_comparison_and_unknown_age_stay_visible() {
     pair.start();
     pair.caught_up("tank/v");
     pair.source.take().unwrap().stop_clean();
-    // Simulates a clock that is ten years behind the creation time of the snapshot.
+    // Simulate a clock that is ten years behind the creation time of the snapshot.
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let time = &mut state["replications"][0]["last"]["unix_ms"];

@@ -35,8 +35,8 @@ fn killed(dirs: &Dirs) -> Vec<u8> {
         client.write(at, &content[at as usize..(at + MIB) as usize]).unwrap();
     }
     client.flush().unwrap();
-    // This block is only in the intent log: for such a small flush, the server prefers the log to a
-    // commit.
+    // This block is only in the intent log: after such a small write, the server flushes to the log
+    // and does not commit.
     content[..4096].fill(9);
     client.write(0, &content[..4096]).unwrap();
     client.flush().unwrap();

@@ -53,7 +53,8 @@ fn finished_scrub_is_shown_after_a_restart() {
     server.stop_clean();
     let server = dirs.start();
     assert_eq!(line(&server), before);
-    // The disk needs no resilver, and `--wait` must not wait for the finished scrub.
+    // The disk needs no resilver, so `--wait` must return at once: the finished scrub is no reason
+    // to wait.
     server.weir("pool online --wait tank a").ok();
     server.weir("export delete tank/v").ok();
     server.weir("pool export tank").ok();
@@ -69,7 +70,7 @@ fn finished_scrub_is_shown_after_a_restart() {
 fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     let dirs = Dirs::new();
     let server = filled(&dirs);
-    // The scrub may finish before the pause takes effect, so start it again.
+    // The scrub may finish before the pause takes effect. Then start it again.
     eventually("it is paused", TIMEOUT, || {
         server.weir("pool scrub tank").ok();
         server.weir("pool scrub --pause tank").code == Some(0)

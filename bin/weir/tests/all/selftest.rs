@@ -4,7 +4,8 @@
 //! test uses the CPU.
 //!
 //! Invariant: a check that a busy machine can make fail must pass in one of two attempts, unless
-//! other programs use the CPU. Any other check that fails, fails in both attempts.
+//! other programs use the CPU. Other checks do not depend on the load: they fail in both attempts
+//! or in none.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -90,7 +90,7 @@ impl Pair {
         Ran::of(line, &command.output().unwrap())
     }
 
-    /// Asserts that a standard client reads the same data from `here` on the source server as from
+    /// Asserts that a standard client reads the same data from `here` on the source server and from
     /// `there` on the receiving server.
     fn same(&self, here: &str, there: &str) {
         for (server, name) in [(self.source(), here), (self.back(), there)] {
@@ -147,8 +147,8 @@ fn talk(child: Child) -> (bool, String) {
     (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
 }
 
-/// Passes a stream from a sending to a receiving command, and kills one server after this many
-/// bytes. Returns whether the stream arrived completely, and the number of bytes that were sent.
+/// Passes a stream from a sending command to a receiving one, and kills one server after this many
+/// bytes. Returns true if the stream arrived completely, and the number of bytes that were sent.
 fn pump(pair: &mut Pair, line: &str, kill: Option<(bool, u64)>) -> (bool, u64) {
     let mut sender = pair.command(true, line).stdout(Stdio::piped()).spawn().unwrap();
     let mut receiver = pair.command(false, "receive back/w").stdin(Stdio::piped()).spawn().unwrap();
@@ -190,7 +190,7 @@ fn streams_survive_fifty_kills_of_either_side() {
         let mut rest = whole.clone();
         let mut cuts = 4 + rng.below(5);
         loop {
-            // Each kill falls into the rest of the stream, which the dry run estimates.
+            // Place each kill in the rest of the stream, whose length the dry run estimates.
             let kill = (cuts > 0).then(|| {
                 let dry = pair.source().weir(&format!("send -n {rest} --json")).json();
                 let length = dry["estimate_bytes"].as_u64().unwrap().max(1);
@@ -206,7 +206,7 @@ fn streams_survive_fifty_kills_of_either_side() {
                 break;
             }
             if names(pair.back(), "").contains(&format!("back/w@s{round}")) {
-                // The server was killed after it had committed the snapshot and before it
+                // The kill came after the receiver had committed the snapshot, and before it
                 // responded.
                 break;
             }
@@ -352,8 +352,8 @@ fn changes_since_a_bookmark_arrive_without_its_snapshot() {
         weir(&pair, "bookmark create tank/v@a tank/v#a --json").json()["outcome"],
         "unchanged"
     );
-    // A bookmark holds no data, so destroying the snapshot also frees the blocks that only the
-    // snapshot has.
+    // A bookmark holds no data, so the destruction of the snapshot also frees the blocks that only
+    // the snapshot has.
     weir(&pair, "snapshot destroy tank/v@a --yes").ok();
     change(pair.source(), &mut rng, 30);
     // Trim a range that has data in the base snapshot; the receiver must trim it too.

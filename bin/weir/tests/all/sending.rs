@@ -63,7 +63,7 @@ fn ended((sender, mut stream): (Child, ChildStdout)) -> (u64, Ran) {
 fn killed_senders_free_their_sessions() {
     let dirs = Dirs::new();
     let (mut server, _) = server(&dirs);
-    // The loop starts three times as many sends as may run at once.
+    // Start three times as many sends as may run at the same time: each must end its session.
     for at in 0..24 {
         let (mut sender, stream) = begun(&dirs);
         sender.kill().unwrap();
@@ -75,7 +75,7 @@ fn killed_senders_free_their_sessions() {
             });
         }
     }
-    // If the reader of a sender has ended, the sender fails, and its session ends at once.
+    // If the reader of a stream ends, the sender fails, and its session ends at once.
     for _ in 0..10 {
         let (sender, stream) = begun(&dirs);
         drop(stream);
@@ -117,8 +117,7 @@ fn damaged_block_fails_the_stream_with_its_cause() {
     server.stop_clean();
     crate::common::spoil(&dirs.file("a"), &noise[SIZE as usize / 2..][..4096]);
     let mut server = dirs.start();
-    // The loop starts more sends than there may be sessions, so each failed send must end its
-    // session.
+    // Start more sends than there may be sessions: each failed send must end its session.
     for _ in 0..10 {
         let (bytes, ran) = ended(begun(&dirs));
         assert!(bytes < SIZE, "{bytes}");

@@ -108,7 +108,7 @@ fn removal_resumes_after_a_kill_and_frees_its_disks() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(vdevs(&server), ["b"]);
-    // After this time, the server no longer searches for the removed disk.
+    // Wait until the server no longer searches for the removed disk.
     std::thread::sleep(Duration::from_millis(2500));
     server.weir("pool create other a").ok();
     server.assert_alive();
@@ -176,21 +176,21 @@ fn larger_disks_are_used_after_expand() {
     server.stop_clean();
 }
 
-/// Writes to each half of a mirror while the other half is hidden. The writes to `b` are later.
+/// Writes to each half of a mirror while the other half is hidden, to `b` after `a`.
 fn diverge(dirs: &Dirs) {
     let server = made(dirs, &["a", "b"], "mirror a b");
     server.stop_clean();
     for (alone, hidden, seed) in [("a", "b", 8), ("b", "a", 9)] {
         fs::rename(dirs.file(hidden), dirs.file("hidden")).unwrap();
-        // Without this file, the server does not know the newest txg, so it acts like a different
-        // server that has not seen the writes to the other half.
+        // Remove the server's record of the newest txg. The server then acts like another server,
+        // which has not seen the writes to the other half.
         fs::remove_file(dirs.short("state/seen.json")).unwrap();
         let server = dirs.start();
         let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
         let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, seed);
         std::thread::sleep(Duration::from_secs(1));
         killed(server, model, worker);
-        // The import by this server commits the writes that are in the intent log.
+        // This import commits the writes that are in the intent log.
         dirs.start().stop_clean();
         fs::rename(dirs.file("hidden"), dirs.file(hidden)).unwrap();
         assert!(dirs.file(alone).exists());

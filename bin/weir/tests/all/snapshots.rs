@@ -71,7 +71,7 @@ fn sums_agree(server: &Server) {
         let parts = of("volumes_bytes") + of("snapshots_bytes");
         let whole = parts + of("freeing_bytes") + of("pool_bytes");
         assert_eq!(space("used_bytes"), space("by_volume_bytes") + space("by_snapshots_bytes"));
-        // The metadata of the pool is small compared with the data.
+        // The parts add up to the whole, except for the metadata of the pool, which is small.
         parts == space("used_bytes")
             && whole == number(&status["allocated_bytes"])
             && of("freeing_bytes") == 0
@@ -268,7 +268,7 @@ fn schedules_take_snapshots_immediately_and_persist() {
             && count(all, "tank/v@auto-daily-") == 1
             && count(all, "tank/v@auto-hourly-") == 3
     });
-    // A snapshot that a user took does not belong to the schedule, even if its name looks so.
+    // A user's snapshot does not belong to the schedule, even if its name looks like a schedule's.
     let all = names(&server, "tank/v");
     assert_eq!((count(&all, "@mine"), count(&all, "@auto-hourly-2020-01-01")), (1, 2), "{all:?}");
     let of_schedule = |server: &Server, of: &str| {
@@ -284,7 +284,7 @@ fn schedules_take_snapshots_immediately_and_persist() {
     wait("the ones of the schedule go", &server, &|all| {
         count(all, "tank/w@auto-hourly-") == 0 && count(all, "tank/v@auto-hourly-") == 3
     });
-    // The server adds the event after the change itself, so wait for it.
+    // The server adds the event after it has made the change, so wait for it.
     for part in [
         "taken by schedule",
         "destroyed by schedule",

@@ -18,7 +18,7 @@ use serde_json::Value;
 /// Maximum number of attempts. At least one of them must give the expected verdict.
 const GOES_MAX: usize = 5;
 
-/// A disk whose timing is wrong for some time. Its row has one long run, and any finding causes
+/// A disk that responds too late at some times. Its row has one long run, and any finding causes
 /// exit code 1.
 const TIME: Lie = Lie {
     changes: &[],
@@ -35,8 +35,8 @@ fn frozen(op: &Op, from_ms: u64, to_ms: u64) -> Act {
     if (from..to).contains(&op.since) { Act::Late(to.saturating_sub(op.since)) } else { Act::Right }
 }
 
-/// Delays operations during 3.2 s, the length of a run with its warm-up, and then delays none for
-/// 3.2 s, in turns.
+/// Delays operations for 3.2 s, which is the length of a run with its warm-up, then delays none for
+/// 3.2 s, and so on.
 fn slow_in_turns(op: &Op, more: Duration) -> Act {
     let is_slow = (op.since.as_millis() / 3200).is_multiple_of(2);
     if is_slow { Act::Late(more) } else { Act::Right }
@@ -55,8 +55,8 @@ const FREEZING: [Lie; 4] = [
     Lie { name: "a stall until after the end", act: |op| frozen(op, 2900, 3900), ..TIME },
     Lie {
         name: "a stall in an open loop",
-        // The probes of this disk take 20 ms each, so the measured run is about 2 to 5 s after the
-        // fill.
+        // The probe takes 20 ms for each operation of this disk, so the measured run is about 2 to
+        // 5 s after the fill.
         act: |op| frozen(op, 3500, 4100),
         latency: Duration::from_millis(20),
         load: OPEN_50,
@@ -77,7 +77,8 @@ const CHANGING: [Lie; 4] = [
         name: "quick at first, in an open loop",
         words: "in one third of a run",
         file_words: Some("in one third of a run"),
-        // The probe makes 64 reads, then the load makes 50 per second.
+        // The probe makes 64 reads, then the load makes 50 per second: the disk becomes slow after
+        // 1.4 s.
         act: |op| if op.number > 64 + 70 { Act::Late(30 * MS) } else { Act::Right },
         latency: Duration::from_millis(10),
         load: OPEN_50,
@@ -107,8 +108,7 @@ const CHANGING: [Lie; 4] = [
 ];
 
 const OVERLOADED: [Lie; 2] = [
-    // Regression: a disk of 190 IOPS passed a requirement of 216 IOPS. The self-test also has a
-    // load of 1.25 times the capacity.
+    // Regression: a disk of 190 IOPS passed a requirement of 216 IOPS.
     Lie {
         name: "less than is offered",
         verdict: "overload",
@@ -153,8 +153,8 @@ const CONTROLS: [Lie; 4] = [
     Lie {
         name: "honest, in an open loop",
         reads: 100,
-        // Two busy cores delay an operation by 3 to 6 ms, and 5 % of the latency is tolerated: 5 ms
-        // of 100 ms.
+        // Two busy cores delay an operation by 3 to 6 ms. A verdict tolerates 5 % of the latency,
+        // which is 5 ms of 100 ms.
         latency: Duration::from_millis(100),
         // A mounted file serves few concurrent reads, so this disk is not measured as a file.
         file_words: None,
@@ -208,7 +208,7 @@ fn busy_cores() -> f64 {
     cores * (1.0 - (idle_later - idle) / (all_later - all).max(1.0))
 }
 
-/// A test in which one core is busy all the time, and the disks share the other cores.
+/// Keeps one core busy all the time, and runs the disks on the other cores.
 #[test]
 fn honest_disks_are_valid_on_a_busy_machine() {
     // If another program already uses a core, this test must not use a second one.
@@ -249,8 +249,7 @@ fn disks_slower_than_the_offered_load_are_overloaded() {
     check(&OVERLOADED);
 }
 
-/// If other load on the machine delays the load generator, the verdict names the generator instead
-/// of the disk.
+/// If other programs delay the load generator, the verdict must not blame the disk.
 #[test]
 fn disk_slightly_faster_than_the_load_is_not_overloaded() {
     let bench = Bench::new(100, &open(900));
@@ -270,7 +269,7 @@ fn validated(bench: &Bench, target: &str, need: &str, out: &str) -> (Option<i32>
 }
 
 /// Validates a disk of 20 ms and 6,000 IOPS until the outcome is `outcome_wanted`, and returns the
-/// report of that attempt. On a busy machine, the load generator may get no core in time. Such an
+/// report of that attempt. On a busy machine, the load generator may get no core in time: such an
 /// attempt has no outcome, and its report must state the cause.
 fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<String> {
     let bench = Bench::new(100, "qd = [4]");

@@ -1,5 +1,5 @@
-//! Callers and clients that request much data and receive none, that name files which never end,
-//! and that keep streams, slots and permits.
+//! Callers and clients that request much data and receive none, that name files which never end
+//! (FIFOs), or that keep streams, slots and permits for themselves.
 //!
 //! Not here: the memory for NBD data (memory), invalid requests (bad_clients, bad_input), unit
 //! tests of the limits (weir-api, weir-net).
@@ -205,7 +205,7 @@ impl Named {
             "ca_file": self.at(ca), "secret_file": self.at(secret)})
     }
 
-    /// Returns calls whose request names a FIFO as a file.
+    /// Returns calls in which a file name is the name of a FIFO.
     fn calls(&self) -> Vec<(&'static str, Value)> {
         let chap = json!({"target": TARGET, "initiator": "iqn.2026-01.org.example:a",
             "chap": {"user": "u", "secret_file": self.at("secret")}});
@@ -257,8 +257,8 @@ fn fifos_delay_no_call_and_no_stop() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{path}: {:?}", begun.elapsed());
         server.weir("pool list").ok();
     }
-    // Also make the calls with a token that has a scope: for such a caller, the server reads named
-    // files during the call.
+    // Also make the calls with a token that has a scope: for such a caller, the server reads the
+    // named files during the call.
     let scoped = token(&server, &dirs, "scoped", "--role operator --scope tank/v");
     let body = named.replication("ca", "good-secret").to_string();
     let bearer = format!("authorization: Bearer {scoped}");
@@ -266,8 +266,8 @@ fn fifos_delay_no_call_and_no_stop() {
     let json = "content-type: application/json";
     let said = run("curl", &["-sSk", "-m", "20", "-H", json, "-H", &bearer, "-d", &body, &url]);
     assert!(crate::common::text(&said).contains("not a regular file"), "{said:?}");
-    // Replace valid files by FIFOs: one before the next run of the replication, and the certificate
-    // before the server reads it again.
+    // Replace two valid files by FIFOs: one before the next run of the replication reads it, and
+    // the certificate before the server reads it again.
     let good = named.replication("good-ca", "good-secret");
     let (status, made) = as_root(&dirs, "/v1/replications", &good);
     assert_eq!(status, 201, "{made}");
@@ -370,7 +370,7 @@ fn entries_of_each_kind_are_limited() {
     server.stop_clean();
     let path = dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    // Fill the lists in the saved state up to one entry below the limit of each kind.
+    // Fill each list in the saved state up to one entry below its limit.
     let more = |entries: &mut Value, count: usize, key: &str, named: &dyn Fn(usize) -> Value| {
         let first = entries[0].clone();
         let entry = |n| {
@@ -382,8 +382,8 @@ fn entries_of_each_kind_are_limited() {
     };
     more(&mut state["exports"], 10_000, "name", &|n| json!(format!("e{n}")));
     more(&mut state["schedules"], 10_000, "name", &|n| json!(format!("tank/v{n}")));
-    // The new entries have the guids of other pools: the server deletes a replication whose volume
-    // does not exist in an open pool.
+    // Give the new entries the guids of other pools: the server deletes a replication if its pool
+    // is open and its volume does not exist.
     more(&mut state["replications"], 4096, "pool_guid", &|n| json!(n));
     let target = &mut state["targets"][0];
     let initiator = |n: usize| json!(format!("iqn.2026-01.org.example:{n}"));

@@ -1,5 +1,6 @@
-//! Two servers and one disk: while the first server runs, the second one is refused, by the lock on
-//! the file behind a loop device, or, if the lock is not visible, by the owner slot in the labels.
+//! Two servers and one disk: while the first server uses the disk, the second one is refused. It
+//! finds the lock on the file behind a loop device or, if it cannot see the lock, the owner slot in
+//! the labels.
 //!
 //! Not here: two machines (the simulator has two hosts with one disk), locks within one process.
 //!
@@ -21,9 +22,9 @@ impl Loop {
         let made = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
         let device = text(&made).trim().to_owned();
         assert!(device.starts_with("/dev/loop"), "losetup made no loop device: {device}");
-        // The other server writes the file with direct I/O. If the loop device used the page cache,
-        // the kernel could fail to invalidate it, and the next flush would return EIO. Some file
-        // systems do not support direct I/O, so ignore an error.
+        // Use direct I/O, as the other server does for the file: with the page cache, the kernel
+        // could fail to invalidate it, and the next flush would return EIO. Ignore an error,
+        // because some file systems do not support direct I/O.
         drop(run("losetup", &["--direct-io=on", &device]));
         Self(device)
     }
@@ -39,8 +40,8 @@ fn second(dirs: &Dirs) -> Server {
     Server::start(dirs, "2", dirs.serve_as("2"))
 }
 
-// Regression: a lock on a file (flock) does not affect a loop device over the file, so `create -f`
-// on one of the two destroyed an imported pool.
+// Regression: a lock on a file (flock) does not lock a loop device over the file. So `create -f` on
+// one of the two destroyed a pool that was imported from the other.
 #[test]
 fn file_behind_a_loop_device_is_locked() {
     let dirs = Dirs::new();
@@ -110,8 +111,8 @@ fn forced_import_takes_a_pool_over_from_a_live_server() {
     client.write(0, &[7; 4096]).unwrap();
     client.flush().unwrap();
     let device = Loop::over(&file);
-    // The file of the loop device has no path any more, so the second server cannot find its lock,
-    // as on another machine.
+    // Remove the file behind the loop device. The second server then cannot find its lock, just as
+    // on another machine.
     std::fs::remove_file(&file).unwrap();
     let mut other = second(&dirs);
     let device = &device.0;

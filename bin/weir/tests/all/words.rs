@@ -3,7 +3,7 @@
 //!
 //! Not here: the effects of the verbs (each verb has its own test file).
 //!
-//! Invariant: the tests contain the texts, so that a changed text is reviewed here.
+//! Invariant: the tests contain the texts of the messages, so a change of a text is reviewed here.
 
 use std::time::Duration;
 

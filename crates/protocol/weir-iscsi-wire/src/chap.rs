@@ -7,7 +7,7 @@
 //! Invariants:
 //! - the duration of a comparison reveals nothing about the secret;
 //! - each challenge is fresh random data; a login uses its challenge only once, and does not
-//!   respond if the peer sends the same challenge back.
+//!   respond if the peer sends back the challenge that this side sent.
 
 use md5::{Digest, Md5};
 use sha2::Sha256;
@@ -28,8 +28,8 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Selects the strongest supported algorithm of the initiator's list, whatever the order of the
-    /// list: otherwise a man in the middle could choose the algorithm.
+    /// Selects the strongest algorithm that the initiator's list contains, whatever the order of
+    /// the list: otherwise a man in the middle could choose a weak one.
     pub fn choose(list: &str) -> Option<Self> {
         let has = |number: &str| list.split(',').any(|one| one == number);
         [Self::Sha256, Self::Md5].into_iter().find(|one| has(one.number()))
@@ -80,7 +80,7 @@ impl Challenge {
         Some(Self { algorithm, identifier, bytes })
     }
 
-    /// Whether `response` is the correct response for `secret`.
+    /// Returns true if `response` is the correct response for `secret`.
     pub fn is_met(&self, secret: &Secret, response: &[u8]) -> bool {
         let expected = self.algorithm.response(self.identifier, secret, &self.bytes);
         expected.ct_eq(response).into()

@@ -1,6 +1,6 @@
 //! Limits of login and text negotiation, for targets and initiators.
 //!
-//! Invariant: the comment of each limit states its reason.
+//! Invariant: the comment of each limit contains its reason.
 
 /// Maximum data segment of a login PDU: the default of RFC 7143 13.12, which applies until the peer
 /// declares another maximum.
@@ -10,12 +10,12 @@ pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
 /// length of all defined keys.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Maximum number of keys in one text: twice the number of defined keys. The same number of
-/// `NotUnderstood` responses still fits into the data segment of one login PDU.
+/// Maximum number of keys in one text: twice the number of defined keys. If all of them are
+/// unknown, the `NotUnderstood` responses still fit into the data segment of one login PDU.
 pub const KEYS_MAX: usize = 96;
 
-/// Maximum number of login PDUs of one connection. The security and operational stages need only
-/// six.
+/// Maximum number of login PDUs of one connection. A login with both stages (security and
+/// operational) needs only six.
 pub const LOGIN_PDUS_MAX: u32 = 32;
 
 /// Longest iSCSI name (RFC 7143 4.2.7.1).

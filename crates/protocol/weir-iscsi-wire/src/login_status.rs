@@ -1,6 +1,6 @@
 //! Login statuses, which the target sends in Login Responses.
 //!
-//! Spec: RFC 7143 section 11.13.5.
+//! Spec: RFC 7143 section 11.13.5, which names the two bytes Status-Class and Status-Detail.
 //!
 //! Invariant: the high byte is the status class, the low byte the status detail.
 

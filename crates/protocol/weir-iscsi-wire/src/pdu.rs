@@ -13,7 +13,7 @@
 //! Spec: RFC 7143 section 11; digests are CRC32C (13.1), sent lowest byte first.
 //!
 //! Invariants:
-//! - for an incomplete PDU, `frame` returns a length that exceeds the length of the input;
+//! - for an incomplete PDU, `frame` returns a length that exceeds the length of its input;
 //! - if a header does not match its digest, no field of the header is used, not even its length.
 
 use crate::error::WireError;
@@ -147,13 +147,13 @@ impl Header {
         u32::from_be_bytes(self.bytes(at))
     }
 
-    /// `N` bytes from an offset in the header; zeros if they would exceed the header.
+    /// `N` bytes from an offset in the header; zeros if they would extend beyond its end.
     #[inline]
     pub fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
         self.0.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
     }
 
-    /// Sets bytes from an offset; does nothing if they would exceed the header.
+    /// Sets bytes from an offset in the header; does nothing if they would extend beyond its end.
     #[inline]
     pub fn set<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
         if let Some(place) = self.0.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
@@ -171,9 +171,9 @@ impl Header {
 /// Digests that the connection negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
-    /// Whether a CRC32C follows the header segments.
+    /// True if a CRC32C follows the header segments.
     pub header: bool,
-    /// Whether a CRC32C follows the data segment.
+    /// True if a CRC32C follows the data segment.
     pub data: bool,
 }
 
@@ -193,7 +193,8 @@ pub struct Pdu<'a> {
 /// Result of framing the bytes at the start of the input.
 #[derive(Debug)]
 pub enum Framed<'a> {
-    /// The PDU is incomplete. The number is its total length in bytes, as far as it is known.
+    /// The PDU is incomplete. The number is the total length of the PDU in bytes, as far as the
+    /// received bytes show it.
     Need(usize),
     /// A complete PDU, and its length in the input.
     Pdu(Pdu<'a>, usize),
@@ -209,7 +210,7 @@ pub fn digest_of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 4] {
     parts.fold(0, crc32c::crc32c_append).to_le_bytes()
 }
 
-/// Length with the padding to a multiple of 4.
+/// Returns `len` rounded up to a multiple of 4, as a data segment with its padding.
 pub const fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
@@ -218,7 +219,7 @@ pub const fn padded(len: usize) -> usize {
 ///
 /// # Errors
 /// The header does not match its digest, or the data is longer than `data_bytes_max`. The caller
-/// cannot locate the end of the PDU, and so cannot read the rest of the stream.
+/// then does not know where the PDU ends, so it cannot read the rest of the stream.
 pub fn frame(
     input: &[u8],
     digests: Digests,
@@ -268,7 +269,8 @@ pub fn put(out: &mut weir_block::OutBuf, mut header: Header, data: &[u8], digest
     finish_data(out, start, digests);
 }
 
-/// Pads the data between `start` and the end of `out`, and appends the data digest.
+/// Pads the data segment, which is everything from `start` to the end of `out`, and appends its
+/// digest.
 pub(crate) fn finish_data(out: &mut weir_block::OutBuf, start: usize, digests: Digests) {
     let len = out.len() - start;
     if len == 0 {

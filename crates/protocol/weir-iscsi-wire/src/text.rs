@@ -1,4 +1,4 @@
-//! key=value text: parsing, encoding, and assembly from several PDUs.
+//! key=value text: parsing and encoding, and assembly of a text from several PDUs.
 //!
 //! The logins of weir-iscsi (`negotiated`, `phases`) and weir-initiator interpret the keys.
 //!
@@ -23,7 +23,7 @@ pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
 pub const REJECT: &str = "Reject";
 /// Response to a key that is irrelevant in this session.
 pub const IRRELEVANT: &str = "Irrelevant";
-/// Response or list value that selects none of the alternatives.
+/// Response to a key, or value in a list, that selects none of the alternatives.
 pub const NONE: &str = "None";
 
 /// Error in a text.
@@ -90,7 +90,7 @@ impl Gathered {
         std::mem::take(&mut self.0)
     }
 
-    /// Whether no text was added since the last [`Self::take`].
+    /// Returns true if no text was added since the last [`Self::take`].
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -120,8 +120,8 @@ pub fn number(value: &str, range: std::ops::RangeInclusive<u32>) -> Option<u32> 
     u32::from_str_radix(digits, radix).ok().filter(|number| range.contains(number))
 }
 
-/// Selects the first value of the list that is also in `supported`. The initiator lists its values
-/// in the order of its preference.
+/// Selects the first value of `list` that is also in `supported`. The initiator sends its values in
+/// the order of its preference.
 pub fn choose<'a>(list: &str, supported: &[&'a str]) -> Option<&'a str> {
     list.split(',').find_map(|one| supported.iter().find(|known| **known == one).copied())
 }
@@ -144,7 +144,8 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
         return None;
     }
     let nibble = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
-    // If the number of digits is odd, the first digit is a byte without its leading zero.
+    // With an odd number of digits, the first digit is a byte on its own: its leading zero is
+    // omitted.
     let (first, rest) = digits.as_bytes().split_at(digits.len() % 2);
     let mut bytes = first.iter().map(nibble).collect::<Option<Vec<u8>>>()?;
     let (pairs, _) = rest.as_chunks::<2>();

@@ -1,6 +1,6 @@
 //! Errors that end a connection.
 //!
-//! An error of a single command is no error here: the initiator gets SCSI status and sense data.
+//! A failed command does not end the connection: the initiator gets SCSI status and sense data.
 //!
 //! Invariant: initiators never see the text of these errors, and the text contains no secrets.
 

@@ -1,11 +1,9 @@
 //! iSCSI target: login, negotiation and sessions. This crate does not interpret SCSI commands.
 //!
 //! The encoding of PDUs, text and CHAP is in weir-iscsi-wire, SCSI commands are in weir-scsi,
-//! listeners are in weir-net. The server implements [`Targets`]; docs/protocols/iscsi.md describes
-//! the features of the target for initiators.
-//!
-//! Place in the flow: socket -> `session` (receive, send) -> `pdu` (decode) -> `login`, then
-//! `connection` (run) -> [`Nexus`](weir_scsi::Nexus) -> `pdu` (encode) -> socket.
+//! listeners in weir-net. The server implements [`Targets`]; docs/protocols/iscsi.md has the
+//! features. Place in the flow: socket -> `session` (receive, send) -> `pdu` (decode) -> `login`,
+//! then `connection` (run) -> [`Nexus`](weir_scsi::Nexus) -> `pdu` (encode) -> socket.
 //!
 //! Invariants:
 //! - no input from an initiator makes this crate panic or exceed the memory bounds in `limits`;

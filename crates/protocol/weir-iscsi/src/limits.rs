@@ -17,12 +17,12 @@ use weir_net::Own;
 use weir_net::limits::{CONNECTIONS_MAX, INPUT_BYTES};
 
 /// Time limit of a login, unless [`Iscsi::with_login_limit`](crate::Iscsi::with_login_limit) sets
-/// another limit: a login needs only a few round trips, and half-open connections must not pile up.
+/// another one. A login needs only a few round trips, and unfinished logins must not pile up.
 pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Maximum time that a login waits until the session that it reinstates has ended. If the storage
-/// does not complete the old session's commands in this time, the new login fails, because two
-/// sessions at once could both write.
+/// Maximum time for which a login waits until the session that it reinstates has ended. If the
+/// storage does not complete the commands of the old session in this time, the login fails: with
+/// two sessions, both could write.
 pub const REINSTATEMENT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Size of one Text Response. The server also reads its list of targets in parts of this size; a
@@ -33,8 +33,8 @@ pub const TEXT_PART_BYTES: usize = 32 << 10;
 /// longer segment would only wait longer in the receive buffer before the target copies it.
 pub const RECEIVE_DATA_BYTES_MAX: usize = 256 << 10;
 
-/// MaxRecvDataSegmentLength of this target for a session without memory for a large receive buffer:
-/// a partly received PDU then holds little memory. The value is twice the default of RFC 7143.
+/// MaxRecvDataSegmentLength of this target for a session that got no large receive buffer. An
+/// incomplete PDU then holds little memory. The value is twice the default of RFC 7143.
 pub const RECEIVE_DATA_BYTES_MIN: usize = 16 << 10;
 
 /// Longest data segment that this target sends, even if the initiator accepts longer segments. It
@@ -59,29 +59,30 @@ pub const TRANSFER_BYTES_MAX: usize = weir_scsi::limits::TRANSFER_BYTES_MAX as u
 /// Number of commands in the window of a session (MaxCmdSN). Linux uses 128.
 pub const COMMANDS_MAX: u32 = 128;
 
-/// Memory for the solicited write data of a connection: twice the data of the largest command, so
-/// that the data of one command can arrive while the target writes the data of another. NBD
-/// connections have the same limit.
+/// Memory for the solicited write data of a connection: twice the data of the largest command. The
+/// data of one command can then arrive while the target writes the data of another. NBD connections
+/// have the same limit.
 pub const GATHER_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
 /// Memory for PDUs that wait for their CmdSN. On a single connection, only a faulty initiator sends
 /// commands out of order, so two longest PDUs are enough.
 pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 
-/// If a connection holds more than this many bytes of responses, unsent or reserved for running
-/// commands, the connection accepts no further request.
+/// Limit of the response bytes that a connection holds unsent or has reserved for running commands.
+/// Above it, the connection accepts no further request.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
-/// Memory for write data and responses that each connection has without a request to the budget, if
-/// the server has few connections: enough for a full window of 4 KiB commands and their response
-/// buffers.
+/// Memory for write data and responses that each connection has without a request to the budget,
+/// while the server has few connections. It is enough for a full window of 4 KiB commands and their
+/// response buffers.
 pub const OWN_BYTES: usize = 1 << 20;
 
-/// As [`OWN_BYTES`], if the server has many connections: enough for one largest unsolicited burst.
+/// [`OWN_BYTES`] of each connection while the server has many connections: enough for one largest
+/// unsolicited burst.
 pub const OWN_BYTES_MIN: usize = FIRST_BURST_BYTES;
 
-/// Memory that all connections together have without a request to the budget: 64 MiB in total, even
-/// for a thousand connections.
+/// Memory of connections outside the budget: at most 64 MiB in total, even for a thousand
+/// connections.
 pub const OWN: Own =
     Own { least_bytes: OWN_BYTES_MIN, most_bytes: OWN_BYTES, total_bytes: 64 << 20 };
 
@@ -89,8 +90,8 @@ pub const OWN: Own =
 /// command: 60 reads of 4 KiB in one send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
-/// Longest response of a task that the target copies into the next send. It sends a longer response
-/// from the response's own buffer.
+/// Longest response of a task that the target copies into the buffer of the next send. It sends a
+/// longer response from the buffer of the task.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
 /// Shortest read that the target sends directly from cached blocks. For a shorter read, the block
@@ -119,8 +120,8 @@ pub const QUIET_LIMIT: Duration = Duration::from_secs(30);
 /// working initiator needs, and few enough to bound their memory.
 pub const MANAGEMENT_MAX: usize = 16;
 
-/// Maximum number of commands that one send may answer before the target skips busy polling: above
-/// it, the initiator keeps a queue, and busy polling for its next request gains nothing.
+/// Maximum number of commands that a send may answer if the target is to busy poll after it. An
+/// initiator that has more commands in flight keeps a queue, and busy polling gains nothing.
 pub const LINGER_COMMANDS_MAX: u64 = 2;
 
 /// Maximum number of sessions of one server. The remaining connections are reserved for logins, so
@@ -128,13 +129,14 @@ pub const LINGER_COMMANDS_MAX: u64 = 2;
 pub const SESSIONS_MAX: usize = CONNECTIONS_MAX / 8 * 7;
 
 /// Maximum number of sessions of one initiator with all targets, so that one initiator cannot take
-/// all sessions. A host with 64 targets on four paths needs as many sessions. Sessions with CHAP
-/// count for the initiator's name, other sessions for its address: a name alone proves nothing, so
-/// an unauthenticated peer that uses this name does not reduce the limit of the name's owner.
+/// all sessions. A host with 64 targets on four paths needs as many sessions. A session with CHAP
+/// counts for the name of its initiator. A session without CHAP counts for the address: a name
+/// alone proves nothing, and a peer that uses a foreign name takes no session from the owner of the
+/// name.
 pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 
-/// Maximum number of sessions without CHAP. The other quarter of all sessions is reserved for
-/// initiators that use CHAP.
+/// Maximum number of sessions without CHAP: three quarters. The last quarter of all sessions is
+/// reserved for initiators that use CHAP.
 pub const UNPROVEN_SESSIONS_MAX: usize = SESSIONS_MAX / 4 * 3;
 
 /// Maximum number of concurrent discovery sessions. Discovery sessions do not count as sessions
@@ -148,55 +150,55 @@ pub const PEER_DISCOVERIES_MAX: usize = 16;
 /// Longest duration of a discovery session.
 pub const DISCOVERY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Delay of the next CHAP response from an address after the first wrong response from this
-/// address. Each further wrong response doubles the delay, up to [`GUESS_DELAY_MAX`].
+/// Delay of the next CHAP response from an address after one wrong response from it. Each further
+/// wrong response doubles the delay, up to [`GUESS_DELAY_MAX`].
 pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(100);
 
-/// Maximum time for which wrong CHAP responses from an address or for an account delay the check of
-/// the next response: an attacker has one guess in 2 s instead of a thousand guesses a second.
+/// Maximum delay of the next CHAP response after wrong responses from an address or for an account.
+/// An attacker then has one guess in 2 s, in place of a thousand guesses a second.
 pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum time that a CHAP response waits in the throttle. The target then refuses the login, well
-/// before [`LOGIN_LIMIT`], and the initiator can retry.
+/// Maximum time that a CHAP response waits in the throttle. After that the target refuses the
+/// login, well before [`LOGIN_LIMIT`], and the initiator can retry.
 pub const GUESS_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Time without a wrong CHAP response after which an address has no delay any more.
 pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
 
 /// Number of entries in the table of addresses with wrong CHAP responses; the table takes 768 KiB.
-/// Even a large attack has fewer addresses than the table has entries, so an initiator seldom
-/// shares an entry with an attacker.
+/// Even a large attack uses fewer addresses than that, so an initiator seldom shares an entry with
+/// an attacker.
 pub const ADDRESS_PLACES: usize = 32_768;
 
 /// Number of entries in the table of accounts with wrong CHAP responses; the table takes 96 KiB.
 pub const ACCOUNT_PLACES: usize = 4096;
 
-/// Minimum interval between wrong CHAP responses from addresses that already gave a wrong response:
-/// 10 a second for all these addresses together.
+/// Delay that a wrong CHAP response from an address with earlier wrong responses adds for all such
+/// addresses: 10 wrong responses a second from all of them together.
 pub const DIRTY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum interval between wrong CHAP responses from all other addresses: 50 a second in total.
-/// Addresses that already gave a wrong response therefore do not delay an initiator that connects
-/// for the first time.
+/// Delay that a wrong CHAP response from an address without earlier wrong responses adds for all
+/// such addresses: 50 wrong responses a second in total. Guessers with earlier wrong responses
+/// therefore do not delay an initiator that connects for the first time.
 pub const CLEAN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Minimum interval between wrong CHAP responses for one account from addresses that gave no wrong
-/// response before: 4 a second.
+/// Delay that a wrong CHAP response for an account adds for the same account, at addresses without
+/// earlier wrong responses: 4 wrong responses a second.
 pub const CLEAN_ACCOUNT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Minimum interval between wrong CHAP responses for a known account from its known address. A
-/// guesser at this address has 200 attempts a second, and delays the initiator only by
-/// milliseconds.
+/// Delay that a wrong CHAP response for a known account from its known address adds for this
+/// account at this address. A guesser at this address has 200 attempts a second, and delays the
+/// initiator only by milliseconds.
 pub const KNOWN_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Maximum number of known accounts: accounts with a successful login, each with its address. A new
-/// known account evicts the oldest. The table takes about 300 KiB.
+/// Maximum number of known accounts: pairs of an account and an address from which it logged in. A
+/// new pair evicts the oldest. The table takes about 300 KiB.
 pub const KNOWN_MAX: usize = 4096;
 
-/// Maximum number of logins to one known account from one address that wait in the throttle.
+/// Maximum number of logins that wait in the throttle for one known account at its address.
 pub const KNOWN_WAITING_MAX: usize = 64;
 
-/// Maximum number of logins from one address that wait in the throttle; the target refuses further
+/// Maximum number of logins from one address that wait in the throttle. The target refuses further
 /// logins at once.
 pub const GUESSES_WAITING_MAX: usize = 16;
 

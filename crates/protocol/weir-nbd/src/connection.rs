@@ -1,17 +1,14 @@
 //! Transmission phase of a connection: runs requests and keeps their replies until they are sent.
-//!
 //! `session` receives and sends; `request` and `reply` decode and encode.
 //!
 //! A request that the export can complete without waiting runs at once, and its reply goes directly
-//! into the buffer of the next send. Other requests become tasks on the same thread. Replies can
-//! leave in another order than the requests arrived; the cookie assigns a reply to its request.
+//! into the buffer of the next send. Other requests become tasks on the same thread, so replies can
+//! leave in another order than the requests arrived.
 //!
 //! Invariants:
 //! - each executed request gets one reply, unless the connection is broken;
-//! - before a request runs, [`Connection::has_room`] returned true and memory was reserved for the
-//!   request (`memory`). So the connection holds at most
-//!   [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) bytes (or one request) and
-//!   [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) requests;
+//! - before a request runs, [`Connection::has_room`] returned true and its memory was reserved: a
+//!   connection holds at most `HELD_BYTES_MAX` bytes (or one request) and `REQUESTS_MAX` requests;
 //! - no task holds a borrow of a buffer across an await.
 
 use std::cell::{Cell, RefCell};
@@ -33,8 +30,8 @@ use crate::reply::{self, READ_HEADER_BYTES_MAX};
 use crate::request::{Command, Negotiated, Refusal, Request};
 use crate::wire::Errno;
 
-/// Limiter for log lines about I/O errors, for all connections: a client that reconnects may read
-/// the same bad block again and again.
+/// Log rate limiter for I/O errors of all connections: a client that reconnects may read the same
+/// bad block again and again.
 static FAILURES: LogLimiter<Failure> = LogLimiter::new(LINES_INTERVAL);
 
 #[derive(PartialEq, Eq)]
@@ -49,11 +46,11 @@ mod memory;
 pub(crate) struct Connection {
     export: Arc<dyn Export>,
     negotiated: Negotiated,
-    /// Replies collected for the next send.
+    /// Replies that the next send takes.
     out: RefCell<OutBuf>,
-    /// Large replies: each one is sent from its own buffer or in pieces.
+    /// Large replies. The writer sends each of them from its own buffer, or in pieces.
     queue: RefCell<VecDeque<Queued>>,
-    /// Buffers for reuse. `pool_bytes` is their total capacity.
+    /// Buffers for reuse. `pool_bytes` is the sum of their capacities.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
     /// Bytes of memory that the send in progress holds.
@@ -62,22 +59,23 @@ pub(crate) struct Connection {
     task_bytes: Cell<usize>,
     /// Bytes of memory reserved for the part of a long write that is being received.
     part_bytes: Cell<usize>,
-    /// Memory grant of this connection, and the number of bytes that the connection last reported
-    /// to the shared budget.
+    /// Memory grant of this connection. `accounted_bytes` is the number of bytes that the
+    /// connection last reported to the shared budget.
     grant: MemoryGrant,
     accounted_bytes: Cell<usize>,
     place: Arc<Place>,
     /// True once the connection accepts no further request; the writer ends after it has sent all
     /// replies.
     ended: Cell<bool>,
-    /// True once the socket failed, or once the connection cannot send a reply.
+    /// True once the socket has failed, or the connection cannot send the reply of a request.
     broken: Cell<bool>,
     /// Signals that a reply is ready to send, or that the session ended.
     pub(crate) to_send: Signal,
     /// Signals that a send or a request completed.
     pub(crate) progress: Signal,
-    /// Three counters: completed receives, executed requests, and the number of executed requests
-    /// at the time when the writer last had nothing to send.
+    /// Three counters. `receives` counts completed receives, and `requests` counts executed
+    /// requests. `requests_answered` is the value of `requests` when the writer last had nothing to
+    /// send.
     receives: Cell<u64>,
     requests: Cell<u64>,
     requests_answered: Cell<u64>,
@@ -93,7 +91,7 @@ pub(crate) enum Queued {
 }
 
 /// Request that became a task. The request counts as running until its reply was sent or copied
-/// into a send.
+/// into the buffer of the next send.
 pub(crate) struct Ticket {
     connection: Rc<Connection>,
     request: Request,
@@ -116,7 +114,7 @@ impl Ticket {
         &self.request
     }
 
-    /// Marks the request as answered: the next send contains its reply.
+    /// Marks the request as answered: its reply is in the buffer of the next send.
     fn answered(mut self) {
         self.answered = true;
         self.connection.to_send.notify();
@@ -146,8 +144,8 @@ impl Drop for Ticket {
         }
         connection.account();
         if !self.answered {
-            // The task was dropped or panicked. End the connection; otherwise the client waits for
-            // ever.
+            // The task was dropped or panicked, so nothing will answer the request. End the
+            // connection; otherwise the client waits for ever.
             connection.give_up();
         }
         connection.progress.notify();
@@ -194,7 +192,8 @@ impl Connection {
         self.broken.get()
     }
 
-    /// Whether a request waits for the storage, or a large reply waits in the queue.
+    /// Returns true if a request waits for the storage, or a large reply is not completely sent
+    /// yet.
     pub(crate) fn has_tasks(&self) -> bool {
         self.task_requests.get() > 0
     }
@@ -219,9 +218,10 @@ impl Connection {
         }
     }
 
-    // --- the writer's side ---
+    // --- used by the writer ---
 
-    /// Takes the next send. The writer drops the ticket of a large reply after sending it.
+    /// Takes the next send: a large reply, or all small replies. The writer drops the ticket of a
+    /// large reply after sending the reply.
     pub(crate) fn next_send(&self) -> Option<Queued> {
         let queued = self.queue.borrow_mut().pop_front();
         let next = match queued {
@@ -229,7 +229,8 @@ impl Connection {
             None if self.out.borrow().is_empty() => return None,
             None => Queued::Reply(self.out.replace(self.spare()).into(), None),
         };
-        // The ticket already counts the memory of a large reply.
+        // Count the buffer of small replies here. The ticket of a large reply already counts its
+        // memory.
         self.sending_bytes.set(match &next {
             Queued::Reply(outgoing, None) => outgoing.head.room(),
             Queued::Reply(..) => 0,
@@ -239,8 +240,8 @@ impl Connection {
         Some(next)
     }
 
-    /// Reads the next piece of a read that is sent in pieces; the piece starts `at` bytes after the
-    /// start of the read. Returns whether this piece is the last one of the reply.
+    /// Reads the next piece of a read that is sent in pieces. The piece starts `at` bytes after the
+    /// start of the read. Returns the piece, and whether it is the last one.
     ///
     /// # Errors
     /// The read failed after the reply began, and the reply has no way to report the error.
@@ -268,7 +269,8 @@ impl Connection {
                 Ok((buffer.into(), true))
             }
             Err(error) => {
-                // The header of the reply has already announced the full length of the data.
+                // The reply header has already announced the full length of the data, so the
+                // connection must end.
                 if let Some(more) = FAILURES.pass(Failure::HalfWay) {
                     tracing::warn!(
                         ?request, %error, more,
@@ -280,8 +282,8 @@ impl Connection {
         }
     }
 
-    /// Busy polls for the next request of a client with one request at a time; called when there is
-    /// nothing to send.
+    /// Busy polls for the next request, if the client sends one request at a time. The writer calls
+    /// this when it has nothing to send.
     pub(crate) async fn busy_poll(&self) {
         let requests = self.requests.get();
         let answered = self.requests_answered.replace(requests);
@@ -294,7 +296,7 @@ impl Connection {
             .await;
     }
 
-    /// Returns the buffer of a completed send to the pool.
+    /// Returns the buffer of a completed send to the buffer pool.
     pub(crate) fn sent(&self, outgoing: Outgoing) {
         self.sending_bytes.set(0);
         self.give_back(outgoing.head);
@@ -316,7 +318,8 @@ impl Connection {
         self.progress.notify();
     }
 
-    /// Whether the writer has nothing more to do, because the connection ended or broke.
+    /// Returns true if the connection has ended or is broken, so that the writer can end once it
+    /// has nothing to send.
     pub(crate) fn is_over(&self) -> bool {
         self.broken.get() || self.ended.get()
     }
@@ -329,7 +332,7 @@ impl Connection {
         self.sending_bytes.set(0);
     }
 
-    /// Returns an empty buffer for small replies: from the pool, or a new growing buffer.
+    /// Returns an empty buffer for small replies: one from the pool, or a new growing one.
     fn spare(&self) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
@@ -338,7 +341,7 @@ impl Connection {
         spare
     }
 
-    /// Returns an empty buffer with space for `len` bytes, from the pool if a pooled buffer fits.
+    /// Returns an empty buffer with space for `len` bytes: one from the pool, or a new one.
     fn buffer(&self, len: usize) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         // Prefer the newest buffer: it is probably still in the CPU's cache.
@@ -352,7 +355,7 @@ impl Connection {
         }
     }
 
-    // --- the reader's side ---
+    // --- used by the reader ---
 
     /// Counts a completed receive.
     pub(crate) fn received(&self, bytes: usize) {
@@ -378,7 +381,7 @@ impl Connection {
             Command::Read { .. } => self.read(request),
             Command::Flush => self.start_flush(request),
             Command::BlockStatus { one } => self.start_block_status(request, one),
-            // This case is unreachable, because the session ends at DISC.
+            // The session ends at DISC and does not pass it to this function.
             Command::Disconnect => {}
             _ if request.len == 0 => self.done(request),
             Command::Write { .. } => self.write(request, payload),
@@ -423,7 +426,7 @@ impl Connection {
             Ok(true) => {}
             Ok(false) => {
                 out.truncate(mark);
-                // A task has its own buffer and counts the memory of this buffer itself.
+                // The task uses another buffer, and its ticket counts the memory of that buffer.
                 drop(out);
                 self.start_read(request);
             }
@@ -434,7 +437,8 @@ impl Connection {
         }
     }
 
-    /// Answers a large read with cached blocks. Returns false if the blocks cannot be shared.
+    /// Answers a large read with blocks from the export's cache, without a copy. Returns false if
+    /// the export cannot share the blocks.
     fn share_blocks(self: &Rc<Self>, request: Request) -> bool {
         let Request { cookie, offset, len, .. } = request;
         let block = u64::from(BLOCK_BYTES);
@@ -469,7 +473,8 @@ impl Connection {
             }
             ticket.answered = true;
             if connection.is_broken() {
-                // No writer will send the reply. A queued reply would keep its ticket for ever.
+                // No writer will send the reply, and a reply in the queue would keep its ticket for
+                // ever.
                 return;
             }
             if buffer.len() > COPY_BYTES_MAX {
@@ -493,7 +498,7 @@ impl Connection {
     }
 
     /// Runs a write directly from the receive buffer, because there is no memory for a copy of its
-    /// payload. The reader waits until the write completes.
+    /// payload. The reader waits until the write completes and receives nothing meanwhile.
     pub(crate) async fn write_now(self: &Rc<Self>, request: Request, payload: &[u8]) {
         self.requests.update(|n| n + 1);
         match self.write_bytes_part(request.offset, payload).await {
@@ -505,7 +510,7 @@ impl Connection {
         }
     }
 
-    /// Writes a part of a long write, except for the last part, which `run_long_write` runs.
+    /// Writes one part of a long write. [`Self::run_long_write`] writes the last part.
     pub(crate) async fn write_part(
         &self,
         offset: u64,
@@ -517,7 +522,7 @@ impl Connection {
         self.export.write_blocks(offset, blocks).await
     }
 
-    /// Like [`Self::write_part`], for data that does not consist of whole blocks.
+    /// Like [`Self::write_part`], for a part that does not consist of whole blocks.
     pub(crate) async fn write_bytes_part(
         &self,
         offset: u64,
@@ -529,12 +534,12 @@ impl Connection {
         self.export.write(offset, bytes).await
     }
 
-    /// Sends the error reply of a request that failed before the whole request was executed.
+    /// Sends the error reply of a long write, of which a part has failed.
     pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
         self.fail(&mut self.out.borrow_mut(), request, error);
     }
 
-    /// Runs the last part of a long write, whose payload was collected in blocks.
+    /// Writes the last part of a long write, whose data is in `blocks`, and replies to the write.
     pub(crate) fn run_long_write(self: &Rc<Self>, request: Request, mut blocks: Vec<Block>) {
         self.requests.update(|n| n + 1);
         let taken = self.export.try_write_blocks(request.offset, &mut blocks);
@@ -544,7 +549,7 @@ impl Connection {
         });
     }
 
-    /// Like [`Self::run_long_write`], for data that does not consist of whole blocks.
+    /// Like [`Self::run_long_write`], for a part that does not consist of whole blocks.
     pub(crate) fn run_long_bytes(self: &Rc<Self>, request: Request, data: Vec<u8>) {
         self.requests.update(|n| n + 1);
         let taken = self.export.try_write(request.offset, &data);
@@ -554,8 +559,8 @@ impl Connection {
         });
     }
 
-    /// Replies to a write if the export has already completed it without waiting (`taken`);
-    /// otherwise runs `rest` as a task.
+    /// Replies to a write. `taken` is true if the export has already completed the write; otherwise
+    /// runs `rest` as a task, which replies.
     fn finish_write<W: Future<Output = Result<(), ExportError>> + 'static>(
         self: &Rc<Self>,
         request: Request,
@@ -602,8 +607,8 @@ impl Connection {
         }
     }
 
-    /// Flushes, for FLUSH and for writes with FUA: the flush covers at least the write that FUA
-    /// must make durable.
+    /// Flushes the export, for FLUSH and for writes with FUA. A flush makes all earlier writes
+    /// durable, and so also the write that has FUA set.
     fn start_flush(self: &Rc<Self>, request: Request) {
         let ticket = Ticket::new(self, request, 0);
         let connection = Rc::clone(self);
@@ -641,8 +646,8 @@ impl Connection {
 
     fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
         let errno = errno(error.kind());
-        // Do not log invalid requests here: they would use up the log lines that storage errors
-        // need.
+        // Log only storage errors as warnings: invalid requests of a client would use up the log
+        // lines that the rate limiter allows.
         let told = if errno == Errno::Io { FAILURES.pass(Failure::Request) } else { None };
         match told {
             Some(more) => tracing::warn!(?request, %error, more, "NBD request failed"),

@@ -1,6 +1,6 @@
 //! Errors that end a connection.
 //!
-//! An error of a single request is no error here: the client gets an error reply (`request`,
+//! A failed request does not end the connection: the client gets an error reply (`request`,
 //! `reply`).
 //!
 //! Invariant: clients never see the text of these errors; the server logs it.

@@ -3,9 +3,9 @@
 //! `session` receives the payload, `connection` executes the writes.
 //!
 //! A write of up to [`PART_BYTES`] is one part. Parts of longer writes end at multiples of
-//! `PART_BYTES`, like the engine's own pieces. The parts are written one after the other; the last
-//! part, with the reply, runs like any other request. After a failed part the server discards the
-//! rest of the payload, and the reply reports the error.
+//! `PART_BYTES`, like the pieces of the engine. The parts are written one after the other; the last
+//! part, with the reply, runs like any other request. If a part fails, the server discards the rest
+//! of the payload and replies with the error.
 //!
 //! Invariant: memory for a part is reserved before the part is received.
 
@@ -19,13 +19,12 @@ use crate::connection::Connection;
 use crate::limits::PART_BYTES;
 use crate::request::{Request, is_whole_blocks};
 
-/// State of a long write; see the header of this file.
+/// State of a long write, between two receives.
 pub(crate) struct LongWrite {
-    /// Range of the write that is not processed yet.
+    /// The part of the write that was not passed to the export yet, as a request of its own.
     request: Request,
     is_blocks: bool,
-    /// Data of the current part, if the write consists of whole blocks; otherwise the data is in
-    /// `bytes`.
+    /// Data of the current part if the write consists of whole blocks. If not, it is in `bytes`.
     blocks: Vec<Block>,
     bytes: Vec<u8>,
     /// Number of bytes of memory reserved for the current part.
@@ -40,15 +39,16 @@ impl LongWrite {
         Self { request, is_blocks, blocks, bytes, part_bytes: 0, failed: None }
     }
 
-    /// Length of the current part, in bytes.
+    /// Length of the current part in bytes: up to the next multiple of [`PART_BYTES`], or to the
+    /// end.
     const fn part_len(&self) -> usize {
         let to_end = PART_BYTES - (self.request.offset % PART_BYTES as u64) as usize;
         let left = self.request.len as usize;
         if left <= PART_BYTES { left } else { to_end }
     }
 
-    /// Processes the payload that has arrived. Returns the number of bytes to receive next, or
-    /// `None` when the write is complete.
+    /// Processes the payload that has arrived. Returns the number of bytes to receive next; `None`
+    /// when the write is complete or the connection is broken.
     pub(crate) async fn take(
         &mut self,
         input: &mut Input,
@@ -88,7 +88,8 @@ impl LongWrite {
         }
     }
 
-    /// Takes the payload of the current part that has arrived. Returns the number of missing bytes.
+    /// Moves received payload into the current part. Returns the number of bytes to receive next,
+    /// which is 0 when the part is complete.
     fn take_part(&mut self, input: &mut Input, part: usize) -> usize {
         let have = if self.is_blocks { self.blocks.len() * BLOCK_BYTES } else { self.bytes.len() };
         let missing = part - have;
@@ -120,14 +121,14 @@ impl LongWrite {
         connection.hold_part(0);
     }
 
-    /// Runs the last part. Its reply answers the whole request.
+    /// Runs the last part of the write. Its reply answers the whole write.
     fn finish(&mut self, connection: &Rc<Connection>) {
         if self.is_blocks {
             connection.run_long_write(self.request, std::mem::take(&mut self.blocks));
         } else {
             connection.run_long_bytes(self.request, std::mem::take(&mut self.bytes));
         }
-        // If the last part became a task, this task counts the memory of the part from here on.
+        // If the last part became a task, the ticket of the task counts its memory from here on.
         connection.hold_part(0);
     }
 }

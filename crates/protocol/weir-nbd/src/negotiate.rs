@@ -1,20 +1,15 @@
 //! State machine of the handshake phase: takes the received bytes and returns the bytes to send.
-//!
-//! Sockets and time limits are in `session`, requests in `request`.
+//! Sockets and time limits are in `session`, requests in `request`. If TLS is not offered, STARTTLS
+//! gets ERR_UNSUP, and the client decides whether to continue.
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Handshake phase", "Option types", "Metadata querying".
-//! If TLS is required (mode FORCEDTLS of "TLS support"), the server accepts only STARTTLS and ABORT
-//! until TLS is established. If TLS is not offered, STARTTLS gets ERR_UNSUP, and the client decides
-//! whether to continue.
 //!
 //! Invariants:
-//! - one call of [`Negotiation::feed`] takes at most one message and appends at most one reply, or
-//!   one part of about [`LIST_PART_BYTES`] of a LIST reply, so that no client can make the server
-//!   hold more bytes;
-//! - an option with malformed data gets an error reply; a message that cannot be an option ends the
-//!   connection;
-//! - cleartext has no effect after STARTTLS: if bytes follow STARTTLS in the same receive, the
-//!   connection ends (CVE-2021-3716).
+//! - one [`Negotiation::feed`] takes at most one message and appends at most one reply, or about
+//!   [`LIST_PART_BYTES`] of a LIST reply, so that no client makes the server hold more bytes;
+//! - malformed option data gets an error reply; a message that is no option ends the connection;
+//! - if TLS is required (FORCEDTLS), only STARTTLS and ABORT work before it; bytes that follow
+//!   STARTTLS in the same receive end the connection (CVE-2021-3716).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,14 +26,14 @@ use crate::wire::{
     reply_kind, transmission,
 };
 
-/// Action of the caller after a call of [`Negotiation::feed`].
+/// Next action of the caller, after a call of [`Negotiation::feed`].
 #[derive(Debug)]
 pub enum Step {
-    /// The message is incomplete. The number is its length, as far as it is known.
+    /// Receive more: the message is incomplete. The number is its length, as far as it is known.
     Need(usize),
     /// The message was processed; continue with the next message.
     Next,
-    /// The reply has further parts: send this part; the next call appends the next part.
+    /// Send this part of the reply, then call again: the next call appends the next part.
     More,
     /// The negotiation is complete; the transmission phase begins with the next byte.
     Ready(Ready),
@@ -78,7 +73,7 @@ enum Phase {
 /// State of TLS in the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tls {
-    /// TLS is neither offered nor required.
+    /// The server does not offer TLS to this client.
     NotOffered,
     /// TLS is required, and the client has not sent STARTTLS yet.
     Required,
@@ -95,19 +90,21 @@ pub struct Negotiation {
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
-    /// Name of the export for which `base:allocation` was selected.
+    /// Name of the export for which the client selected the metadata context `base:allocation`.
     allocation_of: Option<String>,
-    /// Last export name that was sent, while the reply to a LIST has further parts.
+    /// Last export name of the part of a LIST reply that was sent; `None` if no LIST is in
+    /// progress.
     listed: Option<String>,
 }
 
 impl Negotiation {
-    /// Starts a handshake without TLS, and appends the greeting to `out`.
+    /// Starts a handshake that does not offer TLS, and appends the greeting to `out`.
     pub fn new(out: &mut Vec<u8>) -> Self {
         Self::with(Tls::NotOffered, out)
     }
 
-    /// Starts a handshake that requires STARTTLS before all other options.
+    /// Starts a handshake that requires STARTTLS before all other options, and appends the
+    /// greeting.
     pub fn requiring_tls(out: &mut Vec<u8>) -> Self {
         Self::with(Tls::Required, out)
     }
@@ -232,7 +229,7 @@ impl Negotiation {
         Step::Next
     }
 
-    /// Appends one part of the reply to LIST, which begins with the first name after `after`.
+    /// Appends one part of the reply to LIST. The part begins with the first name after `after`.
     fn list(&mut self, after: &str, exports: &dyn Exports, answer: &mut Answer<'_>) -> Step {
         let begin = answer.out.len();
         exports.names_after(after, self.from, &mut |name| {
@@ -310,8 +307,8 @@ impl Negotiation {
                 && (BLOCK_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&preferred),
             "the protocol has no preferred size of {preferred}"
         );
-        // Always send the block size: a client may read it without a request for it, and a client
-        // that does not know this item skips it.
+        // Always send the block size: a client may rely on it without having asked for it, and a
+        // client that does not know this item skips it.
         answer.send(
             reply_kind::INFO,
             &[
@@ -341,7 +338,7 @@ impl Negotiation {
     ) {
         let list = option == option::LIST_META_CONTEXT;
         if !list {
-            // A selection replaces the earlier selection, even if the new selection fails.
+            // A selection cancels the earlier selection, even if this selection then fails.
             self.allocation_of = None;
         }
         if !self.structured {
@@ -366,7 +363,8 @@ impl Negotiation {
         answer.send(reply_kind::ACK, &[]);
     }
 
-    /// Opens an export. The empty name refers to the only export that the client may open.
+    /// Opens an export. The empty name means the only export that this client may open; it is an
+    /// error if there is none or more than one.
     fn open(
         &self,
         exports: &dyn Exports,
@@ -419,7 +417,7 @@ impl Negotiation {
     }
 }
 
-/// Replies to an option before TLS. `more`: whether bytes follow the option in the input.
+/// Replies to an option before TLS. `more` is true if the client sent bytes after the option.
 fn start_tls(option: u32, data: &[u8], more: bool, out: &mut Vec<u8>) -> Step {
     let mut answer = Answer { option, out };
     match option {
@@ -502,7 +500,7 @@ fn parse_info(data: &[u8]) -> Option<(&str, Wanted)> {
 }
 
 /// Parses the data of LIST_META_CONTEXT and SET_META_CONTEXT: a name, a 32-bit count, and so many
-/// strings. Returns the name, and whether a query matches `base:allocation`.
+/// query strings. Returns the name, and whether one of the queries matches `base:allocation`.
 fn parse_queries(data: &[u8], list: bool) -> Option<(&str, bool)> {
     let mut reader = Reader::new(data);
     let name = reader.string()?;

@@ -2,11 +2,10 @@
 //!
 //! `session` sends the replies.
 //!
-//! Spec: NetworkBlockDevice `doc/proto.md`, "Simple reply message", "Structured reply message". If
-//! structured replies were negotiated, a READ reply has one content chunk, or several if memory is
-//! short and the client did not set DF. A BLOCK_STATUS reply has a chunk with extents, and an error
-//! reply has an error chunk with a text. All other replies are simple, which the specification
-//! allows.
+//! Spec: NetworkBlockDevice `doc/proto.md`, "Simple reply message", "Structured reply message".
+//! With structured replies, a READ reply has one content chunk, or several if memory is short and
+//! the client did not set DF; BLOCK_STATUS and error replies also have chunks. All other replies
+//! are simple, which the specification allows.
 //!
 //! Invariant: the error value of an error reply is never 0.
 
@@ -36,7 +35,8 @@ pub fn read_header(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, offse
         return simple(out, 0, cookie);
     }
     if len == 0 {
-        // A content chunk must contain data, so a READ of 0 bytes gets a chunk of type NONE.
+        // A content chunk must contain data, so the reply to a READ of 0 bytes is a chunk of type
+        // NONE.
         return part_header(out, part::NONE, cookie, 0);
     }
     part_header(out, part::OFFSET_DATA, cookie, len + 8);
@@ -46,7 +46,7 @@ pub fn read_header(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, offse
 /// Maximum number of bytes that [`read_header`] appends.
 pub const READ_HEADER_BYTES_MAX: usize = PART_BYTES + 8;
 
-/// Appends an error reply; only structured replies contain `text`.
+/// Appends an error reply. The client receives `text` only in a structured reply.
 pub fn error(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, errno: Errno, text: &str) {
     if !negotiated.structured {
         return simple(out, errno as u32, cookie);
@@ -59,15 +59,16 @@ pub fn error(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, errno: Errn
     out.put(text);
 }
 
-/// Appends the header of one of several content chunks of a READ reply. Structured replies only.
+/// Appends the header of one of several content chunks of a READ reply. Used only if structured
+/// replies were negotiated.
 pub fn read_part(out: &mut OutBuf, cookie: u64, offset: u64, len: u32, is_last: bool) {
     let flags = if is_last { part::FLAG_DONE } else { 0 };
     flagged_part_header(out, flags, part::OFFSET_DATA, cookie, 8 + len);
     out.put_array(offset.to_be_bytes());
 }
 
-/// Appends at most `max` extents of `base:allocation`, truncated to `len` bytes in total, with
-/// equal neighbours merged. Returns false and appends nothing if there are no extents.
+/// Appends at most `max` extents of `base:allocation`, with equal neighbours merged. The extents
+/// cover at most `len` bytes in total. Returns false and appends nothing if there are no extents.
 pub fn block_status(
     out: &mut OutBuf,
     cookie: u64,

@@ -22,11 +22,11 @@ use crate::wire::{Errno, REQUEST_HEADER_BYTES, REQUEST_MAGIC, Reader, command, c
 pub struct Negotiated {
     /// Size of the export.
     pub size_bytes: u64,
-    /// Whether the export is read-only.
+    /// True if the export is read-only.
     pub read_only: bool,
-    /// Whether structured replies were negotiated.
+    /// True if the client negotiated structured replies.
     pub structured: bool,
-    /// Whether `base:allocation` was selected, for BLOCK_STATUS.
+    /// True if the client selected `base:allocation`, which BLOCK_STATUS needs.
     pub block_status: bool,
 }
 
@@ -43,7 +43,7 @@ pub enum Command {
         /// FUA: make the data durable before the reply.
         fua: bool,
     },
-    /// DISC: complete the requests in progress and close.
+    /// DISC: complete the requests in progress and close the connection.
     Disconnect,
     /// FLUSH: make completed writes durable.
     Flush,
@@ -74,8 +74,7 @@ pub struct Request {
     pub command: Command,
     /// First byte of the range.
     pub offset: u64,
-    /// Length of the range in bytes; 0 means that there is nothing to do, except for FLUSH and
-    /// DISC.
+    /// Length of the range in bytes. A request of length 0 does nothing, except FLUSH and DISC.
     pub len: u32,
 }
 
@@ -91,19 +90,19 @@ impl Request {
     }
 }
 
-/// Whether a range starts and ends at block boundaries.
+/// Returns true if a range starts and ends at block boundaries.
 pub(crate) const fn is_whole_blocks(offset: u64, len: u32) -> bool {
     offset.is_multiple_of(BLOCK_BYTES as u64) && len.is_multiple_of(BLOCK_BYTES)
 }
 
-/// Invalid request, which must not run, with its error reply.
+/// Refusal of an invalid request: its error reply. The request must not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Cookie, which identifies the request in its reply.
     pub cookie: u64,
     /// NBD error value of the reply.
     pub errno: Errno,
-    /// Reason for the refusal, for users.
+    /// Reason for the refusal, which the client may show to its user.
     pub why: &'static str,
 }
 
@@ -112,14 +111,13 @@ pub struct Refusal {
 pub enum Parsed<'a> {
     /// The message is incomplete. The number is its length, as far as it is known.
     Need(usize),
-    /// A request, its payload (empty except for WRITE), and the total length of request and
-    /// payload.
+    /// A request, its payload (empty except for WRITE), and the length of both in the input.
     Request(Request, &'a [u8], usize),
-    /// A long write. Its payload follows the header ([`REQUEST_HEADER_BYTES`]), may be incomplete,
-    /// and is processed while it arrives.
+    /// A long write. Its payload follows the header ([`REQUEST_HEADER_BYTES`]) and may be
+    /// incomplete; the caller processes it while it arrives.
     LongWrite(Request),
-    /// A request to refuse. The reader first discards `skip` bytes, some of which may not have
-    /// arrived.
+    /// An invalid request. The caller first discards `skip` bytes, some of which may not have
+    /// arrived yet, and then sends the error reply.
     Refuse {
         /// Error reply to send.
         refusal: Refusal,
@@ -131,8 +129,8 @@ pub enum Parsed<'a> {
     Close(NbdError),
 }
 
-/// Parses the message at the start of `input`. Returns [`Parsed::LongWrite`] for a write with a
-/// payload longer than `payload_bytes_max`.
+/// Parses the message at the start of `input`. Returns [`Parsed::LongWrite`] for a write whose
+/// payload is longer than `payload_bytes_max`.
 #[inline]
 pub fn parse<'a>(input: &'a [u8], negotiated: &Negotiated, payload_bytes_max: usize) -> Parsed<'a> {
     let Some(header) = Header::decode(input) else {
@@ -225,7 +223,7 @@ impl Header {
 
     fn check_rest(&self, negotiated: &Negotiated) -> Verdict<Command> {
         match self.kind {
-            // DISC has no reply that could report an error, so skip the checks of DISC.
+            // DISC has no reply, so no check of DISC could report an error.
             command::DISC => Ok(Command::Disconnect),
             command::FLUSH => {
                 self.check_flags(0)?;

@@ -54,7 +54,7 @@ pub struct Nbd {
     send_limit: Duration,
 }
 
-/// TLS configuration of a server that requires TLS from TCP clients.
+/// TLS configuration. A server that has one requires TLS from TCP clients.
 pub struct Tls {
     config: Arc<ServerConfig>,
     /// Fair queue in which clients wait for their TLS handshake.
@@ -147,7 +147,7 @@ struct Agreed<S> {
     ready: Ready,
 }
 
-/// Result of a handshake.
+/// Result of a handshake: the client selected an export with or without TLS, or left.
 enum Shaken<S> {
     Plain(Agreed<S>),
     Encrypted(Agreed<TlsSocket<S>>),
@@ -174,8 +174,8 @@ async fn shake_hands<S: Socket>(
         (Outcome::Ready(ready), _) => return Ok(Shaken::Plain(Agreed { socket, input, ready })),
         (Outcome::StartTls | Outcome::Over, _) => return Ok(Shaken::Over),
     };
-    // Use a new input buffer: cleartext that was received must not become part of the encrypted
-    // stream.
+    // Use a new input buffer: cleartext that was already received must not become part of the
+    // encrypted stream.
     drop(input);
     let turn = tls.fair_queue.wait(peer).await;
     let accept = TlsSocket::accept(socket, &tls.config);
@@ -228,8 +228,8 @@ async fn transmit<S: Socket>(
     if matches!(written, Ok(Ok(()))) && !connection.is_broken() {
         socket.say_end().await;
     }
-    // Storage requests of a broken connection still use the export, so wait until they end before
-    // dropping the export.
+    // Requests of a broken connection may still run and use the export, so wait until they end
+    // before the export is dropped.
     while connection.has_tasks() {
         connection.progress.wait().await;
     }
@@ -240,7 +240,7 @@ async fn transmit<S: Socket>(
     }
 }
 
-/// Ends the writer whenever the session ends, including by a panic in the storage; otherwise the
+/// Guard that ends the writer when the session ends, also if the storage panics. Otherwise the
 /// writer would keep the socket open for ever.
 struct Release(Rc<Connection>);
 
@@ -250,7 +250,8 @@ impl Drop for Release {
     }
 }
 
-/// Ends a connection whose client stalls other connections, or that the server cuts off.
+/// Waits until the budget evicts the connection or the worker cuts it off. Then breaks the
+/// connection and shuts down its socket.
 async fn evict<S: Socket>(socket: S, connection: Rc<Connection>, cut_off: Rc<CutOff>) {
     select(pin!(connection.evicted()), pin!(cut_off.given())).await;
     connection.give_up();
@@ -265,7 +266,7 @@ enum Outcome {
     Over,
 }
 
-/// Sends `out`, then negotiates until an export is selected, TLS begins, or the client ends the
+/// Sends `out`, then negotiates until the client has selected an export, begins TLS, or ends the
 /// session.
 async fn negotiate<S: Socket>(
     socket: &mut S,
@@ -294,7 +295,8 @@ async fn negotiate<S: Socket>(
             Step::Need(len) => need = len,
             Step::Next | Step::More => {}
             Step::Ready(ready) => {
-                // Record the user before the next await, because the export is in use from here on.
+                // Record the use of the export before the next await: a disconnect call for the
+                // export must also end this session.
                 watch.set_user_of(&ready.name);
                 watch.end_handshake();
                 socket.write_all(out).await.0?;
@@ -316,7 +318,8 @@ async fn negotiate<S: Socket>(
     }
 }
 
-/// Receives once. `need` is the length of the first unprocessed message, as far as it is known.
+/// Receives once. `need` is the length of the first message that was not processed yet, as far as
+/// it is known.
 async fn receive<S: Socket>(
     socket: &mut S,
     input: &mut Input,
@@ -373,14 +376,14 @@ async fn read_requests<S: Socket>(
 enum Pending {
     /// The message is incomplete. The number is its length, as far as it is known.
     Need(usize),
-    /// A request to refuse, after the reader has discarded this number of bytes.
+    /// An invalid request. The reader discards this number of bytes, then sends the error reply.
     Skip(Refusal, usize),
-    /// No further request may run.
+    /// The session ends: no further request may run.
     End,
 }
 
-/// Runs every complete request that was received, and processes the payload of a long write that
-/// has arrived.
+/// Runs every request that was received completely, and processes the payload of a long write as
+/// far as it has arrived.
 async fn run_pending(
     input: &mut Input,
     long_write: &mut Option<LongWrite>,
@@ -396,14 +399,13 @@ async fn run_pending(
                 return Ok(Pending::End);
             }
         }
-        // If a payload does not fit into the receive buffer, the session processes it while it
-        // arrives.
+        // A payload that does not fit into the receive buffer is processed while it arrives.
         let whole = WHOLE_WRITE_BYTES_MAX.min(input.room() - REQUEST_HEADER_BYTES);
         match parse(input.pending(), connection.negotiated(), whole) {
             Parsed::Need(need) => return Ok(Pending::Need(need)),
             Parsed::Refuse { refusal, skip } => {
-                // An error reply needs little memory, but a client may send millions of invalid
-                // requests without receiving a reply.
+                // Wait for memory, although an error reply needs little: a client may send millions
+                // of invalid requests and receive no reply.
                 wait_for_room(connection, 0, REPLY_BYTES_MAX).await;
                 return Ok(Pending::Skip(refusal, skip));
             }
@@ -440,7 +442,8 @@ async fn run_pending(
     }
 }
 
-/// Waits until a request that holds `bytes` may run and `memory` of these bytes are reserved.
+/// Waits until the connection may run a request that holds `bytes`, and has reserved `memory`
+/// bytes.
 async fn wait_for_room(connection: &Rc<Connection>, bytes: usize, memory: usize) {
     if !connection.has_room(bytes) {
         connection.wait_for_room(bytes).await;
@@ -464,7 +467,7 @@ async fn skip<S: Socket>(socket: &mut S, input: &mut Input, len: usize) -> Resul
     }
 }
 
-/// Sends replies as they become available.
+/// Sends replies as they become available, until the connection ends or breaks.
 async fn write_replies<S: Socket>(
     mut socket: S,
     connection: Rc<Connection>,
@@ -517,7 +520,8 @@ async fn send<S: Socket>(
     Ok(())
 }
 
-/// Sends the reply of a read that found no memory for its data.
+/// Sends the reply to a READ for whose data no memory is free: reads and sends the data in pieces,
+/// with the memory of one piece.
 async fn send_pieces<S: Socket>(
     socket: &mut S,
     connection: &Rc<Connection>,

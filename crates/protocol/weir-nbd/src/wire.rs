@@ -46,7 +46,7 @@ pub const EXPORT_NAME_PADDING_BYTES: usize = 124;
 /// Longest string of the protocol, including export names.
 pub const STRING_BYTES_MAX: usize = 4096;
 
-/// Handshake flags of the server; the client flags use the same bits.
+/// Handshake flags of the server. The client's flags use the same bits.
 pub mod handshake {
     /// Fixed newstyle: the server replies to every option.
     pub const FIXED_NEWSTYLE: u16 = 1;
@@ -114,7 +114,7 @@ pub mod info {
 
 /// Transmission flags: features of an export.
 pub mod transmission {
-    /// Set in every set of transmission flags.
+    /// Always set; it marks the transmission flags as valid.
     pub const HAS_FLAGS: u16 = 1;
     /// The export is read-only.
     pub const READ_ONLY: u16 = 1 << 1;
@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Bytes that were not read yet.
+    /// Bytes that the reader has not read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -1,5 +1,5 @@
-//! Serves a protocol of one line on a TCP port: the server accepts connections, and the protocol
-//! sends the line. Then connects once and prints the line.
+//! Serves a protocol that sends one line to each client, on a TCP port. Then connects as a client
+//! and prints the line.
 //!
 //! `cargo run -p weir-net --example greet`
 //!

@@ -1,6 +1,6 @@
 //! Errors that prevent the start of a server.
 //!
-//! Each protocol has its own errors of single connections.
+//! Each protocol has its own error type for the end of a connection.
 //!
 //! Invariant: every error message names the action that the administrator must take.
 

@@ -18,8 +18,8 @@ pub const INPUT_BYTES_MIN: usize = 16 << 10;
 /// memory.
 pub const KEEP_BYTES_MAX: usize = 4 << 20;
 
-/// Listen backlog of a socket. It can be short, because the acceptor only passes connections to
-/// workers.
+/// Listen backlog of a socket. A short one suffices: the acceptor only accepts connections and
+/// passes them to workers.
 pub const ACCEPT_QUEUE: i32 = 128;
 
 /// Maximum number of connections of one server. At this limit, a new connection evicts an idle
@@ -32,16 +32,16 @@ pub const CONNECTIONS_MAX: usize = 1024;
 pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 
 /// Time after which a new connection can evict a client that negotiated an export but sent no
-/// request. All known clients send a read right after the handshake.
+/// request. All known clients send a read request right after the handshake.
 pub const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
-/// Time without a request after which a new connection can evict a client, if the connection limit
-/// is reached. A mounted file system sends a request every few seconds while in use; an idle client
-/// reconnects.
+/// Time without a request after which a new connection can evict the connection of a client, if the
+/// connection limit is reached. A mounted file system that is in use sends a request every few
+/// seconds; an idle client reconnects.
 pub const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Idle time before the first TCP keepalive probe. If a client machine is dead, its connections end
-/// within [`KEEPALIVE_IDLE`] + 3 probes.
+/// Idle time before the first TCP keepalive probe. The connections of a dead client machine end
+/// after [`KEEPALIVE_IDLE`] and [`KEEPALIVE_PROBES`] unanswered probes.
 pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
 /// Time between two TCP keepalive probes.
@@ -50,24 +50,25 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of unanswered TCP keepalive probes after which the connection is dropped.
 pub const KEEPALIVE_PROBES: u32 = 3;
 
-/// Interval between two balancing decisions (a span). It is long enough that a decision costs
-/// little and that a span covers many scheduler time slices, and short enough for a benchmark of a
-/// few seconds.
+/// Interval between two balancing decisions: one span. A span is long enough that a decision costs
+/// little and that it covers many scheduler time slices, and short enough for a benchmark of a few
+/// seconds.
 pub const BALANCE_SPAN: Duration = Duration::from_millis(250);
 
-/// Maximum time for which a session accepts no requests while it finishes its running requests
-/// before a move.
+/// Maximum time for which a session that is about to move accepts no new requests while it finishes
+/// its running requests.
 pub const REST_LIMIT: Duration = Duration::from_millis(20);
 
-/// Time for which a worker keeps a disconnect call, so that the call also ends sessions that were
-/// moving between workers at the time of the call. It is much longer than a move takes.
+/// Time for which a worker keeps a disconnect call. The call then also ends sessions that were
+/// moving between workers when it was made. A move takes much less time.
 pub const DISCONNECTS_KEPT: Duration = Duration::from_mins(1);
 
-/// Maximum number of disconnect calls for one name with different lists of clients that a worker
-/// keeps. Further calls end all moving sessions of this name.
+/// Maximum number of disconnect calls that a worker keeps for one export or target name, each with
+/// another list of clients that stay connected. A further call for this name ends all moving
+/// sessions, also of clients on its list.
 pub const DISCONNECTS_OF_NAME_MAX: usize = 16;
 
-/// Time after the start of a shutdown at which the server drops clients that do not read their
+/// Time after the start of a shutdown at which the server drops clients that have not read their
 /// replies.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
@@ -77,21 +78,21 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 pub const SEND_STALL_LIMIT: Duration = Duration::from_mins(1);
 
 /// Interval in which a client that holds memory must send or receive a part of it
-/// ([`STALL_FRACTION`]) while other connections wait for memory; otherwise the connection is
+/// ([`STALL_FRACTION`]) while other connections wait for memory; otherwise its connection is
 /// evicted. The interval is long enough for a client machine that swaps or migrates, and so short
-/// that waiting clients do not time out (30 s).
+/// that the clients of the waiting connections do not time out (30 s).
 pub const STALL_CHECK: Duration = Duration::from_secs(5);
 
-/// Part of its memory (a divisor) that a client must transfer in each [`STALL_CHECK`]. At this rate
-/// a client transfers all of its memory within 80 s.
+/// A client must transfer its memory divided by this number in each [`STALL_CHECK`]. At this rate a
+/// client transfers all of its memory within 80 s.
 pub const STALL_FRACTION: usize = 16;
 
 /// Interval at which a connection that waits for memory looks for stalled clients
 /// ([`STALL_CHECK`]).
 pub const STALL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Size of one receive of encrypted bytes: a TLS record (RFC 8446 §5.1). For a thousand idle
-/// connections, this is 16 MiB.
+/// Size of one receive of encrypted bytes: a TLS record (RFC 8446 §5.1). The receive buffers of a
+/// thousand idle connections take 16 MiB.
 pub const TLS_RECEIVE_BYTES: usize = 16 << 10;
 
 /// Maximum number of plaintext bytes encrypted for one send: one TLS record (RFC 8446 §5.1).
@@ -104,7 +105,8 @@ pub const TLS_BYTES: usize = 2 * TLS_RECEIVE_BYTES + TLS_SEND_BYTES;
 /// certificate with its chain), a receive and the session state: 8 MiB for all handshakes together.
 pub const TURNS_MAX: usize = 64;
 
-/// Maximum number of concurrent TLS handshakes of one address or local user: three quarters of all.
+/// Maximum number of concurrent TLS handshakes of one address or local user: three quarters of
+/// [`TURNS_MAX`].
 pub const PEER_TURNS_MAX: usize = TURNS_MAX / 4 * 3;
 
 /// Maximum time for which a client keeps a permit of the fair queue. A TLS handshake takes two
@@ -115,20 +117,20 @@ pub const TURN_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum time to wait until the client reads the close_notify of TLS.
 pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 
-/// Maximum duration of busy polling for the request that follows a reply. It equals the wake-up
-/// cost on a slow machine, so that polling at most doubles the cost of a wait for a slow client.
-/// Hypervisors poll equally long.
+/// Maximum duration of busy polling for the request that follows a reply. It equals the cost of a
+/// wake-up on a slow machine, so that polling for a slow client at most doubles the cost of the
+/// wait. Hypervisors poll equally long.
 pub const LINGER_MAX: Duration = Duration::from_micros(100);
 
 /// Number of waits in one period of busy polling. The first [`LINGER_TRIALS`] waits of each period
 /// try the mode that was slower: sleeping, or polling.
 pub const LINGER_TURNS: u32 = 2048;
 
-/// Number of trial waits in each period: enough samples for an average, and so few that the slower
-/// mode costs little.
+/// Number of trial waits in each period: enough samples for an average, and so few that using the
+/// slower mode costs little.
 pub const LINGER_TRIALS: u32 = 16;
 
 /// Send buffer size that the server requests for a unix socket, because the kernel does not grow
-/// this buffer automatically. With the larger buffer, a client's read of 1 MiB takes fewer sends
-/// (the kernel allows 416 KiB unless configured otherwise).
+/// this buffer automatically. A larger buffer means that the reply to a read of 1 MiB takes fewer
+/// sends (the kernel allows 416 KiB unless configured otherwise).
 pub const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;

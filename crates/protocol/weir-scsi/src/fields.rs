@@ -1,6 +1,6 @@
 //! Big-endian fields of CDBs and parameter data.
 //!
-//! The callers interpret the field values.
+//! The callers interpret the values of the fields.
 //!
 //! Invariant: a field beyond the end of the data reads as 0. Callers for which a missing field
 //! differs from 0 check the length first.
@@ -10,7 +10,7 @@ pub(crate) fn byte(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or_default()
 }
 
-/// Whether the byte at `at` has any of the bits of `mask` set.
+/// Returns true if the byte at `at` has at least one of the bits in `mask`.
 pub(crate) fn bit(bytes: &[u8], at: usize, mask: u8) -> bool {
     byte(bytes, at) & mask != 0
 }

@@ -70,8 +70,8 @@ pub const TOKEN_RANGES_MAX: u16 = 64;
 /// cannot clone the data.
 pub const TOKEN_DATA_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes that one WRITE USING TOKEN writes between two checks for an abort. The transfer count of
-/// an aborted command is a multiple of this size.
+/// Bytes that WRITE USING TOKEN writes between two checks whether it was aborted. The transfer
+/// count of an aborted command is a multiple of this size.
 pub const TOKEN_STEP_BYTES: u64 = 64 << 20;
 
 /// Default inactivity timeout of a token, in seconds, if the initiator requests none. Each use of
@@ -89,5 +89,5 @@ pub const PARAMETER_BYTES_MAX: usize = 64 << 10;
 /// Highest logical unit number of flat space addressing (SAM-5 4.7.7.3).
 pub const LUN_MAX: u16 = 16383;
 
-/// Bytes written between two comparisons of the available space with the soft threshold.
+/// Bytes of writes after which a unit compares the available space with its soft threshold again.
 pub const THRESHOLD_INTERVAL_BYTES: u64 = 16 << 20;

@@ -21,13 +21,13 @@ pub trait Medium: Export {
         pattern: &'a [u8],
     ) -> ExportFuture<'a, ()>;
 
-    /// Makes the `len_bytes` at `to` share the blocks of `source` at `from`, without copying data.
-    /// Returns `false` and changes nothing if the blocks cannot be shared: the volumes are in
-    /// different pools, or the ranges are not whole records. The caller then copies the data
-    /// instead.
+    /// Makes `len_bytes` at offset `to` share the blocks of `source` at offset `from`, without
+    /// copying data. Returns `false` and changes nothing if the blocks cannot be shared: the
+    /// volumes are in different pools, or the ranges are not whole records. The caller then copies
+    /// the data instead.
     ///
     /// # Durability
-    /// On `Ok(true)` on stable media.
+    /// If it returns `Ok(true)`, the change is on stable media.
     fn clone_from<'a>(
         &'a self,
         source: &'a dyn Medium,
@@ -36,7 +36,7 @@ pub trait Medium: Export {
         len_bytes: u64,
     ) -> ExportFuture<'a, bool>;
 
-    /// Bytes that clients can still write within the limits of the medium's pool and quotas.
+    /// Bytes that clients can still write, within the limits of the medium's pool and quotas.
     fn room_bytes(&self) -> u64;
 
     /// Mapped bytes: bytes that were written and not unmapped afterwards. The value may be slightly

@@ -1,20 +1,20 @@
-//! Completes a command: puts a placeholder in upper case for each missing argument.
+//! Completes a command: adds a placeholder in upper case for each missing argument.
 //!
-//! Not here: finding out which command the user meant (`hints`, `slips`).
+//! Not here: how to find the command that the user meant (`hints`, `slips`).
 //!
 //! Invariants:
 //! - a completed command keeps all words of the user, and is valid by the grammar;
-//! - an example from the help replaces no word of the user, and never names an object to be
-//!   removed.
+//! - an example from the help replaces no word of the user, and is never an example of a verb that
+//!   removes something.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use crate::cli::base::{examples, grammar, typed};
 
-/// Completes a command: adds a placeholder for each missing argument, or shows an example if the
-/// user typed no argument. Drops options that skip a question. A command with other errors is
-/// replaced by its help or by its list.
+/// Completes a command: adds a placeholder for each missing argument, or returns an example if the
+/// user typed no argument. Drops options that skip a question. Returns the help of the command, or
+/// its list, if the parser refuses the command for another reason.
 pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<String>> {
     let command = typed::without_skips(command);
     let error = grammar::error_of(grammar, &command);
@@ -61,7 +61,7 @@ pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<St
     }
 }
 
-/// True if the parser only refuses a placeholder, because a placeholder is not a valid value of its
+/// True if the parser refuses the command only because a placeholder is not a valid value of its
 /// option.
 fn refuses_placeholder(error: &Error) -> bool {
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
@@ -71,7 +71,7 @@ fn refuses_placeholder(error: &Error) -> bool {
     kinds.contains(&error.kind()) && value.chars().all(|c| c.is_ascii_uppercase())
 }
 
-/// Returns the first example of a command from the help.
+/// Returns the first example that the help has for a command.
 fn example(path: &[String]) -> Option<Vec<String>> {
     let start = format!("weir {} ", path.join(" "));
     let line = examples::all().find(|line| line.starts_with(&start))?;
@@ -80,7 +80,7 @@ fn example(path: &[String]) -> Option<Vec<String>> {
 }
 
 /// Returns the command with a placeholder in front of its only argument, if the form of that
-/// argument shows that it is the second one: `target allow iqn...`, `lun add tank/vm1`.
+/// argument shows that it belongs second: `target allow iqn...`, `lun add tank/vm1`.
 fn with_first(level: &Command, path: &[String], command: &[String]) -> Option<Vec<String>> {
     let given = arguments(level, command, path.len());
     let [only] = given.as_slice() else { return None };
@@ -125,7 +125,7 @@ pub(crate) fn arguments(level: &Command, words: &[String], from: usize) -> Vec<u
     found
 }
 
-/// Returns the command with a placeholder for each argument that is missing according to the error.
+/// Returns the command with a placeholder for each argument that the error reports as missing.
 fn filled(
     error: &Error,
     level: &Command,

@@ -64,7 +64,7 @@ pub(crate) fn bookmark(name: &str, yes: bool) -> Result<(), ApiError> {
     at_terminal(&loss, name)
 }
 
-/// Texts that describe the data that the user would lose.
+/// Texts of one confirmation: they describe the data that the user would lose.
 struct Loss {
     refusal: String,
     warning: String,

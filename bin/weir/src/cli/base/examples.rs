@@ -4,7 +4,7 @@
 //!
 //! Invariant: each line is a complete command.
 
-/// One example on each line. The test does not run a line that starts with `~`.
+/// One example on each line. The end-to-end test skips lines that start with `~`.
 const EXAMPLES: &str = include_str!("../examples.txt");
 
 /// Returns the examples of all commands. Run in this order, all of them succeed.

@@ -1,4 +1,4 @@
-//! The grammar of the command line, and the parts of a typed line according to the grammar.
+//! The grammar of the command line, and functions that take a typed line apart by this grammar.
 //!
 //! Not here: the commands (`args`), corrections of a typed line (`hints`, `typed`).
 
@@ -7,10 +7,11 @@ use std::sync::OnceLock;
 use clap::error::ErrorKind;
 use clap::{Command, Error};
 
-/// Options that take a value and may precede a command.
+/// Options that take a value and may stand before a command.
 pub(crate) const WITH_VALUE: [&str; 3] = ["--api", "--ca", "--timeout"];
 
-/// Function that returns the grammar. It is called only for an error, because it is slow.
+/// Function that returns the grammar. It is called only after an error, because building the
+/// grammar is slow.
 static GRAMMAR: OnceLock<fn() -> Command> = OnceLock::new();
 
 /// Sets the function that returns the grammar. Call this once, before any other function of this
@@ -54,7 +55,7 @@ pub(crate) fn split_options(words: &[String]) -> (Vec<String>, Vec<String>) {
     (options.iter().filter(is_known).cloned().collect(), command.to_vec())
 }
 
-/// Returns the grammar of the noun and verb with which a command starts, and these words.
+/// Returns the grammar of the noun and the verb at the start of a command, and these two words.
 pub(crate) fn level_of<'a, 'w>(
     grammar: &'a Command,
     words: &'w [String],

@@ -20,7 +20,7 @@ use crate::cli::base::{output, slips, typed};
 /// Verbs that remove an object or a setting; each noun has one or two of these verbs.
 const REMOVALS: &[&str] = &["destroy", "delete", "remove", "revoke", "clear", "cancel"];
 
-/// Words of other tools, each with the verbs of Weir that have this meaning.
+/// Words that other tools use, each with the verbs of Weir that have the same meaning.
 const VERBS: [(&str, &[&str]); 32] = [
     ("delete", REMOVALS),
     ("del", REMOVALS),
@@ -83,16 +83,16 @@ const WORDS: [(&str, &[&str]); 23] = [
     ("acl", &["target", "allow"]),
 ];
 
-/// Nouns that users of zfs and zpool type in front of the commands in [`OF_DATASETS`].
+/// Nouns that users of zfs and zpool type in front of a command of [`OF_DATASETS`].
 const DATASETS: [&str; 3] = ["pool", "volume", "snapshot"];
-/// Commands that have no noun, although users of zfs expect one.
+/// Commands of Weir that have no noun, although users of zfs expect one.
 const OF_DATASETS: [&str; 6] = ["get", "set", "inherit", "send", "receive", "events"];
 
-/// Tools whose commands users type after `weir`, each with the noun that has the tool's verbs.
+/// Tools whose commands users type after `weir`. Each has the noun of the verbs that follow.
 const TOOLS: [(&str, Option<&str>); 4] =
     [("zpool", Some("pool")), ("zfs", None), ("targetcli", Some("target")), ("weir", None)];
 
-/// Verbs to suggest if a user names an object without a verb, by noun.
+/// Verbs to suggest if a user names an object but no verb. Each noun has its own.
 const DEFAULTS: [(&str, &[&str]); 6] = [
     ("pool", &["status"]),
     ("volume", &["show"]),
@@ -102,7 +102,7 @@ const DEFAULTS: [(&str, &[&str]); 6] = [
     ("target", &["show"]),
 ];
 
-/// Long options that all commands with a call to the server have.
+/// Long options that every command has if it calls the server.
 const GLOBAL: [&str; 4] = ["api", "ca", "json", "timeout"];
 
 /// Prints an error of the parser with a suggestion, and exits.
@@ -117,8 +117,8 @@ pub(crate) fn exit(error: &Error) -> ! {
     }
 }
 
-/// Returns the text of an error; `None` for help, version, and errors that clap itself describes
-/// better.
+/// Returns the text of an error with a suggestion; `None` for help, for the version, and for errors
+/// that clap itself describes better.
 fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
     let (options, words) = split_options(words);
     let unknown = error.kind() == ErrorKind::InvalidSubcommand;
@@ -163,8 +163,8 @@ fn text(error: &Error, grammar: &Command, words: &[String]) -> Option<String> {
     let rendered = error.render().to_string();
     let rendered = rendered.strip_prefix("error: ").unwrap_or(&rendered);
     let (rendered, _) = rendered.split_once("\nFor more information").unwrap_or((rendered, ""));
-    // Leave out the tips of clap: they name unrelated options, and the suggested command is more
-    // exact.
+    // Leave out the tips of clap: they name unrelated options, and the command that is suggested
+    // below is more exact.
     let lines: Vec<&str> = rendered.lines().filter(|line| !line.starts_with("  tip:")).collect();
     let rendered = lines.join("\n").replace("\n\n\n", "\n\n");
     let corrected = corrected(error, grammar, &words).and_then(|line| complete(grammar, line));
@@ -190,7 +190,7 @@ fn corrected(error: &Error, grammar: &Command, words: &[String]) -> Option<Vec<S
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return None };
     let wrong = wrong.split('=').next().filter(|wrong| wrong.starts_with("--"))?;
     let (level, _) = level_of(grammar, words);
-    // Every command also has the options that all commands have.
+    // Also search the options that all commands have.
     let known = level.get_arguments().filter_map(|arg| arg.get_long()).chain(GLOBAL);
     let near = nearest(wrong.trim_start_matches('-'), known)?;
     let fix = |word: &String| match word.strip_prefix(wrong) {
@@ -338,9 +338,9 @@ fn of_noun(
             return found;
         }
     }
-    // The verb is a noun or a command itself, such as "volume snapshot tank/vm1@a", "pool volume
-    // list" or "pool events". If only another noun has the verb, suggest nothing: the suggestion
-    // could destroy an object of that noun.
+    // The second word is not a verb of this noun but a noun or a command itself, such as "volume
+    // snapshot tank/vm1@a", "pool volume list" or "pool events". Suggest nothing if it is a verb of
+    // other nouns only: the suggestion could destroy an object of another kind.
     let singular = verb.strip_suffix('s').unwrap_or(verb);
     if [verb.as_str(), singular].iter().any(|word| grammar.find_subcommand(word).is_some()) {
         let others = meant(grammar, words, depth + 1);
@@ -353,7 +353,8 @@ fn of_noun(
     };
     let has_object = words.iter().any(|word| looks_like_object(word));
     match (noun, defaults) {
-        // A pool's name looks like any other word, so suggest the noun's help too.
+        // A pool's name looks like any other word, so the word may also be a misspelled verb:
+        // suggest the help of the noun too.
         ("pool", Some(verbs)) if !verb.starts_with('-') && rest.is_empty() => {
             vec![command(verbs), vec![noun.to_owned(), "--help".to_owned()]]
         }
@@ -373,8 +374,8 @@ fn is_own_name(words: &[String]) -> bool {
     names::volume(volume).is_ok() && names::snapshot(&format!("{volume}@{own}")).is_ok()
 }
 
-/// Returns the commands whose verb is this word or a synonym. If the words name an object, the
-/// commands are of that object's noun; otherwise each noun that has the verb gives a command.
+/// Returns the commands whose verb is `verb` or a synonym of it. If `rest` names an object, they
+/// have the noun of this object. Otherwise there is one command for each noun that has the verb.
 fn of_object(grammar: &Command, verb: &str, rest: &[String]) -> Vec<Vec<String>> {
     let synonyms = VERBS.iter().filter(|(word, _)| *word == verb).flat_map(|(_, verbs)| *verbs);
     let verbs: Vec<&str> = std::iter::once(verb).chain(synonyms.copied()).collect();
@@ -390,7 +391,7 @@ fn of_object(grammar: &Command, verb: &str, rest: &[String]) -> Vec<Vec<String>>
         [noun, verb].iter().map(|word| (*word).to_owned()).chain(rest.iter().cloned()).collect()
     };
     for verb in &verbs {
-        // The word means a command without a noun, such as `list` for `ls`.
+        // The word is a synonym of a command without a noun, such as `ls` for `list`.
         if named.is_none() && *verb != verbs[0] && grammar.find_subcommand(verb).is_some() {
             return vec![vec![(*verb).to_owned()]];
         }

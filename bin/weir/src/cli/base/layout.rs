@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - all returned paths are absolute, because the server has a different working directory;
-//! - no disk is returned twice, even if the user typed two different paths of it.
+//! - no disk is returned twice, even if the user typed two different paths to it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -52,7 +52,7 @@ fn of_raid(word: &str) -> Option<ApiError> {
     Some(typed::with_line(error, typed::line_with(word, layout)))
 }
 
-/// Replaces the word and the disks after it by `mirror` and two disks for each pair of disks.
+/// Replaces the layout `word` and the disks after it by a `mirror` for each two of these disks.
 fn pairs(mut words: Vec<String>, word: &str) -> Vec<String> {
     let at = words.iter().position(|known| known == word).unwrap_or(words.len());
     let is_end = |word: &String| word.starts_with('-') || is_keyword(word);
@@ -71,7 +71,7 @@ fn pairs(mut words: Vec<String>, word: &str) -> Vec<String> {
     words
 }
 
-/// Returns the error for a size that the user typed where a disk belongs.
+/// Returns the error for a size that the user typed in the place of a disk.
 fn of_size(word: &str, all: &[String]) -> Option<ApiError> {
     if word.contains('/') || Path::new(word).exists() || size::parse(word).is_err() {
         return None;
@@ -92,7 +92,7 @@ fn is_keyword(word: &str) -> bool {
 }
 
 /// Checks that the user typed the name of the pool before its disks. `others` are the words after
-/// `name`; the error has the typed command with the pool's name moved to the front.
+/// `name`. The error has the typed command with the name of the pool moved to the front.
 pub(crate) fn check_pool_first(name: &str, others: &[&str]) -> Result<(), ApiError> {
     let Err(error) = names::pool(name) else { return Ok(()) };
     let is_pool = |word: &&&str| {
@@ -102,7 +102,8 @@ pub(crate) fn check_pool_first(name: &str, others: &[&str]) -> Result<(), ApiErr
     if !is_disk && !is_keyword(name) {
         return Err(Error::from(error).into());
     }
-    // After a keyword all words may be disks, so then only the first word can be the pool.
+    // After a keyword such as `mirror`, all words may be disks, so only the first word can be the
+    // pool.
     let pool = if is_disk { others.iter().rfind(is_pool) } else { others.first().filter(is_pool) };
     let line = match pool {
         Some(pool) => typed::moved(pool, name),
@@ -117,7 +118,7 @@ pub(crate) fn check_pool_first(name: &str, others: &[&str]) -> Result<(), ApiErr
     Err(ApiError::new(ErrorKind::Invalid, message).with_action(line.unwrap_or_default()))
 }
 
-/// True for a word that is a vdev kind of zpool, but not of this version of Weir.
+/// True for a vdev kind of zpool that this version of Weir does not have.
 fn is_unsupported(word: &str) -> bool {
     word.starts_with("raidz")
         || word.starts_with("draid")
@@ -205,8 +206,7 @@ fn no_such_vdev(word: &str) -> ApiError {
     ApiError::new(ErrorKind::Invalid, message).with_action(action)
 }
 
-/// Makes a path absolute without following links, so that a name below `/dev/disk/by-id` stays as
-/// it is.
+/// Makes a path absolute without following links: a name below `/dev/disk/by-id` is kept.
 pub(crate) fn absolute(path: &str) -> Result<String, ApiError> {
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, format!("cannot use the path {path:?}: {why}"))
@@ -215,8 +215,8 @@ pub(crate) fn absolute(path: &str) -> Result<String, ApiError> {
     absolute.into_os_string().into_string().map_err(|_| bad("it is not valid UTF-8".to_owned()))
 }
 
-/// Identity of the disk at a path. If a disk does not exist on this machine (the server may be on
-/// another one), its path is its identity.
+/// Identity of the disk at a path. The path itself is the identity if this machine has no such
+/// disk: the server may be on another machine.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
     Device { number: u64 },
@@ -265,7 +265,7 @@ mod tests {
             "mirror(/x /y) log mirror(/l /m) spare disk(/s) spare disk(/t)"
         );
         assert_eq!(printed("/x log /l"), "disk(/x) log disk(/l)");
-        // The check of the request, not this parser, counts the disks of each vdev.
+        // The parser accepts vdevs with too few disks: the check of the request refuses them.
         assert_eq!(printed("mirror mirror /x"), "mirror() mirror(/x)");
     }
 

@@ -1,6 +1,6 @@
-//! Deletion of exports and logical units that clients may still use.
+//! Options of the verbs that delete an export or a logical unit, which clients may still use.
 //!
-//! Not here: finding out whether clients use the export or unit (the server does).
+//! Not here: whether clients use it (the server finds out).
 //!
 //! Invariant: without `--force` no client is disconnected.
 

@@ -46,8 +46,8 @@ impl ListArgs {
     }
 
     /// Returns a list with these columns. A title that starts with `>` aligns its column to the
-    /// right. The first of the `sets`, if there are any, has the columns that are printed without
-    /// `-o`; `-o` also accepts names of sets.
+    /// right. If there are `sets`, the first one has the columns that are printed without `-o`, and
+    /// `-o` also accepts the names of sets.
     ///
     /// Returns `None` after `-o help`, which prints the names of the columns.
     pub(crate) fn list<'a>(
@@ -111,7 +111,7 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// Creates the cell of a number.
+    /// Creates a cell that sorts and shows a number.
     pub(crate) fn number(number: u64) -> Self {
         Self::Keyed(number.to_string(), number as f64)
     }
@@ -126,7 +126,8 @@ impl Cell {
         Self::Keyed(output::date(unix_ms), unix_ms as f64)
     }
 
-    /// Creates the cell of a time, or of a text that sorts before all times.
+    /// Creates the cell of a time. If there is no time, the cell shows `none` and sorts before all
+    /// times.
     pub(crate) fn date_or(unix_ms: Option<u64>, none: &str) -> Self {
         unix_ms.map_or_else(|| Self::Keyed(none.to_owned(), 0.0), Self::date)
     }
@@ -180,7 +181,7 @@ impl From<&str> for Cell {
 pub(crate) struct List<'a> {
     titles: &'a [&'a str],
     columns: Vec<usize>,
-    /// Index of the column to sort by, and whether the largest value comes first.
+    /// Index of the column to sort by. The second value is true if the largest value comes first.
     sort: Option<(usize, bool)>,
     exact: bool,
     style: Style,

@@ -51,8 +51,7 @@ pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Writes a message to standard error. A failure is ignored, because it could not be reported
-/// either.
+/// Writes a message to standard error. Ignores a failure: there is no other way to report it.
 pub(crate) fn say(text: &str) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
@@ -71,9 +70,9 @@ pub(crate) fn error(error: &ApiError, as_json: bool) {
     }
 }
 
-/// Returns the command that the user should type next. The general action of an error's kind says
-/// less than the message, so it is not printed: for a missing object it is replaced by a list
-/// command, for an invalid request it is left out.
+/// Returns the command that the user should type next. If the error has only the general action of
+/// its kind, which says less than the message, this is a list command for a missing object, and
+/// nothing for an invalid request.
 fn exact(error: &ApiError) -> Option<String> {
     if error.action != advice(error.kind) {
         return Some(error.action.clone());
@@ -217,7 +216,7 @@ pub(crate) fn date(unix_ms: u64) -> String {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
     };
-    // 400 years always have 146,097 days. The loop below counts the remaining years.
+    // Every 400 years have 146,097 days. The loop below counts the years that remain.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;
     while days >= 365 + u64::from(leap(year)) {

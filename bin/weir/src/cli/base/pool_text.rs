@@ -23,8 +23,8 @@ pub(crate) fn warn(session: &Session, change: &PoolChange) {
     }
 }
 
-/// Prints the outcome of a verb: the text `done` if the call changed the pool, else the text
-/// `already`.
+/// Prints the outcome of a verb: `done` if the call changed the pool, or `already` if it had
+/// nothing to change.
 pub(crate) fn changed(
     session: &Session,
     change: &PoolChange,
@@ -61,7 +61,7 @@ pub(crate) fn redundancy(pool: &PoolStatus, disk: &str) -> Option<String> {
     })
 }
 
-/// True if `disk` is a name of the known disk: its path, the end of its path, or its guid.
+/// True if `disk` names the known disk: by its path, by the end of its path, or by its guid.
 fn is_named(known: &DiskStatus, disk: &str) -> bool {
     known.path == disk || known.guid == disk || Path::new(&known.path).ends_with(disk)
 }

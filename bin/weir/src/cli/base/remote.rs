@@ -2,7 +2,8 @@
 //!
 //! Not here: the connection (`session`), the commands (`args`).
 //!
-//! Invariant: an option has the same meaning before and after the verb; the last of several counts.
+//! Invariant: an option has the same meaning before and after the verb. If it is given several
+//! times, the last one counts.
 
 use std::path::PathBuf;
 

@@ -30,7 +30,7 @@ use crate::cli::base::{output, typed};
 /// every user of the machine can see the arguments of a process.
 const TOKEN_FILE_VARIABLE: &str = "WEIR_TOKEN_FILE";
 
-/// Environment variable with the token itself, which is used if [`TOKEN_FILE_VARIABLE`] is not set.
+/// Environment variable with the token itself. It is used if [`TOKEN_FILE_VARIABLE`] is not set.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// Environment variable with the path of a file with CA certificates.
@@ -68,7 +68,8 @@ fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiE
     Ok(Client::new(address))
 }
 
-/// Returns the token that the client sends; `None` for a user of the server's machine.
+/// Returns the token that the client sends. `None` if neither environment variable is set: on the
+/// server's own machine, a user needs no token.
 fn token() -> Result<Option<SecretText>, ApiError> {
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, why).with_action("create a new one: weir token create")
@@ -99,8 +100,8 @@ fn only(mut names: Vec<String>) -> Option<String> {
     if names.len() == 1 { names.pop() } else { None }
 }
 
-/// Adds to the message of an error the nearest name, or the snapshots of the volume. Its action
-/// becomes the command that lists such objects.
+/// Adds the nearest name, or the snapshots of the volume, to the message of an error about a
+/// missing object. Replaces the action of the error by the command that lists such objects.
 fn with_list(
     mut error: ApiError,
     noun: &str,
@@ -131,7 +132,8 @@ fn with_list(
     }
 }
 
-/// Returns the command that imports a pool, if the pool's last change was an export.
+/// Returns the command that imports a pool; `None` if the last change of the pool was not an
+/// export.
 fn import_line(pool: &str, history: &[HistoryEntry]) -> Option<String> {
     /// Maximum number of directories in the command.
     const DIRS_MAX: usize = 4;
@@ -166,12 +168,13 @@ pub(crate) struct Session {
     client: Client,
     runtime: Runtime,
     json: bool,
-    /// Address of the server, if the server is on another machine.
+    /// Address of a server on another machine; `None` for a server on this machine.
     remote: Option<String>,
 }
 
 impl Session {
-    /// Finds the server: by `--api`, else by `WEIR_API`, else at the default addresses.
+    /// Finds the server: at the address in `--api`, else in `WEIR_API`, else at the default
+    /// addresses.
     pub(crate) fn open(root: &RootRemote, near: &RootRemote) -> Result<Self, ApiError> {
         let given = match near.api.as_ref().or(root.api.as_ref()) {
             Some(text) => Some(text.clone()),
@@ -213,13 +216,13 @@ impl Session {
         self.wait(self.client.call(call)).map_err(|error| self.with_nearest(error))
     }
 
-    /// Adds details to an error that the server does not put there: the nearest name of an existing
-    /// object, the directories of an exported pool, or another way to reach the server.
+    /// Adds details to an error that the server cannot add: the nearest name of an existing object,
+    /// the directories of an exported pool, or another way to reach the server.
     fn with_nearest(&self, error: ApiError) -> ApiError {
         match error.kind {
             ErrorKind::NotFound => self.with_name(error),
-            // The action of the error for a socket that this user may not open starts with these
-            // words.
+            // The server's socket is closed to this user: this error has an action that starts with
+            // these words.
             ErrorKind::Permission if error.action.starts_with("run it as root") => {
                 let has_group = |text: String| text.lines().any(|line| line.starts_with("weir:"));
                 if std::fs::read_to_string("/etc/group").is_ok_and(has_group) {
@@ -244,8 +247,8 @@ impl Session {
         }
     }
 
-    /// Adds the nearest existing name to an error about a missing object. For a verb that removes
-    /// objects, the message names it, but no suggested command contains it.
+    /// Adds the nearest existing name to an error about a missing object. If the typed verb removes
+    /// objects, the message names the object, but no command that removes it is suggested.
     fn with_name(&self, mut error: ApiError) -> ApiError {
         const IN_DIR: &str = "weir pool import -d DIR ";
         if let Some(rest) = error.action.strip_prefix(IN_DIR) {
@@ -270,7 +273,7 @@ impl Session {
             }
             return with_list(error, &noun, &name, near, &names);
         }
-        // The user may have typed a target's name without its prefix.
+        // The user may have typed a target's name without its prefix, so compare both forms.
         let prefix = target_name("");
         let line = near.and_then(|near| {
             typed::line_with(&name, near).or_else(|| {
@@ -281,8 +284,8 @@ impl Session {
         typed::with_line(error, line)
     }
 
-    /// Returns the names of all objects of a kind. For snapshots and bookmarks, only those of the
-    /// volume in `name`.
+    /// Returns the names of all objects of a kind. For snapshots and bookmarks, returns only those
+    /// that belong to the volume in `name`.
     fn names(&self, noun: &str, name: &str) -> Vec<String> {
         let volume = || Some(name.split(['@', '#']).next().unwrap_or_default().to_owned());
         let found: Result<Vec<String>, ApiError> = match noun {
@@ -388,8 +391,8 @@ impl Session {
         done.expect("the future above stores the answer before it ends")
     }
 
-    /// Runs a future to its end. A separate function, so that the compiler makes its code only once
-    /// for all types of responses.
+    /// Runs a future to its end. This is a separate function, so that the compiler generates its
+    /// code only once for all types of responses.
     fn drive(&self, work: Pin<&mut dyn Future<Output = ()>>) {
         self.runtime.block_on(work);
     }
@@ -407,8 +410,8 @@ impl Session {
         }
     }
 
-    /// With `--json`, prints a response to standard error. For verbs whose standard output is a
-    /// stream.
+    /// With `--json`, prints a response to standard error, for a verb that writes a stream to
+    /// standard output.
     pub(crate) fn print_aside<T: Serialize>(&self, answer: &T) -> Result<(), ApiError> {
         if self.json {
             output::say(output::json(answer)?.trim_end());

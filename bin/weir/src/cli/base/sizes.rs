@@ -2,8 +2,8 @@
 //!
 //! Not here: the text forms of a size (weir-base), the server's rules for sizes (weir-api).
 //!
-//! Invariant: an error has the typed command with the size that the user probably meant, if that
-//! can be guessed.
+//! Invariant: an error has the typed command with the size that the user probably meant, if the
+//! code can guess that size.
 
 use weir_api::ApiError;
 use weir_api::types::{ShowPool, ShowVolume};
@@ -36,8 +36,8 @@ pub(crate) fn check_size_once(properties: &[String]) -> Result<(), ApiError> {
     Err(ApiError::new(ErrorKind::Invalid, "the size is given twice").with_action(line))
 }
 
-/// Rejects a percentage as a size. The error has the free space of the pool, and the typed command
-/// with this percentage of the free space in bytes.
+/// Rejects a percentage as a size. The error names the free space of the pool, and has the typed
+/// command with this percentage as a number of bytes.
 pub(crate) fn check_percentage(name: &str, text: &str, session: &Session) -> Result<(), ApiError> {
     const MIB: u64 = 1 << 20;
     let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<u64>().ok());
@@ -61,7 +61,7 @@ fn parse_size(text: &str) -> Result<u64, ApiError> {
     })
 }
 
-/// Below this number, a size without a unit is probably not meant in bytes.
+/// A size without a unit that is below this number is probably not meant in bytes.
 const UNITLESS_BYTES_MIN: u64 = 1 << 20;
 
 /// Rejects a small size without a unit, because it is probably not meant in bytes.
@@ -133,7 +133,8 @@ pub(crate) fn new_size(name: &str, text: &str, session: &Session) -> Result<u64,
     Ok(if growth { volume.size_bytes.saturating_add(bytes) } else { bytes })
 }
 
-/// Returns the error for `-` and a size; it has the command with the resulting new size.
+/// Returns the error for a size with `-`, which would shrink the volume. The error has the command
+/// with the resulting size.
 fn smaller(name: &str, text: &str, less: u64, session: &Session) -> Result<ApiError, ApiError> {
     let volume = session.call(ShowVolume { name: name.to_owned() })?;
     let message = format!("bad size {text:?}: a volume is not shrunk by a difference");

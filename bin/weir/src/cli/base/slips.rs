@@ -1,5 +1,5 @@
-//! Invalid command lines whose meaning is obvious: words and word order of other tools, a size or a
-//! snapshot's name typed as two words.
+//! Invalid command lines whose meaning is obvious. Examples: the words and the word order of
+//! another tool, or a size or a snapshot's name typed as two words.
 //!
 //! Not here: single words that have another meaning in other tools (`hints`), errors of the server.
 //!
@@ -11,11 +11,11 @@ use weir_base::{names, size};
 
 use crate::cli::base::typed::shown;
 
-/// An explanation: a message, and the next command.
+/// Explanation of an invalid command line: a message, and the command to type next.
 pub(crate) type Explained = (String, String);
 
-/// Options of other tools: the words with which the command starts, the option, the option of Weir
-/// with its meaning, and a placeholder if that option needs a value.
+/// Options of other tools. Each has the words with which the command starts, the foreign option,
+/// the option of Weir with its meaning, and a placeholder if that option needs a value.
 const OPTIONS: [(&[&str], &str, &[&str], &str); 9] = [
     (&["export", "create"], "--ro", &["--read-only"], ""),
     (&["export", "create"], "--readonly", &["--read-only"], ""),
@@ -30,8 +30,8 @@ const OPTIONS: [(&[&str], &str, &[&str], &str); 9] = [
 
 const SECRET: &str = "a secret is read from a file, because other users can see the command line";
 
-/// Explains a command line that the grammar refuses. `wrong` is the argument at which it refuses
-/// the line.
+/// Explains a command line that the grammar refuses. `wrong` is the argument at which the grammar
+/// refuses it.
 pub(crate) fn explained(words: &[String], wrong: Option<&str>) -> Option<Explained> {
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
     of_tools(&texts).or_else(|| of_commands(&texts, wrong)).or_else(|| of_options(&texts))
@@ -353,8 +353,8 @@ fn negative(words: &[&str], wrong: &str) -> Option<Explained> {
     said(&error.to_string(), &command)
 }
 
-/// Explains options of other tools. If an option has a secret as its value, the next command names
-/// a file instead.
+/// Explains options of other tools. If the value of an option is a secret, the next command takes a
+/// file with the secret instead.
 fn of_options(words: &[&str]) -> Option<Explained> {
     let known = |word: &str| {
         let name = word.split('=').next().unwrap_or_default();
@@ -392,8 +392,8 @@ fn of_options(words: &[&str]) -> Option<Explained> {
 mod tests {
     use super::*;
 
-    /// Typed lines, each with the argument that the grammar refuses, a part of the message, and the
-    /// start of the next command.
+    /// Invalid lines, each with the argument that the grammar refuses, a part of the message, and
+    /// the start of the next command.
     const EXPLAINED: &[(&str, Option<&str>, &str, &str)] = &[
         ("rbd create --size 1024 tank/vm9", None, "an RBD image is a volume here", {
             "weir volume create tank/vm9 1024MiB"

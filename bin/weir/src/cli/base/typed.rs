@@ -1,4 +1,4 @@
-//! The command line as the user typed it, with corrections: the command that an error suggests.
+//! The command line as the user typed it, and changes to it: the commands that errors suggest.
 //!
 //! Not here: errors of the grammar (`hints`), completion of a command with placeholders
 //! (`complete`).
@@ -13,8 +13,8 @@ use weir_api::ApiError;
 use crate::cli::base::grammar::parses;
 use crate::cli::base::{grammar, output};
 
-/// Options that skip a question or a check. Suggested commands never have them: users must add them
-/// again.
+/// Options that skip a question or a check. A suggested command never contains them, so the user
+/// must decide about them again.
 const SKIPS: [&str; 4] = ["-y", "--yes", "-f", "--force"];
 
 /// Verbs that remove data, objects or access rights.
@@ -31,9 +31,9 @@ pub(crate) fn rewritten(change: impl FnOnce(Vec<String>) -> Vec<String>) -> Stri
     shown(&[], &without_skips(change(words())))
 }
 
-/// Returns the typed command line in which the name `wrong` is replaced. The name may be a whole
-/// word, the part of a word before `/`, `@`, `#` or `=`, the part after `=`, or a part between
-/// commas. Returns `None` if no word contains this name.
+/// Returns the typed command line with `right` in place of the name `wrong`. The name may be a
+/// whole word, the part of a word before `/`, `@`, `#` or `=`, the part after `=`, or a part
+/// between commas. Returns `None` if no word contains this name.
 pub(crate) fn line_with(wrong: &str, right: &str) -> Option<String> {
     replaced(&words(), wrong, right)
 }
@@ -65,7 +65,7 @@ fn replaced_word(word: &str, wrong: &str, right: &str) -> Option<String> {
     parts.contains(&wrong).then(|| fixed.collect::<Vec<_>>().join(","))
 }
 
-/// Returns the error with `line` as its action. Without a line, the error keeps its action.
+/// Returns the error with `line` as its action. Keeps its own action if `line` is `None`.
 pub(crate) fn with_line(error: ApiError, line: Option<String>) -> ApiError {
     match line {
         Some(line) => error.with_action(line),
@@ -98,8 +98,8 @@ pub(crate) fn moved(moved: &str, before: &str) -> Option<String> {
     Some(shown(&[], &without_skips(words)))
 }
 
-/// Returns the typed command line with the noun `other` instead of `noun`, if that noun has the
-/// verb.
+/// Returns the typed command line with the noun `other` in place of `noun`; `None` if that noun
+/// does not have the verb.
 pub(crate) fn line_of(noun: &str, other: &str) -> Option<String> {
     let grammar = grammar::grammar()?;
     let mut words = words();
@@ -124,16 +124,15 @@ pub(crate) fn without_skips(words: Vec<String>) -> Vec<String> {
     words.into_iter().filter(|word| !SKIPS.contains(&word.as_str())).collect()
 }
 
-/// Returns the noun and the name of the object that does not exist, according to an error's
-/// message.
+/// Finds the missing object in the message of an error. Returns its noun and its name.
 pub(crate) fn missing(message: &str) -> Option<(&str, &str)> {
     let (object, rest) = message.split_once(" does not exist")?;
     let (noun, name) = object.split_once(' ').filter(|_| rest.is_empty())?;
     Some((noun, name.trim_matches('"')))
 }
 
-/// Returns the known word that the user probably misspelled: it differs only in case from `word`,
-/// or it is nearer to `word` than all other known words.
+/// Returns the known word that the user probably misspelled as `word`: it differs from `word` only
+/// in case, or else it is clearly nearer to `word` than all other known words.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let distance = |known: &str| {
@@ -158,7 +157,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     }
 }
 
-/// Returns the length of the start that two names have in common, up to a separator: `tank/`,
+/// Returns the length of the start that two names share, up to and including a separator: `tank/`,
 /// `tank/vm1@`.
 fn shared(one: &str, other: &str) -> usize {
     let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();

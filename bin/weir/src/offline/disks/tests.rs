@@ -1,5 +1,5 @@
-//! `weir check` and `weir rescue` on forged pools: their checksums are valid, but some fields are
-//! not.
+//! `weir check` and `weir rescue` on forged pools: all checksums are valid, but some fields have
+//! impossible values.
 //!
 //! Not here: how the engine itself handles such pools (weir-forge).
 
@@ -9,8 +9,8 @@ use weir_format::VdevKind;
 use super::{block_on, open_over};
 use crate::offline::{check, rescue};
 
-/// Checks a pool, prints the report, and rescues each of its volumes. Returns the number of volumes
-/// that were rescued.
+/// Checks a pool, prints the report, and rescues each volume. Returns the number of volumes that
+/// were rescued.
 fn look(disks: &Disks, folder: &std::path::Path) -> usize {
     let looked = block_on(async {
         if let Ok((engine, overlays)) = open_over(disks.devices(), false).await {
@@ -50,7 +50,7 @@ fn check_and_rescue_return_on_forged_pools() {
     assert!(copied > 400, "{copied} volumes of 200 pools");
 }
 
-/// Regression: `weir rescue` tried to read every record of a terabyte below an unreadable node, or
+/// Regression: `weir rescue` tried to read every record of a terabyte below an unreadable node, and
 /// followed a cycle in a tree for ever.
 #[test]
 fn rescue_skips_a_tree_that_repeats_one_node() {
@@ -61,7 +61,7 @@ fn rescue_skips_a_tree_that_repeats_one_node() {
     assert_eq!(look(&disks, folder.path()), 4);
 }
 
-/// Regression: a wrong counter made a rescue fail, although the rescue does not need the counter.
+/// Regression: a rescue failed because of a wrong counter, which it does not even need.
 #[test]
 fn rescue_ignores_impossible_counters() {
     /// Offset of the used-blocks counter in a directory entry.

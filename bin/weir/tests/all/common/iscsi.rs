@@ -1,5 +1,5 @@
 //! An iSCSI initiator, written from RFC 7143 independently of the code under test. It runs one
-//! command at a time and sends its data as immediate data.
+//! command at a time and sends the command's data as immediate data.
 //!
 //! Not here: recovery from protocol errors; a protocol error fails the test.
 //!
@@ -45,7 +45,7 @@ fn pad(len: usize) -> usize {
 
 impl Initiator {
     /// Logs in under the initiator name `name`, with an ISID whose last byte is `isid`. The inner
-    /// `Err` is the status of a login that the target refused.
+    /// `Err` has the login status if the target refuses the login.
     pub(crate) fn log_in(
         address: &str,
         name: &str,
@@ -152,7 +152,7 @@ impl Initiator {
         self.itt += 1;
         let mut header = [0; HEADER];
         header[0] = 0x01;
-        // The flags are final and simple, and write if there is data, else read.
+        // The flags: final, a simple task, and write if there is data, otherwise read.
         header[1] = 0x81 | if data.is_empty() { 0x40 } else { 0x20 };
         header[9] = lun;
         header[16..20].copy_from_slice(&self.itt.to_be_bytes());

@@ -1,5 +1,6 @@
-//! A disk in this process whose behaviour is known, honest or lying, for tests of `weir bench`. It
-//! is an NBD export, or a file that nbdfuse mounts from that export.
+//! A disk for tests of `weir bench`, in this process, whose behaviour is known: a liar, which
+//! returns wrong data or wrong timing, or an honest disk. It is an NBD export, or a file that
+//! nbdfuse mounts from that export.
 //!
 //! Not here: the expected verdicts (liars, steady), the protocol (nbd), the mount (file). A real
 //! disk would be too fast or too slow for a known verdict.
@@ -19,7 +20,7 @@ pub(crate) use file::Mount;
 /// Size of the disk in bytes.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// Error numbers of NBD, which are those of Linux.
+/// Error numbers of NBD. They equal those of Linux.
 pub(crate) const EIO: u32 = 5;
 pub(crate) const ENOSPC: u32 = 28;
 
@@ -37,15 +38,14 @@ pub(crate) struct Op {
     pub(crate) kind: Kind,
     pub(crate) start: usize,
     pub(crate) len: usize,
-    /// Whether the fill has ended, that is, whether the client has written as many bytes as the
-    /// disk has.
+    /// True if the fill has ended: the client has written as many bytes as the disk has.
     pub(crate) filled: bool,
-    /// Number of this operation among the operations of its kind since the end of the fill, from 1;
-    /// 0 during the fill.
+    /// Number of this operation among the operations of its kind, counted from 1 after the end of
+    /// the fill; 0 during the fill.
     pub(crate) number: u64,
     /// Time since the fill ended.
     pub(crate) since: Duration,
-    /// Number of operations in flight, without the operation that this describes.
+    /// Number of other operations in flight.
     pub(crate) in_flight: usize,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Act {
     Twice,
     /// Replies with the cookie of an operation that no client sent.
     Stranger,
-    /// Closes the connection.
+    /// Closes the connection; the client can connect again.
     HangUp,
     /// Closes the connection and accepts no further connection.
     Vanish,
@@ -102,7 +102,7 @@ struct Disk {
     /// For each byte of the disk, the value before the last write to it.
     old: Vec<u8>,
     free_at: Instant,
-    /// Times at which the pending replies will be sent.
+    /// Times at which the disk will send the replies to the operations in flight.
     due: Vec<Instant>,
     bytes_written: usize,
     filled_at: Option<Instant>,
@@ -133,7 +133,7 @@ impl Liar {
                     break;
                 }
                 let disk = Arc::clone(&disk);
-                // An error of the connection ends only this thread.
+                // Ignore the result: an error of the connection only ends this thread.
                 std::thread::spawn(move || nbd::serve(stream, &disk).ok());
             }
         });

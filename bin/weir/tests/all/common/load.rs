@@ -1,15 +1,15 @@
-//! A load of writes with known contents, and a model of the changes that the server acknowledged or
-//! flushed.
+//! A load of writes with known contents, and a model of the contents that the volume may have after
+//! a crash. The model records which changes the server acknowledged, and which are flushed.
 //!
 //! Not here: how the server is killed (crash.rs).
 //!
 //! Invariants:
-//! - a block is changed by one connection, one change at a time, so the changes of a block have an
-//!   order;
+//! - only one connection changes a block, and only one change at a time, so the changes of a block
+//!   have an order;
 //! - every change has a unique tag in its content, so the content of a block identifies the change;
-//! - the model takes one number before a request is sent and another after its reply was read. If
-//!   one reply has a lower number than another request, the server completed the first before it
-//!   got the second.
+//! - the model counts up one number: for each request before it is sent, and for each reply after
+//!   it was read. If the number of a reply is lower than the number of a request, the server
+//!   completed that reply's change before it got the request.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -28,16 +28,16 @@ const BLOCKS_MAX: u64 = 16;
 /// One change of one block.
 #[derive(Clone, Debug)]
 struct Version {
-    /// Tag in the content of the change; 0 means that the block contains zeros.
+    /// Tag in the content of the change. 0 means that the change filled the block with zeros.
     tag: u64,
     issued: u64,
     acked: Option<u64>,
-    /// Whether the change was acknowledged with FUA.
+    /// True if the change was acknowledged with FUA.
     durable: bool,
 }
 
 struct Block {
-    /// The oldest possible content of the block, then every later change.
+    /// The oldest content that the block may have, then every later change of the block.
     versions: Vec<Version>,
     in_flight: bool,
 }
@@ -46,20 +46,20 @@ struct Block {
 pub(crate) struct Model {
     blocks: Vec<Block>,
     now: u64,
-    /// Number in the model's order below which all acknowledged changes are also flushed.
+    /// Changes that were acknowledged before this number of the model are also flushed.
     flushed: u64,
     pub(crate) flushes: u64,
     pub(crate) writes: u64,
 }
 
-/// Returns the content of one block: its tag, its block number, then bytes that these two
-/// determine.
+/// Returns the content of one block: its tag, its block number, then bytes that follow from these
+/// two.
 fn content(tag: u64, lba: u64) -> Vec<u8> {
     if tag == 0 {
         return vec![0; BLOCK];
     }
     let mut block = vec![0; BLOCK];
-    // Every third change has content that compresses well.
+    // Every third change writes content that compresses well.
     let random = if tag.is_multiple_of(3) { 64 } else { BLOCK };
     Rng::new(tag ^ lba << 40).fill(&mut block[..random]);
     block[..8].copy_from_slice(&tag.to_le_bytes());
@@ -67,8 +67,7 @@ fn content(tag: u64, lba: u64) -> Vec<u8> {
     block
 }
 
-/// Returns the tag in a block that was read; `None` if the load never wrote such a content to this
-/// block.
+/// Returns the tag of a block that was read; `None` if the load never wrote such content to it.
 fn tag_of(block: &[u8], lba: u64) -> Option<u64> {
     if block.iter().all(|byte| *byte == 0) {
         return Some(0);
@@ -96,9 +95,9 @@ impl Model {
         self.now
     }
 
-    /// Compares a volume with its possible contents after a crash. Afterwards the model has the
-    /// contents that were found. Returns the number of blocks with changes that survived without a
-    /// flush.
+    /// Compares a volume with the contents that it may have after a crash. Afterwards the model
+    /// contains only the contents that were found. Returns the number of blocks in which a change
+    /// survived without a flush.
     pub(crate) fn verify(&mut self, client: &mut Client, what: &str) -> u64 {
         let per_read = 256_u64;
         let mut found = Vec::with_capacity(self.blocks.len());
@@ -114,8 +113,8 @@ impl Model {
                 }));
             }
         }
-        // Prefix rule: if a change survived the crash, all changes that were acknowledged before it
-        // was sent must have survived too.
+        // Prefix rule: if a change survived, then every change that was acknowledged before that
+        // change was sent must have survived too.
         let newest = self.blocks.iter().zip(&found).flat_map(|(block, tag)| {
             let versions = block.versions.iter();
             versions.filter(move |version| *tag != 0 && version.tag == *tag).map(|v| v.issued)
@@ -143,12 +142,12 @@ impl Model {
         extra
     }
 
-    /// Records that the pool was closed cleanly, which makes all acknowledged changes durable.
+    /// Records a clean close of the pool: all acknowledged changes are durable from now on.
     pub(crate) fn closed(&mut self) {
         self.flushed = self.tick();
     }
 
-    /// Records that another client has zeroed this many blocks at the start of the volume.
+    /// Records that another client has zeroed the first `blocks` blocks of the volume.
     pub(crate) fn forget(&mut self, blocks: usize) {
         let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
         for block in &mut self.blocks[..blocks] {
@@ -261,7 +260,7 @@ impl Worker {
         }
     }
 
-    /// Records in the model what a reply guarantees.
+    /// Records in the model what the reply to a request guarantees.
     fn settle(&self, sent: &Sent, data: &[u8]) {
         let mut model = self.model.lock().unwrap();
         let now = model.tick();

@@ -4,8 +4,7 @@
 //! Not here: tests, and the NBD client ([`nbd`]).
 //!
 //! Invariants:
-//! - every server has its own directory and sockets; its guard ends it by its process handle;
-//! - a guard that is dropped asserts that its server did not panic;
+//! - every server has its own directory and sockets, and its guard ends only its own process;
 //! - if a tool is missing, the test fails with an error that names the tool.
 
 pub(crate) mod iscsi;
@@ -149,8 +148,8 @@ impl Server {
         }
     }
 
-    /// Sends requests until the server responds. The server binds its socket before it imports
-    /// pools and responds only afterwards, so the first response marks the end of the start.
+    /// Calls the server until it responds. The server binds its socket before it imports pools but
+    /// responds only afterwards, so its first response marks the end of the start.
     fn wait_ready(&mut self) {
         let start = Instant::now();
         while !answers(&self.api) {
@@ -379,14 +378,14 @@ impl Ran {
     }
 }
 
-/// Returns true if the tests run as root. Other users need a user namespace, in which they have the
-/// permissions of root.
+/// Returns true if the tests run as root. Other users must use a user namespace, in which they have
+/// the permissions of root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns the search path for tools. It includes directories that only root's PATH has and in
-/// which Debian installs some tools.
+/// Returns the search path for tools: PATH, and the directories of root's PATH, in which Debian
+/// installs some of the tools.
 pub(crate) fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")
@@ -443,8 +442,8 @@ pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() ->
     }
 }
 
-/// Returns true if a process accepts connections on a unix socket. The socket's file exists before
-/// a process listens on it, and remains after the process was killed.
+/// Returns true if a process accepts connections on a unix socket. The file alone shows nothing: it
+/// exists before a process listens, and remains after the process was killed.
 pub(crate) fn accepts(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
@@ -466,7 +465,7 @@ pub(crate) fn certificate(dirs: &Dirs, name: &str) {
     tool("openssl", &[&made[..], &of, &names, &end].concat());
 }
 
-/// Finds the bytes `wanted` on a disk and overwrites them there.
+/// Finds the bytes `wanted` on a disk and overwrites them.
 pub(crate) fn spoil(disk: &Path, wanted: &[u8]) {
     let file = fs::OpenOptions::new().read(true).write(true).open(disk).unwrap();
     let mut window = vec![0; MIB as usize + wanted.len()];

@@ -1,4 +1,4 @@
-//! A small NBD client that lets the test see each acknowledgement separately.
+//! Small NBD client with which a test sees each acknowledgement separately.
 //!
 //! Not here: checks of the replies. The client does not request structured replies.
 //!
@@ -39,7 +39,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) struct Client {
     stream: UnixStream,
     cookie: u64,
-    /// Number of data bytes that the reply to each pending read has if the read succeeds.
+    /// For each pending read, the number of data bytes that its reply has if the read succeeds.
     reads: HashMap<u64, usize>,
     pub(crate) size_bytes: u64,
 }
@@ -107,7 +107,7 @@ impl Client {
         Ok(Self { stream, cookie: 0, reads: HashMap::new(), size_bytes })
     }
 
-    /// Sends a request without waiting for the reply. The request contains `len` as its length even
+    /// Sends a request without waiting for the reply. The request names `len` as its length, also
     /// if `data` has another length.
     pub(crate) fn send(
         &mut self,

@@ -3,8 +3,8 @@
 //! Not here: servers that bind port 0 and report the port that they got.
 //!
 //! Invariants:
-//! - two tests never get the same port, neither in one run nor in concurrent runs on this machine.
-//!   Each port has a lock file, which the test process keeps locked until it exits;
+//! - two tests never get the same port, neither in one run nor in concurrent runs on this machine:
+//!   each port has a lock file, which the test process keeps locked until it exits;
 //! - no port is in the range from which the kernel chooses the ports of clients.
 
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const FIRST: u16 = 10_000;
-/// Number of ports to search. Linux chooses the ports of clients from 32,768 on.
+/// Number of ports among which to search. All are below 32,768, from where on Linux chooses the
+/// ports of clients.
 const COUNT: u16 = 20_000;
 
 /// Lock files of the ports that this process has locked.
@@ -24,8 +25,8 @@ static TRIED: AtomicU16 = AtomicU16::new(0);
 pub(crate) fn free_port() -> u16 {
     let locks = std::env::temp_dir().join("weir-test-ports");
     fs::create_dir_all(&locks).unwrap();
-    // Each process starts its search at a different port, so that two processes seldom try the same
-    // one.
+    // Start the search at another port in each process, so that two processes seldom try the same
+    // port.
     let start = (std::process::id() * 16) % u32::from(COUNT);
     for _ in 0..COUNT {
         let next = start + u32::from(TRIED.fetch_add(1, Ordering::Relaxed));

@@ -1,8 +1,8 @@
-//! Disks that a test without root can make fail: files in a small file system in RAM.
+//! Disks that a test can make fail without root: files in a small file system in RAM.
 //!
 //! Not here: the tests with such disks.
 //!
-//! Invariant: only the processes of one test see the file system. It is unmounted with its guard.
+//! Invariant: only the processes of one test see the file system; dropping its guard unmounts it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -35,8 +35,8 @@ impl Room {
         Self { holder, path }
     }
 
-    /// Returns the path of a file in the file system. The path is valid outside the mount namespace
-    /// too.
+    /// Returns the path of a file in the file system. Processes outside the mount namespace can use
+    /// this path too.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         root.join(self.path.strip_prefix("/").unwrap()).join(name)
@@ -55,11 +55,12 @@ impl Room {
         fs::remove_file(self.file("ballast")).unwrap();
     }
 
-    /// Makes all reads and writes of these disks fail: their files become empty, and their file
-    /// system full.
+    /// Makes all reads and writes of these disks fail: empties their files, and fills the file
+    /// system.
     pub(crate) fn kill_disks(&self, names: &[&str]) {
         for name in names {
-            // An empty file has no bytes to read. The loop below uses up the space that this frees.
+            // Reads fail, because an empty file has no bytes. Writes fail after the loop below has
+            // used up the space.
             File::create(self.file(name)).unwrap();
         }
         let mut ballast = File::create(self.file("ballast")).unwrap();

@@ -1,4 +1,4 @@
-//! A client with a Linux kernel of its own: User-Mode Linux, an ordinary process, in a [`Network`].
+//! Client with a Linux kernel of its own: User-Mode Linux, an ordinary process, in a [`Network`].
 //!
 //! Not here: the steps that the tests run in the guest.
 //!
@@ -28,7 +28,7 @@ const MEMORY_MIB: u64 = 384;
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
 /// Time limit of a step; a step that takes longer counts as hung.
 pub(crate) const STEP_LIMIT: Duration = Duration::from_mins(1);
-/// Time that the guest has after the time limit of a step to end the step and report that.
+/// Additional time for the guest to end a step that exceeded its time limit, and to report it.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// The init program of the guest: it changes to the guest's root file system, then runs steps.
@@ -60,9 +60,9 @@ impl Guest {
         let set = format!("shared={} modules={MODULES} addresses='{addresses}'", at(""));
         write_program(&shared.path().join("init"), &format!("#!/bin/bash\n{set}\n{INIT}"));
         // The kernel runs each process of the guest as a process of this machine. All of them are
-        // in a PID namespace, so they end with its first process. That process is a shell: the
-        // guest's kernel ends itself by signals, which the first process of a namespace would not
-        // receive.
+        // in a PID namespace and end with its first process. That process is a shell, because the
+        // guest's kernel could not be: it ends itself by signals, which the first process of a
+        // namespace does not receive.
         let mut command = network.command("unshare");
         command.args(["--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", "\"$@\"; exit $?", "sh", KERNEL, "rootfstype=hostfs"]);
@@ -177,8 +177,8 @@ impl Drop for Guest {
     }
 }
 
-/// Returns the library with which User-Mode Linux runs on CPUs with AMX (`xtask/uml/xstate.c`);
-/// `None` on other CPUs.
+/// Returns the path of a library that User-Mode Linux needs on CPUs with AMX
+/// (`xtask/uml/xstate.c`); `None` on other CPUs.
 fn preload() -> Option<PathBuf> {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap();
     if !cpu.split_ascii_whitespace().any(|flag| flag == "amx_tile") {

@@ -35,7 +35,7 @@ pub enum Request {
 /// NOP-Out (11.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NopOut {
-    /// Whether the request is immediate, outside of CmdSN order.
+    /// True if the request is immediate: the target processes it outside of CmdSN order.
     pub immediate: bool,
     /// Initiator Task Tag; with [`NO_TAG`] the initiator requests no response.
     pub itt: u32,
@@ -49,7 +49,7 @@ pub struct NopOut {
 #[expect(clippy::struct_excessive_bools, reason = "each is a bit of the header")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Whether the request is immediate, outside of CmdSN order.
+    /// True if the request is immediate: the target processes it outside of CmdSN order.
     pub immediate: bool,
     /// F bit: no unsolicited Data-Out follows.
     pub is_final: bool,
@@ -88,7 +88,7 @@ impl CdbBuffer {
 /// Task Management Function Request (11.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Management {
-    /// Whether the request is immediate, outside of CmdSN order.
+    /// True if the request is immediate: the target processes it outside of CmdSN order.
     pub immediate: bool,
     /// Function, from 1 (ABORT TASK) to 8 (TASK REASSIGN).
     pub function: u8,
@@ -107,15 +107,15 @@ pub struct Management {
 /// Text Request (11.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// Whether the request is immediate, outside of CmdSN order.
+    /// True if the request is immediate: the target processes it outside of CmdSN order.
     pub immediate: bool,
-    /// F bit: the negotiation may end with the response.
+    /// F bit: the initiator has no more keys, so the negotiation may end with the response.
     pub is_final: bool,
     /// C bit: the text continues in the next PDU.
     pub continues: bool,
     /// Initiator task tag.
     pub itt: u32,
-    /// Target Transfer Tag of the response after which this request continues, or [`NO_TAG`].
+    /// Target Transfer Tag of the target's response that this request continues, or [`NO_TAG`].
     pub ttt: u32,
     /// Command sequence number.
     pub cmd_sn: u32,
@@ -126,11 +126,11 @@ pub struct Text {
 pub struct DataOut {
     /// F bit: last PDU of its sequence.
     pub is_final: bool,
-    /// Initiator Task Tag of the command.
+    /// Initiator Task Tag of the command to which the data belongs.
     pub itt: u32,
     /// Target Transfer Tag of the R2T that solicits the data, or [`NO_TAG`] for unsolicited data.
     pub ttt: u32,
-    /// Number of the PDU in its Data-Out sequence.
+    /// Number of this PDU in its Data-Out sequence, from 0.
     pub data_sn: u32,
     /// Offset of the PDU's data in the whole data of the command.
     pub offset: u32,
@@ -150,9 +150,9 @@ pub enum LogoutReason {
 /// Logout Request (11.14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logout {
-    /// Whether the request is immediate, outside of CmdSN order.
+    /// True if the request is immediate: the target processes it outside of CmdSN order.
     pub immediate: bool,
-    /// Reason of the logout: whether to close the session or a connection.
+    /// Reason of the logout.
     pub reason: LogoutReason,
     /// Initiator task tag.
     pub itt: u32,
@@ -165,7 +165,7 @@ pub struct Logout {
 /// Login Request (11.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// T bit: the initiator is ready for `next_stage`.
+    /// T bit: the initiator is ready to change to `next_stage`.
     pub transit: bool,
     /// C bit: the text continues in the next PDU.
     pub continues: bool,
@@ -211,7 +211,7 @@ impl Login {
         })
     }
 
-    /// Encodes the header; initiators use this function.
+    /// Encodes the header of a Login Request; only initiators use this function.
     pub fn encode(&self) -> Header {
         let mut flags = self.stage << 2 | self.next_stage;
         flags |= if self.transit { 0x80 } else { 0 };
@@ -305,7 +305,7 @@ impl Command {
             cmd_sn: header.cmd_sn(),
             cdb: CdbBuffer { short: header.bytes(32), long: long_cdb(header, pdu.ahs)? },
         };
-        // Without the F bit more data follows this PDU, so the command must be a write.
+        // Without the F bit, unsolicited Data-Out follows this PDU, so the command must be a write.
         if !command.is_final && !command.write {
             return Err(RejectReason::InvalidField);
         }
@@ -313,13 +313,14 @@ impl Command {
     }
 }
 
-/// Whole command descriptor block, if an additional header segment contains a part of it.
+/// Returns the whole command descriptor block if an additional header segment contains a part of
+/// it; `None` if the basic header contains all of it.
 fn long_cdb(header: &Header, mut ahs: &[u8]) -> Result<Option<Box<[u8]>>, RejectReason> {
     let mut long = None;
     while let Some((&[high, low, kind], rest)) = ahs.split_first_chunk::<3>() {
         let len = usize::from(u16::from_be_bytes([high, low]));
         let content = rest.get(..len).ok_or(RejectReason::InvalidField)?;
-        // The length of an AHS includes the reserved byte before its content.
+        // The length of an AHS counts the reserved byte before its content, so skip that byte.
         if kind & 0x3f == AHS_EXTENDED_CDB && long.is_none() {
             let more = content.get(1..).ok_or(RejectReason::InvalidField)?;
             let cdb: Vec<u8> = header.bytes::<16>(32).into_iter().chain(more.to_vec()).collect();

@@ -4,7 +4,8 @@
 //!
 //! Spec: RFC 7143 11.4 to 11.19.
 //!
-//! Invariant: reserved fields are zero. The sender sets StatSN, ExpCmdSN and MaxCmdSN afterwards.
+//! Invariant: reserved fields are zero. `encode` leaves StatSN, ExpCmdSN and MaxCmdSN at zero; the
+//! sender sets them.
 
 use weir_scsi::{Lun, Status};
 
@@ -59,7 +60,7 @@ pub struct CommandResponse {
     pub status: Status,
     /// Residual count.
     pub residual: Residual,
-    /// Number of Data-In and R2T PDUs of the command.
+    /// Number of Data-In and R2T PDUs that the target sent for the command.
     pub exp_data_sn: u32,
 }
 
@@ -84,9 +85,9 @@ pub struct DataIn {
     pub is_final: bool,
     /// Status and residual count; only in the last Data-In of a command.
     pub status: Option<(Status, Residual)>,
-    /// Number of the PDU among the Data-Ins of the command.
+    /// Number of this PDU among the Data-In PDUs of the command, from 0.
     pub data_sn: u32,
-    /// Offset of the PDU's data in the whole data of the command.
+    /// Offset of this PDU's data in all data that the command returns.
     pub offset: u32,
     /// Length of the data segment.
     pub data_bytes: usize,
@@ -119,11 +120,11 @@ pub struct R2t {
     pub itt: u32,
     /// Target Transfer Tag that the Data-Outs must carry.
     pub ttt: u32,
-    /// Number of the PDU among the R2Ts of the command.
+    /// Number of this PDU among the R2T PDUs of the command, from 0.
     pub r2t_sn: u32,
-    /// Offset of the solicited data in the whole data of the command.
+    /// Offset of the solicited data in all data that the initiator sends for the command.
     pub offset: u32,
-    /// Number of solicited bytes.
+    /// Number of bytes that the initiator must send.
     pub len: u32,
 }
 
@@ -203,7 +204,7 @@ pub enum LogoutResponse {
 
 impl LogoutResponse {
     /// Encodes the header. Time2Wait and Time2Retain are 0, because the target keeps no session
-    /// state.
+    /// after its connection has ended.
     pub fn encode(self, itt: u32) -> Header {
         let mut header = Header::new(opcode::LOGOUT_RESPONSE, 0x80);
         header.set(2, [self as u8]);
@@ -289,7 +290,7 @@ pub enum AsyncEvent {
 pub struct AsyncMessage {
     /// Event code.
     pub event: AsyncEvent,
-    /// CID of the connection that the target drops, with `DropsConnection`.
+    /// CID of the connection that the target drops; only with `DropsConnection`.
     pub cid: u16,
     /// Parameter3 (time to log out) or Parameter2 (time before the next login), in seconds.
     pub seconds: u16,

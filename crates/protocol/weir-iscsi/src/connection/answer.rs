@@ -15,7 +15,7 @@ use weir_scsi::{Completion, Sense, Status};
 
 use super::state::Connection;
 
-/// Part of a command's data that fits into one Data-In PDU.
+/// Part of the data of a command, as long as one Data-In PDU may be.
 #[derive(Clone, Copy)]
 struct Part {
     offset: usize,
@@ -24,8 +24,8 @@ struct Part {
 }
 
 impl Connection {
-    /// Builds the response to a command from the contents of `out` after `mark`: space for a PDU
-    /// header, followed by the Data-In that the nexus appended.
+    /// Builds the response to a command. In `out`, `mark` is followed by space for a PDU header and
+    /// by the Data-In that the nexus appended.
     pub(super) fn put_answer(
         &self,
         out: &mut OutBuf,
@@ -42,8 +42,9 @@ impl Connection {
         let expected = if command.read || command.write { command.expected_bytes } else { 0 };
         let residual = Residual::of(moved, expected);
         let send = if command.read { produced.min(expected as usize) } else { 0 };
-        // A failed command wrote nothing that the initiator may rely on. A successful command wrote
-        // no more than its CDB requires.
+        // Count bytes as written only after a successful command: no more than its CDB requires and
+        // the initiator sent. A failed command may have written some, but the initiator cannot rely
+        // on it.
         let written = if command.write && good { moved.min(expected.into()) } else { 0 };
         self.place.counters().count(send as u64, written);
         if send == 0 {
@@ -54,8 +55,8 @@ impl Connection {
         self.put_data(out, mark, command.itt, (completion.status, residual));
     }
 
-    /// Builds the response to a read from cached blocks. Without data digests the target never
-    /// reads the contents of these blocks.
+    /// Builds the response to a read from cached blocks. Without data digests the target does not
+    /// read the contents of the blocks, only sends them.
     pub(super) fn shared_answer(
         &self,
         command: &Command,
@@ -90,7 +91,8 @@ impl Connection {
         answer
     }
 
-    /// Whether every Data-In and every burst ends at a block boundary.
+    /// Returns true if every Data-In PDU and every burst ends at a block boundary, so that blocks
+    /// can be sent without a copy.
     pub(super) fn sends_whole_blocks(&self) -> bool {
         let negotiated = self.negotiated.get();
         let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES);
@@ -114,16 +116,16 @@ impl Connection {
         }
     }
 
-    /// Turns the data in `out` after `mark` and the header space into Data-In PDUs; the last PDU
-    /// carries the status. If the data needs more than one PDU, all data after the first part is
-    /// moved once to make space for the other headers.
+    /// Turns the data in `out` into Data-In PDUs; the data begins after `mark` and space for one
+    /// header. The last PDU carries the status. If there are several PDUs, all data after the first
+    /// part is moved once to make space for the other headers.
     fn put_data(&self, out: &mut OutBuf, mark: usize, itt: u32, status: (Status, Residual)) {
         let (room, digests) = (self.header_room(), self.digests());
         let len = out.len() - mark - room;
         let parts = self.parts(len);
         let digest_room = if digests.data { 4 } else { 0 };
         let total = parts.len() * (room + digest_room) + pdu::padded(len);
-        // `space` extends the buffer and leaves the bytes already in the buffer unchanged.
+        // `space` only extends the buffer: the data that is already in it does not change.
         out.space((mark + total).saturating_sub(out.len()));
         out.truncate(mark);
         let bytes = out.space(total);
@@ -177,7 +179,7 @@ impl Connection {
         header
     }
 
-    /// Splits data into parts, one for each Data-In PDU; a sequence of PDUs ends at MaxBurstLength.
+    /// Splits data into parts, one for each Data-In PDU. A sequence of PDUs ends at MaxBurstLength.
     fn parts(&self, len: usize) -> Vec<Part> {
         let negotiated = self.negotiated.get();
         let burst = negotiated.max_burst_bytes & !3;

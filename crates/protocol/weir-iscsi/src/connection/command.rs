@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - the nexus gets a command only with all of its data;
-//! - a command that the nexus runs is polled to completion; an abort suppresses only the response;
+//! - the nexus runs a command to its end; an abort only suppresses the response;
 //! - a command that waits for memory holds no memory that other commands wait for.
 
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ use crate::limits::{
 
 const ABORTED_COMMAND: u8 = 0x0b;
 
-/// Command that the nexus runs. The command counts as running until this value is dropped.
+/// Command that the nexus runs now. It counts as running until this value is dropped.
 struct Running {
     connection: Rc<Connection>,
     task: Rc<Task>,
@@ -40,7 +40,7 @@ struct Running {
 }
 
 impl Running {
-    /// `bytes`: memory that the response of the command may need.
+    /// `bytes` is the memory that the response of the command may need.
     fn new(connection: &Rc<Connection>, task: Rc<Task>, bytes: usize) -> Self {
         connection.running.update(|n| n + 1);
         connection.running_bytes.update(|n| n + bytes);
@@ -54,8 +54,8 @@ impl Drop for Running {
         connection.running.update(|n| n - 1);
         connection.running_bytes.update(|n| n - self.bytes);
         if !self.answered {
-            // The task was dropped or panicked. End the connection; otherwise the initiator waits
-            // for ever.
+            // The task was dropped or panicked, so nothing will answer the command. End the
+            // connection; otherwise the initiator waits for ever.
             connection.give_up();
         }
         connection.made_room();
@@ -63,7 +63,7 @@ impl Drop for Running {
 }
 
 impl Connection {
-    /// Accepts a command whose CmdSN is next.
+    /// Accepts a command: its CmdSN is the next one, or it is an immediate command.
     pub(super) fn take_command(self: &Rc<Self>, command: Command, pdu: &Pdu<'_>) {
         let Some(nexus) = &self.nexus else {
             return self.reject(RejectReason::Unsupported, &pdu.header);
@@ -128,11 +128,11 @@ impl Connection {
             return too_much;
         }
         if command.attribute == Attribute::Aca {
-            // The target does not support ACA (SAM-5 8.6.5): INVALID MESSAGE ERROR.
+            // An ACA task attribute: the target does not support ACA (SAM-5 8.6.5).
             return Err(Sense::new(key::ILLEGAL_REQUEST, 0x49, 0));
         }
-        // Bidirectional commands need a second data length (in an AHS); no initiator sends such
-        // commands.
+        // Refuse bidirectional commands, which have a second data length in an AHS: no initiator
+        // sends any.
         let both = command.read && command.write && command.expected_bytes > 0;
         let too_long = command.write && command.expected_bytes as usize > TRANSFER_BYTES_MAX;
         if both || too_long { Err(Sense::new(key::ILLEGAL_REQUEST, 0x24, 0)) } else { Ok(()) }
@@ -149,8 +149,8 @@ impl Connection {
         };
         let task = self.tasks.borrow().get(&data_out.itt).map(Rc::clone);
         let Some(task) = task.filter(|task| !task.is_running()) else {
-            // The data belongs to a command that waits for its CmdSN, or is late data of an aborted
-            // command.
+            // Either the command waits for its CmdSN, and its data waits with it, or the data
+            // arrived late for an aborted command and is dropped.
             self.hold_data(data_out.itt, raw)?;
             return Ok(Flow::Go);
         };
@@ -169,7 +169,8 @@ impl Connection {
         Ok(Flow::Go)
     }
 
-    /// Runs a command if all its data has arrived; otherwise requests more data by R2T.
+    /// Runs a command if all its data has arrived. Otherwise solicits more data by R2T, once memory
+    /// for the data is available.
     fn ask_for_data(self: &Rc<Self>, task: &Rc<Task>) {
         let (is_whole, needs_r2t) = match task.gather.borrow().as_ref() {
             Some(gather) => (gather.is_whole(), gather.needs_r2t()),
@@ -200,7 +201,8 @@ impl Connection {
         }
     }
 
-    /// Removes a task from the task table; commands that waited for this task may then continue.
+    /// Removes a task from the task table and releases its memory, so that waiting commands may
+    /// continue.
     pub(super) fn remove(&self, task: &Task) {
         self.tasks.borrow_mut().remove(&task.command.itt);
         self.unasked_bytes.update(|n| n - task.unasked_bytes);
@@ -213,8 +215,8 @@ impl Connection {
         self.made_room();
     }
 
-    /// Runs a command whose data has arrived completely, after earlier ORDERED commands have ended
-    /// and once memory is available.
+    /// Runs a command whose data has arrived completely. The command first waits for earlier
+    /// commands as its task attribute demands, and then for memory.
     pub(super) fn run_gathered(self: &Rc<Self>, task: &Rc<Task>) {
         let Command { lun, attribute, .. } = task.command;
         if self.is_dormant(lun, attribute, task.serial) {
@@ -246,7 +248,7 @@ impl Connection {
         }
     }
 
-    /// Runs a command whose data is still in the receive buffer.
+    /// Runs a command whose data is complete and still in the receive buffer.
     fn run_now(self: &Rc<Self>, nexus: &dyn Nexus, command: Command, data: &[u8]) {
         let answer_bytes = memory::answer_bytes(&command);
         if self.is_dormant(command.lun, command.attribute, u64::MAX) {
@@ -274,8 +276,8 @@ impl Connection {
         }
     }
 
-    /// Answers a large read with cached blocks. Returns false if the read is too small, too large,
-    /// or not completely cached.
+    /// Answers a large read with blocks from the cache. Returns false if the read is too small or
+    /// too large for that, or if not all of its blocks are cached.
     fn answer_with_blocks(&self, nexus: &dyn Nexus, command: &Command) -> bool {
         let len_bytes = command.expected_bytes;
         if !command.read
@@ -293,7 +295,8 @@ impl Connection {
     }
 
     /// Runs a command that must wait for storage, once the memory for its whole response is
-    /// reserved: the CDB can request more bytes than the Expected Data Transfer Length.
+    /// reserved. The response can be longer than the Expected Data Transfer Length if the CDB
+    /// requests more.
     fn run_later(self: &Rc<Self>, nexus: &dyn Nexus, task: &Rc<Task>, data: Vec<u8>) {
         let command = &task.command;
         let set_aside = if task.granted.get() && !command.write {
@@ -304,8 +307,7 @@ impl Connection {
         let answer_bytes = nexus.answer_bytes(&scsi(command, &data)).min(TRANSFER_BYTES_MAX);
         let answer_bytes = answer_bytes.max(memory::answer_bytes(command));
         if command.write && answer_bytes > OWN_BYTES_MIN {
-            // The command has the W bit but returns data. No working initiator sends such a
-            // command.
+            // A command with the W bit whose response is long. No working initiator sends one.
             self.remove(task);
             let sense = Sense::new(key::ILLEGAL_REQUEST, 0x24, 0);
             return self.fail(&task.command, task.r2ts.get(), sense);
@@ -319,8 +321,8 @@ impl Connection {
         self.spawn(Rc::clone(task), data, answer_bytes);
     }
 
-    /// Runs a command if it can complete without waiting. Its response is appended to the responses
-    /// that were collected for the next send.
+    /// Runs a command if it can complete without waiting. Appends its Data-In to the responses that
+    /// the next send takes. Returns `None` if the command must wait.
     fn try_run(
         &self,
         nexus: &dyn Nexus,
@@ -340,8 +342,8 @@ impl Connection {
     fn finish(&self, mark: usize, command: &Command, r2ts: u32, completion: &Completion) {
         let mut out = self.outbox.gathering();
         self.put_answer(&mut out, mark, command, r2ts, completion);
-        // The nexus may have read more than the initiator expects, so free the memory of the excess
-        // data.
+        // The nexus may have read more data than the initiator expects, so free the memory of the
+        // excess.
         out.give_up_room(KEEP_BYTES_MAX);
     }
 
@@ -400,8 +402,8 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Ends an aborted task. If another nexus aborted the task and TAS is set, the initiator gets
-    /// TASK ABORTED.
+    /// Ends an aborted task. Sends TASK ABORTED if another nexus aborted the task and TAS is set;
+    /// otherwise sends no response.
     fn end_aborted(&self, task: &Task) {
         let lun = task.lun();
         let tells = self.nexus.as_ref().is_some_and(|nexus| nexus.tells_aborted(lun));

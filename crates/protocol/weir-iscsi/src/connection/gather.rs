@@ -6,7 +6,7 @@
 //! DataPDUInOrder and DataSequenceInOrder are always Yes.
 //!
 //! Invariants:
-//! - the target accepts at most `expected_bytes` for a command;
+//! - the assembled data of a command never exceeds its `expected_bytes`;
 //! - each R2T starts at the offset at which the previous R2T ends.
 
 use std::collections::VecDeque;
@@ -15,23 +15,24 @@ use weir_iscsi_wire::pdu::{DataOut, NO_TAG};
 
 use crate::login::negotiated::Negotiated;
 
-/// Assembled data of one write command; see the header of this file.
+/// Data of one write command, as far as it has arrived.
 pub(crate) struct Gather {
     data: Vec<u8>,
     expected_bytes: usize,
-    /// Unsolicited sequence that has not ended: its end offset, and the DataSN of the next PDU.
+    /// Sequence of unsolicited Data-Out PDUs that has not ended; `None` if there is none.
     unsolicited: Option<Sequence>,
-    /// R2Ts whose data has not arrived completely, in offset order.
+    /// Sequences that R2Ts solicited and that have not arrived completely, in the order of their
+    /// offsets.
     open: VecDeque<Sequence>,
     /// Offset at which the next R2T starts.
     asked_to: usize,
-    /// Maximum amount of unsolicited data of the command.
+    /// Maximum amount of unsolicited data that the command can have, immediate data included.
     unasked_bytes: usize,
     /// True if a Data-Out PDU did not match its data digest.
     pub(super) damaged: bool,
 }
 
-/// Sequence of Data-Out PDUs with one Target Transfer Tag.
+/// Sequence of Data-Out PDUs with the same Target Transfer Tag.
 struct Sequence {
     ttt: u32,
     end: usize,
@@ -48,9 +49,9 @@ pub(super) struct Ask {
 /// Result of adding the data of a Data-Out PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The data was appended to the command's data.
+    /// The data of the PDU was appended to the data of the command.
     Data,
-    /// No R2T with this tag is open: the PDU carries late data of an aborted command.
+    /// No open R2T has this tag: the PDU carries data of an aborted command that arrived late.
     Stray,
     /// The PDU is not the next PDU of its sequence, so the command's data can no longer be
     /// assembled.
@@ -82,7 +83,7 @@ impl Gather {
         }
     }
 
-    /// Holds the data of a command whose data has arrived completely.
+    /// Creates the value for a command whose data has already arrived completely.
     pub(super) fn whole(data: Vec<u8>) -> Self {
         let len = data.len();
         Self {
@@ -96,17 +97,18 @@ impl Gather {
         }
     }
 
-    /// Number of bytes that arrived unsolicited or may still arrive unsolicited.
+    /// Number of bytes that arrived unsolicited, or may still do so.
     pub(super) const fn unasked_bytes(&self) -> usize {
         self.unasked_bytes
     }
 
-    /// Whether all data of the command has arrived.
+    /// Returns true if all data of the command has arrived.
     pub(super) fn is_whole(&self) -> bool {
         self.data.len() == self.expected_bytes && self.unsolicited.is_none()
     }
 
-    /// Whether the unsolicited sequence has ended and the target must solicit the rest by R2T.
+    /// Returns true if the initiator sends no more unsolicited data, and the target must solicit
+    /// the rest by R2T.
     pub(super) fn needs_r2t(&self) -> bool {
         self.unsolicited.is_none() && self.asked_to < self.expected_bytes
     }
@@ -126,8 +128,8 @@ impl Gather {
         self.data.reserve_exact(self.expected_bytes - self.data.len());
     }
 
-    /// Next range to solicit, if the limits allow another open R2T. `ttt` is the tag of the new
-    /// R2T.
+    /// Returns the next range to solicit by an R2T with the tag `ttt`; `None` if all data is
+    /// solicited or MaxOutstandingR2T is reached.
     pub(super) fn ask(&mut self, ttt: u32, negotiated: &Negotiated) -> Option<Ask> {
         if !self.needs_r2t() || self.open.len() >= negotiated.outstanding_r2t_max as usize {
             return None;

@@ -1,6 +1,6 @@
 //! Task management functions.
 //!
-//! The nexus aborts the tasks of other sessions; this module aborts the tasks of its own session.
+//! The nexus aborts the tasks of other sessions; this module aborts tasks of this connection.
 //!
 //! Spec: RFC 7143 11.5, 11.6.1 (order of the responses), 4.2.3.
 //!
@@ -44,7 +44,7 @@ impl Connection {
         let every_lun = function == Function::TargetReset;
         let tasks = self.abort(|task| {
             let earlier = task.command.cmd_sn.wrapping_sub(request.cmd_sn).cast_signed() < 0;
-            // An immediate command carries the CmdSN of the next command.
+            // Immediate commands are always included: they carry the CmdSN of the next command.
             (every_lun || task.lun() == request.lun) && (earlier || task.command.immediate)
         });
         let ends_sessions = request.function == 7;
@@ -65,13 +65,13 @@ impl Connection {
         if admission == Admission::Never || before >= 0 {
             return self.managed(request.itt, ManagementResponse::NoTask);
         }
-        // The command to abort has not arrived. Its CmdSN counts as received (11.6.1).
+        // The command to abort has not arrived. Mark its CmdSN, which counts as received (11.6.1).
         self.held.borrow_mut().insert(request.ref_cmd_sn, Held::Aborted);
         self.skip_aborted();
         self.managed(request.itt, ManagementResponse::Complete);
     }
 
-    /// Advances past the CmdSNs of aborted commands that will not arrive.
+    /// Advances ExpCmdSN past commands that were aborted before their arrival.
     fn skip_aborted(&self) {
         let mut held = self.held.borrow_mut();
         let mut sequence = self.sequence.get();
@@ -82,7 +82,8 @@ impl Connection {
         self.sequence.set(sequence);
     }
 
-    /// Aborts tasks. Returns the serial numbers of the tasks that the nexus still runs.
+    /// Marks tasks as aborted. Removes the tasks that the nexus does not run yet, and returns the
+    /// serial numbers of the others: the response waits for their end.
     fn abort(&self, chosen: impl Fn(&Task) -> bool) -> Vec<u64> {
         let tasks: Vec<_> =
             self.tasks.borrow().values().filter(|task| chosen(task)).map(Rc::clone).collect();
@@ -103,8 +104,8 @@ impl Connection {
         self.respond_to_ended();
     }
 
-    /// Removes an ended task from the task management responses that wait for it, and sends the
-    /// responses that no longer wait for any task.
+    /// Tells the waiting task management responses that a task has ended. Sends each response that
+    /// waits for no other task.
     pub(super) fn task_ended(&self, serial: u64) {
         for waiting in self.waiting.borrow_mut().iter_mut() {
             waiting.tasks.retain(|task| *task != serial);

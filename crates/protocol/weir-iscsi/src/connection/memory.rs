@@ -1,14 +1,13 @@
 //! Memory of a connection: accounting, and the queue of commands that wait for memory.
 //!
-//! `weir_net::Budget` shares memory between connections; the limits of one connection are in
-//! `limits`.
+//! `weir_net::Budget` shares memory between connections; `limits` has the limits of one connection.
 //!
 //! Invariants:
 //! - memory for solicited data and for the response of a command is reserved in advance;
-//! - commands wait for memory in FIFO order. Other requests overtake them, so the queue does not
-//!   block the data that these commands wait for;
-//! - unsolicited data is counted only after its arrival. If a connection accumulates incomplete
-//!   unsolicited data while no memory is left, the target ends the connection.
+//! - commands wait for memory in FIFO order. Other requests overtake them, so that Data-Out PDUs
+//!   for which these commands wait still arrive;
+//! - unsolicited data is counted only after its arrival. If incomplete unsolicited data accumulates
+//!   while no memory is left, the target ends the connection.
 
 use std::rc::Rc;
 
@@ -20,13 +19,13 @@ use crate::connection::pending::Task;
 use crate::error::IscsiError;
 use crate::limits::{GATHER_BYTES_MAX, TRANSFER_BYTES_MAX};
 
-/// Data bytes that the response to a command may contain.
+/// Returns the number of data bytes that the response to a command may contain.
 pub(super) fn answer_bytes(command: &Command) -> usize {
     if command.read { (command.expected_bytes as usize).min(TRANSFER_BYTES_MAX) } else { 0 }
 }
 
 impl Connection {
-    /// Bytes of memory that the connection holds, without the receive buffer.
+    /// Bytes of memory that the connection holds, not counting the receive buffer.
     fn memory_bytes(&self) -> usize {
         self.gathering_bytes.get()
             + self.unasked_bytes.get()
@@ -40,7 +39,8 @@ impl Connection {
         self.grant.hold(self.memory_bytes());
     }
 
-    /// Called after memory was released: wakes waiting commands of this connection and of others.
+    /// Reports released memory to the budget, and wakes commands of this connection that wait for
+    /// it.
     pub(super) fn made_room(&self) {
         self.account();
         self.progress.notify();
@@ -57,8 +57,8 @@ impl Connection {
             || self.to_grant.borrow().is_empty() && self.grant.ask(held, more_bytes)
     }
 
-    /// Whether the reader must wait for the end of running commands, because unsolicited data has
-    /// arrived and all memory is in use.
+    /// Returns true if the reader must wait until running commands have ended: unsolicited data has
+    /// arrived although all memory is in use.
     pub(super) fn must_end_some(&self) -> bool {
         self.is_running() && self.has_too_much()
     }
@@ -68,10 +68,11 @@ impl Connection {
         unasked > self.grant.own_bytes() && self.grant.is_exhausted()
     }
 
-    /// Accounts for the data of a request in the shared budget.
+    /// Reports the data of the last request to the shared budget.
     ///
     /// # Errors
-    /// No memory is left for the data. Waiting would release none, because the nexus runs no
+    /// No memory is left for the data. The nexus runs no command whose end could release memory, so
+    /// waiting would not help.
     /// command.
     pub(crate) fn check_memory(&self) -> Result<(), IscsiError> {
         self.account();
@@ -82,8 +83,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until the connection should retry the commands that wait for memory. While a command
-    /// waits, the budget evicts clients that hold memory and make no progress.
+    /// Waits until commands that wait for memory should ask for it again. Meanwhile, if there are
+    /// such commands, the budget evicts clients that hold memory and transfer too little.
     pub(crate) async fn turn(&self) {
         if self.to_grant.borrow().is_empty() {
             self.grant.turn().await;
@@ -102,8 +103,8 @@ impl Connection {
         self.grant.moved(bytes);
     }
 
-    /// Waits until this connection must be evicted: its initiator holds memory that other
-    /// connections wait for, and makes no progress.
+    /// Waits until the budget evicts this connection: its initiator holds memory that other
+    /// connections wait for, and transfers too little.
     pub(crate) async fn evicted(&self) {
         self.grant.evicted().await;
     }
@@ -113,13 +114,13 @@ impl Connection {
         let mut to_grant = self.to_grant.borrow_mut();
         if !to_grant.iter().any(|(_, serial)| *serial == task.serial) {
             to_grant.push_back((task.command.itt, task.serial));
-            // Wake the task that grants memory: its next wait also evicts stalled clients that hold
-            // memory.
+            // Wake the task in `turn`: from its next wait on, it also makes the budget evict
+            // stalled clients.
             self.grant.nudge();
         }
     }
 
-    /// Resumes commands that wait for memory, as far as memory is available.
+    /// Resumes commands that wait for memory, in order, as long as memory is available.
     pub(crate) fn grant(self: &Rc<Self>) {
         if !self.dormant.borrow().is_empty() {
             self.wake_dormant();
@@ -152,7 +153,7 @@ impl Connection {
     }
 
     /// Reserves `bytes` for a command. If the budget has too little memory, first frees the spare
-    /// buffers of this connection, because no other connection can free these buffers.
+    /// buffers of this connection, because other connections cannot free them.
     fn set_aside(&self, bytes: usize) -> bool {
         if self.grant.ask(self.memory_bytes(), bytes) {
             return true;
@@ -164,7 +165,7 @@ impl Connection {
         self.grant.ask(self.memory_bytes(), bytes)
     }
 
-    /// First command in the queue for memory. Drops the queue entries of aborted commands.
+    /// Returns the first command in the queue. Removes entries of aborted commands from the queue.
     fn next_to_grant(&self) -> Option<Rc<Task>> {
         let mut to_grant = self.to_grant.borrow_mut();
         loop {

@@ -1,4 +1,4 @@
-//! Task attributes: commands that wait until other commands have ended.
+//! Order by task attribute: commands that must wait until other commands have ended.
 //!
 //! CmdSN order is in `sequence`; waiting for memory is in `memory`.
 //!
@@ -19,7 +19,7 @@ use super::state::Connection;
 use crate::connection::pending::Task;
 
 impl Connection {
-    /// Whether a command must wait for earlier commands; `serial` is the command's serial number.
+    /// Returns true if a command must wait for earlier commands; `serial` is its serial number.
     pub(super) fn is_dormant(&self, lun: Lun, attribute: Attribute, serial: u64) -> bool {
         let is_ordered = attribute == Attribute::Ordered;
         if attribute == Attribute::HeadOfQueue || self.ordered.get() == 0 && !is_ordered {
@@ -46,7 +46,7 @@ impl Connection {
         dormant.sort_unstable_by_key(|(_, serial)| *serial);
         for (itt, serial) in dormant {
             let task = self.tasks.borrow().get(&itt).map(Rc::clone);
-            // An aborted command is no longer in the task table.
+            // An aborted command is no longer in the task table, so it is skipped here.
             if let Some(task) = task.filter(|task| task.serial == serial && !task.is_running()) {
                 self.run_gathered(&task);
             }

@@ -15,18 +15,18 @@ use weir_net::limits::KEEP_BYTES_MAX;
 
 use crate::limits::{COPY_BYTES_MAX, POOL_BYTES_MAX, SEND_BYTES};
 
-/// Send queue of a connection; see the header of this file.
+/// Send queue of a connection.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Responses collected for the send that follows the sends in `queue`.
+    /// Responses that the writer sends after all of `queue`.
     gathering: RefCell<OutBuf>,
-    /// Sends that are complete and wait for the writer, in order.
+    /// Sends that are complete and wait for the writer, in the order of their responses.
     queue: RefCell<VecDeque<Outgoing>>,
-    /// Total capacity of the buffers in `queue` and in the current send, however full the buffers
-    /// are.
+    /// Sum of the capacities of the buffers in `queue`, and the same for the current send, however
+    /// full the buffers are.
     queued_bytes: Cell<usize>,
     sending_bytes: Cell<usize>,
-    /// Buffers for reuse. `pool_bytes` is their total capacity.
+    /// Buffers for reuse. `pool_bytes` is the sum of their capacities.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
 }
@@ -48,7 +48,7 @@ impl Outbox {
         self.gathering.borrow().room() + buffers
     }
 
-    /// Whether the collected responses fill one send ([`SEND_BYTES`]).
+    /// Returns true if the collected responses reach the size of one send ([`SEND_BYTES`]).
     pub(super) fn is_full(&self) -> bool {
         self.gathering.borrow().len() >= SEND_BYTES
     }
@@ -58,7 +58,7 @@ impl Outbox {
         self.gathering.borrow().is_empty() && self.queue.borrow().is_empty()
     }
 
-    /// Appends a response that is in its own buffer.
+    /// Appends a response that has a buffer of its own: copies a short one, queues a long one.
     pub(super) fn push(&self, answer: OutBuf, is_tight: bool) {
         if answer.len() <= COPY_BYTES_MAX {
             self.gathering.borrow_mut().put(answer.filled());
@@ -67,7 +67,7 @@ impl Outbox {
         self.push_send(answer.into());
     }
 
-    /// Queues a separate send after the responses collected so far.
+    /// Queues a send of its own, after the responses that were collected so far.
     pub(super) fn push_send(&self, send: Outgoing) {
         let mut queue = self.queue.borrow_mut();
         if !self.gathering.borrow().is_empty() {
@@ -93,7 +93,7 @@ impl Outbox {
         Some(next)
     }
 
-    /// Returns the buffer of a completed send to the pool.
+    /// Returns the buffer of a completed send to the buffer pool.
     pub(super) fn sent(&self, sent: Outgoing, is_tight: bool) {
         self.sending_bytes.set(0);
         self.give_back(sent.head, is_tight);
@@ -107,7 +107,7 @@ impl Outbox {
         self.sending_bytes.set(0);
     }
 
-    /// Returns an empty buffer for small responses: from the pool, or a new growing buffer.
+    /// Returns an empty buffer for small responses: one from the pool, or a new growing one.
     fn spare(&self) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
@@ -116,7 +116,7 @@ impl Outbox {
         spare
     }
 
-    /// Returns an empty buffer with space for `len` bytes, from the pool if a pooled buffer fits.
+    /// Returns an empty buffer with space for `len` bytes: one from the pool, or a new one.
     pub(super) fn buffer(&self, len: usize) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let fits = |room: usize| room >= len && room <= 4 * len.max(SEND_BYTES);
@@ -141,8 +141,8 @@ impl Outbox {
         }
     }
 
-    /// Frees the pool of an idle connection if the pool exceeds [`KEEP_BYTES_MAX`]. Returns whether
-    /// the pool was freed.
+    /// Frees the pool of an idle connection if the pool exceeds [`KEEP_BYTES_MAX`]. Returns true if
+    /// it freed the pool.
     pub(super) fn idle(&self) -> bool {
         let gives_up = self.pool_bytes.get() > KEEP_BYTES_MAX;
         if gives_up {
@@ -151,7 +151,7 @@ impl Outbox {
         gives_up
     }
 
-    /// Frees all buffer memory that contains no response. Returns whether any memory was freed.
+    /// Frees all buffer memory that contains no response. Returns true if it freed any.
     pub(super) fn give_up_spare(&self) -> bool {
         let before = self.memory_bytes();
         self.give_up_pool();

@@ -18,19 +18,20 @@ pub(crate) struct Task {
     /// Serial number of the command on this connection. Initiators reuse task tags, but a serial
     /// number is unique.
     pub(crate) serial: u64,
-    /// Abort count of the nexus at the arrival of the command.
+    /// Abort count of the nexus when the command arrived. If the count has increased since, another
+    /// nexus aborted the command.
     pub(crate) aborts: u64,
     /// True if a task management function of this session aborted the command; the target then
     /// sends no response.
     pub(crate) aborted: Cell<bool>,
-    /// Assembled data of the command, until the nexus runs the command.
+    /// Data of the command that has arrived; `None` once the nexus runs the command.
     pub(crate) gather: RefCell<Option<Gather>>,
-    /// Bytes of memory that must be reserved for the command's data or response before the command
-    /// can continue.
+    /// Bytes of memory for the command's data or response. The command waits until they are
+    /// reserved.
     pub(crate) needs_bytes: Cell<usize>,
-    /// Whether the memory of `needs_bytes` is reserved.
+    /// True if the memory of `needs_bytes` is reserved.
     pub(crate) granted: Cell<bool>,
-    /// Number of data bytes that arrived unsolicited or may still arrive unsolicited.
+    /// Number of bytes that arrived unsolicited, or may still do so.
     pub(crate) unasked_bytes: usize,
     /// Number of R2Ts sent for the command.
     pub(crate) r2ts: Cell<u32>,
@@ -46,12 +47,13 @@ impl Task {
         self.command.lun
     }
 
-    /// Whether some data of the command has not arrived yet.
+    /// Returns true if some data of the command has not arrived yet.
     pub(crate) fn gathers(&self) -> bool {
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole())
     }
 
-    /// Whether the command waits for data that the initiator may send now.
+    /// Returns true if the target waits for the initiator: the command lacks data that the
+    /// initiator sends unsolicited or that an R2T has solicited.
     pub(crate) fn is_owed_data(&self) -> bool {
         let waits = |gather: &Gather| gather.needs_r2t() && !self.granted.get();
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole() && !waits(gather))
@@ -73,7 +75,7 @@ impl Task {
     }
 }
 
-/// Response to a task management function; the response waits until tasks have ended.
+/// Response to a task management function. It waits until the aborted tasks have ended.
 pub(crate) struct Waiting {
     pub(crate) itt: u32,
     pub(crate) tasks: Vec<u64>,
@@ -82,18 +84,18 @@ pub(crate) struct Waiting {
     pub(crate) ends_sessions: bool,
 }
 
-/// Text negotiation that takes more than one PDU.
+/// Text exchange that takes more than one PDU.
 #[derive(Default)]
 pub(crate) struct Exchange {
     pub(crate) gathered: Gathered,
-    /// Part of the response that is not sent yet; the initiator requests it with the tag `ttt`.
+    /// Rest of the response. The initiator requests it with the Target Transfer Tag `ttt`.
     pub(crate) rest: Vec<u8>,
     /// List of targets that follows `rest` in the response.
     pub(crate) listing: Option<Listing>,
     pub(crate) ttt: Option<u32>,
 }
 
-/// List of targets of which the response contains only a first part.
+/// Target list that the target has sent only in part.
 pub(crate) struct Listing {
     /// Name of the requested target; `None` for a list of all targets.
     pub(crate) wanted: Option<String>,

@@ -17,10 +17,10 @@ use super::state::{Connection, Parts};
 use crate::error::IscsiError;
 
 impl Connection {
-    /// Waits up to [`REST_LIMIT`] until no request is in progress. The reader accepts no request
-    /// during this wait. Returns false if a request is still in progress at the limit.
+    /// Waits until no request is in progress, for at most [`REST_LIMIT`]. The reader accepts no
+    /// request meanwhile. Returns false if a request is still in progress, or the connection broke.
     pub(crate) async fn comes_to_rest(&self) -> bool {
-        // Commands that wait for data from the initiator cannot end while the reader is paused.
+        // A command that waits for data of the initiator cannot end while the reader is paused.
         if self.tasks.borrow().values().any(|task| task.is_owed_data()) {
             return false;
         }
@@ -46,8 +46,7 @@ impl Connection {
             && self.logout.get().is_none()
     }
 
-    /// Disassembles a connection at rest, after the connection's tasks have dropped their
-    /// references.
+    /// Disassembles a connection at rest, once its tasks have dropped their references to it.
     ///
     /// # Errors
     /// The connection's tasks did not end within [`DRAIN_LIMIT`]; the session cannot continue.

@@ -1,6 +1,6 @@
 //! Command numbering: CmdSN order and the command window.
 //!
-//! `state` keeps requests that arrive ahead of their CmdSN.
+//! `state` keeps the requests that arrive ahead of their CmdSN.
 //!
 //! Spec: RFC 7143 4.2.2.1; sequence numbers compare as in RFC 1982.
 //!
@@ -11,7 +11,7 @@
 pub(super) enum Admission {
     /// The CmdSN equals ExpCmdSN.
     Now,
-    /// The CmdSN is in the window, but earlier commands have not arrived.
+    /// The CmdSN is in the window, but commands with smaller CmdSNs have not arrived.
     Later,
     /// The CmdSN is a duplicate or outside the window; the target ignores the command.
     Never,
@@ -53,8 +53,8 @@ impl Sequence {
         self.expected = self.expected.wrapping_add(1);
     }
 
-    /// Opens the window for `free` further commands. Never lowers a MaxCmdSN that the target has
-    /// already announced.
+    /// Opens the window for `free` further commands. Never lowers MaxCmdSN, which the initiator
+    /// already knows.
     pub(super) const fn open(&mut self, free: u32) {
         let max = self.expected.wrapping_add(free).wrapping_sub(1);
         if max.wrapping_sub(self.max).cast_signed() > 0 {
@@ -62,7 +62,7 @@ impl Sequence {
         }
     }
 
-    /// Whether the window admits no further command.
+    /// Returns true if the window is closed: the initiator may send no further command.
     pub(super) const fn is_closed(self) -> bool {
         self.max.wrapping_sub(self.expected).cast_signed() < 0
     }

@@ -1,17 +1,15 @@
 //! State of a connection in full feature phase: accepts requests in order and answers them.
-//!
-//! `session` receives and sends, weir-iscsi-wire encodes PDUs, and the nexus runs SCSI commands.
-//!
-//! A command that the nexus can complete without waiting runs at once, and its response goes
-//! directly into the buffer of the next send. Other commands become tasks on the same thread.
+//! `session` receives and sends, weir-iscsi-wire encodes PDUs, and the nexus runs SCSI commands. A
+//! command that the nexus can complete without waiting runs at once, and its response goes directly
+//! into the buffer of the next send. Other commands become tasks on the same thread.
 //!
 //! Spec: RFC 7143 4.2.2 (numbering), 4.2.3 (task management), 7 (errors; recovery level 0).
 //!
 //! Invariants:
 //! - a request with a CmdSN is processed only once, and in CmdSN order;
 //! - an accepted command gets one response, unless it was aborted or the connection is broken;
-//! - after the last command in progress has ended, the connection drops first the nexus and then
-//!   the session's table entry.
+//! - when its last command has ended, the connection drops the nexus, then the session's table
+//!   entry.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -39,14 +37,14 @@ use crate::login::negotiated::Negotiated;
 use crate::target::session_table::Place;
 use crate::target::targets::{Applicant, Targets};
 
-/// Parts of a connection: created at its start, and passed on when it moves to another thread.
+/// Parts of a connection: its state at the start, and again when it moves to another thread.
 pub(crate) struct Parts {
     pub(crate) nexus: Option<Box<dyn Nexus>>,
     pub(crate) place: Place,
     pub(crate) targets: Arc<dyn Targets>,
     pub(crate) grant: MemoryGrant,
     pub(crate) applicant: Applicant,
-    /// Credentials that CHAP verified, if any.
+    /// Credentials that CHAP verified; `None` after a login without CHAP.
     pub(crate) proven: Option<Credentials>,
     pub(crate) target: Option<String>,
     pub(crate) negotiated: Negotiated,
@@ -59,8 +57,8 @@ pub(crate) struct Parts {
 
 /// State that the reader, the writer and the tasks of one connection share.
 pub(crate) struct Connection {
-    // Rust drops the fields in this order: the nexus first, the session's table entry (`place`)
-    // last.
+    // Keep `nexus` first and `place` last: Rust drops the fields in this order, and the session's
+    // table entry must outlive the nexus.
     pub(super) nexus: Option<Box<dyn Nexus>>,
     pub(super) targets: Arc<dyn Targets>,
     pub(super) applicant: Applicant,
@@ -71,7 +69,7 @@ pub(crate) struct Connection {
     pub(super) outbox: Outbox,
     pub(super) stat_sn: Cell<u32>,
     pub(super) sequence: Cell<Sequence>,
-    /// Requests that wait for their CmdSN, by CmdSN; `held_bytes` is their total length.
+    /// Requests that wait for their CmdSN, by CmdSN. `held_bytes` is the sum of their lengths.
     pub(super) held: RefCell<HashMap<u32, Held>>,
     pub(super) held_bytes: Cell<usize>,
     /// Accepted commands without a response, by Initiator Task Tag (ITT).
@@ -81,26 +79,28 @@ pub(crate) struct Connection {
     pub(super) running: Cell<usize>,
     /// Bytes of memory reserved for the responses of running commands.
     pub(super) running_bytes: Cell<usize>,
-    /// Bytes of memory reserved for solicited write data.
+    /// Bytes of memory reserved for write data that R2Ts solicit.
     pub(super) gathering_bytes: Cell<usize>,
-    /// Bytes of unsolicited write data that commands hold.
+    /// Bytes that the commands in `tasks` may receive as unsolicited write data.
     pub(super) unasked_bytes: Cell<usize>,
-    /// Commands that wait for memory, either for their data or to run, by ITT and serial number.
+    /// Commands that wait for memory, for their data or for their response, by ITT and serial
+    /// number.
     pub(super) to_grant: RefCell<VecDeque<(u32, u64)>>,
     pub(super) grant: MemoryGrant,
     /// Number of ORDERED commands in `tasks`.
     pub(super) ordered: Cell<usize>,
-    /// Commands that wait until earlier commands have ended, by ITT and serial number.
+    /// Commands that wait for earlier commands because of task attributes, by ITT and serial
+    /// number.
     pub(super) dormant: RefCell<Vec<(u32, u64)>>,
     pub(super) waiting: RefCell<Vec<Waiting>>,
     pub(super) exchange: RefCell<Option<Exchange>>,
     pub(super) last_ttt: Cell<u32>,
-    /// ITT of a Logout Request. The target responds after all commands have ended.
+    /// ITT of the Logout Request. The target responds to it after all commands have ended.
     pub(super) logout: Cell<Option<u32>>,
     /// True once the connection accepts no further request; the writer ends after it has sent all
     /// responses.
     ended: Cell<bool>,
-    /// True once the socket failed, or once the connection cannot send a response.
+    /// True once the socket has failed, or the connection cannot send a response.
     broken: Cell<bool>,
     /// Signals that a response is ready to send, or that the session ended.
     pub(crate) to_send: Signal,
@@ -112,24 +112,27 @@ pub(crate) struct Connection {
     busy_poll: BusyPoll,
     /// Number of complete PDUs received, and the time of the last one.
     heard: Cell<(u64, Instant)>,
-    /// Time at which write data last arrived, or at which the wait for write data began.
+    /// Time at which the initiator last sent write data, or at which the target began to wait for
+    /// it.
     data_moved: Cell<Instant>,
-    /// True while the reader is paused, so that missing PDUs say nothing about the initiator.
+    /// True while the reader is paused: it receives no PDUs, so missing PDUs say nothing about the
+    /// initiator.
     pub(super) takes_nothing: Cell<bool>,
-    /// Action that the initiator did not take in time, and its time limit in seconds.
+    /// Action that the initiator failed to take in time, and its time limit in seconds; the
+    /// connection ends for this reason.
     stuck: Cell<Option<(&'static str, u64)>>,
     pub(super) place: Place,
 }
 
 /// Request that waits for its CmdSN.
 pub(super) enum Held {
-    /// Initiator Task Tag of the request, and its PDU followed by its Data-Out PDUs.
+    /// Initiator Task Tag of the request, and the PDU of the request followed by its Data-Out PDUs.
     Pdus(u32, Vec<Vec<u8>>),
     /// The request was aborted before its arrival; the target skips its CmdSN.
     Aborted,
 }
 
-/// Whether the reader continues with the next PDU.
+/// Decision whether the reader continues with the next PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Go,
@@ -139,7 +142,8 @@ pub(crate) enum Flow {
 
 impl Connection {
     pub(crate) fn new(parts: Parts) -> Rc<Self> {
-        // A command that waits for memory does not stop the reader.
+        // The reader continues while commands wait for memory, so the budget may evict this
+        // connection even during such a wait.
         parts.grant.hears_client();
         Rc::new(Self {
             nexus: parts.nexus,
@@ -202,7 +206,7 @@ impl Connection {
         self.place.ending()
     }
 
-    /// Whether the nexus runs commands now.
+    /// Returns true if the nexus runs commands now.
     pub(crate) fn is_running(&self) -> bool {
         self.running.get() > 0
     }
@@ -214,7 +218,7 @@ impl Connection {
         self.progress.notify();
     }
 
-    /// Breaks the connection because the initiator makes no progress.
+    /// Breaks the connection because the initiator did not do `what` within `limit`.
     pub(crate) fn get_stuck(&self, what: &'static str, limit: Duration) {
         self.stuck.set(Some((what, limit.as_secs())));
         self.give_up();
@@ -225,7 +229,8 @@ impl Connection {
         self.stuck.get()
     }
 
-    /// Stops accepting requests, and drops commands whose remaining data can no longer arrive.
+    /// Stops accepting requests, and drops the commands that the nexus does not run yet: their data
+    /// can no longer arrive.
     pub(crate) fn stop_taking(&self) {
         self.to_grant.borrow_mut().clear();
         self.dormant.borrow_mut().clear();
@@ -262,7 +267,7 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Ends the session after its last command: the writer ends after it has sent all responses.
+    /// Ends the session after its last command. The writer ends after it has sent all responses.
     pub(crate) fn end(&self) {
         if let Some(itt) = self.logout.take() {
             self.answer(LogoutResponse::Closed.encode(itt), &[]);
@@ -271,7 +276,7 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Whether the limits on response memory allow another request.
+    /// Returns true if the memory limits of the connection allow another request.
     pub(crate) fn has_room(&self) -> bool {
         let held = self.outbox.held_bytes() + self.running_bytes.get();
         !self.outbox.is_full() && held <= REPLY_BYTES_MAX && !self.must_end_some()
@@ -285,7 +290,7 @@ impl Connection {
             self.progress.wait().await;
         }
         self.takes_nothing.set(false);
-        // The reader was paused, so the time without PDUs does not count against the initiator.
+        // The initiator could not be heard during the pause, so restart its time limits.
         self.heard.update(|(pdus, _)| (pdus + 1, Instant::now()));
         self.data_moves();
     }
@@ -304,7 +309,7 @@ impl Connection {
         }
     }
 
-    // --- the writer's side ---
+    // --- used by the writer ---
 
     pub(crate) fn next_send(&self) -> Option<Outgoing> {
         let next = self.outbox.next_send();
@@ -312,8 +317,8 @@ impl Connection {
         next
     }
 
-    /// Busy polls for the next request of an initiator with one command at a time; called when
-    /// there is nothing to send.
+    /// Busy polls for the next request, if the initiator sends one command at a time. The writer
+    /// calls this when it has nothing to send.
     pub(crate) async fn busy_poll(&self) {
         let commands = self.commands.get();
         let answered = self.commands_answered.replace(commands);
@@ -340,7 +345,7 @@ impl Connection {
         self.outbox.discard();
     }
 
-    // --- the reader's side ---
+    // --- used by the reader ---
 
     /// Counts a completed receive.
     pub(crate) fn received(&self, bytes: usize) {
@@ -354,22 +359,23 @@ impl Connection {
         self.heard.get()
     }
 
-    /// Whether the reader accepts PDUs, and so can receive a response to a NOP-In.
+    /// Returns true if the reader accepts PDUs, so that a response to a NOP-In would arrive.
     pub(crate) const fn is_listening(&self) -> bool {
         !self.takes_nothing.get()
     }
 
-    /// Whether the initiator has owed write data for `limit` and has sent none of it in that time.
+    /// Returns true if the initiator owes write data, and has sent none of it for at least `limit`.
     pub(crate) fn is_owed_data_since(&self, limit: Duration) -> bool {
         self.is_listening() && self.data_moved.get().elapsed() >= limit && self.is_owed_data()
     }
 
-    /// Whether the target waits for the initiator to send write data.
+    /// Returns true if the target waits for the initiator to send write data.
     pub(crate) fn is_owed_data(&self) -> bool {
         self.tasks.borrow().values().any(|task| task.is_owed_data())
     }
 
-    /// Restarts the timer for owed data: some of the data arrived, or the wait for the data begins.
+    /// Restarts the time limit for owed data, because some of it arrived or the target begins to
+    /// wait for it.
     pub(super) fn data_moves(&self) {
         self.data_moved.set(Instant::now());
     }
@@ -392,7 +398,8 @@ impl Connection {
             return self.take_data(pdu, raw);
         }
         if !pdu.data_intact {
-            // Reject the whole PDU. The initiator may send it again with the same CmdSN (7.8).
+            // Reject the whole PDU and execute nothing. The initiator may send it again with the
+            // same CmdSN (7.8).
             self.reject(RejectReason::DataDigest, header);
             return Ok(Flow::Go);
         }
@@ -417,7 +424,7 @@ impl Connection {
         }
     }
 
-    /// Keeps a request until its CmdSN is the next one.
+    /// Keeps a request that arrived ahead of its CmdSN.
     fn hold(&self, header: &Header, raw: &[u8]) -> Result<Flow, IscsiError> {
         let mut held = self.held.borrow_mut();
         if !held.contains_key(&header.cmd_sn()) {
@@ -441,7 +448,7 @@ impl Connection {
         Ok(Flow::Go)
     }
 
-    /// Processes the kept requests whose CmdSN has become the next one.
+    /// Processes kept requests, as long as the request with the next CmdSN is among them.
     fn take_held(self: &Rc<Self>) -> Result<Flow, IscsiError> {
         loop {
             let mut sequence = self.sequence.get();
@@ -467,8 +474,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a Data-Out together with its command, if that command waits for its CmdSN. Returns
-    /// false if no such command waits.
+    /// Keeps a Data-Out together with its command if the command waits for its CmdSN. Returns false
+    /// and drops the Data-Out if it does not.
     pub(super) fn hold_data(&self, itt: u32, raw: &[u8]) -> Result<bool, IscsiError> {
         let mut held = self.held.borrow_mut();
         let found = held.values_mut().find_map(|one| match one {
@@ -509,7 +516,8 @@ impl Connection {
 
     fn echo(&self, request: NopOut, data: &[u8]) {
         if self.tasks.borrow().is_empty() && self.outbox.is_empty() {
-            // An initiator that sends only NOP-Outs is idle and needs no pooled buffers.
+            // No command is in progress: the initiator is idle, and the connection needs no pooled
+            // buffers.
             self.outbox.give_up_pool();
         }
         if request.itt == NO_TAG {
@@ -556,7 +564,7 @@ impl Connection {
         pdu::reject(&mut out, reason, rejected, number, self.digests());
     }
 
-    /// Writes the next StatSN and the command window into a PDU header.
+    /// Writes the next StatSN and the command window into a PDU header, and advances StatSN.
     pub(super) fn number(&self, header: &mut Header) {
         let stat_sn = self.stat_sn.get();
         header.set_word(24, stat_sn);
@@ -564,8 +572,8 @@ impl Connection {
         self.number_commands(header);
     }
 
-    /// Sets ExpCmdSN and MaxCmdSN in a PDU header: the window is the number of commands that the
-    /// connection can still accept.
+    /// Writes the command window into a PDU header as ExpCmdSN and MaxCmdSN. The window has the
+    /// number of commands that the connection can still accept.
     pub(super) fn number_commands(&self, header: &mut Header) {
         let mut sequence = self.sequence.get();
         let tasks = self.tasks.borrow().len() as u32;
@@ -575,8 +583,8 @@ impl Connection {
         header.set_word(32, sequence.max());
     }
 
-    /// If the command window was closed, sends a NOP-In with the new window: no other PDU would
-    /// announce that the window is open again.
+    /// Sends a NOP-In with the new command window if the window was closed: the initiator waits for
+    /// the new window, and perhaps no response follows that would carry it.
     pub(super) fn open_window(&self) {
         if self.sequence.get().is_closed() {
             self.answer_unnumbered(NopIn { itt: NO_TAG, ttt: NO_TAG }.encode());
@@ -590,7 +598,7 @@ impl Connection {
         self.last_ttt.get()
     }
 
-    /// Length of the header before the data of a Data-In PDU, in bytes.
+    /// Length of the header before the data of a Data-In PDU, with its digest if there is one.
     pub(super) const fn header_room(&self) -> usize {
         HEADER_BYTES + if self.negotiated.get().digests.header { 4 } else { 0 }
     }

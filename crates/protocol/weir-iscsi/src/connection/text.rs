@@ -5,9 +5,9 @@
 //! Spec: RFC 7143 11.10, 11.11; Appendix C (SendTargets).
 //!
 //! Invariants:
-//! - a connection has one text exchange at a time; a new exchange ends the previous one;
-//! - a connection holds at most about two parts of [`TEXT_PART_BYTES`] of a target list, for any
-//!   number of targets in the list and of SendTargets keys in one text.
+//! - a connection has one text exchange at a time; a new one ends the exchange in progress;
+//! - a connection holds at most about two parts of [`TEXT_PART_BYTES`] of a target list, whatever
+//!   the number of targets and of SendTargets keys in one text.
 
 use weir_iscsi_wire::pdu::{NO_TAG, Pdu, RejectReason, Text, TextResponse};
 use weir_iscsi_wire::text::{self, NOT_UNDERSTOOD, REJECT};
@@ -53,7 +53,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the part of the response that fits into one PDU.
+    /// Sends as much of the response as fits into one PDU. Keeps the exchange if more follows.
     fn send_text(&self, itt: u32, mut exchange: Exchange) {
         let max = self.negotiated.get().send_data_bytes_max.min(TEXT_PART_BYTES);
         self.list_targets(&mut exchange, max);
@@ -87,8 +87,8 @@ impl Connection {
                 }
                 "InitiatorAlias" => {}
                 _ => {
-                    // Operational keys belong to the login; the target does not understand other
-                    // keys.
+                    // Reject operational keys, which only a login can negotiate. The target does
+                    // not understand the other keys.
                     let mut ignored = self.negotiated.get();
                     let known = match ignored.offer(key, value, false) {
                         Answer::Value(answer) => answer != NOT_UNDERSTOOD,
@@ -101,8 +101,8 @@ impl Connection {
         (out, listing)
     }
 
-    /// List of targets that a SendTargets value requests. Only discovery sessions may request
-    /// `All`; the empty value means the target of this session.
+    /// Returns the target list that a SendTargets value requests. Only discovery sessions may
+    /// request `All`. The empty value means the target of this session.
     fn listing_of(&self, value: &str) -> Option<Listing> {
         let wanted = match (&self.target, value) {
             (None, "All") => None,
@@ -113,11 +113,11 @@ impl Connection {
         Some(Listing { wanted, after: String::new() })
     }
 
-    /// Reads targets until the exchange has more to send than one part of `part_bytes`.
+    /// Reads targets into `rest` until it has more bytes than one part, or all targets are listed.
     fn list_targets(&self, exchange: &mut Exchange, part_bytes: usize) {
         let Exchange { rest, listing, .. } = exchange;
         let Some(Listing { wanted, after }) = listing.take() else { return };
-        // A normal session sees only the target that it is logged in to.
+        // A normal session lists only the target that it is logged in to.
         let own = self.target.as_ref();
         let mut last = None;
         self.targets.discover(&self.applicant, self.proven.as_ref(), &after, &mut |target| {

@@ -26,7 +26,7 @@ pub(super) struct Authenticator {
 enum State {
     /// The initiator has not offered an AuthMethod yet.
     Begun,
-    /// The initiator selected CHAP, but not yet the CHAP algorithm.
+    /// The initiator selected CHAP. It has not named its CHAP algorithms yet.
     Chosen,
     /// The target sent its challenge.
     Challenged(Challenge),
@@ -56,8 +56,8 @@ impl Authenticator {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Whether the security stage may end. Returns an error if the initiator asks to end the stage
-    /// but can no longer complete it.
+    /// Returns true if the security stage may end. Returns an error if the initiator asks to end
+    /// the stage and can no longer complete it.
     pub(super) fn may_leave(&self) -> Result<bool, Denial> {
         match (&self.state, &self.demanded) {
             (State::Proved(_), _) | (State::Begun, Authentication::Offered(_)) => Ok(true),
@@ -98,8 +98,8 @@ impl Authenticator {
             State::Challenged(challenge) if chap => {
                 let mutual = value("CHAP_I").is_some() || value("CHAP_C").is_some();
                 let found = self.candidates().into_iter().filter(|(initiator, _)| {
-                    // Check all candidates, so that the response time does not reveal which
-                    // candidate matches.
+                    // Check all candidates, also after a match: the response time must not reveal
+                    // which one matches.
                     is_proved(challenge, initiator, &value)
                 });
                 let found: Vec<_> = found.collect();
@@ -143,7 +143,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Refusal with the status of a failed authentication; only the log contains the reason.
+    /// Creates the refusal for a failed authentication. The initiator gets only the status; the
+    /// reason goes to the log.
     fn failure(&self, why: impl Into<String>) -> Denial {
         match self.demanded {
             Authentication::Never(refusal) => failure(refusal.to_string()),

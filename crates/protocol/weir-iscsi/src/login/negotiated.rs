@@ -4,8 +4,8 @@
 //!
 //! Spec: RFC 7143 section 13, with the result functions of 6.2.
 //!
-//! Invariant: every negotiated value is within `limits`, for any offer. A key that was not
-//! negotiated has the default of section 13, reduced to the same limits.
+//! Invariant: every negotiated value is within `limits`, whatever the initiator offers. A key that
+//! was not negotiated has its default of section 13, reduced to the same limits.
 
 use weir_iscsi_wire::pdu::Digests;
 use weir_iscsi_wire::text::{
@@ -17,7 +17,7 @@ use crate::limits::{
     SEND_DATA_BYTES_MAX,
 };
 
-/// Range of every negotiated length (13.12 to 13.14).
+/// Range that section 13 defines for each negotiated length (13.12 to 13.14).
 const LENGTHS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;
 
 /// Negotiated parameters of a session.
@@ -59,7 +59,7 @@ impl Default for Negotiated {
 /// Response to a key that the initiator sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The key needs no response, because it was a declaration.
+    /// The key was a declaration, which gets no response.
     Nothing,
     /// Value with which the target responds to the key.
     Value(String),
@@ -89,27 +89,28 @@ impl Negotiated {
             }),
             "InitialR2T" => same(&mut self.initial_r2t, value),
             "ImmediateData" => same(&mut self.immediate_data, value),
-            // The result of both keys is always Yes, because the target appends data as it arrives
-            // and checks the offset of the data.
+            // Both keys are always Yes: the target appends data in the order of its arrival, and
+            // refuses data at any other offset.
             "DataPDUInOrder" | "DataSequenceInOrder" => constant(boolean(value), "Yes"),
             "MaxConnections" => constant(number(value, 1..=65535), "1"),
             "ErrorRecoveryLevel" => constant(number(value, 0..=2), "0"),
-            // The target keeps no session state after its connection failed, so the initiator may
-            // log in again at once.
+            // Accept any time: the target keeps no session after its connection failed, so the
+            // initiator may log in again at once.
             "DefaultTime2Wait" => number(value, 0..=3600)
                 .map_or(REJECT.into(), |offered| Answer::Value(offered.to_string())),
             "DefaultTime2Retain" => constant(number(value, 0..=3600), "0"),
             "iSCSIProtocolLevel" => number(value, 0..=31)
                 .map_or(REJECT.into(), |offered| Answer::Value(offered.min(1).to_string())),
             "TaskReporting" => text::choose(value, &["RFC3720"]).unwrap_or(REJECT).into(),
-            // RFC 7143 has no markers (13.25), and this transport is not RDMA.
+            // Refuse markers, which RFC 7143 abolished (13.25), and RDMA, which this transport is
+            // not.
             "IFMarker" | "OFMarker" | "RDMAExtensions" => constant(boolean(value), "No"),
             "IFMarkInt" | "OFMarkInt" => IRRELEVANT.into(),
             _ => NOT_UNDERSTOOD.into(),
         }
     }
 
-    /// Final parameters for the full feature phase.
+    /// Returns the parameters for the full feature phase, when all keys were negotiated.
     #[must_use]
     pub fn settled(mut self) -> Self {
         self.first_burst_bytes = self.first_burst_bytes.min(self.max_burst_bytes);
@@ -175,7 +176,7 @@ fn same(agreed: &mut bool, value: &str) -> Answer {
     }
 }
 
-/// Responds with `outcome` to every valid offer, and rejects invalid offers.
+/// Responds with `outcome` to every valid offer, and with Reject to an invalid one.
 fn constant<T>(offered: Option<T>, outcome: &str) -> Answer {
     offered.map_or(REJECT, |_| outcome).into()
 }

@@ -1,15 +1,7 @@
-//! State machine of the login phase: identification, CHAP and negotiation.
-//!
-//! `session` sends, receives and enters sessions into the session table. `negotiated` has the rules
-//! of single operational keys.
+//! State machine of the login phase: identification, CHAP and negotiation. `session` sends,
+//! receives and enters sessions into the session table. `negotiated` has the rules of single keys.
 //!
 //! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12 (authentication), 13 (keys).
-//!
-//! ```text
-//! start -> security (AuthMethod, CHAP) -> operational (keys) -> full feature
-//!      \______________________________/^                     /^
-//!             \_____________________________________________/   stages are optional
-//! ```
 //!
 //! Invariants:
 //! - an initiator leaves the security stage only with the authentication that [`Targets`] requires;
@@ -36,12 +28,12 @@ const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
 
-/// Next action after a Login Request.
+/// Next action of the caller after a Login Request.
 pub enum Step {
     /// Send this response and wait for the next request.
     Answer(LoginResponse, Vec<u8>),
-    /// The login is complete: enter the session in the table, then send this response with the
-    /// TSIH.
+    /// The login is complete. Enter the session in the session table, then send this response with
+    /// the TSIH that the table assigned.
     Ready(LoginResponse, Vec<u8>, Box<Ready>),
     /// Send this response and close the connection.
     Refuse(LoginResponse, Denial),
@@ -61,7 +53,7 @@ pub struct Ready {
     pub cid: u16,
     /// CmdSN of the first command.
     pub cmd_sn: u32,
-    /// Credentials that CHAP verified, if any.
+    /// Credentials that CHAP verified; `None` after a login without CHAP.
     pub proven: Option<Credentials>,
 }
 
@@ -78,7 +70,13 @@ pub enum Purpose {
     },
 }
 
-/// Login in progress.
+/// Login in progress. A login passes through these stages:
+///
+/// ```text
+/// start -> security (AuthMethod, CHAP) -> operational (keys) -> full feature
+///      \______________________________/^                     /^
+///             \_____________________________________________/   stages are optional
+/// ```
 pub struct Login<'a> {
     targets: &'a dyn Targets,
     peer: &'a Peer,
@@ -94,8 +92,8 @@ pub struct Login<'a> {
     target: String,
     identity: Option<Identity>,
     portal_group_tag: Option<u16>,
-    /// Returns the MaxRecvDataSegmentLength that the target declares; called after the
-    /// authentication.
+    /// Returns the MaxRecvDataSegmentLength that this target declares. Called only after the
+    /// authentication, because a large one takes memory.
     receive_data_bytes_max: &'a dyn Fn() -> usize,
     declared: bool,
 }
@@ -108,8 +106,8 @@ struct Identity {
 
 impl<'a> Login<'a> {
     /// Starts the login of a connection from `peer`. `receive_data_bytes_max` returns the
-    /// MaxRecvDataSegmentLength of this target; it is called once, and only for an authenticated
-    /// initiator.
+    /// MaxRecvDataSegmentLength that this target declares. It is called once, after the
+    /// authentication.
     pub fn new(
         targets: &'a dyn Targets,
         peer: &'a Peer,
@@ -143,7 +141,8 @@ impl<'a> Login<'a> {
         &self.target
     }
 
-    /// Whether the login waits for a CHAP response, which the next request may contain.
+    /// Returns true if the target has sent a CHAP challenge, so that the next request may contain
+    /// the CHAP response.
     pub fn awaits_proof(&self) -> bool {
         self.identity.as_ref().is_some_and(|identity| identity.authenticator.awaits_proof())
     }
@@ -285,7 +284,7 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// Whether the security requirements allow the current stage to end.
+    /// Returns true if the security requirements allow the current stage to end.
     fn may_leave(&self) -> Result<bool, Denial> {
         let authenticator = self.identity.as_ref().map(|identity| &identity.authenticator);
         authenticator.map_or(Ok(false), Authenticator::may_leave)
@@ -309,7 +308,7 @@ impl<'a> Login<'a> {
     }
 }
 
-/// Successful response to a request, with the identifiers of the request.
+/// Creates a successful response to a request, with the identifiers of the request.
 const fn response_to(request: &Request) -> LoginResponse {
     LoginResponse {
         transit: false,
@@ -322,7 +321,7 @@ const fn response_to(request: &Request) -> LoginResponse {
     }
 }
 
-/// Turns a refusal that would reveal targets into a CHAP login that always fails.
+/// Turns a refusal that would reveal which targets exist into a CHAP login that always fails.
 fn hidden(refusal: Refusal) -> Result<Admission, Refusal> {
     if !refusal.tells_of_targets() {
         return Err(refusal);
@@ -336,7 +335,8 @@ pub(crate) fn refused(response: LoginResponse, status: Status) -> LoginResponse 
     LoginResponse { transit: false, status: (status as u16).to_be_bytes(), ..response }
 }
 
-/// Whether a key belongs to identification or authentication; all other keys are operational.
+/// Returns true if a key belongs to identification or authentication. All other keys are
+/// operational.
 fn is_of_identity(key: &str) -> bool {
     matches!(key, "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" | "AuthMethod")
         || key.starts_with("CHAP_")

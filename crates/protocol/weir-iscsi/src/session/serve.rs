@@ -1,18 +1,15 @@
 //! Runs one connection on its socket, from login to logout.
 //!
-//! `connection` executes requests, `login` has the rules of the login phase, and weir-net has
-//! listeners and threads.
-//!
+//! `connection` executes requests, `login` has the rules of the login phase, weir-net the threads.
 //! The reader task receives as many bytes as are available and processes every complete PDU. The
 //! writer task sends the collected responses. The reader continues during a send, so a deep queue
-//! costs one receive and one send for many commands. A third task sends a NOP-In to an idle
-//! initiator.
+//! costs one receive and one send for many commands.
 //!
 //! Invariants:
 //! - at end of input, logout and shutdown, running commands complete and their responses are sent
 //!   before the socket is closed;
 //! - after end of input, logout or shutdown, the reader accepts no request;
-//! - a session moves to another thread only at rest, without requests in progress.
+//! - a session moves to another thread only at rest: no request is in progress.
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -86,7 +83,8 @@ impl Protocol for Iscsi {
     type Error = IscsiError;
     type Parked = Parked;
     const MOVES: bool = true;
-    // Initiators ping idle sessions, and the loss of a session interrupts mounted filesystems.
+    // Initiators ping idle sessions, and mounted file systems fail if their session is lost, so a
+    // new connection never evicts an idle session.
     const IDLE_GIVES_WAY: bool = false;
 
     fn name(&self) -> &'static str {
@@ -116,15 +114,15 @@ impl Protocol for Iscsi {
         };
         let Some(connection) = result? else { return Ok(None) };
         if !connection.is_discovery() {
-            // At the connection limit, a new connection may replace a discovery session at any
-            // time.
+            // A discovery session stays in its handshake for the connection table: at the
+            // connection limit, a new connection may evict it at any time.
             watch.end_handshake();
         }
         self.serve(wire, connection, watch).await
     }
 }
 
-/// Session at rest that moves to another thread.
+/// Session at rest, on its way to another thread.
 pub struct Parked {
     parts: Box<Parts>,
     /// Received bytes that the session has not processed.
@@ -174,7 +172,7 @@ async fn park<S: Socket>(
     Ok(Parked { parts, received: wire.input.pending().to_vec() })
 }
 
-/// Ends a session after its last request was accepted.
+/// Ends a session whose reader has stopped: waits for its commands and sends their responses.
 async fn finish<S: Socket>(
     wire: &Wire<S>,
     connection: Rc<Connection>,
@@ -192,21 +190,22 @@ async fn finish<S: Socket>(
     let written = match (ending, drained.await) {
         (_, Ok(written)) => written,
         (ending, Err(_)) => {
-            // The timeout dropped the writer. Commands that the nexus still runs must end.
+            // The time limit has passed, and the timeout dropped the writer. Break the connection;
+            // the commands that the nexus still runs must end.
             connection.give_up();
             shut(&wire.socket, Shutdown::Both);
             ending.map_or(Ok(()), |why| Err(IscsiError::Ended { why }))
         }
     };
-    // Commands of a broken connection still use the nexus, so wait until they end before dropping
-    // the nexus.
+    // Commands of a broken connection may still run and use the nexus, so wait until they end
+    // before the nexus is dropped.
     while connection.is_running() {
         connection.progress.wait().await;
     }
     match (ending, connection.stuck()) {
         (Some(why), _) => Err(IscsiError::Ended { why }),
         (None, Some((what, seconds))) => Err(IscsiError::Stuck { what, seconds }),
-        // Initiators end discovery sessions by closing the connection, without a logout.
+        // Initiators end a discovery session by closing the connection. Errors are then normal.
         (None, None) if connection.is_discovery() => {
             drop(read.and(written).inspect_err(|error| tracing::debug!(%error, "discovery ended")));
             Ok(())
@@ -215,7 +214,7 @@ async fn finish<S: Socket>(
     }
 }
 
-/// The target's parameters in a login.
+/// The target's side of a login: the parts of the server that a login uses.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     targets: &'a Arc<dyn Targets>,
@@ -235,7 +234,7 @@ async fn drain(connection: &Connection, writer: Writer) -> Result<(), IscsiError
     writer.await.unwrap_or(Ok(()))
 }
 
-/// Ends the writer whenever the session ends, including by a panic in the storage; otherwise the
+/// Guard that ends the writer when the session ends, also if the storage panics. Otherwise the
 /// writer would keep the socket open for ever.
 struct Release(Weak<Connection>);
 
@@ -254,7 +253,8 @@ struct Wire<S> {
 }
 
 impl<S: Socket> Wire<S> {
-    /// Receives once. `need` is the length of the first unprocessed PDU, as far as it is known.
+    /// Receives once. `need` is the length of the first PDU that was not processed yet, as far as
+    /// it is known.
     async fn receive(&mut self, need: usize) -> Result<usize, IscsiError> {
         let (at, limit) = self.input.make_room(need);
         let buffer = self.input.take().slice(at..at + limit);
@@ -278,7 +278,8 @@ async fn log_in<S: Socket>(
     side: Side<'_>,
     peer: &Peer,
 ) -> Result<Option<Rc<Connection>>, IscsiError> {
-    // An unauthenticated peer has no memory grant yet.
+    // Create the memory grant only when it is needed: an unauthenticated peer takes no memory of
+    // the budget.
     let grant = Cell::new(None::<MemoryGrant>);
     let receive_data_bytes_max = || {
         let its = grant.take().unwrap_or_else(|| side.budget.grant());
@@ -342,8 +343,8 @@ async fn log_in<S: Socket>(
     }
 }
 
-/// Passes a request to the login. A request with a CHAP response first waits until the throttle
-/// admits its address and its account.
+/// Passes a request to the login. If it contains a CHAP response, it first waits until the throttle
+/// admits the sender's address and account.
 async fn feed(
     login: &mut Login<'_>,
     request: &pdu::Login,
@@ -359,7 +360,8 @@ async fn feed(
         let why = "too many failed CHAP logins; try again later";
         return login.refuse(request, Denial::new(Status::Unavailable, why));
     }
-    // Do not await between the throttle's admission and the count of a failure.
+    // Do not await from the throttle's admission until the result is recorded: a second response
+    // would be checked under the same admission.
     let step = login.feed(request, pdu);
     match &step {
         Step::Refuse(_, denial) if denial.status == Status::AuthenticationFailure => {
@@ -388,8 +390,8 @@ async fn refuse<S: Socket>(
     }
 }
 
-/// Enters the session into the session table, after an earlier session of the same initiator port
-/// has ended, and creates its nexus.
+/// Ends an earlier session of the same initiator port, enters the new session into the session
+/// table, and creates its nexus.
 async fn enter<S: Socket>(
     socket: &S,
     side: Side<'_>,
@@ -485,7 +487,7 @@ async fn read_requests<S: Socket>(
 }
 
 /// Processes every complete PDU that was received. Returns the length of the next PDU, as far as it
-/// is known, or `None` if the session ends.
+/// is known; `None` if the session ends.
 async fn take_pending(
     input: &mut Input,
     connection: &Rc<Connection>,
@@ -497,8 +499,8 @@ async fn take_pending(
             connection.flush();
             yield_now().await;
         }
-        // After shutdown(2) for reading, the socket still returns bytes that arrived before the
-        // shutdown.
+        // The reader may still have PDUs: after shutdown(2) for reading, the socket returns bytes
+        // that arrived before the shutdown.
         if connection.is_broken() || connection.ending().is_some() {
             return Ok(None);
         }
@@ -509,8 +511,8 @@ async fn take_pending(
             Framed::Need(need) => return Ok(Some(need)),
             Framed::Pdu(pdu, used) => (pdu, used),
         };
-        // A Data-Out needs no memory for a response, and the commands that wait for its data may
-        // free memory when they end.
+        // Accept a Data-Out even without memory for a response: it needs none, and the command that
+        // waits for it may free memory when it ends.
         if pdu.header.opcode() != opcode::DATA_OUT && !connection.has_room() {
             connection.wait_for_room().await;
             continue;
@@ -525,7 +527,7 @@ async fn take_pending(
     }
 }
 
-/// Resumes commands that wait for memory, whenever memory becomes available.
+/// Resumes commands that wait for memory whenever memory becomes available, until it is cancelled.
 async fn take_turns(connection: Rc<Connection>) {
     loop {
         connection.turn().await;
@@ -533,7 +535,8 @@ async fn take_turns(connection: Rc<Connection>) {
     }
 }
 
-/// Ends a connection whose initiator holds memory and stalls other connections.
+/// Waits until the budget evicts the connection, because its initiator holds memory and stalls
+/// other connections. Then ends the connection.
 async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
     connection.evicted().await;
     connection.get_stuck("holds memory that other connections wait for", STALL_CHECK);
@@ -555,7 +558,7 @@ async fn ask_to_log_out(connection: Rc<Connection>) {
     connection.request_logout(seconds);
 }
 
-/// Sends responses as they become available.
+/// Sends responses as they become available, until the connection ends or breaks.
 async fn write_answers<S: Socket>(
     mut socket: S,
     connection: Rc<Connection>,
@@ -594,8 +597,8 @@ async fn write_answers<S: Socket>(
     result
 }
 
-/// Sends a NOP-In to an idle initiator. Ends the connection if the initiator does not respond to
-/// it, or does not send solicited data in time.
+/// Sends a NOP-In when the initiator is idle. Ends the connection if the initiator does not respond
+/// to the NOP-In, or does not send solicited data in time.
 async fn watch_over<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
     let mut asked = None;
     let what = loop {

@@ -1,26 +1,8 @@
 //! Throttle for CHAP responses: each wrong response delays later responses from the same address
 //! and for the same account.
 //!
-//! `login` checks the responses; the server's `Targets::guessed` logs wrong responses.
-//!
-//! A client with a thousand attempts a second finds a secret of 12 characters within weeks. The
-//! target therefore checks few wrong responses, from any number of addresses:
-//!
-//! - a wrong response delays the next response from the same address, and the next response for the
-//!   same account (initiator and target) from any address that gave a wrong response. Each wrong
-//!   response doubles the delay, up to [`GUESS_DELAY_MAX`];
-//! - for one account, the target checks one response in each [`CLEAN_ACCOUNT_INTERVAL`] from all
-//!   addresses without a wrong response. Each guessing address has only one such attempt, so
-//!   guessers do not lock out an initiator after a restart of the server;
-//! - any wrong response also delays all later responses: by [`DIRTY_INTERVAL`] from addresses that
-//!   gave a wrong response before, by [`CLEAN_INTERVAL`] from other addresses;
-//! - a successful login makes its account known at its address. Later responses for a known account
-//!   from this address have none of these delays, so no guesser can lock the initiator out. A wrong
-//!   response for it delays only the next such response, by [`KNOWN_INTERVAL`].
-//!
-//! Tables of fixed size count the wrong responses of addresses and accounts. A keyed hash selects
-//! the table entry, so a flood of addresses evicts nothing. Two addresses can share a table entry
-//! and then delay each other.
+//! `login` checks the responses; `Targets::guessed` logs wrong ones. [`AuthThrottle`] has the
+//! rules.
 //!
 //! Invariants:
 //! - on any number of connections, the target checks a response only after all its delays;
@@ -42,13 +24,32 @@ use crate::limits::{
     KNOWN_INTERVAL, KNOWN_MAX, KNOWN_WAITING_MAX,
 };
 
-/// Throttle for the CHAP responses of one server; see the header of this file.
+/// Throttle for the CHAP responses of one server.
+///
+/// A client with a thousand attempts a second finds a secret of 12 characters within weeks. The
+/// target therefore checks few wrong responses, from any number of addresses:
+///
+/// - a wrong response delays the next response from the same address, and the next response for the
+///   same account (initiator and target) from any address that gave a wrong response. Each wrong
+///   response doubles the delay, up to [`GUESS_DELAY_MAX`];
+/// - for one account, the target checks one response in each [`CLEAN_ACCOUNT_INTERVAL`] from all
+///   addresses without a wrong response. Each guessing address has only one such attempt, so
+///   guessers do not lock out an initiator after a restart of the server;
+/// - any wrong response also delays all later responses: by [`DIRTY_INTERVAL`] from addresses that
+///   gave a wrong response before, by [`CLEAN_INTERVAL`] from other addresses;
+/// - a successful login makes its account known at its address. Later responses for a known account
+///   from this address have none of these delays, so no guesser can lock the initiator out. A wrong
+///   response for it delays only the next such response, by [`KNOWN_INTERVAL`].
+///
+/// Tables of fixed size count the wrong responses of addresses and accounts. A keyed hash selects
+/// the table entry, so a flood of addresses evicts nothing. Two addresses can share a table entry
+/// and then delay each other.
 pub(crate) struct AuthThrottle {
     hash: RandomState,
     state: Mutex<State>,
 }
 
-/// Sender of a CHAP response, given by its entries in the tables.
+/// Sender of a CHAP response, as the entries of its address and its account in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Guesser {
     address: usize,
@@ -60,8 +61,8 @@ struct State {
     addresses: Table,
     accounts: Table,
     known: HashMap<(u64, PeerKey), Known>,
-    /// Earliest time at which the target checks the next response: `next_dirty` for addresses that
-    /// gave a wrong response before, `next_clean` for all other addresses.
+    /// Earliest time at which the target checks the next response of an account that is not known:
+    /// `next_dirty` for addresses that gave a wrong response before, `next_clean` for all others.
     next_dirty: Option<Instant>,
     next_clean: Option<Instant>,
 }
@@ -72,8 +73,8 @@ struct Place {
     times: u32,
     waiting: u16,
     last: Option<Instant>,
-    /// Only in the account table: earliest time at which the target checks a response from an
-    /// address without an earlier wrong response.
+    /// Only in the account table: earliest time at which the target checks the next response for
+    /// the account from an address that gave no wrong response before.
     next_clean: Option<Instant>,
 }
 
@@ -94,22 +95,24 @@ impl Table {
     }
 }
 
-/// An account with a successful login from an address.
+/// Known account: an account that logged in successfully, at the address from which it did so.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     proved: Instant,
-    /// Earliest time at which the target checks the next response.
+    /// Earliest time at which the target checks the next response for the account from this
+    /// address.
     next: Instant,
     waiting: u16,
 }
 
 impl Place {
-    /// Whether the entry counted a wrong response within [`GUESS_FORGOTTEN`].
+    /// Returns true if the entry counted a wrong response within [`GUESS_FORGOTTEN`].
     fn is_dirty(&self, now: Instant) -> bool {
         self.last.is_some_and(|last| now.duration_since(last) < GUESS_FORGOTTEN)
     }
 
-    /// Earliest time at which the target checks the next response; `None` means at once.
+    /// Earliest time at which the target checks the next response for this entry; `None` means at
+    /// once.
     fn next(&self, now: Instant) -> Option<Instant> {
         let doublings = self.times.saturating_sub(1).min(16);
         let delay = (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX);
@@ -146,7 +149,8 @@ impl Default for AuthThrottle {
 }
 
 impl AuthThrottle {
-    /// Finds the table entries for an initiator that responds to a target's challenge.
+    /// Finds the table entries of `initiator`, which responds to a challenge of `target` from
+    /// `peer`.
     pub(crate) fn guesser(&self, peer: PeerKey, initiator: &str, target: &str) -> Guesser {
         let account = self.hash.hash_one((initiator, target));
         let place = |hash: u64, places: usize| (hash % places as u64) as usize;
@@ -158,8 +162,8 @@ impl AuthThrottle {
     }
 
     /// Waits until the target may check a response. Returns false if the wait would exceed
-    /// [`GUESS_WAIT_MAX`] or too many logins wait. The caller must not await between this call and
-    /// [`Self::failed`] or [`Self::proved`].
+    /// [`GUESS_WAIT_MAX`] or too many logins wait. After it returned true, the caller must not
+    /// await before it calls [`Self::failed`] or [`Self::proved`].
     pub(crate) async fn wait(&self, who: Guesser) -> bool {
         let deadline = Instant::now() + GUESS_WAIT_MAX;
         let mut waiting = None;
@@ -241,11 +245,11 @@ impl AuthThrottle {
     }
 }
 
-/// A login that waits in the throttle. The login counts as waiting until this value is dropped.
+/// Login that waits in the throttle. It counts as waiting until this value is dropped.
 struct Waiting<'g> {
     auth_throttle: &'g AuthThrottle,
     who: Guesser,
-    /// Whether the login counts as a waiting login of a known account.
+    /// True if it counts for the limit of a known account. False if it counts for its address.
     as_known: bool,
 }
 
@@ -287,15 +291,16 @@ mod tests {
         PeerKey::of(std::net::Ipv4Addr::from(number).into())
     }
 
-    /// Creates a guesser that shares no entry of the address table with `others`.
+    /// Creates a guesser whose address shares no table entry with `others`.
     fn apart(auth_throttle: &AuthThrottle, others: &[Guesser], account: &str) -> Guesser {
         let mut all = (10_000..).map(|number| auth_throttle.guesser(peer(number), account, "t"));
         let is_apart = |one: &Guesser| others.iter().all(|other| other.address != one.address);
         all.find(is_apart).unwrap()
     }
 
-    /// Gives wrong responses for `account` as fast as possible, from each of `addresses` in turn,
-    /// for `time`. Returns the number of responses that the throttle let through.
+    /// Gives wrong responses as fast as the throttle allows, from each of `addresses` in turn, for
+    /// `time`; `account` names the account of each. Returns the number of responses that were
+    /// checked.
     fn guessed(
         auth_throttle: &AuthThrottle,
         addresses: std::ops::Range<u32>,
@@ -344,8 +349,8 @@ mod tests {
             Admission::Now => Duration::ZERO,
         };
         assert!(delay(same) >= GUESS_DELAY_MAX, "{:?}", delay(same));
-        // An address that gave a wrong response for another account has few attempts for this
-        // account.
+        // An address that gave a wrong response, even for another account, also has the delay of
+        // this account.
         auth_throttle.failed(
             Guesser { account: (same.account + 1) % ACCOUNT_PLACES, ..other_address },
             start,
@@ -354,7 +359,7 @@ mod tests {
         assert_eq!(auth_throttle.admission(same, start + GUESS_FORGOTTEN), Admission::Now);
     }
 
-    // Regression test: 3,000 addresses could guess 1,486 times a second.
+    // Regression: guessers at 3,000 addresses could try 1,486 secrets a second.
     #[test]
     fn rate_of_wrong_responses_is_bounded_for_many_addresses() {
         let time = Duration::from_mins(1);
@@ -364,7 +369,7 @@ mod tests {
         let looked_at =
             guessed(&AuthThrottle::default(), addresses.clone(), one, Instant::now(), time);
         let most = per_minute(GUESS_DELAY_MAX) + per_minute(CLEAN_ACCOUNT_INTERVAL);
-        // The first delays of an account are shorter than the later delays.
+        // The first few delays are shorter than the longest one, so allow a few more responses.
         assert!(looked_at <= most + 6, "{looked_at} of one account, {most} at most");
         let each = |address| format!("account {address}");
         let looked_at = guessed(&AuthThrottle::default(), addresses, each, Instant::now(), time);
@@ -372,7 +377,7 @@ mod tests {
         assert!(looked_at <= most + 2, "{looked_at} of {most}");
     }
 
-    // After a restart, the throttle knows no account, and each initiator must pass it once.
+    // After a restart, the throttle knows no account, so the delays apply to every initiator once.
     #[test]
     fn initiator_at_a_clean_address_is_not_delayed_by_guessers() {
         let auth_throttle = AuthThrottle::default();
@@ -407,8 +412,8 @@ mod tests {
         assert!(elsewhere > 0);
         let now = start + Duration::from_secs(10);
         assert_eq!(auth_throttle.admission(own, now), Admission::Now);
-        // Count wrong responses from the initiator's own address, for its own name and another
-        // name.
+        // The initiator's own address gives wrong responses, for the initiator's name and for
+        // another name.
         for name in ["victim", "other"] {
             auth_throttle.failed(auth_throttle.guesser(peer(1), name, "t"), now);
         }
@@ -450,7 +455,7 @@ mod tests {
         let all = || std::iter::from_fn(|| Waiting::enter(&auth_throttle, who)).collect::<Vec<_>>();
         let waiting = all();
         assert_eq!(waiting.len(), GUESSES_WAITING_MAX);
-        // A known account has its own limit of waiting logins.
+        // Logins to a known account have a limit of their own.
         auth_throttle.proved(who, Instant::now());
         let known = all();
         assert_eq!(known.len(), KNOWN_WAITING_MAX);

@@ -2,7 +2,7 @@
 //!
 //! `login` performs the checks.
 //!
-//! Invariant: an unknown target and a wrong secret have the same login status.
+//! Invariant: a login to an unknown target and a login with a wrong secret get the same status.
 
 use weir_iscsi_wire::Status;
 use weir_iscsi_wire::text::TextError;
@@ -59,16 +59,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the refusal reveals the existence of targets or their access lists.
+    /// Returns true if the refusal would reveal which targets exist or which initiators may use
+    /// them.
     pub(crate) const fn tells_of_targets(self) -> bool {
         matches!(self, Self::NotFound | Self::Forbidden | Self::Removed)
     }
 
-    /// Login status for the initiator. RFC 7143 11.13.5 has separate statuses for an unknown target
-    /// (0203), a removed target (0204) and a target that the initiator may not use (0202). From
-    /// these statuses, an unauthenticated peer that tries names could learn which targets exist and
-    /// which initiators may use them. So all three refusals get the status of a wrong secret (0201,
-    /// "the initiator could not be successfully authenticated"); the server's log has the reason.
+    /// Login status that the initiator receives. RFC 7143 11.13.5 has separate statuses for an
+    /// unknown target (0203), a removed target (0204) and a target that the initiator may not use
+    /// (0202). An unauthenticated peer that tries names could learn from them which targets exist
+    /// and which initiators may use them. So all three refusals get the status of a wrong secret
+    /// (0201, "the initiator could not be successfully authenticated"). The server's log has the
+    /// true reason.
     pub(crate) const fn status(self) -> Status {
         match self {
             Self::NotFound | Self::Forbidden | Self::Removed => Status::AuthenticationFailure,

@@ -1,7 +1,5 @@
-//! Table of the active sessions of a server. Through this table, the server lists and ends
-//! sessions, and the login reinstates sessions.
-//!
-//! The reader and writer of a session are in `session`.
+//! Table of the active sessions of a server. The server lists and ends sessions through it, and a
+//! login reinstates sessions. `session` has the reader and writer of a session.
 //!
 //! Spec: RFC 7143 6.3.5 (session reinstatement), 6.3.4 (connection reinstatement).
 //!
@@ -59,7 +57,7 @@ struct Table {
 pub struct SessionInfo {
     /// iSCSI name of the initiator.
     pub initiator: String,
-    /// ISID, which distinguishes the sessions of one initiator.
+    /// ISID: distinguishes the sessions of one initiator with one target.
     pub isid: Isid,
     /// Address of the initiator.
     pub address: String,
@@ -69,7 +67,7 @@ pub struct SessionInfo {
     pub tsih: u16,
     /// Time of the login.
     pub since: SystemTime,
-    /// Whether the initiator authenticated by CHAP.
+    /// True if the initiator authenticated by CHAP.
     pub chap: bool,
     /// Digests that the session uses.
     pub digests: Digests,
@@ -91,7 +89,7 @@ pub(crate) struct Entrant {
     pub(crate) cid: u16,
     pub(crate) chap: bool,
     pub(crate) digests: Digests,
-    /// Duplicate of the session's socket, with which other threads can end the session.
+    /// Duplicate of the session's socket. Other threads shut it down to end the session.
     pub(crate) socket: OwnedFd,
 }
 
@@ -116,7 +114,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts a command that the target has answered.
+    /// Counts a command that the target has answered, with the bytes that it read and wrote.
     pub(crate) fn count(&self, read_bytes: u64, written_bytes: u64) {
         self.commands.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
@@ -214,9 +212,9 @@ impl Sessions {
         self.table.lock().living.iter().map(|one| one.info()).collect()
     }
 
-    /// Ends the sessions for which `chosen` returns true; each session ends after its running
-    /// commands have completed. Returns the number of these sessions without waiting for their end:
-    /// until then, [`Sessions::list`] still shows the session.
+    /// Ends the sessions for which `chosen` returns true, each after its running commands have
+    /// completed. Returns the number of these sessions at once: [`Sessions::list`] shows a session
+    /// until it has ended.
     pub fn end(&self, chosen: impl Fn(&SessionInfo) -> bool) -> usize {
         let table = self.table.lock();
         let chosen = table.living.iter().filter(|one| chosen(&one.info()));
@@ -224,8 +222,7 @@ impl Sessions {
     }
 
     /// Refuses further logins, and asks all initiators to log out within `grace` (RFC 7143 11.9.1,
-    /// event 1). Returns the number of sessions. Does not wait for the logouts, and ends no
-    /// session.
+    /// event 1). Returns the number of sessions. Ends no session and does not wait for the logouts.
     pub fn ask_to_log_out(&self, grace: Duration) -> usize {
         let table = self.table.lock();
         self.closing.store(true, Ordering::SeqCst);
@@ -274,7 +271,7 @@ impl Sessions {
         }
     }
 
-    /// `found`: a session with the requested TSIH existed, and was ended for this login.
+    /// `found` is true if a session with the requested TSIH existed and was ended for this login.
     fn try_enter(self: &Arc<Self>, entrant: Entrant, found: bool) -> Result<Entered, Denial> {
         let mut table = self.table.lock();
         if self.closing.load(Ordering::SeqCst) {
@@ -318,7 +315,7 @@ impl Sessions {
 }
 
 impl Sessions {
-    /// Checks the session limits before another session with a target is entered.
+    /// Refuses a login if another session with a target would exceed a session limit.
     fn find_room(&self, table: &Table, entrant: &Entrant) -> Result<(), Denial> {
         let others = || table.living.iter().map(|one| &one.entrant).filter(|e| e.target.is_some());
         let all = others().count();
@@ -345,12 +342,12 @@ impl Sessions {
 
 enum Entered {
     Place(Place),
-    /// The table already has this session of the same initiator port, which must end first.
+    /// A session of the same initiator port with the same target exists, and must end first.
     After(Arc<Living>, Box<Entrant>),
 }
 
 impl Table {
-    /// Ends a discovery session if a new discovery session from `key` would exceed a limit.
+    /// Ends one discovery session if another one, from `key`, would exceed a limit.
     fn end_discovery_for(&self, key: PeerKey) {
         let is_here = |one: &&Arc<Living>| one.ending.lock().is_none();
         let discoveries = self.living.iter().filter(|one| one.entrant.target.is_none());

@@ -3,7 +3,7 @@
 //! The server implements [`Targets`]; the session table is in `session_table`.
 //!
 //! Invariants:
-//! - a [`Secret`] is never printed, and its memory is cleared on drop;
+//! - a [`Secret`] is never printed, and its memory is zeroed on drop;
 //! - the calls do not block, because they run on the thread of a session.
 
 use std::fmt;
@@ -22,11 +22,12 @@ use crate::target::session_table::Sessions;
 /// Initiator that wants to log in.
 #[derive(Clone, Debug)]
 pub struct Applicant {
-    /// Name and ISID that the initiator claims. The name is in lower case.
+    /// Name and ISID that the initiator claims, before any authentication. The name is in lower
+    /// case.
     pub port: InitiatorPort,
     /// Address of the initiator.
     pub peer: String,
-    /// Key by which the server counts the connections of one peer for the limits of each peer.
+    /// Key of the peer. The limits for each peer count all connections with the same key.
     pub key: PeerKey,
     /// Local address at which the connection arrived.
     pub local: Address,
@@ -44,7 +45,7 @@ pub enum Authentication {
         /// Name and secret of the target, for mutual CHAP.
         target: Option<Credentials>,
     },
-    /// CHAP is optional. But if the initiator offers CHAP first, it must prove one of these
+    /// CHAP is optional. An initiator that offers CHAP as its first choice must prove one of these
     /// secrets.
     Offered(Vec<(Credentials, Option<Credentials>)>),
     /// The login always fails. To the initiator it looks like CHAP with a wrong secret.
@@ -111,8 +112,8 @@ pub trait Targets: Send + Sync + 'static {
     /// Calls `show` for each target that the initiator may know of, in the order of their names,
     /// until `show` returns false. Starts with the first name after `after`; the empty string
     /// precedes all names. The initiator may know of targets that need no secret, and of targets
-    /// whose secret it has `proven`. This function copies no list, because a server can have
-    /// thousands of targets.
+    /// whose secret it has `proven`. The targets are shown one by one, because a server can have
+    /// thousands of them.
     fn discover(
         &self,
         applicant: &Applicant,
@@ -125,7 +126,7 @@ pub trait Targets: Send + Sync + 'static {
     /// one portal group.
     ///
     /// # Errors
-    /// The connection reached no portal.
+    /// No portal has the address at which the connection arrived.
     fn portal_group_tag(&self, _: &Applicant) -> Result<u16, Refusal> {
         Ok(1)
     }
@@ -133,7 +134,7 @@ pub trait Targets: Send + Sync + 'static {
     /// Called when an initiator at `address` gave a wrong CHAP response.
     fn guessed(&self, _address: &str) {}
 
-    /// Whether the initiator may log in to `target` (a name in lower case), and with which
+    /// Decides whether the initiator may log in to `target` (a name in lower case), and with which
     /// authentication.
     ///
     /// # Errors

@@ -63,13 +63,13 @@ fn initiators_that_take_no_responses_share_the_budget() {
     let longest = (0..10).map(|_| works(&mut good)).max().expect("rounds");
     assert!(longest < Duration::from_secs(1), "held up for {longest:?}");
     assert!(budget.used_bytes() <= LIMIT, "{} bytes", budget.used_bytes());
-    // The server has run the reads of 1 MiB whose data is in the kernel's socket buffers (several
-    // MiB each), and the reads whose data is still in the server's memory.
+    // The server has run only the reads of 1 MiB whose data is in the kernel's socket buffers
+    // (several MiB each) or still in the server's memory.
     let (done, shared) = (&setup.disk().done, &setup.disk().shared);
     let run = done.load(Ordering::Relaxed) + shared.load(Ordering::Relaxed) - 1000;
     assert!((6..100).contains(&run), "{run} reads were run for initiators that take none");
-    // The initiator that obeys the protocol makes a large read. The budget gives free memory to
-    // connections that hold none.
+    // The initiator that obeys the protocol makes a large read. It succeeds, because the budget
+    // gives free memory to connections that hold none.
     assert_eq!(good.read(0, 4096).len(), 2 * MIB);
     // An initiator that resumes receiving gets all its responses.
     for hog in &mut greedy {
@@ -83,11 +83,11 @@ fn initiators_that_take_no_responses_share_the_budget() {
     wait_until("all is given back", || budget.used_bytes() == 0);
 }
 
-// Regression test: the target never answered the fifth of several reads of 1 MiB. The read waited
-// for memory that spare buffers of the same session held.
+// Regression: the target never answered the fifth of several reads of 1 MiB. The read waited for
+// memory that spare buffers of its own session held.
 #[test]
 fn each_transfer_length_is_served_with_little_memory() {
-    // Shared memory budget of all sessions with the smallest value of `--memory`.
+    // Budget of all sessions if the server runs with the smallest value of `--memory`.
     let limit = 8 * MIB;
     for disk in [Disk::new(SIZE), Disk::new(SIZE).slow()] {
         let budget = Budget::new(limit, OWN_BYTES);
@@ -229,7 +229,7 @@ fn sessions_per_address_and_in_total_are_bounded() {
     }
 }
 
-// Regression test: each stalled session held 1 MiB of memory, so 896 sessions held nearly 1 GiB.
+// Regression: each of 896 stalled sessions held 1 MiB of memory, nearly 1 GiB in total.
 #[test]
 fn many_stalled_sessions_stay_within_the_budget() {
     let (limit, own_total) = (4 * MIB, 4 * MIB);

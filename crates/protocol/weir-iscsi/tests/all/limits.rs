@@ -1,5 +1,5 @@
-//! Limits and counters of one session (requests in progress, and time), and limits of all discovery
-//! sessions.
+//! Limits and counters of one session (requests in progress, and time), and the limits that all
+//! discovery sessions share.
 //!
 //! Memory limits of all connections are in hostile.rs, the command window in sessions.rs.
 //!
@@ -159,7 +159,7 @@ fn number_of_writes_with_open_r2ts_is_bounded() {
         assert_eq!(reply.opcode(), opcode::R2T);
         asked.insert(reply.itt());
     }
-    // If a further write got memory, another task would send an R2T for it during these waits.
+    // If one more write got memory, its R2T would arrive during these waits.
     for _ in 0..3 {
         assert_eq!(initiator.nop(b"!").data, b"!", "data of {most} writes is asked for");
         std::thread::sleep(Duration::from_millis(50));
@@ -194,8 +194,8 @@ fn target_list_is_sent_in_bounded_parts() {
     assert!(text.len() > 3 * TEXT_PART_BYTES);
 }
 
-// The test `stalled_initiator_is_dropped_and_its_memory_freed` would also pass if the server
-// dropped only sessions that hold memory which other sessions wait for.
+// The memory in this test is not short: otherwise a server that drops only sessions whose memory
+// other sessions wait for would also pass.
 #[test]
 fn stalled_initiator_is_dropped_even_if_memory_is_free() {
     let limit = Duration::from_millis(200);

@@ -304,8 +304,8 @@ fn wrong_chap_responses_are_counted_and_throttled() {
     let looked_at = answers.iter().filter(|status| **status == [2, 1]).count();
     let later = answers.iter().filter(|status| **status == [3, 1]).count();
     assert_eq!(looked_at + later, 60, "{answers:?}");
-    // Six delays fit into the longest wait, and each thread may check one response at the same
-    // time.
+    // At most 14 responses were checked: six delays fit into the longest wait, and each thread may
+    // check one more response at the same time.
     assert!(looked_at <= 14, "{looked_at} guesses were looked at");
     assert_eq!(*setup.targets.wrong_responses.lock(), looked_at);
     // A correct response is accepted once the throttle admits it.
@@ -356,8 +356,8 @@ fn discovery(address: SocketAddr) -> Initiator {
     initiator
 }
 
-// Regression test: 256 sessions without CHAP under an initiator's name locked out this initiator;
-// 896 such sessions locked out all initiators.
+// Regression: 256 sessions without CHAP under an initiator's name locked out this initiator, and
+// 896 of them locked out all initiators.
 #[test]
 fn sessions_without_chap_do_not_lock_out_the_owner_of_a_name() {
     let targets = MemoryTargets::with_sessions(Disk::new(SIZE), Sessions::with_limits(6, 4, 3));

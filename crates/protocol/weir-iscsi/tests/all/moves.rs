@@ -112,7 +112,8 @@ fn session_with_unfinished_requests_does_not_move() {
         server.move_sessions(0, 1, 1);
         server.move_sessions(1, 0, 1);
         std::thread::sleep(Duration::from_millis(20));
-        // The session checks for a requested move when it receives a PDU.
+        // The NOP-Out makes the session check for a requested move, which it does when it receives
+        // a PDU.
         initiator.nop(b"");
     };
 
@@ -130,7 +131,7 @@ fn session_with_unfinished_requests_does_not_move() {
     assert_eq!(initiator.reply().status().0, 0);
     assert_eq!(targets.disk.bytes(0, data.len()), data);
 
-    // A command has arrived before the command with the preceding CmdSN.
+    // Send the second command before the first, so that it waits for its CmdSN.
     let (first, second) = (initiator.read_header(0, 1), initiator.read_header(1, 1));
     initiator.send(second, &[]);
     ask(&mut initiator);

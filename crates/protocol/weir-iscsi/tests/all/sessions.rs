@@ -80,7 +80,7 @@ fn large_reads_are_sent_from_cached_blocks_in_any_split() {
         ("None", "8192", "16384", true),
         ("CRC32C", "12288", "1048576", true),
         ("CRC32C", "1048576", "1048576", true),
-        // This segment length would split a block.
+        // With this segment length, a Data-In would end inside a block.
         ("CRC32C", "6144", "1048576", false),
     ] {
         let mut initiator = Initiator::session(
@@ -427,7 +427,7 @@ fn tasks_aborted_by_another_nexus_get_no_response_without_tas() {
     initiator.send(later, &[]);
     targets.disk.held.store(false, Ordering::Relaxed);
     initiator.take_read(2 * BLOCK);
-    // The first command completes in the storage as well, even if its task is woken late.
+    // The storage also completes the first command, even if the task of the command is woken late.
     wait_until("both end", || done() == before + 2);
     assert_eq!(initiator.nop(b"y").data, b"y", "nothing came for the first");
     // With TAS, the initiator gets TASK ABORTED.
@@ -669,8 +669,8 @@ fn unread_responses_hold_little_memory() {
     }
     std::thread::sleep(Duration::from_millis(300));
     let run = targets.disk.done.load(Ordering::Relaxed) - before;
-    // The server has run the reads of 4 MiB whose data is in the socket buffers, and further reads
-    // whose data fits into `REPLY_BYTES_MAX`.
+    // The server has run only the reads of 4 MiB whose data is in the socket buffers or fits into
+    // `REPLY_BYTES_MAX`.
     assert!((1..=16).contains(&run), "{run} reads were run for an initiator that takes none");
     for _ in 0..100 {
         initiator.take_read(8192 * BLOCK);

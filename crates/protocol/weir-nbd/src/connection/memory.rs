@@ -4,10 +4,10 @@
 //!
 //! Invariants:
 //! - memory for a request is reserved before the request runs or its payload is received;
-//! - a connection that waits for memory holds no memory that only it could release, so that the
-//!   first connection in the queue always proceeds;
+//! - a connection that waits for memory first frees all memory that it could free itself, so that
+//!   the first connection in the queue always proceeds;
 //! - a read never waits for memory of other connections: without memory it is sent in pieces;
-//! - an idle connection keeps at most [`weir_net::MemoryGrant::keep_bytes`].
+//! - an idle connection keeps at most [`weir_net::MemoryGrant::keep_bytes`] of memory.
 
 use std::pin::pin;
 
@@ -19,7 +19,7 @@ use super::Connection;
 use crate::limits::{ACCOUNT_BYTES, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX, SEND_BYTES};
 
 impl Connection {
-    /// Bytes of memory that the connection holds, without the receive buffer.
+    /// Bytes of memory that the connection holds, not counting the receive buffer.
     fn memory_bytes(&self) -> usize {
         self.part_bytes.get()
             + self.task_bytes.get()
@@ -28,7 +28,8 @@ impl Connection {
             + self.out.borrow().room()
     }
 
-    /// Reports to the shared budget how much memory the connection holds, if that changed much.
+    /// Reports to the shared budget how much memory the connection holds. Does nothing after a
+    /// small change ([`ACCOUNT_BYTES`]).
     pub(crate) fn account(&self) {
         let (now, told) = (self.memory_bytes(), self.accounted_bytes.get());
         if now > told.max(OWN_BYTES) {
@@ -43,7 +44,7 @@ impl Connection {
         self.grant.hold(bytes);
     }
 
-    /// Whether the limits of the connection allow another request that holds `bytes`.
+    /// Returns true if the limits of the connection allow another request that holds `bytes`.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let waiting = self.out.borrow().len();
         let held = self.task_bytes.get() + waiting + self.sending_bytes.get();
@@ -60,8 +61,8 @@ impl Connection {
         }
     }
 
-    /// Reserves `bytes` more memory if the limits of the connection and the budget allow. Returns
-    /// false if they do not.
+    /// Reserves `bytes` more memory if the connection and the shared budget can spare them now.
+    /// Returns false and reserves nothing if they cannot.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         let wanted = self.memory_bytes() + bytes;
         if wanted <= self.accounted_bytes.get().max(OWN_BYTES) {
@@ -80,8 +81,8 @@ impl Connection {
             return;
         }
         while !self.is_broken() {
-            // Free the pooled buffers in every pass: no other connection can free them, and each
-            // send returns its buffer to the buffer pool.
+            // Empty the buffer pool in every pass: other connections cannot free this memory, and
+            // each send puts its buffer back into the pool.
             self.give_up_pool();
             if self.out.borrow().is_empty() {
                 self.out.replace(OutBuf::default());
@@ -102,15 +103,16 @@ impl Connection {
         self.account();
     }
 
-    /// Grows the receive buffer if a larger one needs fewer receives and memory is available.
+    /// Grows the receive buffer if the last receive filled it and the budget has memory for a large
+    /// one.
     pub(crate) fn grow(&self, input: &mut Input) {
         if input.is_short() && self.grant.take_large_input() {
             input.grow();
         }
     }
 
-    /// Frees unused memory; called when the reader has no more input. An idle connection may keep
-    /// little memory, because the budget does not wake it when other connections need memory.
+    /// Frees unused memory when the reader has no more input. An idle connection keeps little
+    /// memory, because the budget does not wake it when other connections need memory.
     pub(crate) fn idle(&self, input: &mut Input) {
         if self.has_tasks() || !self.out.borrow().is_empty() {
             return;
@@ -139,13 +141,14 @@ impl Connection {
         self.grant.awaits_client()
     }
 
-    /// Waits until this connection must be evicted: its client holds memory that other connections
-    /// wait for, and makes no progress.
+    /// Waits until the budget evicts this connection: its client holds memory that other
+    /// connections wait for, and transfers too little.
     pub(crate) async fn evicted(&self) {
         self.grant.evicted().await;
     }
 
-    /// Whether the connection was evicted because its client stalled other connections.
+    /// Returns true if the budget evicted this connection because its client stalled other
+    /// connections.
     pub(crate) fn is_evicted(&self) -> bool {
         self.grant.is_evicted()
     }

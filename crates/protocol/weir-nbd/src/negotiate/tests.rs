@@ -34,7 +34,7 @@ fn message(option: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends one option. Returns the replies as (type, data), and the next action.
+/// Sends one option. Returns the replies as (type, data), and the step that `feed` returned.
 fn ask(negotiation: &mut Negotiation, option: u32, data: &[u8]) -> (Vec<(u32, Vec<u8>)>, Step) {
     let bytes = message(option, data);
     let mut out = Vec::new();
@@ -112,7 +112,8 @@ fn export_name_answers_size_and_flags() {
     let Step::Ready(ready) = step else { panic!("{step:?}") };
     assert_eq!(ready.name, "two");
     assert!(ready.negotiated.read_only && !ready.negotiated.structured);
-    // The flags are HAS_FLAGS, READ_ONLY, FLUSH, MULTI_CONN and CACHE.
+    // Transmission flags of the read-only export: HAS_FLAGS, READ_ONLY, FLUSH, MULTI_CONN and
+    // CACHE.
     assert_eq!(out, [&8192_u64.to_be_bytes()[..], &0x0507_u16.to_be_bytes()].concat());
 
     for name in [&b"three"[..], b"", b"\xff", &[b'x'; 5000]] {
@@ -134,7 +135,8 @@ fn list_names_all_exports() {
     assert_eq!(kinds(&ask(&mut start(FIXED), 3, b"x").0), [INVALID]);
 }
 
-// Regression test: 600 clients that received no byte of a LIST reply with 3,000 names held 438 MiB.
+// Regression: each of 600 clients requested a LIST reply with 3,000 names and received no byte of
+// it. The server held 438 MiB for them.
 #[test]
 fn long_list_is_sent_in_parts_with_each_export_once() {
     let name = |n: usize| format!("{n:04}{}", "x".repeat(500));
@@ -235,7 +237,7 @@ fn starttls_works_once_and_enables_all_options() {
     assert!(matches!(ask(&mut negotiation, 7, &info_data("one", &[])).1, Step::Ready(_)));
 }
 
-// CVE-2021-3716: a server processed cleartext after STARTTLS as part of the encrypted session.
+// CVE-2021-3716: servers processed cleartext after STARTTLS as part of the encrypted session.
 #[test]
 fn cleartext_after_starttls_ends_the_connection() {
     let go = message(7, &info_data("one", &[]));
@@ -349,8 +351,8 @@ fn metadata_contexts() {
     assert_eq!(kinds(&ask(&mut negotiation, 10, &meta_data("three", &[])).0), [UNKNOWN]);
     assert_eq!(kinds(&ask(&mut negotiation, 10, b"\0\0\0\x03one").0), [INVALID]);
 
-    // After a failed selection, no context is selected; a selection for another export does not
-    // count.
+    // The failed selections above have cancelled the earlier one, so no context is selected. Then a
+    // selection is made for another export, which does not count for this one.
     let block_status = |negotiation: &mut Negotiation, name| {
         let (replies, step) = ask(negotiation, 7, &info_data(name, &[]));
         let Step::Ready(ready) = step else { panic!("{step:?}") };

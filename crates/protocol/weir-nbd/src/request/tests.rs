@@ -139,7 +139,7 @@ fn read_only_export_refuses_writes() {
     let negotiated = Negotiated { read_only: true, ..TERMS };
     for kind in [1, 4, 6] {
         assert_eq!(refused(&negotiated, 0, kind, 0, 512).0, 1, "{kind}");
-        // A write to a read-only export gets the read-only error even if its range is also invalid.
+        // A write to a read-only export gets EPERM even if its range is also invalid.
         assert_eq!(refused(&negotiated, 0, kind, 1, 512).0, 1, "{kind}");
     }
     for kind in [0, 5, 7] {

@@ -30,8 +30,8 @@ use weir_nbd::limits::{EXTENTS_MAX, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX};
 use weir_net::limits::PEER_TURNS_MAX;
 use weir_net::{Address, Budget, Listener, serve};
 
-/// Holds the volume's requests until this value is dropped, even if a test fails: otherwise the
-/// server could not stop, because it waits for its requests.
+/// Holds the requests of the volume until this value is dropped, also if the test fails: otherwise
+/// the server could not stop, because it waits for these requests.
 struct Held<'a>(&'a Memory);
 
 impl<'a> Held<'a> {
@@ -159,7 +159,7 @@ fn stalled_tls_handshake_times_out_and_frees_its_turn() {
         nbd.requiring_tls(Arc::new(config)).with_turn_limit(LIMIT)
     });
     let start = Instant::now();
-    // Connect one client more than may run a handshake at the same time.
+    // Connect one client more than the number of TLS handshakes that one peer may run at a time.
     let mut clients: Vec<Client> = (0..=PEER_TURNS_MAX).map(|_| setup.connect()).collect();
     for client in &mut clients {
         client.get(18);
@@ -203,7 +203,7 @@ fn serve_with_few_descriptors(socket: &Path) {
 struct Process(Child);
 
 impl Process {
-    /// Returns the CPU time of all threads, plus the time that they waited for a CPU.
+    /// Returns the time for which all threads ran, plus the time that they waited for a CPU.
     fn runnable(&self) -> Duration {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("threads");
         let times = threads.flatten().flat_map(|thread| {
@@ -254,7 +254,7 @@ fn server_without_descriptors_rests_and_accepts_once_there_is_one() {
     assert!((1..clients.len()).contains(&greeted), "{greeted} clients were accepted");
     let (before, start) = (process.runnable(), Instant::now());
     std::thread::sleep(Duration::from_millis(400));
-    // A server that retries the accept at once would always be runnable.
+    // A server that retries the accept without a pause would be runnable all the time.
     let (runnable, wall) = (process.runnable().saturating_sub(before), start.elapsed());
     assert!(runnable < wall / 2, "it was to run for {runnable:?} of {wall:?}");
     clients.remove(0);

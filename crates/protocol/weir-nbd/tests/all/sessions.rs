@@ -127,7 +127,8 @@ fn concurrent_requests_are_all_answered() {
     for export in ["fast", "slow"] {
         let mut client = setup.client(export);
         let mut reader = Client { socket: client.socket.try_clone().unwrap() };
-        // Request 96 MiB of replies with more than `REQUESTS_MAX` requests, to reach every limit.
+        // The replies are 96 MiB to more than `REQUESTS_MAX` requests, so the connection reaches
+        // every limit.
         let (count, len) = (1536_u64, 64 << 10);
         let mut batch = Vec::new();
         for cookie in 0..count {
@@ -241,7 +242,7 @@ fn storage_panic_ends_only_its_connection() {
     setup.wait_for_connections(1);
 }
 
-/// Asserts that connections never exceed their budget while `work` runs.
+/// Asserts that the memory of all connections never exceeds the budget while `work` runs.
 fn within_budget(setup: &Setup, limit_bytes: usize, work: impl FnOnce()) {
     let done = std::sync::atomic::AtomicBool::new(false);
     let most = std::thread::scope(|scope| {
@@ -259,13 +260,13 @@ fn within_budget(setup: &Setup, limit_bytes: usize, work: impl FnOnce()) {
         worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         most
     });
-    // Memory without a reservation may exceed the budget: accounts are rounded up, and reply
-    // buffers have spare capacity.
+    // The budget may be exceeded a little: connections report rounded sizes, and the buffers of
+    // replies have spare capacity.
     let slack = 1 << 20;
     assert!(most <= limit_bytes + slack, "{most} bytes were held");
 }
 
-// Regression test: 100 clients that requested large reads and received nothing held 64 MiB each. A
+// Regression: each of 100 clients requested large reads and received nothing, and held 64 MiB. A
 // server with `--memory 256MiB` grew to 6.3 GiB.
 #[test]
 fn stalled_clients_stay_within_the_budget() {
@@ -302,8 +303,8 @@ fn half_sent_writes_are_dropped_if_others_need_memory() {
     within_budget(&setup, limit, || {
         let half = vec![1; 300 << 10];
         let mut stalled: Vec<Client> = Vec::new();
-        // Send as many requests as fit into the budget. All of the budget must become free
-        // afterwards.
+        // The half-sent writes hold as much of the budget as they can get. The server must free it
+        // for the client below.
         for n in 0..4 {
             let mut client = setup.client("fast");
             // The writes have complete and partial blocks, in one or several parts.
@@ -415,11 +416,11 @@ fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
     sender.join().expect("all was sent");
 }
 
-// Regression test: a client that sent reads and writes of 1 MiB waited forever for memory that its
-// own reply buffers held.
+// Regression: a client that sent reads and writes of 1 MiB waited forever for memory, which the
+// buffers of its own replies held.
 #[test]
 fn mixed_requests_of_each_size_are_answered_with_little_memory() {
-    // Shared memory budget of all connections with the smallest value of `--memory`.
+    // Budget of all connections if the server runs with the smallest value of `--memory`.
     let limit = 8 << 20;
     for export in ["fast", "slow"] {
         let setup = setup_with("mixed", limit);

@@ -1,12 +1,10 @@
-//! Decides which sessions move between workers.
+//! Decides which sessions move between workers. `worker` moves them.
 //!
-//! `worker` moves the sessions.
-//!
-//! Workers start with equal numbers of sessions but get unequal CPU time: other processes take more
-//! time from one core than from another, and closed sessions leave gaps. The sessions of a worker
-//! that uses all of its CPU time get less time than other sessions. The kernel counts the run time
-//! and the wait time of a thread (Documentation/scheduler/sched-stats.rst). From these times the
-//! balancer decides which sessions move, so that all sessions get equal CPU time.
+//! Workers start with equal numbers of sessions but get unequal CPU time: other processes of the
+//! machine use some cores more than others, and closed sessions leave gaps. Sessions of a saturated
+//! worker then get less CPU time than other sessions. The kernel counts how long a thread ran and
+//! how long it waited for a core (Documentation/scheduler/sched-stats.rst); the balancer decides
+//! from this.
 //!
 //! Invariants:
 //! - no session moves while every worker has enough CPU time;
@@ -18,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use crate::limits::BALANCE_SPAN;
 
-/// A worker whose idle part of a span is below this value is saturated.
+/// A worker is saturated if it is idle for less than this part of a span ([`BALANCE_SPAN`]).
 const IDLE_MIN: f64 = 0.1;
-/// Weight of the newest span in the moving average.
+/// Weight of the newest span in the moving average of `Worker::capacity`.
 const NEWEST: f64 = 0.5;
 
 /// Load of one worker. All threads of the server can read it.
@@ -31,7 +29,7 @@ pub(crate) struct Load {
     thread: AtomicI32,
     /// Number of the current span ([`BALANCE_SPAN`]).
     span: AtomicU32,
-    /// Number of sessions with a request in the current span.
+    /// Number of sessions that had a request in the current span.
     active: AtomicUsize,
 }
 
@@ -78,7 +76,7 @@ struct Worker {
     capacity: f64,
 }
 
-/// Run time and wait time of a thread since its start.
+/// Run time of a thread, and its wait time for a core, both since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     ran: Duration,
@@ -88,10 +86,10 @@ struct Times {
 /// Load of one worker during one span.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// Part of a core that the worker used or left idle: the CPU time that was available to it.
+    /// Part of a core that was available to the worker: the time in which it ran or was idle.
     capacity: f64,
     is_busy: bool,
-    /// Number of sessions with a request in the span.
+    /// Number of sessions that had a request in the span.
     active: usize,
 }
 
@@ -101,7 +99,7 @@ impl Balancer {
         Self { workers: loads.map(worker).collect(), last: Instant::now() }
     }
 
-    /// Time until the next sample; `None` while no sessions can be balanced.
+    /// Returns the time until the next sample; `None` with one worker or fewer than two sessions.
     pub(crate) fn rest(&self) -> Option<Duration> {
         let connections = |worker: &Worker| worker.load.connections.load(Ordering::Relaxed);
         let all: usize = self.workers.iter().map(connections).sum();
@@ -118,7 +116,8 @@ impl Balancer {
         self.last = Instant::now();
         let shares = self.workers.iter_mut().map(|worker| worker.share(span));
         let shares: Vec<Option<Share>> = shares.collect();
-        // If a pause interrupted the span, the samples do not show the current load.
+        // After a pause of the acceptor, the samples cover a long time and do not show the current
+        // load.
         if span > 2 * BALANCE_SPAN {
             return None;
         }
@@ -149,8 +148,8 @@ fn times(thread: i32) -> Option<Times> {
     Some(Times { ran: next()?, waited: next()? })
 }
 
-/// Chooses a move of sessions: from the busy worker whose sessions get the least CPU time to the
-/// worker at which they would get the most CPU time.
+/// Chooses a move of sessions. They leave the busy worker whose sessions get the least CPU time,
+/// for the worker at which one more session would get the most.
 fn decide(shares: &[Share]) -> Option<Move> {
     let each = |capacity: f64, active: usize| capacity / active as f64;
     let (from, giver) =

@@ -1,15 +1,9 @@
-//! Connection table of a server: its connections, their peers, and the choice of the connection
-//! that a new connection evicts.
+//! Connection table: the connections of a server, and which of them a new connection evicts.
 //!
 //! The `acceptor` accepts connections; the `worker` closes them.
 //!
-//! If the server or the peer has reached its connection limit, a new connection evicts an inactive
-//! one: first a connection in its handshake, then a connection that never used its negotiated
-//! export, then the connection with the longest idle time. Among equal connections, the table
-//! chooses one of the peer with the most connections.
-//!
 //! Invariants:
-//! - at most [`CONNECTIONS_MAX`] connections exist, without the connections that are being closed;
+//! - at most [`CONNECTIONS_MAX`] connections exist; connections that are being closed do not count;
 //! - a peer has at most [`PEER_CONNECTIONS_MAX`] connections, so that other peers can connect;
 //! - a connection with a running or recent request is never evicted.
 
@@ -23,10 +17,10 @@ use parking_lot::Mutex;
 
 use crate::limits::{CONNECTIONS_MAX, IDLE_LIMIT, PEER_CONNECTIONS_MAX, UNUSED_LIMIT};
 
-/// Peer that the connection limits refer to; connections with an equal key count together.
+/// Peer to which the connection limits apply. Connections with equal keys count together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerKey {
-    /// An IP address; for IPv6 the /64 network, because one machine may use all addresses of it.
+    /// An IP address. For IPv6 the /64 network, because one machine may use all addresses in it.
     Address(IpAddr),
     /// A local user.
     Uid(u32),
@@ -48,7 +42,7 @@ impl PeerKey {
     }
 }
 
-/// Progress of a connection, from its handshake to its first request.
+/// Phase of a connection. A later phase never returns to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {
@@ -63,9 +57,9 @@ pub struct Place {
     began: Instant,
     worker: AtomicUsize,
     phase: AtomicU8,
-    /// Time of the client's last transfer, in milliseconds since `began`.
+    /// Time of the client's last transfer, in milliseconds after `began`.
     active_ms: AtomicU64,
-    /// Whether the protocol allows the eviction of idle sessions.
+    /// True if a new connection may evict this one when it is idle (`Protocol::IDLE_GIVES_WAY`).
     may_idle_out: bool,
     is_busy: AtomicBool,
     is_leaving: AtomicBool,
@@ -85,7 +79,7 @@ impl Place {
         })
     }
 
-    /// Creates a slot that is in no table, for a session without a server.
+    /// Creates a slot that is in no table, for a session that runs without a server.
     pub(crate) fn alone() -> Arc<Self> {
         Self::new(PeerKey::Unknown, 0, false)
     }
@@ -128,8 +122,8 @@ impl Place {
         self.began.elapsed().saturating_sub(active)
     }
 
-    /// Eviction class of the connection; `None` if the connection cannot be evicted now. The
-    /// connections of the smallest class are evicted first.
+    /// Returns the eviction class of the connection; `None` if the connection cannot be evicted
+    /// now. A new connection evicts a connection of the smallest class.
     fn gives_way(&self) -> Option<Phase> {
         if self.is_busy.load(Ordering::Relaxed) {
             return None;
@@ -143,8 +137,8 @@ impl Place {
         }
     }
 
-    /// Whether the connection can still be evicted; the worker checks this before it closes the
-    /// connection.
+    /// Returns true if the connection can still be evicted. The worker checks this before it closes
+    /// the connection, because the client may have sent a request in the meantime.
     pub(crate) fn still_evictable(&self) -> bool {
         let gives_way = self.gives_way().is_some();
         self.is_leaving.store(gives_way, Ordering::Relaxed);
@@ -154,14 +148,20 @@ impl Place {
 
 /// Decision on a new connection.
 pub(crate) enum Admission {
-    /// The client gets the first slot. The caller closes the connection of the second slot, if
-    /// there is one.
+    /// The new client gets the first slot. The caller closes the connection of the second slot, if
+    /// there is one, to free that slot.
     Place(Arc<Place>, Option<Arc<Place>>),
-    /// All slots are in use: `limit` is the limit of the server, or of the peer.
+    /// All slots are in use. `limit` is the limit that was reached: of the peer if `of_peer`, else
+    /// of the server.
     Full { of_peer: bool, limit: usize },
 }
 
 /// Connection table of a server.
+///
+/// If the server or the peer has reached its connection limit, a new connection evicts an inactive
+/// one: first a connection in its handshake, then a connection that never used its negotiated
+/// export, then the connection with the longest idle time. Among equal connections, the table
+/// chooses one of the peer with the most connections.
 #[derive(Default)]
 pub(crate) struct ConnectionTable {
     all: Mutex<Vec<Arc<Place>>>,

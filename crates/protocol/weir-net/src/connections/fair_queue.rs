@@ -1,14 +1,14 @@
-//! Fair queue for an expensive operation such as the TLS handshake: few clients run the operation
-//! at a time, in an order that is fair to their peers.
+//! Fair queue for an expensive operation such as the TLS handshake: only few clients run the
+//! operation at a time, in an order that is fair to their peers.
 //!
-//! The caller limits how long a client keeps its permit; connections are in `connection_table`.
+//! The caller limits how long a client keeps its permit. `connection_table` limits connections.
 //!
 //! A free permit goes to a client of the peer with the fewest permits, and among such clients to
 //! the client that came first. So even if a peer has many clients that do not finish, these clients
 //! delay the first client of another peer by at most one permit.
 //!
 //! Invariants:
-//! - at most [`TURNS_MAX`] clients hold a permit, at most [`PEER_TURNS_MAX`] clients of one peer;
+//! - at most [`TURNS_MAX`] clients hold a permit, and at most [`PEER_TURNS_MAX`] of one peer;
 //! - a client that disconnects while waiting leaves no entry in the queue.
 
 use std::collections::HashMap;
@@ -40,7 +40,8 @@ struct Client {
     wake: Arc<Notify>,
 }
 
-/// Permit of a client, or its wait for a permit; dropping this value ends both.
+/// Permit of a client, or its wait for a permit. Dropping this value returns the permit or ends the
+/// wait.
 pub struct QueuePermit {
     fair_queue: Arc<FairQueue>,
     id: u64,

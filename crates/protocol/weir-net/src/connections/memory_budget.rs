@@ -1,26 +1,12 @@
 //! Memory budget that the connections of all block protocols share.
 //!
-//! Each protocol limits and uses the memory of its connections.
-//!
-//! Each connection has a little guaranteed memory ([`Own`]), so that small requests never wait; the
-//! more connections exist, the less each connection has. All other memory comes from one budget.
-//!
-//! A connection that holds budget memory gets more only if it then holds no more than the budget
-//! has left: a single connection gets up to half of the budget, each of n connections gets 1/(n+1),
-//! and the same amount remains for the next connection (dynamic thresholds: Choudhury and Hahne,
-//! IEEE/ACM Transactions on Networking 6(2), 1998). A connection without budget memory gets its
-//! bytes as soon as they are available, in FIFO order.
-//!
-//! A client can also keep memory in use: for replies that it does not read, or for a payload that
-//! it does not complete. While other connections wait for memory, such a client must transfer a
-//! part of its memory in each [`STALL_CHECK`], or its connection is evicted
-//! ([`MemoryGrant::evicted`]). A connection that waits for the storage is never evicted.
+//! Each protocol decides which memory of a connection counts. [`Budget`] describes the rules.
 //!
 //! Invariants:
-//! - requested and held bytes never exceed the budget, unless one connection alone holds all of
-//!   them;
+//! - a grant never raises the used bytes above the budget, except a grant larger than the budget
+//!   while no connection holds any of it;
 //! - no later request overtakes a waiting connection that holds none of the budget;
-//! - a connection that holds more than its part delays no other connection;
+//! - a waiting connection that already holds budget memory delays no other connection;
 //! - idle connections together keep at most a fraction of the budget ([`MemoryGrant::keep_bytes`]).
 
 use std::collections::VecDeque;
@@ -35,11 +21,11 @@ use crate::limits::{
     INPUT_BYTES, KEEP_BYTES_MAX, STALL_CHECK, STALL_FRACTION, STALL_POLL_INTERVAL,
 };
 
-/// Divisor of the budget: large receive buffers take at most this part of its size, in addition to
-/// the budget.
+/// Large receive buffers together take at most the size of the budget divided by this number. Their
+/// memory is not part of the budget.
 const LARGE_INPUTS: usize = 8;
-/// Divisor of the budget: idle connections together may keep this part, divided equally among all
-/// connections.
+/// Idle connections together may keep the size of the budget divided by this number. Each
+/// connection may keep an equal part of it.
 const KEPT: usize = 16;
 
 /// Guaranteed memory of each connection: an equal part of `total_bytes`, but at least `least_bytes`
@@ -55,17 +41,31 @@ pub struct Own {
 }
 
 impl From<usize> for Own {
-    /// Guarantees each connection `bytes`, for any number of connections.
+    /// Guarantees `bytes` to each connection, whatever the number of connections.
     fn from(bytes: usize) -> Self {
         Self { least_bytes: bytes, most_bytes: bytes, total_bytes: bytes }
     }
 }
 
-/// Memory budget of a server; see the module description.
+/// Memory budget of a server.
+///
+/// Each connection has a little guaranteed memory ([`Own`]), so that small requests never wait; the
+/// more connections exist, the less each connection has. All other memory comes from one budget.
+///
+/// A connection that holds budget memory gets more only if it then holds no more than the budget
+/// has left: a single connection gets up to half of the budget, each of n connections gets 1/(n+1),
+/// and the same amount remains for the next connection (dynamic thresholds: Choudhury and Hahne,
+/// IEEE/ACM Transactions on Networking 6(2), 1998). A connection without budget memory gets its
+/// bytes as soon as they are available, in FIFO order.
+///
+/// A client can also keep memory in use: for replies that it does not read, or for a payload that
+/// it does not complete. While other connections wait for memory, such a client must transfer a
+/// part of its memory in each [`STALL_CHECK`], or its connection is evicted
+/// ([`MemoryGrant::evicted`]). A connection that waits for the storage is never evicted.
 pub struct Budget {
     limit_bytes: usize,
     own: Own,
-    /// Copy of `used_bytes` in `line`, which can be read without the lock.
+    /// Copy of `WaitQueue::used_bytes`, which can be read without the lock of `line`.
     used_bytes: AtomicUsize,
     shares: AtomicUsize,
     /// Number of connections with a large receive buffer.
@@ -82,19 +82,20 @@ struct WaitQueue {
     looked: Option<Instant>,
 }
 
-/// Memory account of one connection. It changes only under the lock of `line`.
+/// Memory account of one connection. It changes only under the lock of `Budget::line`.
 #[derive(Default)]
 struct Account {
-    /// Bytes that the connection holds or may use now, without a grant that it has not claimed yet.
+    /// Budget bytes that the connection holds or may use now. A grant counts only after the
+    /// connection has claimed it by another [`MemoryGrant::ask`].
     charged_bytes: AtomicUsize,
     wanted_bytes: AtomicUsize,
-    /// Whether the connection is in the queue, or has a grant that it has not claimed yet.
+    /// True if the connection is in the queue, or has a grant that it has not claimed yet.
     is_waiting: AtomicBool,
     granted_bytes: AtomicUsize,
-    /// Whether the connection reads requests while it waits for memory.
+    /// True if the connection reads its client's requests even while it waits for memory.
     hears_client: AtomicBool,
     wake: Notify,
-    /// Number of sends and receives in which the connection waits for its client.
+    /// Number of sends and receives of the connection that wait for its client now.
     awaits_client: AtomicUsize,
     /// Number of bytes transferred over the socket so far; the number wraps.
     moved_bytes: AtomicUsize,
@@ -123,8 +124,8 @@ impl Budget {
         let account = Arc::<Account>::default();
         let mut line = self.line.lock();
         let count = self.shares.fetch_add(1, Ordering::Relaxed);
-        // Remove the accounts of closed connections occasionally, so that the list has at most
-        // about twice as many entries as there are connections.
+        // Remove the accounts of closed connections occasionally: `accounts` then has at most about
+        // twice as many entries as there are connections.
         if line.accounts.len() > 2 * count + 16 {
             line.accounts.retain(|account| account.strong_count() > 0);
         }
@@ -138,9 +139,9 @@ impl Budget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Number of used bytes above the limit. Causes: a request larger than the budget, which runs
-    /// alone; unsolicited data; and guaranteed memory that connections took while there were fewer
-    /// of them.
+    /// Number of used bytes above the limit. There are three causes: a request larger than the
+    /// budget, which runs alone; unsolicited data of iSCSI; and memory that was guaranteed while
+    /// fewer connections existed.
     pub fn excess_bytes(&self) -> usize {
         self.used_bytes().saturating_sub(self.limit_bytes)
     }
@@ -151,14 +152,14 @@ impl Budget {
         self.limit_bytes
     }
 
-    /// Guaranteed memory of each connection at the present number of connections.
+    /// Guaranteed memory of each connection, with as many connections as there are now.
     pub fn own_bytes(&self) -> usize {
         let Own { least_bytes, most_bytes, total_bytes } = self.own;
         let shares = self.shares.load(Ordering::Relaxed).max(1);
         (total_bytes / shares).clamp(least_bytes, most_bytes)
     }
 
-    /// Whether an account may receive `more_bytes` from the budget now.
+    /// Returns true if the rules of the budget allow `more_bytes` for this account now.
     fn fits(&self, line: &WaitQueue, account: &Account, more_bytes: usize) -> bool {
         let charged = account.charged_bytes.load(Ordering::Relaxed);
         let room = self.limit_bytes.saturating_sub(line.used_bytes);
@@ -201,7 +202,7 @@ pub struct MemoryGrant {
 impl MemoryGrant {
     /// Requests `more_bytes` in addition to `held_bytes`. If it returns true, the bytes are
     /// reserved until the next [`MemoryGrant::hold`]. If it returns false, the connection waits in
-    /// the queue; once [`MemoryGrant::turn`] returns, the caller calls this function again.
+    /// the queue; the caller waits for [`MemoryGrant::turn`] and then calls this function again.
     pub fn ask(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         if held_bytes.saturating_add(more_bytes) <= own {
@@ -224,9 +225,9 @@ impl MemoryGrant {
         self.take_granted() > 0
     }
 
-    /// Whether the connection may have a large receive buffer. Large buffers take at most an eighth
-    /// of the budget's size, in addition to the budget: a connection that waits for memory keeps
-    /// its receive buffer, and other connections must not wait for this memory.
+    /// Returns true if the connection may have a large receive buffer. Large buffers together take
+    /// at most an eighth of the budget's size, in addition to the budget: a connection that waits
+    /// for memory keeps its receive buffer, and other connections must not wait for that memory.
     pub fn take_large_input(&self) -> bool {
         if self.has_large_input.load(Ordering::Relaxed) {
             return true;
@@ -247,8 +248,8 @@ impl MemoryGrant {
         }
     }
 
-    /// Cancels the connection's waiting request for memory, or returns its grant if the connection
-    /// has not claimed the grant yet.
+    /// Cancels the connection's waiting request for memory. If the request was already granted but
+    /// not claimed, returns the granted memory to the budget.
     pub fn cancel(&self) {
         if !self.account.is_waiting.load(Ordering::Relaxed) {
             return;
@@ -260,7 +261,7 @@ impl MemoryGrant {
         self.budget.change(&mut line, 0, granted);
     }
 
-    /// As [`MemoryGrant::ask`], but does not join the queue if too little memory is available.
+    /// Like [`MemoryGrant::ask`], but does not join the queue if too little memory is available.
     pub fn try_take(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         let wanted = held_bytes.saturating_add(more_bytes);
@@ -275,7 +276,7 @@ impl MemoryGrant {
         let charged = account.charged_bytes.load(Ordering::Relaxed);
         let more = (wanted - own).saturating_sub(charged);
         let room = self.budget.limit_bytes.saturating_sub(line.used_bytes);
-        // A request larger than the budget must wait in the queue.
+        // A request larger than the budget must wait in the queue, so refuse it here.
         let fits = more <= room && self.budget.fits(&line, account, more);
         if !line.waiting.is_empty() || !fits {
             return false;
@@ -301,13 +302,14 @@ impl MemoryGrant {
         self.budget.own_bytes()
     }
 
-    /// Whether all connections together hold more than the budget; [`Budget::excess_bytes`] lists
-    /// the causes.
+    /// Returns true if all connections together hold more than the budget; [`Budget::excess_bytes`]
+    /// lists the causes.
     pub fn is_exhausted(&self) -> bool {
         self.budget.used_bytes() > self.budget.limit_bytes
     }
 
-    /// Whether the connection should free memory that it would keep for its next request.
+    /// Returns true if the connection should free the memory that it keeps for its next request,
+    /// because more than half of the budget is used.
     pub fn is_tight(&self) -> bool {
         self.budget.used_bytes() > self.budget.limit_bytes / 2
     }
@@ -325,7 +327,7 @@ impl MemoryGrant {
         self.account.wake.notified().await;
     }
 
-    /// Makes the current or next [`MemoryGrant::turn`] return.
+    /// Makes the present or next call of [`MemoryGrant::turn`] return.
     pub fn nudge(&self) {
         self.account.wake.notify_one();
     }
@@ -363,15 +365,15 @@ impl MemoryGrant {
         }
     }
 
-    /// Waits for the requested memory, or for a check of stalled clients. The caller then asks
-    /// again.
+    /// Waits until the requested memory is granted, for at most [`STALL_POLL_INTERVAL`]; then
+    /// checks for stalled clients. In both cases the caller calls [`MemoryGrant::ask`] again.
     pub async fn wait(&self) {
         if compio::time::timeout(STALL_POLL_INTERVAL, self.turn()).await.is_err() {
             self.end_stalls();
         }
     }
 
-    /// Waits until this connection must end because its client stalls other connections.
+    /// Waits until this connection is evicted because its client stalls other connections.
     pub async fn evicted(&self) {
         while !self.account.is_evicted.load(Ordering::Acquire) {
             self.account.evict.notified().await;
@@ -383,8 +385,7 @@ impl MemoryGrant {
         self.account.is_evicted.load(Ordering::Acquire)
     }
 
-    /// Charges a grant that was not yet claimed to the connection. The caller holds the lock of
-    /// `line`.
+    /// Claims a grant: charges its bytes to the connection. The caller holds the lock of `line`.
     fn take_granted(&self) -> usize {
         let granted = self.account.granted_bytes.swap(0, Ordering::Relaxed);
         self.account.charged_bytes.fetch_add(granted, Ordering::Relaxed);
@@ -420,7 +421,7 @@ impl Account {
     }
 }
 
-/// Record that the connection waits for its client, while this value exists; see
+/// Marks the connection as waiting for its client while this value exists; see
 /// [`MemoryGrant::awaits_client`].
 pub struct AwaitsClient(Arc<Account>);
 
@@ -485,8 +486,8 @@ mod tests {
         let late = budget.grant();
         assert!(late.ask(OWN, 100), "who has nothing yet is let in past those that wait");
         late.hold(OWN + 100);
-        // The connections that hold much memory wait only because of the memory that they hold
-        // themselves.
+        // After connection 0 has freed its memory, connection 1 still waits: with 500 more bytes it
+        // would hold more than the budget has left.
         greedy[0].hold(OWN);
         assert!(!greedy[1].ask(OWN + 300, 500));
         assert!(budget.used_bytes() <= 1200);

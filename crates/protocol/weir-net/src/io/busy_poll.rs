@@ -1,11 +1,11 @@
 //! Adaptive busy polling for the next request.
 //!
-//! The sessions choose the event for which they wait.
+//! A session calls it with the event for which it waits.
 //!
-//! Sleeping and waking can take longer than a fast client needs to respond; hypervisors poll before
-//! they halt for the same reason. But if client and server share a core, sleeping costs less. The
-//! kernel does not report which case applies, so the first 16 of every 2,048 waits try the other
-//! mode. A session polls only if polling is over 25 % faster, because polling uses CPU time.
+//! Sleeping and waking can take longer than a fast client needs to send its next request, so
+//! polling is faster. But if client and server share a core, polling is slower. The kernel does not
+//! report which case applies, so the first 16 of every 2,048 waits try the mode that was slower so
+//! far. A session polls only if polling is over 25 % faster, because polling uses CPU time.
 //!
 //! Invariant: a polling wait yields to the thread's other tasks and to io_uring completions, and
 //! sleeps after [`LINGER_MAX`].
@@ -33,7 +33,7 @@ pub struct BusyPoll {
 struct Turnaround(Duration);
 
 impl Turnaround {
-    /// Upper bound of a sample: a longer wait is a pause of the client, and does not measure the
+    /// Upper bound of a sample. A longer wait means that the client paused; it does not measure the
     /// cost of a wake-up.
     const MAX: Duration = Duration::from_millis(1);
 
@@ -62,7 +62,7 @@ impl BusyPoll {
         }
     }
 
-    /// Waits for `event`, by polling or sleeping.
+    /// Waits for `event`. Polls for up to [`LINGER_MAX`], or sleeps.
     pub async fn wait<T>(&self, event: impl Future<Output = T>) -> T {
         let mut event = pin!(event);
         let awake = self.begin();
@@ -79,7 +79,7 @@ impl BusyPoll {
         result
     }
 
-    /// Polls while `quiet` returns true, up to the polling limit. Returns immediately if this wait
+    /// Polls while `quiet` returns true, for up to [`LINGER_MAX`]. Returns immediately if this wait
     /// should sleep. The caller then sleeps if necessary, and calls [`BusyPoll::end`].
     pub async fn while_quiet(&self, quiet: impl Fn() -> bool) {
         let awake = self.begin();

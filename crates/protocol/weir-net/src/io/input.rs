@@ -6,9 +6,9 @@
 //! memory. After that, the session requests memory and grows the buffer.
 //!
 //! Invariants:
-//! - a received byte is moved at most once, whatever the positions of message boundaries;
-//! - a receive of a large message stops at the end of the message, so that the next message need
-//!   not be moved.
+//! - a received byte is moved at most once, wherever a message begins in the buffer;
+//! - a receive of a large message stops at the end of the message, so that the bytes of the next
+//!   message need not be moved.
 
 use crate::limits::{INPUT_BYTES, INPUT_BYTES_MIN, KEEP_BYTES_MAX};
 
@@ -21,7 +21,7 @@ pub struct Input {
     bytes: Vec<u8>,
     start: usize,
     message_bytes_max: usize,
-    /// Buffer size for small messages.
+    /// Size of the buffer while all messages are small.
     room: usize,
     /// Whether the last receive filled the buffer up to `limit`.
     is_filled: bool,
@@ -56,7 +56,7 @@ impl Input {
         }
     }
 
-    /// Buffer size for small messages.
+    /// Size of the buffer while all messages are small.
     pub const fn room(&self) -> usize {
         self.room
     }
@@ -66,8 +66,8 @@ impl Input {
         self.bytes.capacity().max(self.room)
     }
 
-    /// Whether a larger buffer would need fewer receives, because the last receive filled this
-    /// buffer.
+    /// Returns true if the last receive filled the buffer, so that a larger buffer would need fewer
+    /// receives.
     pub const fn is_short(&self) -> bool {
         self.is_filled && self.room < INPUT_BYTES
     }
@@ -87,8 +87,9 @@ impl Input {
         }
     }
 
-    /// Makes space for a message of `need` bytes, of which the beginning is pending. Returns the
-    /// buffer offset of the next receive, and the maximum number of bytes of this receive.
+    /// Makes space for a message of `need` bytes, whose beginning is already in the buffer. Returns
+    /// the buffer offset at which the next receive writes, and the maximum number of bytes that it
+    /// may receive.
     pub fn make_room(&mut self, need: usize) -> (usize, usize) {
         assert!(need <= self.message_bytes_max, "message lengths are checked before buffers grow");
         if self.bytes.is_empty() && self.bytes.capacity() > KEEP_BYTES_MAX && need <= INPUT_BYTES {

@@ -1,6 +1,6 @@
 //! Contents of one send, and the send itself.
 //!
-//! Each protocol decides which replies to send, and runs the send loop.
+//! Each protocol decides which replies to send, and calls [`Outgoing::send`] for them.
 //!
 //! Invariants:
 //! - blocks are sent without a copy in user space;
@@ -19,10 +19,10 @@ use weir_block::{Block, OutBuf};
 
 use crate::io::socket::Socket;
 
-/// Replies to send: encoded bytes, with blocks between them or after the last byte.
+/// Replies to send: encoded bytes, and blocks that follow them or lie between them.
 #[derive(Default)]
 pub struct Outgoing {
-    /// Encoded bytes of this send.
+    /// Encoded bytes of this send: reply headers and data that was copied.
     pub head: OutBuf,
     /// Blocks to send without copying. They follow all of `head`, unless [`Outgoing::cut`] places
     /// them.
@@ -31,8 +31,8 @@ pub struct Outgoing {
     cuts: Vec<Cut>,
 }
 
-/// Position in the output: the number of head bytes and the number of blocks before it, both
-/// counted from the start of the output.
+/// Position in the output at which blocks are inserted. Both counts start at the beginning of the
+/// output.
 #[derive(Clone, Copy)]
 struct Cut {
     head_bytes: usize,
@@ -78,8 +78,8 @@ impl Outgoing {
         Self { head, blocks, cuts: Vec::new() }
     }
 
-    /// Places the first `blocks` blocks after the current contents of the head. Head bytes that are
-    /// added later follow these blocks.
+    /// Places the first `blocks` blocks, counted from the start of the output, after the head bytes
+    /// added so far. Head bytes that are added later follow these blocks.
     pub fn cut(&mut self, blocks: usize) {
         self.cuts.push(Cut { head_bytes: self.head.len(), blocks });
     }

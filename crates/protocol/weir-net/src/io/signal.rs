@@ -1,6 +1,6 @@
 //! Wake-up between two tasks of one thread.
 //!
-//! A signal cannot wake another thread.
+//! Both tasks must run on the same thread: a signal cannot wake another thread.
 //!
 //! Invariants: only one task waits, and any task may notify; a notification without a waiting task
 //! is kept, and two such notifications count as one.

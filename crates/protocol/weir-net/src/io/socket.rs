@@ -1,5 +1,4 @@
-//! Socket of a connection, and the watch with which the worker observes, moves and stops the
-//! session of the connection.
+//! Socket of a connection. Watch of a session, with which the worker observes, moves and stops it.
 //!
 //! Listening sockets are in `listener`, sessions in the crate of each protocol.
 //!
@@ -25,8 +24,8 @@ use crate::io::signal::Signal;
 
 /// Connected stream socket; clones share the connection.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {
-    /// True if the connection is not encrypted, so that the server may send bytes directly on the
-    /// file descriptor.
+    /// True if the connection is not encrypted, so that the server may bypass this type and send
+    /// bytes on the file descriptor.
     const IS_PLAIN: bool = true;
 
     /// Sends the end-of-data message of the transport to the client, if the transport has such a
@@ -44,7 +43,7 @@ impl Socket for UnixStream {}
 pub struct Watch {
     load: Arc<Load>,
     place: Arc<Place>,
-    /// Last span in which the session had a request.
+    /// Last span (`BALANCE_SPAN`) in which the session had a request.
     active_in: Cell<Option<u32>>,
     stopping: Cell<bool>,
     /// Worker to which the session must move; `None` if the session stays.
@@ -55,7 +54,7 @@ pub struct Watch {
     cut_off: Rc<CutOff>,
 }
 
-/// Order to end a session immediately.
+/// Order of the worker to a session to end immediately.
 #[derive(Default)]
 pub struct CutOff {
     given: Cell<bool>,
@@ -63,7 +62,7 @@ pub struct CutOff {
 }
 
 impl CutOff {
-    /// Waits until the order is given. Only one task may wait.
+    /// Waits until the worker gives the order. Only one task may wait.
     pub async fn given(&self) {
         while !self.given.get() {
             self.signal.wait().await;
@@ -78,7 +77,7 @@ pub(crate) struct UserOf {
     pub(crate) since: Instant,
 }
 
-/// Watch of a session without a server.
+/// Creates the watch of a session that runs without a server.
 impl Default for Watch {
     fn default() -> Self {
         Self::new(&Arc::default(), Place::alone(), None, None)
@@ -86,7 +85,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Creates the watch of a connection with the slot `place`, on the worker with this load.
+    /// Creates the watch of a connection with the slot `place`, on the worker whose load is `load`.
     pub(crate) fn new(
         load: &Arc<Load>,
         place: Arc<Place>,
@@ -116,7 +115,7 @@ impl Watch {
         &self.place
     }
 
-    /// Records that the session has a request; the balancer moves only active sessions.
+    /// Records that the session has a request. The balancer moves only sessions that have requests.
     pub fn has_work(&self) {
         let span = self.load.span();
         if self.active_in.replace(Some(span)) != Some(span) {
@@ -166,7 +165,7 @@ impl Watch {
         self.cut_off.signal.notify();
     }
 
-    /// Returns the signal for the task that ends the session immediately.
+    /// Returns the order for which a task of the session waits ([`CutOff::given`]).
     pub fn until_cut_off(&self) -> Rc<CutOff> {
         Rc::clone(&self.cut_off)
     }
@@ -190,7 +189,8 @@ impl Watch {
     }
 }
 
-/// Shuts down one or both directions of a socket. Fails only if the peer has already closed it.
+/// Shuts down one or both directions of a socket. This fails only if the client has already closed
+/// the connection, so an error is only logged.
 pub fn shut(socket: &impl AsFd, how: Shutdown) {
     if let Err(error) = rustix::net::shutdown(socket, how) {
         tracing::trace!(%error, "shutdown of a socket");

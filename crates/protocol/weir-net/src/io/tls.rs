@@ -1,7 +1,6 @@
 //! TLS on a connection's socket, server side.
 //!
 //! The caller supplies certificates in a [`ServerConfig`]; the protocol decides when TLS begins.
-//!
 //! One task reads and one task writes, each on its own clone of the socket; the clones share the
 //! session state. Only the writing task sends. A TLS message that must be sent after the handshake
 //! (a response to a key update) goes out with the next write.
@@ -33,8 +32,8 @@ use crate::limits::{TLS_END_LIMIT, TLS_RECEIVE_BYTES, TLS_SEND_BYTES};
 pub struct TlsSocket<S> {
     socket: S,
     session: Rc<RefCell<ServerConnection>>,
-    /// Received encrypted bytes, and how many of them the session has processed. Only the clone of
-    /// the reading task has received bytes.
+    /// Received encrypted bytes. The first `taken` of them were passed to the TLS session. Only the
+    /// clone of the reading task has received bytes.
     received: Vec<u8>,
     taken: usize,
 }
@@ -57,8 +56,8 @@ impl<S: Socket> TlsSocket<S> {
     /// limits the duration.
     ///
     /// # Errors
-    /// The socket failed, or the client's part of the handshake is unacceptable. In the second case
-    /// the client has received an alert.
+    /// The socket failed, or the client sent an unacceptable handshake message. After such a
+    /// message the client has received an alert.
     pub async fn accept(socket: S, config: &Arc<ServerConfig>) -> io::Result<Self> {
         let mut session = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(TLS_SEND_BYTES));
@@ -93,7 +92,7 @@ impl<S: Socket> TlsSocket<S> {
         result
     }
 
-    /// Passes received bytes to the TLS session, once.
+    /// Passes received bytes to the TLS session once; the session may leave some of them for later.
     fn feed(&mut self) -> io::Result<()> {
         let mut session = self.session.borrow_mut();
         let mut rest = self.received.get(self.taken..).unwrap_or_default();
@@ -119,7 +118,8 @@ impl<S: Socket> TlsSocket<S> {
         self.socket.write_all(records).await.0
     }
 
-    /// Encrypts and sends the beginning of `parts`. Returns the number of plaintext bytes sent.
+    /// Encrypts and sends as much of `parts` as the TLS session accepts. Returns the number of
+    /// plaintext bytes sent.
     async fn send_parts(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let taken = self.session.borrow_mut().writer().write_vectored(parts)?;
         self.send_records().await?;

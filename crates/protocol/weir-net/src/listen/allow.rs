@@ -39,7 +39,7 @@ impl LiveAllowList {
     }
 }
 
-/// Network: an address with a prefix length.
+/// A network: an IP address with a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     address: IpAddr,

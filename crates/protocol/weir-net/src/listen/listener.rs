@@ -1,6 +1,6 @@
 //! Addresses and listening sockets.
 //!
-//! The file of a unix socket is in `socket_file`; `server` handles accepted connections.
+//! `socket_file` handles the file of a unix socket; `server` handles accepted connections.
 //!
 //! Invariant: a TCP client that is not on the allow list receives no byte and gets no slot.
 
@@ -79,8 +79,8 @@ enum Socket {
 /// Clients that may connect to a listener.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
-    /// Addresses that may connect over TCP; `None` allows every address, if the protocol
-    /// authenticates clients.
+    /// Client addresses that may connect over TCP. `None` allows every address; only a protocol
+    /// that authenticates its clients uses it.
     pub addresses: Option<LiveAllowList>,
     /// Group whose members may connect to a unix socket, in addition to the server's user.
     pub group: Option<u32>,
@@ -102,7 +102,7 @@ pub struct Peer {
     pub local: Address,
     /// IP address of the client; `None` for a unix socket.
     pub address: Option<IpAddr>,
-    /// Key by which the server counts the connections of one peer for the limits of each peer.
+    /// Key of the peer. The limits for each peer count all connections with the same key.
     pub key: PeerKey,
 }
 
@@ -128,7 +128,8 @@ impl AsFd for Accepted {
 }
 
 impl Listener {
-    /// Starts to listen: over TCP for every address, over a unix socket for the server's user.
+    /// Starts to listen: on TCP for clients with any address, on a unix socket only for the
+    /// server's own user.
     ///
     /// # Errors
     /// `Busy` if another server listens on the address; the other server continues undisturbed.
@@ -136,7 +137,7 @@ impl Listener {
         Self::bind_for(address, Clients::default())
     }
 
-    /// Starts to listen for connections of these clients.
+    /// Starts to listen for the connections of `clients`.
     ///
     /// # Errors
     /// As for [`Self::bind`]; and `Permission` for a unix socket in a directory to which other
@@ -181,8 +182,8 @@ impl Listener {
                 rustix::net::sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
                 rustix::net::sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
                 rustix::net::sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
-                // Keepalive pauses while sent data is unacknowledged; TCP_USER_TIMEOUT covers this
-                // case.
+                // The kernel sends no keepalive probes while sent data is unacknowledged, so limit
+                // that time with TCP_USER_TIMEOUT.
                 let gone = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES;
                 rustix::net::sockopt::set_tcp_user_timeout(&stream, gone.as_millis() as u32)?;
                 let local = Address::Tcp(stream.local_addr()?);

@@ -3,12 +3,13 @@
 //! `listener` accepts the connections; the caller chooses the group of users that may connect.
 //!
 //! Invariants:
-//! - other users can never reach the socket, not even briefly: the socket gets its group and mode
-//!   before it listens;
+//! - other users can never connect to the socket, not even briefly: the socket gets its group and
+//!   mode before it listens;
 //! - mode and group are set through a descriptor of the created socket, so that they never apply to
 //!   a link that replaces the socket in between;
 //! - the socket is in a directory in which no other user can replace it;
-//! - a socket on which a process answers is never replaced, and only sockets are ever removed.
+//! - the server replaces no socket on which a process answers, and removes no file that is not a
+//!   socket.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -68,13 +69,13 @@ fn listen(path: &Path, group: Option<u32>) -> io::Result<(UnixListener, SocketFi
         }
         other => other?,
     }
-    // A socket that is bound but does not listen yet refuses every client.
+    // Set group and mode now: a socket that is bound but does not listen yet refuses every client.
     let file = admit(path, group)?;
     rustix::net::listen(&fd, ACCEPT_QUEUE)?;
     Ok((UnixListener::from(fd), file))
 }
 
-/// Gives access to the socket at `path` to its owner and to the group, if there is one.
+/// Gives access to the socket at `path` to its owner, and to `group` if there is one.
 fn admit(path: &Path, group: Option<u32>) -> rustix::io::Result<SocketFile> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
@@ -88,8 +89,8 @@ fn admit(path: &Path, group: Option<u32>) -> rustix::io::Result<SocketFile> {
         rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
         mode |= Mode::RGRP | Mode::WGRP;
     }
-    // `fchmod` refuses an `O_PATH` descriptor; the descriptor's name under /proc refers to the same
-    // file.
+    // `fchmod` refuses an `O_PATH` descriptor, so change the mode through the descriptor's name
+    // under /proc, which refers to the same file.
     rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?;
     Ok(SocketFile { path: path.to_owned(), dev: stat.st_dev, ino: stat.st_ino })
 }
@@ -124,7 +125,7 @@ fn refuse_open_directory(path: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Removes the socket of a server that has ended.
+/// Removes the socket that a server left when it ended, if no process answers on it.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(

@@ -1,16 +1,15 @@
 //! Acceptor: one thread accepts the connections of all listeners and assigns them to workers.
 //!
-//! Listening sockets are in `listener`, workers in `worker`.
-//!
-//! The acceptor assigns a connection to the worker with the fewest connections. One acceptor for
-//! all listeners balances unix sockets as well as TCP, which SO_REUSEPORT would not do. The
-//! acceptor thread also runs the load balancing (`balance`) periodically.
+//! Listening sockets are in `listener`, workers in `worker`. The acceptor assigns a connection to
+//! the worker with the fewest connections. One acceptor for all listeners balances unix sockets as
+//! well as TCP, which SO_REUSEPORT would not do. Its thread also runs the load balancing
+//! (`balance`).
 //!
 //! Invariants:
 //! - a client that is not allowed is disconnected before it gets a slot, and counted in the log;
 //! - a new connection gets a free slot, or evicts an inactive connection (`connection_table`), or
 //!   is closed immediately and counted in the log;
-//! - without free file descriptors, the acceptor pauses and does not spin.
+//! - without free file descriptors, the acceptor pauses before it tries again.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -26,8 +25,8 @@ use crate::connections::connection_table::{Admission, ConnectionTable};
 use crate::listen::listener::{Accepted, Incoming, Listener, Peer};
 use crate::server::message::{Message, NewConnection, WorkerHandle, send};
 
-/// Pause after a failed accept (no free file descriptors): the cause persists for a while, and the
-/// error must not fill the log.
+/// Pause after a failed accept. Its cause (no free file descriptors) lasts for a while, and without
+/// a pause the error would fill the log.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Acceptor thread; the header of this file describes its work.
@@ -45,9 +44,9 @@ pub(crate) struct Acceptor<T> {
 }
 
 impl<T> Acceptor<T> {
-    /// Creates an acceptor that ends when the other end of `stop` is dropped. The pair says whether
-    /// sessions of the protocol can move between workers (only then they are balanced), and whether
-    /// a new connection can evict an idle session.
+    /// Creates an acceptor that ends when the other end of `stop` is dropped. The first bool of the
+    /// pair is true if sessions can move between workers; only then the acceptor balances them. The
+    /// second is true if a new connection can evict an idle session.
     pub(crate) fn new(
         name: &'static str,
         listeners: Vec<Listener>,
@@ -67,7 +66,7 @@ impl<T> Acceptor<T> {
             let rest = self.balancer.as_ref().and_then(Balancer::rest);
             let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
             fds.extend(self.listeners.iter().map(|one| PollFd::new(one, PollFlags::IN)));
-            // The time until the next balancing, a few seconds at most, always fits into a
+            // The time until the next balancing, at most one `BALANCE_SPAN`, always fits into a
             // `Timespec`.
             let limit = rest.and_then(|rest| Timespec::try_from(rest).ok());
             match poll(&mut fds, limit.as_ref()) {
@@ -97,7 +96,7 @@ impl<T> Acceptor<T> {
         let Some(Move { from, to, count }) = found else { return };
         tracing::debug!(protocol = self.name, from, to, count, "moving sessions to another worker");
         if let Some((sender, _)) = self.ways.get(from) {
-            // A worker that has ended has no sessions.
+            // The message is dropped if the worker has ended; such a worker has no sessions.
             drop(sender.send(Message::Give { to, count }));
         }
     }
@@ -112,7 +111,8 @@ impl<T> Acceptor<T> {
                     tracing::warn!(protocol, %peer, more, "connection refused: {why}");
                 }
             }
-            // The client aborted the connection before the accept, or no connection was waiting.
+            // There is nothing to accept: the client aborted its connection, or no connection was
+            // waiting.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -131,8 +131,8 @@ impl<T> Acceptor<T> {
 
     fn hand_over(&self, accepted: Accepted, peer: Peer) {
         let connections = |(_, load): &WorkerHandle<T>| load.connections.load(Ordering::Relaxed);
-        // Sessions that are moving between workers may make this choice wrong by one, which is
-        // harmless.
+        // The counts do not include sessions that are moving between workers. A choice that is
+        // wrong by one is harmless.
         let fewest = || {
             let ways = self.ways.iter().enumerate();
             ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)
@@ -142,7 +142,8 @@ impl<T> Acceptor<T> {
                 if let Some(leaves) = leaves
                     && let Some((sender, _)) = self.ways.get(leaves.worker())
                 {
-                    // A worker that has ended has no connections.
+                    // The message is dropped if the worker has ended; such a worker has no
+                    // connections.
                     drop(sender.send(Message::GiveWay(leaves)));
                 }
                 let way = self.ways.get(place.worker()).expect("there is a worker");

@@ -18,16 +18,16 @@ use crate::io::socket::UserOf;
 use crate::listen::allow::AllowList;
 use crate::listen::listener::{Accepted, Peer};
 
-/// Log rate limiter for connections that were lost between two threads.
+/// Log rate limiter for connections that were lost on their way from one thread to another.
 pub(crate) static LOST: LogLimiter<&str> = LogLimiter::new(LINES_INTERVAL);
 
-/// Message to a worker from the acceptor, the server handle or another worker. `T` is a parked
-/// session.
+/// Message to a worker from the acceptor, the server handle or another worker. `T` is the state of
+/// a parked session.
 pub(crate) enum Message<T> {
     Connection(Box<NewConnection<T>>),
-    /// Ends the connections that used the export or target of this name at this time. If there is
-    /// an allow list, TCP clients whose address is on it and all clients of unix sockets stay
-    /// connected.
+    /// Ends the connections that were using the export or target of this name at this point in
+    /// time. If there is an allow list, TCP clients whose address is on it and all clients of unix
+    /// sockets stay connected.
     Disconnect(String, Option<AllowList>, Instant),
     /// Closes an inactive connection to free its slot for a new connection.
     GiveWay(Arc<Place>),

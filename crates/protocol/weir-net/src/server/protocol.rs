@@ -14,26 +14,26 @@ pub trait Protocol: Send + Sync + 'static {
     /// Reason for which a session was dropped.
     type Error: fmt::Display;
 
-    /// Session without running requests that moves to another worker;
+    /// State of a session that moves to another worker; such a session runs no requests.
     /// [`Infallible`](std::convert::Infallible) if sessions of the protocol cannot move.
     type Parked: Send + 'static;
 
-    /// Whether sessions can move between workers.
+    /// True if sessions can move between workers.
     const MOVES: bool;
 
-    /// Whether a new connection can evict a session that has been idle for long, if no slot is
-    /// free. The clients of the protocol must then be able to reconnect.
+    /// True if a new connection can evict a session that has long been idle when no slot is free.
+    /// The clients of the protocol must then be able to reconnect.
     const IDLE_GIVES_WAY: bool;
 
     /// Short name in lower case for thread names and log lines.
     fn name(&self) -> &'static str;
 
-    /// Serves one connection from its start, or from its `parked` state, until the connection ends
-    /// or the session is parked because it [should move](Watch::is_to_move). Runs on a compio
-    /// runtime.
+    /// Serves one connection, from its start or from the `parked` state of its session. Returns
+    /// when the connection ends, or when the session is parked because it [should
+    /// move](Watch::is_to_move). Runs on a compio runtime.
     ///
     /// # Errors
-    /// The reason for which the connection was dropped; `Ok(None)` after an orderly end.
+    /// The reason for which the connection was dropped. After an orderly end it returns `Ok(None)`.
     fn run<S: Socket>(
         &self,
         socket: S,

@@ -25,7 +25,7 @@ use crate::server::worker::Worker;
 pub struct ServerHandle<P: Protocol> {
     addresses: Vec<Address>,
     ways: Arc<[WorkerHandle<P::Parked>]>,
-    /// Other end of the acceptor's stop socket: dropping it wakes and ends the acceptor.
+    /// Our end of the socket pair that stops the acceptor: dropping it wakes and ends the acceptor.
     stop_acceptor: Option<std::os::unix::net::UnixStream>,
     acceptor: Option<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -68,8 +68,8 @@ pub fn serve<P: Protocol>(
     for (index, ((receiver, (_, load)), protocol)) in parts.enumerate() {
         let (ways, state) = (Arc::clone(&ways), state.clone());
         let worker = Worker::new(receiver, (index, Arc::clone(load)), ways, protocol, state);
-        // A runtime belongs to the thread that created it, so the new thread creates it and reports
-        // the result.
+        // A runtime can be used only by the thread that created it, so the new thread creates it
+        // and reports whether that succeeded.
         let (report, started) = std::sync::mpsc::channel();
         let body = move || match weir_device::new_runtime() {
             Ok(runtime) => {
@@ -103,13 +103,13 @@ impl<P: Protocol> ServerHandle<P> {
         self.ways.iter().map(|(_, load)| load.connections.load(Ordering::Relaxed)).collect()
     }
 
-    /// Ends every connection that uses the export or target `name` ([`Watch::set_user_of`]) once
-    /// the running requests of the connection are answered.
+    /// Ends every connection that uses the export or target `name` ([`Watch::set_user_of`]), after
+    /// the server has answered the requests that are running on it.
     pub fn disconnect(&self, name: &str) {
         self.disconnect_others(name, None);
     }
 
-    /// As [`Self::disconnect`], but clients with an address in `kept` and clients of unix sockets
+    /// Like [`Self::disconnect`], but clients with an address in `kept` and clients of unix sockets
     /// stay connected.
     pub fn disconnect_all_but(&self, name: &str, kept: &AllowList) {
         self.disconnect_others(name, Some(kept));
@@ -118,7 +118,7 @@ impl<P: Protocol> ServerHandle<P> {
     fn disconnect_others(&self, name: &str, kept: Option<&AllowList>) {
         let now = Instant::now();
         for (sender, _) in &*self.ways {
-            // A worker that has ended has no connections.
+            // The message is dropped if the worker has ended; such a worker has no connections.
             drop(sender.send(Message::Disconnect(name.to_owned(), kept.cloned(), now)));
         }
     }

@@ -48,7 +48,7 @@ pub(crate) struct Worker<P: Protocol> {
     state: ServerState<P::Error>,
 }
 
-/// Entry of a connection in the worker's table, with which the worker can end the connection.
+/// Entry of a connection in the table of its worker, which uses it to end the connection.
 struct Entry {
     watch: Rc<Watch>,
     shut: Box<dyn Fn(Shutdown)>,
@@ -74,7 +74,8 @@ struct Session<T> {
 #[derive(Default)]
 struct Disconnects(Vec<Disconnect>);
 
-/// Disconnect call: it ends the sessions that used the export or target `name` at this time.
+/// Disconnect call: it ends the sessions that were using the export or target `name` at the time
+/// `when`.
 struct Disconnect {
     name: String,
     /// Clients that stay connected; `None` if no client stays.
@@ -83,8 +84,8 @@ struct Disconnect {
 }
 
 impl Disconnect {
-    /// Whether a client stays connected: a client whose address is on the list, or a client of a
-    /// unix socket, which has no address.
+    /// Returns true if a client stays connected: its address is on the list, or it is a client of a
+    /// unix socket and has no address.
     fn keeps(&self, address: Option<IpAddr>) -> bool {
         let Some(kept) = &self.kept else { return false };
         address.is_none_or(|address| kept.contains(address))
@@ -92,12 +93,13 @@ impl Disconnect {
 }
 
 impl Disconnects {
-    /// Adds a disconnect call. Drops the calls that it includes, and calls too old for any moving
-    /// session.
+    /// Adds a disconnect call. Drops earlier calls whose effect the new call includes, and calls
+    /// older than [`DISCONNECTS_KEPT`].
     fn add(&mut self, mut call: Disconnect) {
         let of_name = self.0.iter().filter(|old| old.name == call.name).count();
         if of_name >= DISCONNECTS_OF_NAME_MAX {
-            // Each list takes memory. A client that was on the dropped list can connect again.
+            // Many calls with lists take memory, so drop this list. A client on it can connect
+            // again.
             call.kept = None;
         }
         self.0.retain(|old| {
@@ -108,7 +110,7 @@ impl Disconnects {
         self.0.push(call);
     }
 
-    /// Whether a disconnect call applied to this session while the session was moving.
+    /// Returns true if a disconnect call was made for this session while it was moving.
     fn concern(&self, user_of: &UserOf, address: Option<IpAddr>) -> bool {
         let applies = |call: &Disconnect| {
             call.name == user_of.name && user_of.since <= call.when && !call.keeps(address)
@@ -191,8 +193,8 @@ impl<P: Protocol> Worker<P> {
         Ok(())
     }
 
-    /// Serves one connection. For a move, `kind` converts a file descriptor back to the socket
-    /// type.
+    /// Serves one connection. If its session must move, `kind` turns the file descriptor into the
+    /// socket type that the other worker expects.
     fn spawn<S: Socket>(
         &self,
         connections: &Rc<Connections>,
@@ -224,7 +226,8 @@ impl<P: Protocol> Worker<P> {
                         let way = watch.moves_to().and_then(|to| ways.get(to));
                         let way = way.expect("a parked session has a destination worker");
                         let user_of = watch.user_of();
-                        // The slot of a connection moves with its session.
+                        // The slot of a connection moves to the other worker together with its
+                        // session.
                         let place = entered.place.take().expect("taken once");
                         let arrival = NewConnection { socket, peer, user_of, parked, place };
                         send(way, arrival, &state.table);
@@ -249,8 +252,8 @@ impl<P: Protocol> Worker<P> {
     }
 }
 
-/// Entry of a connection in the worker's table. Dropping this value removes the entry, however the
-/// session ended.
+/// Guard of an entry in the worker's table. Dropping it removes the entry, however the session
+/// ended.
 struct Entered {
     id: u64,
     connections: Rc<Connections>,
@@ -278,7 +281,7 @@ impl Connections {
         id
     }
 
-    /// Shuts down the reading side of the chosen connections, whose sessions then end by
+    /// Shuts down the reading side of the chosen connections. Their sessions then end by
     /// themselves.
     fn stop(&self, chosen: impl Fn(&Watch) -> bool) {
         for entry in self.entries.borrow().values().filter(|entry| chosen(&entry.watch)) {
@@ -299,8 +302,8 @@ impl Connections {
         }
     }
 
-    /// Asks up to `count` active sessions to move to worker `to`, the oldest sessions first. Only
-    /// active sessions gain from a move.
+    /// Asks up to `count` active sessions to move to worker `to`, the oldest sessions first. Idle
+    /// sessions would gain nothing from a move.
     fn give(&self, to: usize, count: usize) {
         let entries = self.entries.borrow();
         let active = entries.values().filter(|entry| entry.watch.was_active());
@@ -342,7 +345,7 @@ mod tests {
         calls.add(call("a", list("10.0.0.1")));
         assert!(calls.concern(&a, address(2)) && !calls.concern(&b, address(2)));
         assert!(!calls.concern(&a, address(1)) && !calls.concern(&a, None));
-        // If a later call's list keeps the client, the first call still ends the client's session.
+        // The first call ends the session although the list of the later call keeps its client.
         calls.add(call("a", list("10.0.0.2")));
         assert!(calls.concern(&a, address(2)) && calls.concern(&a, address(1)));
         let later = user_of("a");

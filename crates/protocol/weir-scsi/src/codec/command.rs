@@ -35,7 +35,7 @@ impl fmt::Debug for Lun {
     }
 }
 
-/// Task attribute: the order of a task relative to other tasks of the same logical unit (SAM-5
+/// Task attribute: the order of a task relative to other tasks on the same logical unit (SAM-5
 /// 8.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attribute {
@@ -79,7 +79,7 @@ pub enum Status {
     ReservationConflict = 0x18,
     /// The task set has no space for another task.
     TaskSetFull = 0x28,
-    /// Another nexus aborted the task, and the TAS bit requires a response.
+    /// The task was aborted by another nexus. Sent only if the TAS bit is set.
     TaskAborted = 0x40,
 }
 

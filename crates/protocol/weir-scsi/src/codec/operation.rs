@@ -72,7 +72,7 @@ pub(crate) enum Action {
 pub(crate) struct Operation {
     pub(crate) action: Action,
     pub(crate) access: Access,
-    /// Whether byte 1 of the usage data holds a service action.
+    /// True if byte 1 of the usage data holds a service action.
     pub(crate) has_service_action: bool,
     /// CDB usage data (SPC-4 6.35.3): a mask of the CDB bits that the command evaluates. The
     /// operation code and the service action appear with their values. The length is the CDB
@@ -80,7 +80,7 @@ pub(crate) struct Operation {
     pub(crate) usage: &'static [u8],
 }
 
-/// Bits of the service action in byte 1.
+/// Mask of the service action in byte 1 of a CDB.
 pub(crate) const SERVICE_ACTION: u8 = 0x1F;
 
 const fn plain(action: Action, access: Access, usage: &'static [u8]) -> Operation {
@@ -183,27 +183,28 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     plain(Action::Verify, Access::Read, &long(0xAF, 0x16)),
 ];
 
-/// A CDB of 16 bytes with an LBA of 8 bytes and a length of 4 bytes.
+/// Usage data of a 16-byte CDB with an 8-byte LBA and a 4-byte length.
 const fn wide(code: u8, flags: u8) -> [u8; 16] {
     [code, flags, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0]
 }
 
-/// A CDB of 12 bytes with an LBA and a length of 4 bytes each.
+/// Usage data of a 12-byte CDB with a 4-byte LBA and a 4-byte length.
 const fn long(code: u8, flags: u8) -> [u8; 12] {
     [code, flags, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0]
 }
 
-/// A CDB of 16 bytes with the allocation length or parameter list length at byte 10.
+/// Usage data of a 16-byte CDB with the allocation length or parameter list length at byte 10.
 const fn copy(code: u8, action: u8, list: u8) -> [u8; 16] {
     [code, action, list, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0]
 }
 
-/// CDB of POPULATE TOKEN and WRITE USING TOKEN: a list identifier and a parameter list length.
+/// Usage data of POPULATE TOKEN and WRITE USING TOKEN: a list identifier and a parameter list
+/// length.
 const fn token(action: u8) -> [u8; 16] {
     [0x83, action, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0]
 }
 
-/// A CDB of 16 bytes with a list identifier of 4 bytes and an allocation length.
+/// Usage data of a 16-byte CDB with a 4-byte list identifier and an allocation length.
 const fn copy_result(action: u8) -> [u8; 16] {
     [0x84, action, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0]
 }
@@ -243,7 +244,8 @@ impl Operation {
         if cdb.len() < len {
             return Err(invalid_cdb(cdb.len() as u16));
         }
-        // NACA: auto contingent allegiance is not supported (SAM-5 5.2).
+        // NACA asks for an auto contingent allegiance, which this target does not support (SAM-5
+        // 5.2).
         if byte(cdb, len - 1) & 0x04 != 0 {
             return Err(invalid_cdb_bit(len as u16 - 1, 2));
         }
@@ -256,12 +258,13 @@ impl Operation {
 pub(crate) struct Extent {
     pub(crate) lba: u64,
     pub(crate) blocks: u64,
-    /// CDB byte at which the length field begins.
+    /// CDB byte at which the length field begins; sense data names this byte if the length is
+    /// invalid.
     pub(crate) field: u16,
 }
 
-/// Decodes the LBA and the length of a block command. The group of the operation code gives the
-/// layout.
+/// Decodes the LBA and the length of a block command. The CDB layout follows from the group code:
+/// the upper 3 bits of the operation code.
 pub(crate) fn extent(cdb: &[u8]) -> Extent {
     match byte(cdb, 0) >> 5 {
         0 => {

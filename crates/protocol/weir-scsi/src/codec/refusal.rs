@@ -1,4 +1,4 @@
-//! Refusals of commands.
+//! Refusals: the ways in which a command can fail, and their mapping from storage errors.
 //!
 //! The encoding of sense data is in `sense`.
 //!

@@ -31,7 +31,7 @@ pub mod key {
 /// Field pointer: the invalid field of a command (SPC-4 4.5.2.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPointer {
-    /// Whether the field is in the CDB; if not, the field is in the parameter data.
+    /// True if the field is in the CDB. False if it is in the parameter data.
     pub in_cdb: bool,
     /// First byte of the field.
     pub byte: u16,
@@ -57,13 +57,14 @@ pub struct Sense {
     pub asc: u8,
     /// Additional sense code qualifier.
     pub ascq: u8,
-    /// INFORMATION field: the offset of a miscompare, for example.
+    /// INFORMATION field: for example, the offset of the first byte that differs after a
+    /// MISCOMPARE.
     pub information: Option<u64>,
     /// SENSE KEY SPECIFIC field of an ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
     /// COMMAND-SPECIFIC INFORMATION and SENSE KEY SPECIFIC fields of a COPY ABORTED.
     pub segment: Option<SegmentPointer>,
-    /// Whether to use the descriptor format (D_SENSE).
+    /// True for the descriptor format (D_SENSE). False for the fixed format.
     pub descriptor: bool,
 }
 
@@ -129,7 +130,7 @@ impl Sense {
     fn key_specific(&self) -> Option<[u8; 3]> {
         if let Some(SegmentPointer { byte: Some(byte), .. }) = self.segment {
             let [high, low] = byte.to_be_bytes();
-            // SKSV is set. SD is set: `byte` is an offset in the segment descriptor.
+            // 0xA0 sets SKSV and SD: `byte` is an offset in the segment descriptor.
             return Some([0xA0, high, low]);
         }
         let FieldPointer { in_cdb, byte, bit } = self.field?;

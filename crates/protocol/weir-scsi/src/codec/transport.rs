@@ -21,7 +21,7 @@ use crate::codec::sense::Sense;
 pub struct Completion {
     /// Status of the command.
     pub status: Status,
-    /// Sense data; with `CheckCondition` only.
+    /// Sense data. Present only if the status is `CheckCondition`.
     pub sense: Option<Sense>,
     /// Data-Out bytes that the command requires. The transport computes the residual count from
     /// `wanted_bytes`.
@@ -36,10 +36,10 @@ pub trait Nexus: Send {
     /// `data_in` unchanged.
     fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion>;
 
-    /// Runs a READ of whole storage blocks that are in memory, and appends a handle for each block.
-    /// The blocks add up to `len_bytes`. Returns `None` and leaves `blocks` unchanged if the caller
-    /// must use [`Nexus::try_execute`] or [`Nexus::execute`]: for any other command, another
-    /// length, or a pending unit attention.
+    /// Runs a READ of whole storage blocks that are in memory, and appends a handle for each block
+    /// to `blocks`. The blocks add up to `len_bytes`. Returns `None` and leaves `blocks` unchanged
+    /// for any other command, for another length, or if a unit attention is pending. The caller
+    /// then uses [`Nexus::try_execute`] or [`Nexus::execute`].
     fn try_share(
         &self,
         command: &Command<'_>,
@@ -54,12 +54,13 @@ pub trait Nexus: Send {
         data_in: &'a mut OutBuf,
     ) -> LocalBoxFuture<'a, Completion>;
 
-    /// Upper bound of the Data-In bytes that a waiting command appends to `data_in`, whatever data
-    /// length its initiator expects. The transport reserves this memory in advance.
+    /// Upper bound of the Data-In bytes that [`Nexus::execute`] appends for a command, whatever
+    /// data length its initiator expects. The transport reserves this memory before it calls
+    /// `execute`.
     fn answer_bytes(&self, command: &Command<'_>) -> usize;
 
     /// Performs a task management function. The transport ends the affected tasks of its own
-    /// session; other sessions see the abort in [`Nexus::aborts`].
+    /// session; the sessions of other nexuses learn of the abort from [`Nexus::aborts`].
     fn manage(&self, lun: Lun, function: Management) -> TaskManagementResponse;
 
     /// Number of times that another nexus aborted the tasks of this nexus on a logical unit (reset,
@@ -67,7 +68,8 @@ pub trait Nexus: Send {
     /// transport sends no response to that command, or `TaskAborted` if TAS is set.
     fn aborts(&self, lun: Lun) -> u64;
 
-    /// Whether a task that another nexus aborted ends with `TaskAborted` (TAS, SPC-4 7.5.8).
+    /// Returns true if a task that another nexus aborted ends with `TaskAborted` (TAS, SPC-4
+    /// 7.5.8). Returns false if the transport sends no response for it.
     fn tells_aborted(&self, lun: Lun) -> bool {
         let _ = lun;
         false

@@ -24,7 +24,7 @@ use crate::unit::range::Range;
 
 /// FUA: force unit access.
 const FUA: u8 = 0x08;
-/// RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT: protection information is not supported.
+/// Mask of RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT, which request protection information.
 const PROTECT: u8 = 0xE0;
 
 /// Whether a CDB of more than 6 bytes has the FUA bit set.
@@ -51,7 +51,7 @@ pub(crate) fn check_writable(unit: &Unit) -> Result<(), Sense> {
     Ok(())
 }
 
-/// Byte range of a transfer, after the checks of its CDB fields.
+/// Returns the byte range of a transfer, after checks of the CDB fields.
 pub(crate) fn transfer_range(task: &Task<'_>) -> Result<Range, Sense> {
     check_protection(task.cdb)?;
     let extent = extent(task.cdb);
@@ -84,15 +84,15 @@ pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
             Some(Ok(()))
         }
         Ok(false) => None,
-        // The waiting path finds the first unreadable block, which needs more reads.
+        // Let `read` run the command: it finds the first unreadable block, which needs more reads.
         Err(error) if error.kind() == ErrorKind::Data => None,
         Err(error) => Some(Err(error.into())),
     }
 }
 
-/// Runs a READ of `len_bytes` whose blocks are all in memory, and returns handles of whole blocks.
-/// Returns false, with undefined contents of `blocks`, if the blocks cannot be shared or the
-/// command needs a check; [`read`] then reads the blocks and reports errors.
+/// Runs a READ of `len_bytes` whose blocks are all in memory, and appends handles of whole blocks
+/// to `blocks`. Returns false, with undefined contents of `blocks`, if the blocks cannot be shared
+/// or the command needs a check; [`read`] then reads the blocks and reports errors.
 pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>) -> bool {
     let Ok(range) = transfer_range(task) else { return false };
     let whole = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES as u64);
@@ -127,8 +127,8 @@ pub(crate) async fn read(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// Byte range and data of a write, after the checks. If the initiator sent less data than the
-/// transfer length, the command writes only the whole blocks that arrived, and the transport
+/// Checks a write, and returns its byte range and its data. If the initiator sent less data than
+/// the transfer length, the command writes only the whole blocks that arrived, and the transport
 /// reports the residual count (SAM-5 5.1, RFC 7143 11.4.5).
 pub(crate) fn write_request<'a>(task: &Task<'a>) -> Result<(Range, &'a [u8]), Refusal> {
     let range = transfer_range(task)?;
@@ -188,8 +188,8 @@ pub(crate) async fn synchronize_cache(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// PRE-FETCH. Ends with GOOD and never with CONDITION MET: that status would report that the cache
-/// has space for all blocks, which the target does not know in advance.
+/// PRE-FETCH. Ends with GOOD and never with CONDITION MET: CONDITION MET reports that the cache has
+/// space for all blocks, which the target does not know in advance.
 pub(crate) async fn prefetch(task: &Task<'_>) -> Outcome {
     let extent = extent(task.cdb);
     let mut range = task.unit.range(extent.lba, extent.blocks)?;
@@ -234,8 +234,8 @@ pub(crate) fn read_capacity_16(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let mut bytes = Vec::with_capacity(32);
     bytes.extend(task.unit.blocks().saturating_sub(1).to_be_bytes());
     bytes.extend(task.unit.options.block_bytes.to_be_bytes());
-    // No protection information; then log2 of the number of logical blocks in a physical block of
-    // 4096 bytes.
+    // First byte: no protection information. Second byte: log2 of the number of logical blocks in a
+    // physical block of 4096 bytes.
     bytes.extend([0, (4096 / task.unit.options.block_bytes).trailing_zeros() as u8]);
     // LBPME: the unit is thin provisioned. LBPRZ: deallocated blocks read as zeros.
     bytes.extend([0xC0, 0]);

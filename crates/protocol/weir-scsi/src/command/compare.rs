@@ -28,8 +28,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Checks the CDB and splits the Data-Out into compare data and write data. The Data-Out must
-    /// have the exact length, because its middle is the boundary between the two.
+    /// Checks the CDB and splits the Data-Out in the middle: the first half is compared with the
+    /// stored data, and the second half is written. Data-Out of another length is refused.
     fn new(task: &Task<'a>) -> Result<Self, Refusal> {
         check_protection(task.cdb)?;
         let blocks = byte(task.cdb, 13);

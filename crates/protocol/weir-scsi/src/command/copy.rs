@@ -1,16 +1,15 @@
 //! EXTENDED COPY (LID1).
 //!
-//! The parameter list is in `codec::copy_list`, data movement in `transfer`, RECEIVE COPY RESULTS
-//! in `copy_results`, copies with ROD tokens in `token_copy`.
+//! `codec::copy_list` decodes the parameter list, `transfer` moves the data, `copy_results` reports
+//! copy results, and `token_copy` copies with ROD tokens.
 //!
 //! Spec: SPC-4 5.16.7 and 6.4.
 //!
 //! Invariants:
-//! - a copy accesses only logical units that its I_T nexus may use, and obeys reservations and
+//! - a copy accesses only logical units that its I_T_L nexus may use, and obeys reservations and
 //!   write protection;
 //! - an invalid parameter list copies nothing; after an error during the copy, the copy result
-//!   contains the progress;
-//! - the sense data of an error during the copy contains the number of the failed segment.
+//!   contains the progress, and the sense data contains the number of the failed segment.
 
 use std::sync::atomic::Ordering;
 
@@ -93,8 +92,8 @@ async fn copy_segments(run: &CopyRun<'_>, task: &Task<'_>, copy_list: &CopyList)
     settle(task, false).await
 }
 
-/// Copies the first of `segments`, merged with the segments that continue it. Returns the number of
-/// copied segments.
+/// Copies the first of `segments`, merged with the following segments that continue its ranges.
+/// Returns the number of segments copied.
 async fn copy_first(
     run: &CopyRun<'_>,
     task: &Task<'_>,
@@ -124,8 +123,8 @@ async fn copy_first(
 }
 
 /// Merges the first segment with following segments that continue its source and destination
-/// ranges. Returns the number of merged segments, the source range and the destination range. Fewer
-/// copies need fewer flushes, because each clone waits until it is durable. Segments within one
+/// ranges. Returns the number of merged segments, the source range and the destination range.
+/// Merging saves flushes: each clone of blocks waits until it is durable. Segments within one
 /// logical unit are not merged, because a segment may read data that an earlier segment wrote.
 fn joined(
     segments: &[Segment],
@@ -145,7 +144,8 @@ fn joined(
                 (from.end, to.end) = (behind.end, there.end);
                 count += 1;
             }
-            // The next call of `copy_first` starts with this segment and reports its error.
+            // This segment does not continue the ranges, or it is invalid. The next call of
+            // `copy_first` starts with it and reports its error.
             _ => break,
         }
     }

@@ -1,4 +1,4 @@
-//! Copy results: queries and aborts of an I_T_L nexus's copies by list identifier.
+//! Queries and aborts of copies. An initiator names a copy by its list identifier.
 //!
 //! The copy commands are in `copy` and `token_copy`.
 //!
@@ -33,7 +33,7 @@ fn find_result(task: &Task<'_>, list: u32) -> Result<CopyResult, Sense> {
     Ok(result.ok_or(invalid_cdb(2))?.clone())
 }
 
-/// COPY OPERATION ABORT. Sends its response after the copy has ended.
+/// COPY OPERATION ABORT. Waits for the end of the aborted copy before it sends its response.
 pub(crate) async fn abort(task: &Task<'_>) -> Outcome {
     let result = find_result(task, be32(task.cdb, 2))?;
     if result.ended.is_none() {
@@ -62,7 +62,8 @@ pub(crate) fn results(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// COPY STATUS response.
+/// COPY STATUS response: whether the copy is running, has succeeded or has failed, and its
+/// progress.
 fn short_status(result: &CopyResult) -> Vec<u8> {
     let status = match &result.ended {
         None => 0,
@@ -72,7 +73,7 @@ fn short_status(result: &CopyResult) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 8, status];
     let segments = result.progress.segments.load(Ordering::Relaxed);
     bytes.extend(u16::try_from(segments).unwrap_or(u16::MAX).to_be_bytes());
-    // Transfer count units: KiB.
+    // The next byte sets the unit of the transfer count: KiB.
     bytes.push(1);
     let copied = result.progress.bytes.load(Ordering::Relaxed);
     bytes.extend(u32::try_from(copied >> 10).unwrap_or(u32::MAX).to_be_bytes());
@@ -109,7 +110,7 @@ fn failed_segment(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
 
 /// OPERATING PARAMETERS response.
 fn operating_parameters() -> Vec<u8> {
-    // SNLID: a list identifier is optional.
+    // SNLID is set: an initiator may omit the list identifier.
     let mut bytes = vec![0, 0, 0, 0, 1, 0, 0, 0];
     bytes.extend(COPY_TARGETS_MAX.to_be_bytes());
     bytes.extend(COPY_SEGMENTS_MAX.to_be_bytes());
@@ -117,7 +118,7 @@ fn operating_parameters() -> Vec<u8> {
     bytes.extend(COPY_SEGMENT_BYTES_MAX.to_be_bytes());
     bytes.resize(34, 0);
     bytes.extend([0, COPIES_RUNNING_MAX, COPIES_RUNNING_MAX]);
-    // Data segment granularity: 512 bytes.
+    // Data segment granularity: 512 bytes, encoded as the exponent 9.
     bytes.extend([9, 0, 0, 0, 0, 0]);
     bytes.push(DESCRIPTORS.len() as u8);
     bytes.extend(DESCRIPTORS);
@@ -169,8 +170,8 @@ fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     let copied = result.progress.bytes.load(Ordering::Relaxed);
     let (ending, sense) = ending(task, result);
     let mut bytes = vec![0, 0, 0, 0, result.action, status, 0, 0];
-    // Estimated status update delay in milliseconds: FFFFFFFEh for an ended copy, because its
-    // status no longer changes.
+    // Estimated status update delay in milliseconds, after which an initiator asks again. FFFFFFFEh
+    // tells it that the copy has ended and that its status no longer changes.
     let delay: u32 = if result.ended.is_some() { 0xFFFF_FFFE } else { 1000 };
     bytes.extend(delay.to_be_bytes());
     bytes.extend([ending, sense.len() as u8, sense.len() as u8]);
@@ -184,7 +185,7 @@ fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     bytes
 }
 
-/// Fills in the AVAILABLE DATA field of a response.
+/// Writes the length of the remaining response into its AVAILABLE DATA field.
 fn sized(mut bytes: Vec<u8>) -> Vec<u8> {
     let len = bytes.len() as u32 - 4;
     set(&mut bytes, 0, &len.to_be_bytes());

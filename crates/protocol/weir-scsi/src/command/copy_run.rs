@@ -22,8 +22,8 @@ use crate::unit::rod_tokens::RodToken;
 /// OPERATION IN PROGRESS: a running copy has this list identifier.
 const IN_PROGRESS: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x00, 0x16);
 
-/// COPY ABORTED without an additional sense code: another nexus aborted the tasks of the copy's
-/// nexus, or a segment exceeds the capacity of a logical unit.
+/// COPY ABORTED without an additional sense code. Either another nexus aborted the tasks of the
+/// nexus that runs the copy, or a segment exceeds the capacity of a logical unit.
 pub(crate) const ABORTED: Sense = Sense::new(key::COPY_ABORTED, 0, 0);
 
 /// COMMAND CLEARED BY DEVICE SERVER, after COPY OPERATION ABORT.
@@ -73,7 +73,7 @@ impl<'a> CopyRun<'a> {
         Ok(Self { task, name, progress, aborts: task.itl_nexus.aborts(), _turn: turn })
     }
 
-    /// Returns an error if the copy was aborted.
+    /// Returns an error if an initiator aborted the copy or the tasks of its nexus.
     pub(crate) fn check(&self) -> Result<(), Sense> {
         if self.task.itl_nexus.aborts() != self.aborts {
             return Err(ABORTED);
@@ -100,7 +100,8 @@ impl<'a> CopyRun<'a> {
         self.change_result(|result| result.token = Some(token));
     }
 
-    /// Stores the outcome of the copy in the copy result, and returns the outcome of the command.
+    /// Stores the outcome of the copy in the copy result, and returns the outcome of the command:
+    /// GOOD if the command set IMMED.
     pub(crate) fn end(self, outcome: Outcome) -> Outcome {
         self.change_result(|result| result.ended = Some(outcome.clone()));
         if self.name.is_immediate { Ok(()) } else { outcome }

@@ -32,7 +32,7 @@ pub(crate) fn inquiry(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
 /// Page code of the requested VPD page; `None` for standard INQUIRY data.
 fn check(cdb: &[u8]) -> Result<Option<u8>, Sense> {
     if bit(cdb, 1, 0x02) {
-        // CMDDT is obsolete.
+        // CMDDT requests command support data, which is obsolete.
         return Err(invalid_cdb_bit(1, 1));
     }
     let code = byte(cdb, 2);

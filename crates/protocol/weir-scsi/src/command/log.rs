@@ -14,8 +14,8 @@ use crate::command::task::{Task, reply};
 use crate::fields::{be16, bit, byte};
 use crate::unit::logical_unit::Unit;
 
-/// Unit of the counts in the logical block provisioning page: 2 to this power of logical blocks.
-/// With 512-byte blocks the unit is 1 MiB, so that a 32-bit count suffices for every volume.
+/// Logical block provisioning page: counts are in units of 2 to this power of logical blocks. With
+/// 512-byte blocks the unit is 1 MiB, so that a 32-bit count suffices for every volume.
 pub(crate) const THRESHOLD_EXPONENT: u8 = 11;
 
 const SUPPORTED: u8 = 0x00;

@@ -13,9 +13,9 @@ use crate::codec::refusal::Refusal;
 use crate::command::task::Task;
 use crate::unit::range::Range;
 
-/// Refusal for a storage error during a read or write of `range`. For unreadable data, the
-/// INFORMATION field is the LBA of the first unreadable block. The search reads whole records: a
-/// write of a part of a record also fails if the rest of that record is unreadable.
+/// Maps a storage error during a read or write of `range` to a refusal. For unreadable data, the
+/// INFORMATION field is the LBA of the first unreadable block. The search reads whole records,
+/// because a write of a part of a record also fails if the rest of that record is unreadable.
 pub(crate) async fn refusal(task: &Task<'_>, range: Range, error: ExportError) -> Refusal {
     let is_lost = error.kind() == ErrorKind::Data;
     match Refusal::from(error) {
@@ -27,8 +27,8 @@ pub(crate) async fn refusal(task: &Task<'_>, range: Range, error: ExportError) -
     }
 }
 
-/// Offset of the first byte of `range` that lies in an unreadable record, or the start of `range`
-/// if all records have become readable.
+/// Returns the offset of the first byte of `range` that lies in an unreadable record. Returns the
+/// start of `range` if all its records have become readable in the meantime.
 async fn first_lost(task: &Task<'_>, range: Range) -> u64 {
     let medium = &task.unit.medium;
     let record = u64::from(medium.block_bytes_preferred()).max(task.unit.block());

@@ -155,7 +155,7 @@ fn descriptor(unit: &Unit, long_address: bool) -> Vec<u8> {
     bytes
 }
 
-/// Whether MODE SELECT requests that the unit saves the parameters (SP).
+/// Returns true if MODE SELECT requests that the unit saves the parameters (SP).
 pub(crate) fn saves(cdb: &[u8]) -> bool {
     bit(cdb, 1, 0x01)
 }
@@ -177,8 +177,8 @@ pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
     let mode = &task.unit.mode;
     let write_cache = after.has(Settings::WRITE_CACHE);
     if !write_cache && before.has(Settings::WRITE_CACHE) {
-        // A saved "cache off" promises that completed writes are durable, so flush the earlier
-        // writes first.
+        // An initiator that saved "cache off" relies on completed writes being durable. This
+        // includes writes before this command, so flush them first.
         task.unit.medium.flush().await?;
     }
     store.save_write_cache(write_cache).await?;
@@ -188,7 +188,7 @@ pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// Settings before and after MODE SELECT; `None` for an empty parameter list.
+/// Returns the settings before and after MODE SELECT; `None` for an empty parameter list.
 fn wanted(task: &Task<'_>) -> Result<Option<(Settings, Settings)>, Refusal> {
     let cdb = task.cdb;
     if !bit(cdb, 1, 0x10) {
@@ -211,7 +211,7 @@ fn change(task: &Task<'_>, before: Settings, after: Settings) {
     }
 }
 
-/// Settings that a parameter list selects.
+/// Decodes the settings that a parameter list of MODE SELECT selects.
 fn selected(
     unit: &Unit,
     list: &[u8],

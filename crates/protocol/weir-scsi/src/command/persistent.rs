@@ -58,8 +58,8 @@ pub(crate) fn reserve(task: &Task<'_>) -> Outcome {
     }
 }
 
-/// RELEASE (6) and (10). If another nexus holds the reservation, the command releases nothing and
-/// ends with GOOD.
+/// RELEASE (6) and (10). If another nexus holds the SPC-2 reservation, the command releases nothing
+/// and ends with GOOD.
 pub(crate) fn release(task: &Task<'_>) -> Outcome {
     if bit(task.cdb, 1, 0x1F) {
         return Err(invalid_cdb(1).into());
@@ -110,7 +110,7 @@ pub(crate) fn input(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
 
 fn reservation_descriptor(state: &ReservationState) -> Vec<u8> {
     let Some(reservation) = &state.reservation else { return Vec::new() };
-    // An all-registrants reservation has no single reservation key.
+    // An all-registrants reservation has no single reservation key, so its key field is 0.
     let key = if reservation.kind.is_of_all() { None } else { state.key(&reservation.holder) };
     let mut bytes = key.unwrap_or(0).to_be_bytes().to_vec();
     bytes.extend([0, 0, 0, 0, 0, reservation.kind as u8, 0, 0]);
@@ -214,9 +214,9 @@ fn tell(unit: &Unit, change: &Change) {
     }
 }
 
-/// Waits until no write of PREEMPT's victims is running. This cannot deadlock: the caller has
-/// already released the lock `turn`, so the victims' commands wait for nothing that this command
-/// holds.
+/// Waits until no write of PREEMPT's victims (the paths whose registration it removed) is running.
+/// This cannot deadlock: the caller has already released the lock `turn`, so the commands of the
+/// victims wait for nothing that this command holds.
 async fn end_tasks(task: &Task<'_>, change: &Change, aborts: bool) {
     let victims: Vec<_> = task
         .unit
@@ -286,8 +286,8 @@ fn persists(task: &Task<'_>, flags: u8, at: u16) -> Result<bool, Sense> {
     Ok(persists)
 }
 
-/// Additional paths to register: the initiator ports of SPEC_I_PT, and all target ports with
-/// ALL_TG_PT.
+/// Returns the additional paths to register: the initiator ports listed with SPEC_I_PT, and with
+/// ALL_TG_PT every initiator port of this request at all target ports.
 fn others(task: &Task<'_>, list: &[u8], flags: u8) -> Result<Vec<Path>, Refusal> {
     let name = &task.itl_nexus.name;
     let mut initiators = vec![name.path.initiator_port.clone()];

@@ -30,11 +30,11 @@ pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {
     let cdb = task.cdb;
     check_protection(cdb)?;
     if bit(cdb, 1, 0x10) {
-        // ANCHOR: blocks have no anchored state.
+        // ANCHOR requests anchored blocks, and this unit has none.
         return Err(invalid_cdb_bit(1, 4).into());
     }
     if bit(cdb, 1, 0x06) {
-        // PBDATA and LBDATA are obsolete.
+        // PBDATA and LBDATA are obsolete, so a CDB that sets one of them is refused.
         return Err(invalid_cdb_bit(1, 2).into());
     }
     let extent = extent(cdb);
@@ -166,7 +166,8 @@ async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<V
     let (mut at, mut from) = (start, lba);
     for extent in extents {
         at = at.saturating_add(extent.len_bytes).min(end);
-        // A block that lies only partly in a hole counts as mapped.
+        // A block that lies only partly in a hole counts as mapped, so a hole ends at the last
+        // whole block and data ends after its last partial block.
         let to = if extent.hole { at / block } else { at.div_ceil(block) };
         let blocks = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
         if blocks == 0 {
@@ -184,7 +185,8 @@ async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<V
         }
     }
     if runs.is_empty() {
-        // The medium returned one hole that is shorter than a logical block.
+        // The medium returned one hole that is shorter than a logical block; the block counts as
+        // mapped.
         runs.push(Run { lba, blocks: 1, hole: false });
     }
     Ok(runs)

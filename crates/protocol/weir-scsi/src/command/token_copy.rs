@@ -1,15 +1,12 @@
 //! POPULATE TOKEN and WRITE USING TOKEN: copies with ROD tokens (offloaded data transfer, ODX).
 //!
-//! Tokens are in `rod_tokens`, data movement in `transfer`, RECEIVE ROD TOKEN INFORMATION and COPY
-//! OPERATION ABORT in `copy_results`.
-//!
+//! Tokens are in `rod_tokens`, data movement in `transfer`, queries and aborts in `copy_results`.
 //! Spec: SBC-4 4.28, 5.12 and 5.59; SPC-4 5.17.6.
 //!
 //! Invariants:
 //! - an invalid parameter list or ROD token changes nothing;
-//! - from the check of a token until its data is copied, no SCSI command changes the data that the
-//!   token represents; if a client of another protocol changes this data, the command ends with an
-//!   error;
+//! - from the check of a token until its data is copied, no SCSI command changes that data; if a
+//!   client of another protocol changes it, the command ends with an error;
 //! - only an initiator that may use and read the token's logical unit can use the token;
 //! - even with IMMED, the response waits for the end of the copy. RECEIVE ROD TOKEN INFORMATION
 //!   then returns the errors of the copy.
@@ -233,7 +230,7 @@ pub(crate) async fn write_using_token(task: &Task<'_>) -> Outcome {
     check_writable(task.unit)?;
     let run = CopyRun::begin(task, request.name)?;
     let outcome = write(&run, task, &request).await;
-    // After a partial copy, the INFORMATION field of the sense data contains the transfer count.
+    // After a partial copy, the INFORMATION field contains the number of blocks that were written.
     let blocks = run.bytes() / task.unit.block();
     let outcome = outcome.map_err(|refusal| match refusal {
         Refusal::Check(sense) if blocks > 0 => sense.with_information(blocks).into(),
@@ -261,14 +258,15 @@ struct Step {
     to: Range,
 }
 
-/// Run of bytes to write: data from a source offset, or zeros.
+/// Run of bytes to write: data from a source offset, or zeros if there is no offset.
 #[derive(Clone, Copy)]
 struct Piece {
     from: Option<u64>,
     len_bytes: u64,
 }
 
-/// Maps consecutive pieces onto the destination ranges, until the pieces or the ranges end.
+/// Maps consecutive pieces onto the destination ranges. Ends when the pieces or the ranges are used
+/// up.
 fn steps(pieces: &[Piece], ranges: &[Range]) -> Vec<Step> {
     let (mut pieces, mut ranges) = (pieces.iter().copied(), ranges.iter().copied());
     let (mut piece, mut range) = (pieces.next(), ranges.next());
@@ -333,7 +331,8 @@ async fn write_data(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -
     }
     let available = used.token().len_bytes().checked_sub(request.offset_bytes);
     let available = available.filter(|bytes| *bytes > 0).ok_or(invalid_parameter(8))?;
-    // A write to the ranges that the token represents would cancel the token during its use.
+    // Refuse to write to the ranges that the token represents: the write would cancel the token
+    // while this command uses it.
     let is_same = std::ptr::eq(&raw const *source.unit, task.unit);
     let stands_for = |range: &Range| used.token().ranges().iter().any(|own| own.overlaps(*range));
     if is_same && request.ranges.iter().any(stands_for) {

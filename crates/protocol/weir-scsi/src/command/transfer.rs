@@ -26,7 +26,8 @@ use crate::unit::range::Range;
 /// Copy source or copy destination.
 pub(crate) struct End {
     pub(crate) unit: Arc<Unit>,
-    /// I_T_L nexus of the task on this unit; `None` if the unit was found in the directory.
+    /// I_T_L nexus of the task on this unit; `None` if the unit belongs to another target and was
+    /// found in the `Directory`.
     pub(crate) itl_nexus: Option<Arc<ItlNexus>>,
 }
 
@@ -44,7 +45,7 @@ impl End {
         }
     }
 
-    /// Whether reservations allow this nexus to read or write the unit.
+    /// Returns true if reservations allow this nexus to access the unit in this way.
     pub(crate) fn allows(&self, task: &Task<'_>, access: Access) -> bool {
         match &self.itl_nexus {
             Some(itl_nexus) => {
@@ -58,7 +59,7 @@ impl End {
     }
 }
 
-/// Source or destination range of a copy.
+/// Source range or destination range of a copy, with its logical unit.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) unit: &'a Unit,
@@ -95,8 +96,8 @@ pub(crate) async fn copy(
     Ok(())
 }
 
-/// Splits a copy into head, middle and tail, so that the middle consists of whole records on both
-/// sides and can be cloned. Returns offset and length of each part that is not empty.
+/// Splits a copy into head, middle and tail. The middle consists of whole records on both sides, so
+/// the storage can clone it. Returns offset and length of each part that is not empty.
 fn parts(from: Place<'_>, to: Place<'_>) -> impl Iterator<Item = (u64, u64)> {
     let record = u64::from(to.unit.medium.block_bytes_preferred());
     let same_record = u64::from(from.unit.medium.block_bytes_preferred()) == record;

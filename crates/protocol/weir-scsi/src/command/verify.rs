@@ -16,7 +16,7 @@ use crate::fields::byte;
 use crate::limits::PIECE_BYTES;
 use crate::unit::range::Range;
 
-/// VERIFY: reads the range, so that the storage verifies its checksums. If BYTCHK requests a
+/// VERIFY: reads the range, and the storage verifies its checksums. If BYTCHK requests a
 /// comparison, compares the stored data with the Data-Out.
 pub(crate) async fn verify(task: &Task<'_>) -> Outcome {
     check_protection(task.cdb)?;

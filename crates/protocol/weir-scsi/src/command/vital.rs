@@ -92,7 +92,8 @@ fn block_limits(unit: &Unit) -> Vec<u8> {
     // UNMAP granularity: an UNMAP of less than one record frees no space.
     let preferred = (u64::from(unit.medium.block_bytes_preferred()) / block).max(1);
     let granularity = preferred as u32;
-    // WSNZ: a WRITE SAME with a length of 0 is refused. Without WSNZ it would fill the whole unit.
+    // WSNZ: a WRITE SAME with a length of 0 is refused. Without WSNZ, length 0 would mean all
+    // blocks up to the end of the unit.
     let mut bytes = vec![0x01, COMPARE_BLOCKS_MAX];
     bytes.extend((preferred.min(0xFFFF) as u16).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
@@ -155,7 +156,7 @@ fn token_limits(unit: &Unit) -> Vec<u8> {
     bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
     bytes.extend(TOKEN_TIMEOUT_SECONDS.to_be_bytes());
     bytes.extend((TOKEN_DATA_BYTES_MAX / unit.block()).to_be_bytes());
-    // Optimal transfer count: one step of WRITE USING TOKEN.
+    // Optimal transfer count: the blocks that WRITE USING TOKEN writes in one step.
     bytes.extend((TOKEN_STEP_BYTES / unit.block()).to_be_bytes());
     bytes
 }
@@ -169,7 +170,7 @@ fn token_features(unit: &Unit) -> Vec<u8> {
     bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
     bytes.resize(42, 0);
     bytes.extend([0, 48, 0, 0, 0, 44, 0, 0]);
-    // Optimal granularity: ranges aligned to it are cloned; data before and after may be copied.
+    // Optimal granularity: the storage clones ranges aligned to it, and copies unaligned ends.
     let granularity = u64::from(unit.medium.block_bytes_preferred()) / unit.block();
     bytes.extend((granularity.clamp(1, 0xFFFF) as u16).to_be_bytes());
     bytes.extend(TOKEN_DATA_BYTES_MAX.to_be_bytes());

@@ -114,7 +114,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Checks that reservations allow the command.
+    /// Checks that reservations allow this nexus to run the command.
     fn admit(&self, operation: &Operation) -> Outcome {
         let access = match operation.action {
             // A start of the unit changes nothing, so every nexus may start it. A stop needs write
@@ -268,7 +268,7 @@ pub(crate) fn answer_bytes(unit: &Unit, cdb: &[u8]) -> usize {
     let bytes = match Operation::find(cdb).map(|operation| operation.action) {
         Ok(Action::Read) => extent(cdb).blocks.saturating_mul(unit.block()).min(TRANSFER_BYTES_MAX),
         Ok(Action::GetLbaStatus) => 8 + 16 * STATUS_DESCRIPTORS_MAX,
-        // Other commands return no data, or complete without waiting.
+        // The other commands either return no data, or always complete without waiting.
         _ => 0,
     };
     bytes as usize

@@ -75,7 +75,7 @@ impl Target {
         self.state.lock().luns.iter().map(|(&number, unit)| (number, Arc::clone(unit))).collect()
     }
 
-    /// The logical unit with this number.
+    /// Returns the logical unit with this number.
     pub fn lun(&self, number: u16) -> Option<Arc<Unit>> {
         self.state.lock().luns.get(&number).cloned()
     }
@@ -122,8 +122,8 @@ impl Target {
             nexus.raise_luns_changed();
             drop(gone);
         }
-        // Revoke the tokens last: after the removal, no command can find the unit through one of
-        // its tokens.
+        // Revoke the tokens after the removal: from now on, no command can find the unit through
+        // one of its tokens and create another one.
         unit.revoke_tokens();
         Some(unit)
     }
@@ -216,8 +216,8 @@ impl Nexus for TargetNexus {
             return TaskManagementResponse::NoLun;
         };
         match function {
-            // With TST 001b, a task set contains only the tasks of this nexus, and the transport
-            // aborts them.
+            // A task set contains only the tasks of this nexus (TST 001b), and the transport aborts
+            // them. TARGET RESET was handled above.
             Management::AbortTaskSet | Management::ClearTaskSet | Management::TargetReset => {}
             Management::LunReset => itl_nexus.unit.reset(itl_nexus.id),
         }

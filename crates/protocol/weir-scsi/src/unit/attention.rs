@@ -6,7 +6,7 @@
 //! Spec: SAM-5 5.14.
 //!
 //! Invariants:
-//! - each condition is pending at most once, so that an idle initiator uses only a few bytes;
+//! - each condition is pending at most once, so that an idle initiator takes only a few bytes;
 //! - the check for a pending condition is one atomic load.
 
 use std::collections::VecDeque;
@@ -54,8 +54,8 @@ pub(crate) struct Attentions {
 }
 
 impl Attentions {
-    /// Creates the conditions of a new nexus: POWER ON, which tells the initiator that any state
-    /// may have changed.
+    /// Creates the conditions of a new nexus: POWER ON, after which an initiator assumes that any
+    /// state of the unit may have changed.
     pub(crate) fn new() -> Self {
         Self {
             pending: AtomicBool::new(true),
@@ -77,7 +77,7 @@ impl Attentions {
         self.pending.store(true, Ordering::Release);
     }
 
-    /// Whether a condition is pending.
+    /// Returns true if a condition is pending.
     pub(crate) fn is_any(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }

@@ -35,8 +35,7 @@ pub(crate) struct CopyResult {
     pub(crate) list: u32,
     /// Service action of the command that runs the copy.
     pub(crate) action: u8,
-    /// Whether the command set IMMED, so that the copy continues in the background after the
-    /// response.
+    /// True if the command set IMMED: it then ended with GOOD even if the copy failed.
     pub(crate) is_immediate: bool,
     pub(crate) progress: Arc<Progress>,
     pub(crate) ended: Option<Outcome>,
@@ -48,7 +47,7 @@ pub(crate) struct CopyResult {
 pub(crate) struct CopyName {
     /// List identifier; `None` if the initiator does not want the target to store a copy result.
     pub(crate) list: Option<u32>,
-    /// Whether the command set IMMED. The command then ends with GOOD and the initiator queries the
-    /// outcome of the copy.
+    /// True if the command set IMMED. The command then ends with GOOD after the copy, and the
+    /// initiator queries the outcome of the copy.
     pub(crate) is_immediate: bool,
 }

@@ -52,12 +52,13 @@ impl ItlNexus {
         itl_nexus
     }
 
-    /// Number of times another nexus aborted the tasks of this nexus.
+    /// Number of times that other nexuses aborted the tasks of this nexus.
     pub(crate) fn aborts(&self) -> u64 {
         self.aborts.load(Ordering::Acquire)
     }
 
-    /// Aborts all tasks of this nexus: the tasks complete, but the transport sends no response.
+    /// Aborts all tasks of this nexus: the tasks still complete, but the transport sends no
+    /// response to them, or TASK ABORTED if TAS is set.
     pub(crate) fn abort(&self) {
         self.aborts.fetch_add(1, Ordering::AcqRel);
     }

@@ -73,7 +73,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Creates a logical unit on `medium`. `reservations` is the state that was last passed to
+    /// Creates a logical unit on `medium`. `reservations` is the state that was last saved to
     /// `store`. Without a store, the unit refuses requests to save state across a loss of power.
     pub fn new(
         medium: Arc<dyn Medium>,
@@ -110,15 +110,15 @@ impl Unit {
         }
     }
 
-    /// Revokes all ROD tokens. The server calls this before a change of the medium that SCSI
-    /// commands do not make, such as a rollback. A running WRITE USING TOKEN then ends with an
+    /// Revokes all ROD tokens. The server calls this before it changes the medium by other means
+    /// than SCSI commands, for example by a rollback. A running WRITE USING TOKEN then ends with an
     /// error.
     pub fn revoke_tokens(&self) {
         self.ranges.tokens.revoke();
     }
 
-    /// Revokes all ROD tokens and refuses POPULATE TOKEN from now on, because clients other than
-    /// the unit's initiators may change the medium without notice to this unit.
+    /// Revokes all ROD tokens and refuses POPULATE TOKEN from now on: clients of other protocols
+    /// may write to the medium, and the unit would not see their writes.
     pub fn changes_elsewhere(&self) {
         self.ranges.tokens.give_up();
     }
@@ -133,7 +133,7 @@ impl Unit {
         self.options.block_bytes
     }
 
-    /// Current write cache setting: whether a write may complete before its data is durable.
+    /// Current write cache setting. True if a write may complete before its data is durable.
     pub fn write_cache(&self) -> bool {
         self.mode.write_cache()
     }

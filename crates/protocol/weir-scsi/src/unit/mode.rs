@@ -65,7 +65,7 @@ impl Mode {
         Settings(self.current.load(Ordering::SeqCst))
     }
 
-    /// Whether a write may complete before its data is durable.
+    /// Returns true if a write may complete before its data is durable.
     pub(crate) fn write_cache(&self) -> bool {
         self.settings().has(Settings::WRITE_CACHE)
     }

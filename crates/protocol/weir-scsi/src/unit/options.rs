@@ -27,8 +27,8 @@ pub struct Identity {
 pub struct Options {
     /// Logical block length: 512 or 4096 bytes.
     pub block_bytes: u32,
-    /// Initial write cache setting: whether a write may complete before its data is durable. MODE
-    /// SELECT changes the setting.
+    /// Initial write cache setting, which MODE SELECT changes. True if a write may complete before
+    /// its data is durable.
     pub write_cache: bool,
     /// Write cache setting that MODE SELECT last saved (SP) in the unit's store.
     pub saved_write_cache: Option<bool>,
@@ -54,12 +54,12 @@ pub trait UnitStore: Send + Sync + 'static {
     /// Replaces the stored reservation state.
     ///
     /// # Durability
-    /// On `Ok` on stable media.
+    /// If it returns `Ok`, the state is on stable media.
     fn save(&self, state: ReservationState) -> LocalBoxFuture<'_, Result<(), ExportError>>;
 
     /// Replaces the stored write cache setting.
     ///
     /// # Durability
-    /// On `Ok` on stable media.
+    /// If it returns `Ok`, the setting is on stable media.
     fn save_write_cache(&self, on: bool) -> LocalBoxFuture<'_, Result<(), ExportError>>;
 }

@@ -3,20 +3,13 @@
 //!
 //! The commands are in `command`, tokens in `rod_tokens`.
 //!
-//! A writer that never waits takes the fast path: it increments a counter, checks that no range is
-//! closed to writers, and decrements the counter at the end. Every other writer adds a lock for its
-//! range to a table. A command that needs an exclusive or stable lock also adds it to the table,
-//! waits for earlier overlapping locks, and then until the counters are 0. Later writers see its
-//! lock and use the table.
-//!
 //! Invariants:
 //! - while a command holds a range exclusively, no other writer of this unit changes the range;
 //!   while a command holds a range stable, no writer changes it;
 //! - a lock waits only for earlier locks, and all ranges of one command enter the table together,
 //!   so that neither deadlock nor starvation occurs;
 //! - after its lock is granted and before its first change, a writer cancels the ROD tokens that
-//!   overlap its range. No command holds the range stable at this time, so no command uses these
-//!   tokens.
+//!   overlap its range. No command holds the range stable then, so no command uses these tokens.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -95,6 +88,14 @@ impl Table {
 }
 
 /// Range locks of a logical unit.
+///
+/// A writer that never waits takes the fast path: it increments a counter, checks that no exclusive
+/// or stable lock exists, and decrements the counter when it has written. Every other writer adds a
+/// shared lock for its range to a table.
+///
+/// A command that needs an exclusive or stable lock adds that lock to the same table. It then waits
+/// for earlier overlapping locks, and after that until the fast-path counters are 0. Writers that
+/// start later see its lock and use the table.
 #[derive(Default)]
 pub(crate) struct Ranges {
     /// Number of exclusive and stable locks, both waiting and granted.
@@ -158,16 +159,16 @@ impl Ranges {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Waits until every fast-path writer that was registered at the time of the call has finished.
+    /// Waits until every fast-path writer that is registered now has finished its write.
     pub(crate) fn fence(&self) {
         self.closed.fetch_add(1, Ordering::SeqCst);
         self.drain();
         self.closed.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits for the fast-path writers. A fast-path writer never waits, so this function takes only
-    /// as long as copying one request. No new writer can register, because the caller has an
-    /// exclusive or stable lock.
+    /// Waits until no fast-path writer is registered. Such a writer never waits for anything, so
+    /// this function takes only as long as copying one request. No new writer can register, because
+    /// the caller has incremented `closed`.
     fn drain(&self) {
         for Shard(writers) in &self.quick {
             let mut turns = 0_u32;
@@ -187,7 +188,8 @@ impl Ranges {
         self.let_in(range, held.hold);
     }
 
-    /// Completes the grant of a lock after all earlier conflicting locks were released.
+    /// Grants a lock: waits for the fast-path writers if the lock excludes them, and cancels ROD
+    /// tokens if the lock is for a writer. All earlier conflicting locks were already released.
     fn let_in(&self, range: Range, hold: Hold) {
         if hold.closes() {
             self.drain();

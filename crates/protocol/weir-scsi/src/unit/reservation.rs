@@ -102,7 +102,7 @@ pub struct Reservation {
 pub struct ReservationState {
     /// Number of requests that changed registrations (PRGENERATION).
     pub generation: u32,
-    /// Whether the state survives a loss of power (APTPL).
+    /// True if the state survives a loss of power (APTPL).
     pub persists: bool,
     /// All registrations.
     pub registrations: Vec<Registration>,
@@ -117,9 +117,9 @@ pub enum Request {
     Register {
         /// New reservation key; 0 to unregister.
         new_key: u64,
-        /// Whether to skip the check of the path's current key (REGISTER AND IGNORE EXISTING KEY).
+        /// True to skip the check of the path's current key (REGISTER AND IGNORE EXISTING KEY).
         ignores_key: bool,
-        /// Whether the reservation state survives a loss of power from now on (APTPL).
+        /// True if the reservation state survives a loss of power from now on (APTPL).
         persists: bool,
         /// Additional paths to register with the same key.
         others: Vec<Path>,
@@ -144,9 +144,9 @@ pub enum Request {
         new_key: u64,
         /// Path that receives the reservation.
         to: Path,
-        /// Whether to unregister the path that sends the request.
+        /// True to unregister the path that sends the request.
         leaves: bool,
-        /// Whether the reservation state survives a loss of power from now on (APTPL).
+        /// True if the reservation state survives a loss of power from now on (APTPL).
         persists: bool,
     },
 }
@@ -197,7 +197,8 @@ impl ReservationState {
         })
     }
 
-    /// Whether a path may write (`writes`), or read (SPC-4 5.13.1).
+    /// Returns true if a path may write (`writes` is true), or may read (`writes` is false) (SPC-4
+    /// 5.13.1).
     pub fn allows(&self, path: &Path, writes: bool) -> bool {
         let Some(reservation) = &self.reservation else { return true };
         let kind = reservation.kind;
@@ -338,7 +339,8 @@ impl Change {
         let all = there.as_ref().is_some_and(|there| there.kind.is_of_all());
         self.remove(|known| known.path != *path && (all || known.key == victims));
         self.preempted.retain(|gone| gone != path);
-        // The remaining registrants had access through the former reservation type.
+        // The remaining registrants had access through the former reservation type, so they receive
+        // RESERVATIONS RELEASED.
         if there.is_some_and(|there| there.kind != kind && there.kind.admits_registrants()) {
             self.released = self.others(path);
         }
@@ -355,7 +357,8 @@ impl Change {
             return Err(Denied::Conflict);
         }
         self.preempted.retain(|gone| gone != path);
-        // Only an all-registrants reservation can be without registrants at this point.
+        // If no registrant is left, all registrants held the reservation: a single holder would
+        // still be registered.
         if self.state.registrations.is_empty() {
             self.state.reservation = None;
         }

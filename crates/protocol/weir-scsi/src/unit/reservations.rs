@@ -21,13 +21,14 @@ pub(crate) const CONFLICT: Refusal = Refusal::Status(Status::ReservationConflict
 
 /// Persistent and SPC-2 reservations of a logical unit.
 pub(crate) struct Reservations {
-    /// Whether any reservation exists; if not, a command reads only this flag.
+    /// True if any reservation exists. If false, the access check of a command reads only this
+    /// flag.
     pub(crate) any: AtomicBool,
     /// Id of the I_T_L nexus that holds an SPC-2 reservation; 0 if none.
     pub(crate) legacy: AtomicU64,
     pub(crate) state: RwLock<ReservationState>,
-    /// Lock of the task that changes the reservation state; held until the store has saved the
-    /// state.
+    /// Lock of the task that changes the reservation state. The task holds it until the store has
+    /// saved the state.
     pub(crate) turn: Mutex<()>,
     pub(crate) store: Option<Arc<dyn UnitStore>>,
 }
@@ -48,8 +49,8 @@ impl Reservations {
         self.state.read().clone()
     }
 
-    /// Whether a nexus may run a command that needs `access`. `nexus` is the id of the I_T_L nexus,
-    /// `path` its path in reservations.
+    /// Returns true if a nexus may run a command that needs `access`. `nexus` is the id of the
+    /// I_T_L nexus, and `path` is the same nexus as reservations store it.
     pub(crate) fn allows(&self, nexus: u64, path: &Path, access: Access) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return true;
@@ -100,7 +101,8 @@ impl Reservations {
         }
     }
 
-    /// Publishes a new reservation state, unless an SPC-2 reservation was made in the meantime.
+    /// Makes a new reservation state visible to commands. Fails with RESERVATION CONFLICT if an
+    /// SPC-2 reservation was made in the meantime.
     pub(crate) fn publish(&self, state: ReservationState) -> Outcome {
         let mut current = self.state.write();
         if self.legacy.load(Ordering::SeqCst) != 0 {

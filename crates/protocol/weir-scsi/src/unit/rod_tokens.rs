@@ -1,17 +1,12 @@
 //! ROD tokens: a token represents ranges of a logical unit with their contents at its creation.
 //!
-//! The commands that create and use tokens, and their access checks, are in `command::token_copy`.
-//!
-//! A token is a change-vulnerable point in time copy (SPC-4 5.17.6.2.3.3): it stores no data, and
-//! ends before the data that it represents changes. The table keeps an ended token until it would
-//! have expired, so that an initiator that still uses the token receives the reason.
+//! `command::token_copy` creates and uses tokens, and checks which initiator may do so.
 //!
 //! Invariants:
 //! - the data of a valid token has not changed since its creation: a command holds the token's
-//!   ranges stable while it creates or checks the token, and a writer cancels the token before it
-//!   writes;
-//! - before data changes other than by SCSI commands, the code that makes the change calls
-//!   [`Tokens::revoke`]; if it cannot, the unit creates no tokens;
+//!   ranges stable while it creates or checks the token, and a writer cancels the token first;
+//! - code that changes data other than by SCSI commands calls [`Tokens::revoke`] before the change;
+//!   if it cannot, the unit creates no tokens;
 //! - a token cannot be guessed, and the duration of a failed comparison reveals nothing about valid
 //!   tokens;
 //! - while no token is valid, a writer reads only one atomic counter.
@@ -37,12 +32,12 @@ pub(crate) const CHANGE_VULNERABLE: u32 = 0x0080_0001;
 /// Offset of the random bytes that make a token unguessable.
 const RANDOM_AT: usize = 256;
 
-/// INVALID TOKEN OPERATION with a qualifier.
+/// Sense data INVALID TOKEN OPERATION with a qualifier, which gives the reason.
 const fn invalid_token(qualifier: u8) -> Sense {
     Sense::new(key::ILLEGAL_REQUEST, 0x23, qualifier)
 }
 
-/// CAUSE NOT REPORTABLE: other clients can change the medium, so no tokens are created.
+/// CAUSE NOT REPORTABLE: the unit creates no tokens, because other clients can change the medium.
 const NOT_MADE: Sense = invalid_token(0x00);
 /// UNSUPPORTED TOKEN TYPE.
 pub(crate) const UNSUPPORTED: Sense = invalid_token(0x01);
@@ -59,7 +54,7 @@ const NO_ROOM: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x0D);
 /// Reason for which a token is no longer valid (SPC-4 5.17.6.5.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// A management operation on the logical unit revoked the token.
+    /// The token was revoked by a change of the logical unit that no SCSI command made.
     Revoked,
     /// The token was not used within its inactivity timeout.
     Expired,
@@ -149,7 +144,7 @@ impl Entry {
 pub(crate) struct Table {
     /// Tokens, the least recently used first.
     pub(crate) entries: VecDeque<Entry>,
-    /// Whether clients other than SCSI initiators may change the medium.
+    /// True if clients other than SCSI initiators may change the medium.
     is_shared: bool,
 }
 
@@ -170,13 +165,13 @@ impl Table {
         self.entries.retain(|entry| entry.ended.is_none() || !entry.is_over(now));
         for entry in self.entries.iter_mut().filter(|entry| entry.is_over(now)) {
             entry.ended = Some(Ended::Expired);
-            // Start another timeout, after which the ended token is dropped.
+            // Restart the timeout: the ended token is dropped when it passes again.
             entry.used = now;
         }
     }
 
-    /// Makes space in the table for one token: drops the least recently used ended token, or if
-    /// none has ended, the least recently used token.
+    /// Makes space in the table for one token. Drops the least recently used ended token. If none
+    /// has ended, drops the least recently used token. Keeps tokens that a command uses now.
     fn make_room(&mut self) -> Result<(), Sense> {
         if self.entries.len() < TOKENS_MAX {
             return Ok(());
@@ -194,6 +189,10 @@ impl Table {
 }
 
 /// ROD tokens of a logical unit.
+///
+/// A token is a change-vulnerable point in time copy (SPC-4 5.17.6.2.3.3): it stores no data, and
+/// ends before the data that it represents changes. The table keeps an ended token for one more
+/// timeout, so that an initiator that still uses the token receives the reason for its end.
 #[derive(Default)]
 pub(crate) struct Tokens {
     /// Number of valid tokens. If it is 0, a writer needs no lock to check for tokens.
@@ -243,13 +242,13 @@ impl Tokens {
     }
 
     /// Revokes all tokens. The caller changes the medium by other means than SCSI commands, and
-    /// calls this before or during the change.
+    /// calls this function before or during the change.
     pub(crate) fn revoke(&self) {
         self.change(|table| table.end_all(Ended::Revoked));
     }
 
-    /// As [`Tokens::revoke`], and also refuses new tokens, because the unit cannot observe later
-    /// changes of the medium.
+    /// Revokes all tokens like [`Tokens::revoke`], and refuses new ones: the unit cannot observe
+    /// later changes of the medium.
     pub(crate) fn give_up(&self) {
         self.change(|table| {
             table.is_shared = true;

@@ -1,8 +1,8 @@
-//! Use of a ROD token by a copy.
+//! Use of a ROD token: keeps the token from expiring while a copy reads its data.
 //!
 //! Creation and storage of tokens are in `rod_tokens`.
 //!
-//! Invariant: revoking a token ends all uses of the token.
+//! Invariant: a copy that uses a token fails its next check after the token was revoked.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -447,8 +447,8 @@ fn mapping_changes_raise_luns_changed() {
     assert_eq!(run_on(&*nexus, Lun::new(300), &[0; 6], &[]).sense(), (6, 0x29, 0));
     assert!(Arc::ptr_eq(&target.remove_lun(0).unwrap(), &unit));
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (5, 0x25, 0));
-    // Regression: after a restart of the server, a kernel sent a write before the pool was
-    // imported.
+    // Announce LUN 0 without adding it. Regression: after a restart of the server, a kernel sent a
+    // write before the pool was imported, and the target did not answer NOT READY.
     target.await_lun(0);
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (2, 4, 1));
     target.remove_lun(0);
@@ -459,8 +459,9 @@ fn mapping_changes_raise_luns_changed() {
     assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), TaskManagementResponse::NoLun);
 }
 
-// Regression: the target sets LUICLR, but each logical unit reported a change of the LUNs on its
-// own: after the report by one unit, every other unit reported the same change again.
+// Regression: the target sets LUICLR, which promises that one report of changed LUNs clears the
+// condition for all units. Yet after the report by one unit, every other unit reported the same
+// change.
 #[test]
 fn one_unit_reports_luns_changed_for_the_whole_nexus() {
     let (medium, _unit, target, nexus) = simple();

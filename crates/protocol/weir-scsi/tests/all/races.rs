@@ -39,8 +39,8 @@ fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
             scope.spawn(move || {
                 let nexus = ready(target, number);
                 for turn in 0..turns {
-                    // Synchronise the threads every 1,000 steps: a fast thread may find the counter
-                    // one step behind.
+                    // Synchronise the threads every 1,000 steps, so that the threads compete for
+                    // each step.
                     if turn % 1000 == 0 {
                         barrier.wait();
                     }

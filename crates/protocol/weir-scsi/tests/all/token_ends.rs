@@ -40,8 +40,8 @@ fn unmap(lba: u64) -> (Vec<u8>, Vec<u8>) {
     (vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], list)
 }
 
-/// Returns every command that changes the block at `lba`, each with its name. The block contains
-/// ones.
+/// Returns every command that changes the block at `lba`, each with its name. The block must
+/// contain ones, so that each command changes it.
 fn changes(lba: u64, far: &[u8]) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let mut compare = wide(0x89, 0, lba, 0);
     compare[13] = 1;
@@ -145,7 +145,7 @@ fn changes_outside_of_scsi_revoke_all_tokens() {
     target.remove_lun(1);
     run(&*nexus, &[0; 6], &[]);
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
-    // Clients of other protocols write without notice to the unit.
+    // Tell the unit that clients of other protocols may write to its volume.
     let held = token(&*nexus, 0, &[(0, 8)]);
     unit.changes_elsewhere();
     let before = medium.bytes();

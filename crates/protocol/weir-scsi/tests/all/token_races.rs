@@ -14,8 +14,8 @@ use weir_scsi::{Status, Target};
 /// Number of blocks in the source. A copy that cannot clone reads the source in two parts.
 const LEN: u32 = 4096;
 
-/// Counter values that the writer wrote to all of the source: the last value begun, and the last
-/// value completed.
+/// The counter values of the writer, which fills the whole source with one value at a time: the
+/// last value that it began to write, and the last that it wrote completely.
 #[derive(Default)]
 struct Values {
     begun: AtomicU64,
@@ -32,7 +32,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Fills the source with one counter value after the other, each with a different command. Sleeps
+/// Fills the source with one counter value after the other, with three commands in turn. Sleeps
 /// after each value so that a copy can run.
 fn write_values(target: &Arc<Target>, values: &Values) {
     let nexus = ready(target, 3);

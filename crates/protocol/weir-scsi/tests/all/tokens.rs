@@ -83,8 +83,7 @@ fn write_using_token_copies_with_and_without_cloning() {
         }
         assert!(rest.iter().all(|&byte| byte == 0), "written beside");
         assert_eq!(unit.counters().cloned_bytes, 3008 * 512);
-        // The second use of the token starts at an offset, writes to the unit of the token itself,
-        // and uses only part of the data.
+        // Use the token again: from an offset, for only a part of its data, to its own unit.
         write_using(&*nexus, 0, 2999, &token, &[(BLOCKS - 4, 4)]).good();
         let expected = [(3004, 1), (8000, 3)];
         assert!(pick(&[(BLOCKS - 4, 4)], &medium.bytes()) == pick(&expected, &data));

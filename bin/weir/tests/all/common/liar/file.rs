@@ -37,8 +37,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // The kill makes operations in flight fail, but the mount remains, so it must be removed
-        // separately.
+        // Killing nbdfuse makes the operations in flight fail, but leaves the mount, which is
+        // removed below.
         drop(self.nbdfuse.kill());
         drop(self.nbdfuse.wait());
         run("umount", &["--lazy", &self.at.display().to_string()]);

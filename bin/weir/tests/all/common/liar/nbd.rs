@@ -31,8 +31,7 @@ const FLAGS: u16 = 1 | 1 << 2 | 1 << 3;
 const DISCONNECT: u8 = 2;
 /// Error number for a command that the server does not support.
 const EINVAL: u32 = 22;
-/// Maximum time for which the sending thread waits for a reply's due time before it polls for new
-/// replies.
+/// Time after which the sending thread wakes up even if no reply is due and no new one arrived.
 const LONG: Duration = Duration::from_hours(1);
 
 /// Serves one connection until the client disconnects.
@@ -128,7 +127,7 @@ fn negotiate(stream: &mut UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Sends each reply at its due time, the reply that is due first before the others.
+/// Sends each reply at its due time, in the order of these times.
 fn send(mut out: UnixStream, replies: &Receiver<(Instant, Vec<u8>)>) -> io::Result<()> {
     let (mut waiting, mut number) = (BTreeMap::<(Instant, u64), Vec<u8>>::new(), 0);
     loop {

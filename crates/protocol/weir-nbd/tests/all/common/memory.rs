@@ -3,7 +3,7 @@
 //! The exports have no durability: a flush only increments a counter.
 //!
 //! Invariants:
-//! - every third request to a slow export waits, so that replies overtake each other;
+//! - every third request to a slow export waits, so that replies overtake earlier ones;
 //! - a held export completes no request until the test releases it;
 //! - unwritten blocks are holes and read as zeros.
 
@@ -19,13 +19,13 @@ use weir_base::ErrorKind;
 use weir_block::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
-/// Preferred block size of the exports: it differs from all other sizes in the tests.
+/// Preferred block size that the exports report. It differs from all other sizes in the tests.
 const PREFERRED: u32 = 64 << 10;
 
 /// Volume in memory.
 pub(crate) struct Memory {
     data: RwLock<Vec<u8>>,
-    /// Whether each block was written.
+    /// For each block, true if the block was written.
     written: RwLock<Vec<bool>>,
     size: u64,
     read_only: bool,
@@ -74,7 +74,7 @@ impl Memory {
         self
     }
 
-    /// Whether this request must wait. Returns the injected error, if one is set.
+    /// Returns true if this request must wait. Fails with the injected error, if one is set.
     fn waits(&self) -> Result<bool, ExportError> {
         if let Some(kind) = *self.failure.read() {
             return Err(ExportError::new(kind, "made to fail"));

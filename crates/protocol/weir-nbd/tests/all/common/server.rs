@@ -83,8 +83,7 @@ impl Setup {
         }
     }
 
-    /// Waits until the connections have released all memory: a connection releases it only when it
-    /// ends.
+    /// Waits until the budget has all memory back. A connection returns it only when it ends.
     pub(crate) fn wait_for_memory(&self) {
         let start = Instant::now();
         while self.budget.used_bytes() != 0 {

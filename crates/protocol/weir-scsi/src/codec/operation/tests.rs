@@ -1,4 +1,4 @@
-//! Consistency of the command table, and decoding of the fields of block commands.
+//! Tests that the command table is consistent and that the fields of block commands are decoded.
 //!
 //! The tests of the commands are in `tests/all/commands.rs`.
 
