@@ -30,7 +30,7 @@ pub struct ObjectSlot {
     pub root: TreeRoot,
     /// Record size of the object.
     pub record_size: RecordSize,
-    /// Bytes of the layer above the engine.
+    /// Bytes that the layer above the engine stores with the object, such as an inode.
     pub body: [u8; Self::BODY_BYTES],
 }
 
