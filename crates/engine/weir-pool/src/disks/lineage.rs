@@ -1,5 +1,8 @@
-//! History of a pool: relations between uberblocks, derived from the import epochs in their
-//! lineage.
+//! History of a pool: relations between uberblocks, derived from the import epochs in their lineage
+//! (this import epoch and the earlier ones, newest first).
+//!
+//! A claim is the first uberblock of an import: it repeats the uberblock from which the pool was
+//! opened, as a txg of the new import epoch.
 //!
 //! Not here: the import (`open_pool`), which applies these relations.
 //!
@@ -29,19 +32,21 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
 
 /// Whether `late` is later in the pool's history than `early`, although its [`age`] is not higher.
 ///
-/// A claim keeps the log epoch of the state that it repeats, so an unfinished txg of an earlier
-/// import epoch can have the same txg number, or the higher log epoch of a first commit. The import
-/// that wrote the claim did not find that txg, and may have overwritten its rows.
+/// A claim keeps the log epoch of the uberblock that it repeats. So an unfinished txg of an earlier
+/// import epoch can have the same txg number as the claim, or the higher log epoch of a first
+/// commit. The import that wrote the claim did not find that txg, and may have overwritten its
+/// rows.
 ///
-/// False if the earlier epoch has more than one such txg: the server of that epoch committed
-/// without these disks.
+/// False if the import epoch of `early` committed more than one txg that the history of `late`
+/// lacks, its claim aside: then that epoch ran without the disks of `late`.
 pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
     let is_claim = late.lineage.first().is_some_and(|own| own.first == late.txg);
     let is_unfinished = || is_claim && leads_to_but_for_cuts(early, late);
     follows(late, early) && (age(late) == age(early) || is_unfinished())
 }
 
-/// Last txg of an import epoch that is part of a history that ends with `newest`.
+/// Last txg of an import epoch that belongs to the history that ends with `newest`; `None` if the
+/// history does not contain the epoch.
 pub(crate) fn shared_with(import_epoch: Guid, lineage: &[ImportEpoch], newest: Txg) -> Option<Txg> {
     let index = lineage.iter().position(|known| known.id == import_epoch)?;
     Some(match index.checked_sub(1) {
@@ -94,7 +99,7 @@ fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg
     false
 }
 
-/// Whether an owner slot proves that the txg of an uberblock was committed.
+/// True if an owner slot proves that the txg of an uberblock was committed.
 pub(crate) fn proves_commit(owner: &Owner, uberblock: &Uberblock) -> bool {
     let import_epoch = uberblock.lineage.first().map(|import_epoch| import_epoch.id);
     Some(owner.import_epoch) == import_epoch && owner.txg >= uberblock.txg

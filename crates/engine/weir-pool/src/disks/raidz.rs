@@ -1,5 +1,4 @@
-//! Raidz reads: from the legs that hold the bytes, or by reconstruction if such a leg fails or is
-//! slow.
+//! Raidz reads: from the legs that hold the bytes, or by reconstruction if a leg fails or is slow.
 //!
 //! Not here: row geometry (`rows`), reading the other strips of a row (`gather`), reconstruction
 //! (`reconstruct`), writing rows (`write`), parity computation (weir-codec).

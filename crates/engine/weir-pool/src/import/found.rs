@@ -110,7 +110,7 @@ impl Found {
         self.disks.iter().any(|disk| disk.is_old_format)
     }
 
-    /// Import epochs that the owner slots name.
+    /// Ids of the import epochs that the owner slots of the disks name.
     pub(crate) fn owners_before(&self) -> Vec<Guid> {
         let mut import_epochs: Vec<Guid> = self
             .disks
@@ -122,7 +122,7 @@ impl Found {
         import_epochs
     }
 
-    /// Disks with their owner slots.
+    /// Disks of the pool, with their labels and owner slots.
     pub(crate) fn labelled(&self) -> Vec<Labelled<'_>> {
         let place = |guid: Guid| {
             let has = |vdev: &&VdevConfig| vdev.legs.iter().any(|leg| leg.guid == guid);
@@ -185,13 +185,14 @@ impl Found {
         Ok(())
     }
 
-    /// Damaged ring slots of each disk, by the guid of its leg.
+    /// Damaged ring slots of all disks, each with the guid of its leg.
     pub(crate) fn damaged_slots(&self) -> impl Iterator<Item = (Guid, u64)> {
         self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
     }
 
-    /// Damaged ring slots of txgs up to `newest` that are later than each uberblock of their disk,
-    /// by the guid of the leg. A power cut tore them, while another disk got the uberblock.
+    /// Ring slots that a power cut tore while another disk got the uberblock: damaged slots of txgs
+    /// up to `newest` that are later than each uberblock of their disk. Each with the guid of its
+    /// leg.
     pub(crate) fn torn_slots(&self, newest: &Uberblock) -> Vec<(Guid, u64)> {
         let of_disk = |disk: &FoundDisk| {
             let own = disk.uberblocks.iter().map(|own| own.txg).filter(|txg| *txg <= newest.txg);
@@ -204,7 +205,7 @@ impl Found {
         self.disks.iter().flat_map(of_disk).collect()
     }
 
-    /// Ring slots with one of these uberblocks, by the guid of the leg.
+    /// Ring slots that hold one of these uberblocks, each with the guid of its leg.
     pub(crate) fn slots_with(&self, uberblocks: &[Uberblock]) -> Vec<(Guid, u64)> {
         let slots = |disk: &FoundDisk| {
             let (guid, own) = (disk.guid, disk.uberblocks.iter());

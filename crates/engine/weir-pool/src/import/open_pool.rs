@@ -45,7 +45,8 @@ use crate::state::claim::Identity;
 use crate::state::pool::{Committed, History, Pool};
 use crate::topology::claim;
 
-/// Number of uberblocks that a forced import can go back: the reuse rule keeps their blocks intact.
+/// Number of uberblocks that a forced import can go back: the segments of these txgs are not reused
+/// yet.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
 
 /// Pool membership of one disk.

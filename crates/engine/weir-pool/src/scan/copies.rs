@@ -217,8 +217,9 @@ impl Pool {
         if kind == ScanKind::Resilver && behind.is_empty() {
             return Some((Checked::default(), part.to));
         }
-        // An unconfirmed leg that may lack this segment is verified: on a mirror among the legs to
-        // write, on raidz among the legs whose strips are checked against each other.
+        // A resilver also verifies an unconfirmed leg that may lack this segment: on a mirror as
+        // one of the legs to write, on raidz as one of the legs whose strips are checked against
+        // each other.
         let written = kind == ScanKind::Resilver && !vdev.has_rows();
         let is_good = |leg: &&Leg| leg.is_whole() && !(written && lacks(leg));
         let good: Vec<&Leg> = vdev.legs.iter().filter(is_good).collect();

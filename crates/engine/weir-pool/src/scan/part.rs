@@ -24,7 +24,7 @@ pub(crate) struct Checked {
     pub(crate) damaged: u64,
     /// Indexes of the blocks without any good copy, in the segment's list of live blocks.
     pub(crate) lost: Vec<usize>,
-    /// Wrong parity strips that the scan must not rewrite before the second pass.
+    /// Number of wrong parity strips that the scan must not rewrite before its second pass.
     pub(crate) postponed: u64,
 }
 

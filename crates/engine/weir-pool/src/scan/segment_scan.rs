@@ -191,8 +191,8 @@ impl Pool {
         }
     }
 
-    /// Plans the segments that a scan has to read from a position on. Later writes go to every leg
-    /// in use.
+    /// Plans the segments that a scan has to read, starting at position `from`. Segments written
+    /// later are not needed, because later writes go to every leg in use.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -235,7 +235,8 @@ impl Pool {
         let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
         let LiveSet { live, lost, is_partial } =
             if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
-        // A leg that missed writes also lacks the blocks that are not known to be live.
+        // A leg that missed writes also lacks the live blocks that were not found: count the
+        // segment as not repaired.
         let resilvers = self.scan_status().is_some_and(|scan| scan.kind == ScanKind::Resilver);
         let unrepaired = u64::from(is_partial && resilvers);
         self.count_scanned(&Checked { damaged: lost, unrepaired, ..Checked::default() });

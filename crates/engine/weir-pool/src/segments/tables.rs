@@ -1,8 +1,7 @@
 //! Remap and reference tables in RAM: all tables that no commit has stored yet, and as many of the
 //! other tables as fit the budget.
 //!
-//! weir-format defines both kinds of table. `victims` creates remap tables, `reference_counts`
-//! creates reference tables, and `commit` stores both.
+//! `victims` creates remap tables, `reference_counts` reference tables; `commit` stores both.
 //!
 //! Invariants:
 //! - a table leaves RAM only while its stored form is current; the stored form is read and verified
@@ -258,7 +257,8 @@ impl<T: Table> Tables<T> {
         &self.kept_parts
     }
 
-    /// First segments of the unreadable ranges, and segments with unreadable tables outside them.
+    /// First segment of each unreadable range, and segments outside these ranges whose tables are
+    /// unreadable.
     pub(crate) fn lost_numbers(&self) -> Vec<u64> {
         let parts = || self.kept_parts.iter().chain(&self.lost_parts);
         let is_elsewhere = |vseg: &&VsegId| !parts().any(|part| part.contains(&vseg.0));
@@ -296,7 +296,7 @@ impl<T: Table> Tables<T> {
         self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
     }
 
-    /// As [`Self::bytes_promised`]; 0 if the pool has no such tables.
+    /// As [`Self::bytes_promised`], but 0 if no segment has a table of this kind.
     pub(crate) fn bytes_promised_if_any(&self) -> u64 {
         if self.entries.is_empty() { 0 } else { self.bytes_promised() }
     }

@@ -102,7 +102,7 @@ impl Pool {
         if leg.is_offline() {
             return Ok(false);
         }
-        // A pool can be used without its spares and log vdevs.
+        // A pool can be used without its spares and log vdevs, so their legs need no check.
         if vdev.role().holds_segments() {
             self.check_dispensable(vdev, leg)?;
         }
@@ -182,10 +182,12 @@ impl Pool {
                 return Err(error);
             }
             tracing::error!(%error, "txgs that only this disk has are dropped");
-            // The disk may have reused addresses that the pool uses.
+            // The disk may have reused addresses that the pool uses, so a resilver must rewrite all
+            // of its data.
             leg.set_stale_since(Txg(0));
         }
-        // The disk may be an old copy, which lacks more than the leg did when it went out of use.
+        // The disk may be an old copy, which lacks more txgs than the leg missed: the end of its
+        // ring shows this.
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
         // The label may have an older format, so it is rewritten before the leg gets an uberblock.

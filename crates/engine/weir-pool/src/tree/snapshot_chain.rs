@@ -57,7 +57,7 @@ pub struct SnapshotChain {
     pub volume: DatasetId,
     /// Objects of each version.
     pub objects: Objects,
-    /// Blocks born by this txg belong to the snapshot chain of the origin.
+    /// Blocks born in this txg or earlier belong to the snapshot chain of the origin.
     pub inherits: Txg,
     /// Versions of the volume in the order of their txgs.
     pub versions: Vec<Version>,
@@ -84,8 +84,8 @@ impl SnapshotChain {
 pub struct SharedBirths {
     /// Earlier versions reference blocks born in this txg or earlier.
     pub until: Txg,
-    /// Set if a version is partly freed. The version still references blocks born up to this later
-    /// txg, if they are after this block index.
+    /// Set if a version is partly freed: a later txg and a block index. The version still
+    /// references blocks after that index that were born in that txg or earlier.
     pub leaving: Option<(Txg, u64)>,
 }
 
@@ -99,7 +99,7 @@ impl SharedBirths {
         }
     }
 
-    /// Adds all blocks born up to a txg, regardless of the versions.
+    /// Adds all blocks born in a txg or earlier, regardless of the versions.
     pub fn hold(&mut self, until: Txg) {
         self.until = self.until.max(until);
         self.leaving = self.leaving.filter(|(txg, _)| *txg > until);
@@ -142,13 +142,14 @@ pub struct Roots {
 pub struct LostOwners {
     /// Numbers of these datasets.
     pub numbers: Vec<Range<u64>>,
-    /// Blocks born by this txg may belong to an unreadable version from which clones were made.
+    /// Blocks born in this txg or earlier may belong to an unreadable version from which clones
+    /// were made.
     pub until: Txg,
 }
 
 impl Roots {
-    /// Adds a chain with the datasets that wrote its blocks. Each dataset wrote blocks up to the
-    /// txg given with it.
+    /// Adds a chain, with the datasets that wrote its blocks. The txg of a dataset is the last
+    /// birth txg of the blocks that it wrote for this chain.
     pub fn add(
         &mut self,
         chain: SnapshotChain,

@@ -212,7 +212,8 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Continues if a part to be freed is unreadable: its blocks stay counted as live.
+    /// Lets the txg continue if a part to be freed is unreadable: the blocks of that part stay
+    /// counted as live. Returns any other error.
     fn note_leak(&self, error: PoolError) -> Result<(), PoolError> {
         if error.kind() != ErrorKind::Data {
             return Err(error);

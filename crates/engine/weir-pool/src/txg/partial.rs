@@ -36,7 +36,7 @@ const CHAIN_MAX: usize = 8;
 pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
     /// Pointer to the replaced record, or a damage marker above that record, or a hole if the
-    /// pointer was lost.
+    /// pointer is unknown.
     rest: BlockPtr,
     /// Index of the record in its volume.
     index: u64,

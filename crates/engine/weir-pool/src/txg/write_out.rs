@@ -190,7 +190,8 @@ impl WriteOut<'_> {
             return;
         }
         if ptr.birth > self.txg {
-            // I8: no tree of this pool wrote this pointer. Its address may belong to another block.
+            // The birth is in the future (I8 is broken): no tree of this pool wrote this pointer,
+            // so its address may belong to another block.
             tracing::error!(?ptr, txg = self.txg.0, "a pointer from the future is not freed");
             return;
         }
@@ -312,7 +313,7 @@ impl WriteOut<'_> {
 
     /// Appends the stored bytes of a moved block, which keeps its address, to a cleaner segment.
     /// Returns the segment and the offset in units of 64 B. Neither counters nor remap tables
-    /// include it yet.
+    /// include the moved block yet.
     pub(crate) async fn append_moved(
         &mut self,
         ptr: &BlockPtr,
@@ -380,7 +381,7 @@ impl WriteOut<'_> {
     }
 
     /// Returns a write head of the class whose open segment has room for `len` more bytes and the
-    /// summary. `has_object`: the owner of these bytes is of another object than 0.
+    /// summary. `has_object`: the bytes belong to an object other than 0.
     pub(crate) async fn lane_with_room(
         &mut self,
         class: SegmentClass,
