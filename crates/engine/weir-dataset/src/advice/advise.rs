@@ -335,7 +335,7 @@ fn data_bytes(raw: &[u8]) -> usize {
 }
 
 impl Volume {
-    /// Whether a block holds data on disk.
+    /// True if a block holds data on disk.
     async fn is_stored(&self, block: u64) -> Result<bool, DatasetError> {
         const TRIES_MAX: usize = 4;
         let mut tries = 0;

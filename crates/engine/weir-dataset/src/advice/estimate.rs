@@ -137,7 +137,7 @@ impl DedupeCount {
             return DedupeEstimate::nothing();
         }
         let share = saved_units as f64 / units as f64;
-        // Error of the ratio of two sums over contents that are in the sample at random.
+        // Standard error of `share`: a ratio of two sums over the contents that are in the sample.
         let out = 1.0 - 1.0 / (1_u64 << self.bits) as f64;
         let square = |of: &(u64, u64)| (saved(of) as f64 - share * of.1 as f64).powi(2);
         let error = (out * contents.values().map(square).sum::<f64>()).sqrt() / units as f64;

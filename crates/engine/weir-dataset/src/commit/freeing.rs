@@ -46,7 +46,7 @@ struct Freed {
 }
 
 impl State {
-    /// Whether the next txg has blocks of this volume to free.
+    /// True if the next txg has blocks of this volume to free.
     pub(crate) fn has_to_free(&self) -> bool {
         self.is_destroyed() || self.going(PlantedBug::None).is_some()
     }
@@ -134,7 +134,8 @@ async fn free_part(
     let (mut blocks, mut units) = (0, 0);
     let share = pool.space().total_bytes / FREE_SHARE / BLOCK_BYTES as u64;
     let most = share.clamp(FREE_BLOCKS_MIN, FREE_BLOCKS_MAX) as usize;
-    // Freeing shared blocks changes their reference tables.
+    // Freeing shared blocks changes their reference tables, which stay in RAM until the commit:
+    // stop when RAM has no room for more of them.
     while blocks < most && (blocks == 0 || pool.has_room_for_tables()) {
         let found = walk.next().await?;
         if found.is_empty() {

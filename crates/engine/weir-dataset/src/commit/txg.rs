@@ -49,7 +49,7 @@ struct FrozenTxg {
     volumes: Vec<Frozen>,
     /// Directory entry of the pool itself, if the commit must write it.
     own: Option<PoolRecord>,
-    /// Whether the commit rewrites the whole directory.
+    /// True if the commit rewrites the whole directory.
     all: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Frozen {
     taking: Option<DatasetRecord>,
     /// Number of records before the volume grew in this txg.
     grown_from: Option<u64>,
-    /// Whether the volume has destroyed versions to free.
+    /// True if the volume has destroyed versions to free.
     frees: bool,
 }
 
@@ -352,8 +352,9 @@ impl Engine {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();
             state.object.log.settle(txg);
-            // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes
-            // from a clone that is not durable would then survive a crash that loses the clone.
+            // Drop the clones only now that the uberblock is durable: a partial write logs its
+            // whole blocks. Bytes from a clone that is not durable would then survive a crash that
+            // loses the clone.
             state.syncing_clones.clear();
             volume.measure_limits(&mut state);
         }

@@ -50,8 +50,8 @@ struct Storing<'a> {
 }
 
 impl Engine {
-    /// Stores the records of a table. Returns its changes, sorted and disjoint. `record` is the one
-    /// of the dataset.
+    /// Stores the records of a table. Returns the changes to the object's tree, sorted and
+    /// disjoint. `record` is the directory entry of the dataset.
     #[boxed(?Send)]
     pub(crate) async fn write_table(
         &self,

@@ -131,7 +131,7 @@ impl Versions {
     }
 }
 
-/// Whether the record or node at the end of a traced path is unreadable. A record is tested by
+/// True if the record or node at the end of a traced path is unreadable. A record is tested by
 /// reading it.
 async fn is_lost(
     pool: &Pool,
@@ -198,7 +198,8 @@ impl Volume {
                 Ok(true) | Err(_) => return,
             }
         }
-        // The tree has a pointer to a segment that does not exist, and no commit replaces the tree.
+        // The tree has a pointer to a segment that does not exist, and no commit replaces the tree:
+        // add the records of these blocks to the list.
         let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
         if !nodes_alone {
             let born = pool.committed_txg().min(shown.version);

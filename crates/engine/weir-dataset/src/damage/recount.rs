@@ -155,7 +155,7 @@ impl Engine {
         Ok(done)
     }
 
-    /// Whether another recount may follow a recount that corrected something.
+    /// True if another recount may follow a recount that corrected something.
     fn may_recount(&self) -> bool {
         self.scans.recounts.fetch_add(1, Ordering::AcqRel) < RECOUNTS_MAX
     }

@@ -685,8 +685,8 @@ impl Engine {
         Ok([parent_units, self.units_up_to(&clone, before).await?])
     }
 
-    /// Counts the blocks and nodes of a volume or snapshot that were born by a txg. Reads the nodes
-    /// born later.
+    /// Counts the blocks and nodes of a volume or snapshot that were born in txg `after` or
+    /// earlier. Reads the nodes born later.
     async fn units_up_to(&self, of: &DatasetRecord, after: Txg) -> Result<u64, DatasetError> {
         if after == Txg(0) {
             return Ok(0);

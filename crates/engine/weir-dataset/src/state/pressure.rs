@@ -14,8 +14,8 @@ use std::time::Duration;
 use weir_base::limits::{STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_format::Compression;
 
-/// Percentage of the dirty-data budget. Below this percentage writers do not wait; above
-/// half of the budget, commits follow one another without a pause.
+/// Percentage of the dirty-data budget above which blocks may be stored raw. Below this percentage
+/// writers do not wait; above half of the budget, commits follow one another without a pause.
 const DIRTY_PERCENT: u64 = 60;
 
 /// Minimum size of a write-out whose waiting time says something about the disks: a smaller

@@ -92,7 +92,7 @@ impl Volume {
         let admitted = self.admit_objects(&state, added);
         let Some(set) = &mut state.objects else { return Err(self.no_objects(&state)) };
         if !matches!(admitted, Ok(true)) {
-            // Blocks for calls that are refused must not collect.
+            // Drop the blocks that were read for this refused call, so that they do not accumulate.
             set.drop_unused_blocks();
             return admitted.map(|_| Tried::Full);
         }
@@ -125,7 +125,7 @@ impl Volume {
         DatasetError::Unfit { name: self.full_name(state), why }
     }
 
-    /// Whether a call may join the open txg; false: wait for a commit.
+    /// Returns true if a call may join the open txg, and false if it must wait for a commit.
     fn admit_objects(&self, state: &State, added: Added) -> Result<bool, DatasetError> {
         Ok(self.fits_quota(state, added.cost)? && self.fits_pool(added.blocks, added.cost)?)
     }

@@ -44,7 +44,7 @@ impl State {
         VolumeSize { bytes: self.record.size_bytes, record: self.record.record_size }
     }
 
-    /// Whether the dirty table of the open txg already has every record that a change of these
+    /// True if the dirty table of the open txg already has every record that a change of these
     /// blocks covers only in part.
     pub(crate) fn is_ready(&self, blocks: &Range<u64>, kind: PartialChange) -> bool {
         let size = self.record.record_size;

@@ -1,7 +1,6 @@
 //! The cleaner: copies live blocks out of mostly dead segments to reclaim their space.
 //!
-//! Not here: moving blocks (`mover`), remap tables (`victims`, `commit`), finding live blocks
-//! (`live`).
+//! Not here: moving blocks (`mover`), remap tables (`victims`, `commit`), live blocks (`live`).
 //!
 //! Invariants:
 //! - the cleaner runs inside a write-out, once the trees of the txg are readable: no block is freed

@@ -110,8 +110,8 @@ impl Leg {
         if self.is_faulted() || self.is_offline() { None } else { self.device() }
     }
 
-    /// True if a later scan must repeat a failed repair of this leg. False for a scrub if the leg is
-    /// offline now: a resilver will check everything that the leg missed.
+    /// True if a later scan must repeat a failed repair of this leg. False for a scrub if the leg
+    /// is offline now: a resilver will check everything that the leg missed.
     pub(crate) fn still_lacks(&self, kind: ScanKind) -> bool {
         kind == ScanKind::Resilver || !self.is_offline()
     }
@@ -128,13 +128,13 @@ impl Leg {
         self.missing.lock().stale_after
     }
 
-    /// Whether the leg is in use and complete as far as is known. True also for an unconfirmed leg.
+    /// True if the leg is in use and complete as far as is known. True also for an unconfirmed leg.
     pub(crate) fn is_whole(&self) -> bool {
         let missing = self.missing.lock();
         self.usable().is_some() && (missing.stale_after.is_none() || missing.unconfirmed)
     }
 
-    /// Whether the newest uberblock on the leg is one txg older than the pool's, and no resilver
+    /// True if the newest uberblock on the leg is one txg older than the pool's, and no resilver
     /// has checked the leg since the import.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.missing.lock().unconfirmed
@@ -150,17 +150,17 @@ impl Leg {
         }
     }
 
-    /// Whether the leg is in use and certainly holds all data.
+    /// True if the leg is in use and certainly holds all data.
     pub(crate) fn is_up_to_date(&self) -> bool {
         self.usable().is_some() && self.stale_after().is_none()
     }
 
-    /// Whether the leg is in use and may lack a segment that was last written in `last_txg`.
+    /// True if the leg is in use and may lack a segment that was last written in `last_txg`.
     pub(crate) fn is_behind(&self, last_txg: Txg) -> bool {
         self.usable().is_some() && self.stale_after().is_some_and(|txg| last_txg > txg)
     }
 
-    /// Whether the leg is stale from txg 0, as a new leg is: a resilver writes all of its data.
+    /// True if the leg is stale from txg 0, as a new leg is: a resilver writes all of its data.
     pub(crate) fn is_blank(&self) -> bool {
         let missing = self.missing.lock();
         missing.stale_after == Some(Txg(0)) && !missing.unconfirmed

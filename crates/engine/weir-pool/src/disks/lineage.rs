@@ -11,12 +11,12 @@
 use weir_base::{Guid, Txg};
 use weir_format::{ImportEpoch, Owner, Uberblock};
 
-/// Whether two uberblocks refer to the same bootstrap table, and so to the same blocks.
+/// True if two uberblocks refer to the same bootstrap table, and so to the same blocks.
 pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// Whether the import epoch of `late` began later: the import that began it found an uberblock of
+/// True if the import epoch of `late` began later: the import that began it found an uberblock of
 /// the import epoch of `early`.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let Some(before) = early.lineage.first() else { return false };
@@ -30,7 +30,7 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
 }
 
-/// Whether `late` is later in the pool's history than `early`, although its [`age`] is not higher.
+/// True if `late` is later in the pool's history than `early`, although its [`age`] is not higher.
 ///
 /// A claim keeps the log epoch of the uberblock that it repeats. So an unfinished txg of an earlier
 /// import epoch can have the same txg number as the claim, or the higher log epoch of a first
@@ -55,18 +55,18 @@ pub(crate) fn shared_with(import_epoch: Guid, lineage: &[ImportEpoch], newest: T
     })
 }
 
-/// Whether `old` is part of the history of `new`.
+/// True if `old` is part of the history of `new`.
 pub(crate) fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
     is_part_of(old, &new.lineage, new.txg)
 }
 
-/// Whether `old` is part of a history that ends with `newest`.
+/// True if `old` is part of a history that ends with `newest`.
 pub(crate) fn is_part_of(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) -> bool {
     let import_epoch = old.lineage.first().map(|import_epoch| import_epoch.id);
     import_epoch.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
 }
 
-/// Whether `old` would be part of the history of `new` if no power cut had interrupted a commit.
+/// True if `old` would be part of the history of `new` if no power cut had interrupted a commit.
 /// For each import epoch in the lineage of `old`, the history of `new` may lack two txgs: the claim
 /// of that epoch, and the epoch's last txg, which a power cut between the writes to two disks left
 /// on only one disk. Any number of consecutive epochs may end in this way.
@@ -118,13 +118,13 @@ pub(crate) struct PoolHistory<'a> {
 pub(crate) struct DiskEnd<'a> {
     /// Newest uberblock of the disk that is no claim.
     pub(crate) newest: &'a Uberblock,
-    /// Whether an owner slot proves that the txg of `newest` was committed.
+    /// True if an owner slot proves that the txg of `newest` was committed.
     pub(crate) is_committed: bool,
     /// Last txg before the disk went out of use, if the history lists the disk as stale.
     pub(crate) stale_after: Option<Txg>,
 }
 
-/// Whether a disk diverged: it has a committed txg that the history of the pool lacks.
+/// True if a disk diverged: it has a committed txg that the history of the pool lacks.
 pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
     let own = disk.newest;
     let import_epoch = own.lineage.first();

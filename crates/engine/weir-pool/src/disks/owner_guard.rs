@@ -105,7 +105,7 @@ impl OwnerGuard {
         self.other.get()
     }
 
-    /// Whether an owner slot names this server, or an import epoch that it took over.
+    /// True if an owner slot names this server, or an import epoch that it took over.
     pub(crate) fn is_own(&self, slot: &Owner) -> bool {
         self.own.get().is_some_and(|own| own.import_epochs.contains(&slot.import_epoch))
     }

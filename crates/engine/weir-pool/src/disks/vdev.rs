@@ -104,7 +104,7 @@ impl Vdev {
         *self.role.write() = role;
     }
 
-    /// Whether the intent log must not move to this vdev.
+    /// True if the intent log must not move to this vdev.
     pub(crate) fn is_closed_to_log(&self) -> bool {
         self.closed_to_log.load(Ordering::Acquire)
     }
@@ -149,7 +149,7 @@ impl Vdev {
         format!("{}-{}", self.kind().name(), self.index)
     }
 
-    /// Whether every leg holds all data, as in a disk or mirror.
+    /// True if every leg holds all data, as in a disk or mirror.
     pub(crate) fn mirrors(&self) -> bool {
         self.rows.is_none()
     }
@@ -184,7 +184,7 @@ impl Vdev {
         if self.role() == VdevRole::Log || self.is_alive() { Ok(()) } else { Err(self.lost()) }
     }
 
-    /// Whether enough legs are in use and complete to read all data.
+    /// True if enough legs are in use and complete to read all data.
     pub(crate) fn is_alive(&self) -> bool {
         let good: Vec<bool> = self.legs.iter().map(Leg::is_whole).collect();
         self.enough(&good).is_ok()

@@ -90,7 +90,7 @@ async fn read_entries_once(
 }
 
 impl LostEntries {
-    /// Whether all tables were read.
+    /// True if all tables were read.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { segments, remaps, remap_parts, unread_remaps, references, .. } = self;
         let numbers = [remaps, unread_remaps, references];

@@ -235,7 +235,7 @@ impl Found {
         slots.take_while(is_damaged).count()
     }
 
-    /// Whether the pool can be opened with these disks alone: every vdev has enough intact legs.
+    /// True if the pool can be opened with these disks alone: every vdev has enough intact legs.
     pub(crate) fn suffices(&self, how: ImportOptions, options: &PoolOptions) -> bool {
         let vdevs = build_vdevs(&self.label, self.place_disks(), options);
         if let Some(newest) = self.uberblocks_newest_first().first() {
@@ -329,7 +329,7 @@ impl Found {
         highest.max(uberblock.log_epoch) + 1
     }
 
-    /// Whether an owner slot proves that the txg of an uberblock was committed.
+    /// True if an owner slot proves that the txg of an uberblock was committed.
     fn is_committed(&self, uberblock: &Uberblock) -> bool {
         let mut owners = self.disks.iter().flat_map(|disk| &disk.owner);
         owners.any(|owner| proves_commit(owner, uberblock))

@@ -28,7 +28,7 @@ use crate::state::pool::Pool;
 use crate::state::scans::ScanPace;
 use crate::tree::live::{Live, Proof};
 
-/// Whether the bytes match their proof.
+/// True if the bytes match their proof.
 pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
     match proof {
         Proof::Checksum(checksum) => xxh3_128(bytes) == checksum,
@@ -171,7 +171,7 @@ impl Vdev {
     }
 }
 
-/// Whether neighbouring blocks of a mirror are too far apart for one read.
+/// True if neighbouring blocks of a mirror are too far apart for one read.
 fn far_apart(first: &Live, before: &Live, next: &Live) -> bool {
     next.at > before.end() + RUN_GAP_BYTES_MAX || next.end() - first.at > RUN_BYTES_MAX
 }

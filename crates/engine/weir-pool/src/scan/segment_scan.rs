@@ -77,12 +77,12 @@ pub struct SegmentScan {
 }
 
 impl SegmentScan {
-    /// Whether the scan has checked all live blocks of the segment.
+    /// True if the scan has checked all live blocks of the segment.
     pub fn is_done(&self) -> bool {
         self.done >= self.live.len()
     }
 
-    /// Whether the scan of this segment needs a second pass after a commit.
+    /// True if the scan of this segment needs a second pass after a commit.
     pub fn wants_second_look(&self) -> bool {
         self.is_done() && self.postponed > 0 && !self.settles && !self.partly_known
     }
@@ -102,7 +102,7 @@ impl Pool {
         self.scans.status(self.clock())
     }
 
-    /// Whether a leg in use waits for a resilver.
+    /// True if a leg in use waits for a resilver.
     pub fn wants_resilver(&self) -> bool {
         self.resilver_legs().next().is_some()
     }

@@ -89,7 +89,7 @@ impl Reading {
         start..start + piece.len()
     }
 
-    /// Whether every wanted strip is known or can be reconstructed.
+    /// True if every wanted strip is known or can be reconstructed.
     fn is_enough(&self, rows: &Rows) -> bool {
         self.lost().len() <= rows.parity
     }
@@ -98,7 +98,7 @@ impl Reading {
         matches!(self.strips[strip], Strip::Unread)
     }
 
-    /// Whether the strip's read is in flight and not late.
+    /// True if the strip's read is in flight and not late.
     fn is_coming(&self, strip: usize) -> bool {
         matches!(&self.strips[strip], Strip::Asked(asked) if !asked.late)
     }
