@@ -114,7 +114,7 @@ pub struct DamageRecord {
     pub parts: Vec<DamagedPart>,
 }
 
-/// Code of this kind of entry in the directory, and the offset of the kind field.
+/// Code of a damage record in the kind field of a directory entry, and the offset of this field.
 const KIND: u8 = 4;
 const KIND_AT: usize = 8;
 

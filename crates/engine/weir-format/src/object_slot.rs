@@ -95,7 +95,7 @@ impl ObjectSlot {
     }
 }
 
-/// Place of an object's slot in its block.
+/// Index of an object's slot in its block of the object table.
 fn place_of(object: ObjectId) -> usize {
     (object.0 % OBJECT_SLOTS_PER_BLOCK as u64) as usize
 }

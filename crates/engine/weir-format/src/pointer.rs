@@ -9,7 +9,8 @@
 //! - a damage marker is the unchanged pointer of the unreadable node, with the node's level in
 //!   place of its kind;
 //! - `birth` is the txg that made the pointer, at most the txg of the tree that contains the
-//!   pointer (I8). A pointer that shares an existing block has its own birth.
+//!   pointer (invariant I8 in ARCHITECTURE.md). A pointer that shares an existing block has its own
+//!   birth.
 //!
 //! ```text
 //! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment;

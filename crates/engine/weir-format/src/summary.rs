@@ -201,8 +201,8 @@ impl Summary {
         field(0, "blocks", "count x summary entry; zeros up to whole 64 B units"),
     ];
 
-    /// Encoded length of a summary of `blocks` blocks; `with_objects` if one of these is of another
-    /// object than 0.
+    /// Encoded length of a summary of `blocks` blocks; `with_objects` if one of the blocks belongs
+    /// to an object other than 0.
     pub const fn bytes_for(blocks: usize, with_objects: bool) -> usize {
         (HEADER_BYTES + blocks * SummaryEntry::bytes(with_objects)).next_multiple_of(PACK_BYTES)
     }

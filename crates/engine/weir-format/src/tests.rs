@@ -316,7 +316,8 @@ fn vdev_roles_round_trip_and_impossible_ones_are_refused() {
 fn flipped_bit_in_label_or_uberblock_is_detected() {
     let (config, slot) = (label().encode(), uberblock().encode());
     assert_eq!(Uberblock::decode(&slot), Ok(uberblock()));
-    // No decoder reads the padding after the body, and no checksum covers it.
+    // Change only the used bytes: no decoder reads the padding after the body, and no checksum
+    // covers it.
     let used = 32 + u32::from_le_bytes(*config[12..].first_chunk().unwrap()) as usize;
     for at in 0..used {
         let mut bytes = config.clone();
@@ -642,7 +643,8 @@ proptest! {
         prop_assert!(RemapTable::decode(&bytes, VsegId(6)).is_err());
     }
 
-    /// Compares the table with a map. A step shares several blocks or drops single references.
+    /// Compares the reference table with a map of counts. A step shares several blocks or drops
+    /// single references.
     #[test]
     fn references_are_counted(
         steps in proptest::collection::vec(

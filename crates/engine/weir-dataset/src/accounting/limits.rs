@@ -38,7 +38,8 @@ impl State {
     /// Space use of the volume.
     fn usage(&self) -> VolumeUsage {
         let space = self.space();
-        // Overwriting a shared block frees no space for the new block.
+        // A shared block is not the volume's own data: overwriting it frees no space for the new
+        // block.
         let shared = self.record.shared_units * PACK_BYTES as u64;
         VolumeUsage { used: space.used, born: space.written.saturating_sub(shared) }
     }

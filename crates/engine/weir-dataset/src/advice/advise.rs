@@ -110,7 +110,7 @@ impl Sums {
             return Estimate { mean: 1.0, margin: 1.0 };
         }
         let mean = self.sum / self.count;
-        // A single sample has no variance.
+        // Avoid a division by zero for a single sample, which has no variance.
         let freedom = (self.count - 1.0).max(0.5);
         let variance = ((self.squares - self.sum * mean) / freedom).max(0.0);
         Estimate { mean, margin: NORMAL_95 * (variance / self.count).sqrt() }
@@ -256,7 +256,7 @@ impl Advisor {
             volume.read(first * BLOCK_BYTES as u64, &mut self.range[..len]).await?;
             let at = (drawn - first) as usize * BLOCK_BYTES;
             if is_zero(&self.range[at..at + BLOCK_BYTES]) {
-                // The block was trimmed since the lookup.
+                // The block was trimmed since the lookup: draw another one.
                 continue;
             }
             self.measure(volume.record_size().bytes(), at, &|| engine.pool().clock().monotonic());

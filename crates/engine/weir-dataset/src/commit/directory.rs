@@ -209,7 +209,7 @@ impl Directory {
         Ok((found, parts, why))
     }
 
-    /// Adds a directory entry.
+    /// Adds a directory entry, decoded from `block`, to this result.
     fn take(&mut self, pool: &Pool, id: u64, block: &[u8; BLOCK_BYTES]) -> Result<(), FormatError> {
         if id == 0 {
             self.own = PoolRecord::decode(block)?;

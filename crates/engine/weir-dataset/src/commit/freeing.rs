@@ -10,7 +10,7 @@
 //! - of one snapshot chain, one version at a time is freed: a partly freed version first, otherwise
 //!   the newest. The versions that a rollback left behind thus go before the snapshot that was
 //!   rolled back to. While the newest is kept for a copy, older ones wait;
-//! - the same txg stores the progress in the version's directory entry;
+//! - the txg that frees blocks also stores the progress in the version's directory entry;
 //! - a volume's directory entry stays until its last snapshot is freed;
 //! - blocks below an unreadable node are not freed here; a recount finds them. Blocks opposite an
 //!   unreadable node are not freed either if both versions may share them.

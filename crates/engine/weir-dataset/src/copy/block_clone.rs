@@ -286,7 +286,8 @@ impl Engine {
                 // Do not share damage: which blocks are below a damage marker is unknown.
                 let ptr = tree.record_at(ptr, record).await?;
                 pool.check_record(&ptr, clone.size)?;
-                // No reference count covers the record that a partial record replaced.
+                // Do not share a partial record: no reference count covers the record that it
+                // replaced.
                 pool.refuse_partial(&ptr)?;
                 let record = record - clone.from + clone.to.start;
                 if !ptr.is_hole() && (is_open || !covered.contains(record)) {
@@ -323,7 +324,7 @@ impl State {
     }
 }
 
-/// Adds the records in the destination of a clone that the txg also writes.
+/// Adds to `covered` the destination records of a clone that the txg also writes.
 fn cover(covered: &mut RangeSet, table: &DirtyTable, BlockClone { to, size, .. }: &BlockClone) {
     let blocks = size.blocks_of(to);
     for block in table.data_within(&blocks) {

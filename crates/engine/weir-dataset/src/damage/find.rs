@@ -427,7 +427,8 @@ impl Engine {
     async fn recheck_range(&self, range: &DamagedRange) -> Result<(), PoolError> {
         let Some(volume) = self.dataset(range.volume) else { return Ok(()) };
         let mut at = range.first;
-        // A commit replaces the tree of a volume with client writes every few seconds.
+        // A commit replaces the tree of a volume with client writes every few seconds: continue at
+        // the same record of the new tree.
         for _ in 0..RESTARTS_MAX {
             let versions = volume.state.lock().versions();
             let held = versions.held(range);

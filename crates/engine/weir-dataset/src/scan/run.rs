@@ -103,7 +103,8 @@ impl Engine {
         match (status.kind, status.state) {
             (ScanKind::Scrub, ScanState::Running) => *wanted = Wanted::Running,
             (ScanKind::Scrub, ScanState::Paused) => *wanted = Wanted::Paused,
-            // If a leg is still stale, a new resilver begins automatically.
+            // Report a resilver as stopped: if a leg is still stale, a new resilver begins
+            // automatically.
             (_, ScanState::Running) => status.state = ScanState::Stopped,
             _ => {}
         }

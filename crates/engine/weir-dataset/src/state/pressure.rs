@@ -35,7 +35,7 @@ impl Pressure {
         self.is_cpu_bound.store(bound, Ordering::Release);
     }
 
-    /// Compression of a block now, for a volume with this setting.
+    /// Returns the compression to use for a block now, for a volume with the setting `asked`.
     pub(crate) fn decide(&self, asked: Compression, dirty: u64, dirty_max: u64) -> Compression {
         let much = u128::from(dirty) * 100 > u128::from(dirty_max) * u128::from(DIRTY_PERCENT);
         let raw = asked == Compression::Auto && much && self.is_cpu_bound.load(Ordering::Acquire);

@@ -252,8 +252,8 @@ impl Core {
         let (free, pending) = self.pool.free_segments();
         let (segment, reserve) = (self.pool.segment_bytes(), self.pool.reserve());
         let left = |floor: u64| (free as u64).saturating_sub(floor) * segment;
-        // A commit may rewrite every reference table, and the segments of the old tables stay
-        // occupied for three more commits.
+        // Keep space for a commit that rewrites every reference table: the segments of the old
+        // tables stay occupied for three more commits.
         let tables = self.pool.table_memory().reference_stored_bytes * (1 + REUSE_AFTER_TXGS);
         let room = left(reserve.writers).saturating_sub(tables);
         let space = self.pool.space();
@@ -391,7 +391,7 @@ impl Core {
         // A write whose cost the reservation covers completely skips this check, even if the pool's
         // tables have grown a little since: the reserve absorbs that growth.
         if covered < cost && charged + kept > self.capacity_left() {
-            // The commit of dirty data may free the live data that the dirty data replaces.
+            // Wait while data is dirty: its commit may free the live data that it replaces.
             let hopeless = dirty == 0 && !self.is_freeing();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
@@ -455,7 +455,8 @@ impl Core {
     pub(crate) fn add_dirty(&self, blocks: u64, cost: u64) {
         self.charged.fetch_add(cost, Ordering::AcqRel);
         let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
-        // Half of the budget is for the open txg, the other half for the syncing txg.
+        // Half of the budget is for the open txg, the other half for the syncing txg: request a
+        // commit once the open txg has used its half.
         let half = self.dirty_max() / 2;
         if before < half && before + blocks >= half {
             self.wake_committer.notify_one();

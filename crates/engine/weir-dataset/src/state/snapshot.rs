@@ -229,7 +229,8 @@ impl State {
     /// Space breakdown of the volume and its snapshots.
     pub(crate) fn space(&self) -> VolumeSpace {
         let DatasetRecord { tree_units, born_units, .. } = self.record;
-        // The counters come from disk; `weir check` detects wrong ones.
+        // Avoid an overflow: the counters come from disk and may be wrong, which `weir check`
+        // detects.
         let born = self.snapshots.iter().map(|s| s.record.born_units);
         let by_snapshots = born.fold(0, u64::saturating_add);
         let used = by_snapshots.saturating_add(born_units);

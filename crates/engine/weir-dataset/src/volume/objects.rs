@@ -58,7 +58,7 @@ impl Volume {
             for index in missing {
                 match self.core.pool.slot_block(table, index).await {
                     Ok(block) => read.push((index, block)),
-                    // A commit replaced the table.
+                    // A commit replaced the object table: begin again.
                     Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => break,
                     Err(error) => return Err(error.into()),
                 }
@@ -135,7 +135,7 @@ impl Volume {
         set.open.charge += cost;
         self.core.add_dirty(added.max(0).unsigned_abs(), cost);
         self.core.sub_dirty(added.min(0).unsigned_abs());
-        // A hole frees blocks.
+        // The commit frees the blocks that holes replace.
         self.core.note_freeing(self.core.open_txg());
     }
 

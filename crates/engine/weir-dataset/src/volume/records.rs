@@ -3,8 +3,8 @@
 //! `state::volume` puts changes into a table; `commit::write_table` stores records.
 //!
 //! A record is stored as a unit, so a change to a part of it needs the rest. The engine reads the
-//! rest when the change is made, not at write-out. If the record is unreadable, the write fails.
-//! Commits continue.
+//! rest when the change is made, not at write-out. If the record is unreadable, that write fails,
+//! and commits are not affected.
 //!
 //! Invariants:
 //! - a dirty table holds complete records; each is either data or a hole;

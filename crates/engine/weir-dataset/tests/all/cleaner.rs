@@ -111,7 +111,8 @@ impl Bench {
 
     fn reopen(self) -> Self {
         let Self { disk, faults, engine, volume, versions, next } = self;
-        // Data that exceeds the log's limit waits for a commit.
+        // A flush of more data than the log queue holds waits for a commit, so run the committer
+        // too.
         now(drive(&engine, engine.flush(&volume))).unwrap();
         drop((engine, volume));
         let devices = Self::devices(&disk, &faults);

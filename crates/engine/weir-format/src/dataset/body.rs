@@ -1,7 +1,7 @@
 //! Parts of a dataset record: the fields of its tree, and the fields of each kind (volume,
 //! snapshot, bookmark).
 //!
-//! Invariant: formats 8 and 9 have one layout of the fields of each kind.
+//! Invariant: the fields of a kind have the same layout in format 8 and in format 9.
 
 use weir_base::limits::NAME_BYTES_MAX;
 use weir_base::{DatasetId, RecordSize, Txg};

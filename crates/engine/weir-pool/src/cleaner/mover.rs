@@ -41,7 +41,7 @@ struct Living<'a> {
     wanted: Wanted<'a>,
 }
 
-/// Runs of neighbouring blocks; the runs of a batch are read concurrently.
+/// Runs of neighbouring blocks. All runs of a batch are read concurrently.
 type Batch<'a> = Vec<Vec<Living<'a>>>;
 
 /// A part of a victim, and the result of the last step on it: finding or reading its blocks. The

@@ -140,7 +140,7 @@ impl Pool {
     #[boxed(?Send)]
     pub async fn recount_references(&self, roots: &Roots) -> Result<bool, PoolError> {
         if roots.has_lost() {
-            // The traversal may miss blocks that a clone shares with a lost origin.
+            // Lower no count: the traversal may miss blocks that a clone shares with a lost origin.
             return Ok(false);
         }
         let (wrong, _) = self.count_references(roots).await?;

@@ -85,7 +85,8 @@ fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg
         let shared = shared.filter(|txg| *txg >= import_epoch.first);
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
-            // No txg of this import epoch is in the history, so its claim counts too.
+            // No txg of this import epoch is in the history: the epoch's claim counts as a second
+            // lacking txg.
             None => (end.0.saturating_add(1).saturating_sub(import_epoch.first.0), 2),
         };
         if unknown > most {

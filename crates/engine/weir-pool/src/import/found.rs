@@ -365,7 +365,7 @@ mod tests {
 
     use super::*;
 
-    /// Builds an uberblock that has roots of its own.
+    /// Builds an uberblock that has roots of its own, so that it is no claim.
     fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
         Uberblock { bootstrap_checksum: txg.into(), ..tests::uberblock(txg, lineage) }
     }

@@ -236,7 +236,7 @@ impl Merged {
         self.parts.iter().all(|part| *part == Part::Whole)
     }
 
-    /// Classifies an incomplete batch.
+    /// Classifies an incomplete batch: torn by a crash (the chain ends there), or damaged.
     fn end(&self) -> Place {
         if self.lacking { Place::End } else { Place::Damaged }
     }

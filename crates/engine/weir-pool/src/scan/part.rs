@@ -71,7 +71,8 @@ impl<'a> Part<'a> {
     /// Bytes from the start of the part's first block to the end of the last.
     pub(crate) fn len(&self) -> usize {
         let items = self.items();
-        // In a pool with crafted metadata, blocks may overlap.
+        // In a pool with crafted metadata blocks may overlap, so another block may end after the
+        // last one.
         let end = items.iter().map(Live::end).max().unwrap_or_default();
         (end - items[0].at) as usize
     }

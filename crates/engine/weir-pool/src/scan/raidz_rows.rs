@@ -205,8 +205,8 @@ impl Stretch<'_> {
         data.map(computed).collect()
     }
 
-    /// Returns true if `bytes` equal the known strip: inside verified and replaced blocks, or
-    /// (`proved` false) everywhere else.
+    /// Compares a known strip with `bytes`: with `proved` only inside verified and replaced blocks,
+    /// otherwise only outside of them. Returns true if they are equal there.
     fn agrees(&self, row: usize, strip: usize, bytes: &[u8], proved: bool) -> bool {
         let (own, is_proved) = (self.data_strip(row, strip), self.proved_of(row, strip));
         let same = own.iter().zip(bytes).map(|(own, byte)| own == byte);

@@ -281,7 +281,7 @@ impl Pool {
                     self.count_unrepaired(segment);
                 }
             }
-            // The segment no longer holds live data.
+            // The segment no longer holds live data, so its scan is complete.
             None => segment.done = segment.live.len(),
         }
         Ok(())

@@ -115,7 +115,7 @@ pub(crate) fn child(ptr: &BlockPtr, level: u8) -> Result<(), FormatError> {
         PtrKind::Hole => true,
         PtrKind::Data => level == 1,
         PtrKind::Node => level > 1,
-        // A damage marker names a node of its own level or above.
+        // A damage marker in a node of this level names a node of this level or above.
         PtrKind::Damaged { level: named } => named >= level,
     };
     ensure(fits, "block pointer", "kind", ptr.kind.code())

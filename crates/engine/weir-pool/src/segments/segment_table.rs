@@ -403,7 +403,8 @@ impl Segments {
             return false;
         }
         inner.take_live(vseg, bytes as usize, txg);
-        // Blocks that the cleaner moved are counted in the segment that their pointers name.
+        // The pool's total counts a moved block once, with the segment that the block's pointers
+        // name.
         if class != SegmentClass::Clean {
             inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
         }

@@ -181,8 +181,8 @@ pub(crate) struct Tables<T> {
     missing: BTreeSet<VsegId>,
     /// Segments whose tables were found to be lost so far.
     unknown: BTreeSet<VsegId>,
-    /// Segments whose stored tables are in RAM, and outdated entries. The clock hand is at the
-    /// front.
+    /// Queue of the clock that evicts tables: segments whose stored tables are in RAM, and outdated
+    /// entries. The clock hand is at the front.
     clock: VecDeque<VsegId>,
     bytes: u64,
     /// Bytes that the current tables take on disk.

@@ -11,7 +11,7 @@
 //! Invariants:
 //! - at most [`DAMAGED_RANGES_MAX`] ranges and [`DAMAGED_PARTS_MAX`] parts; further damage is only
 //!   counted;
-//! - no two ranges of a volume have a record of a version in common;
+//! - a record in one version of a volume is in at most one range;
 //! - adding an entry that is on the list changes nothing, so an error that repeats causes no
 //!   writes.
 

@@ -43,9 +43,9 @@ use crate::state::pool::Pool;
 /// Maximum number of detached legs that uberblocks list as stale.
 const LEFT_LEGS_MAX: usize = 32;
 
-/// Increase of the label txg at the first label change of an import epoch. A missing disk may have
-/// newer labels, from changes that a crash interrupted. Each change commits at least once, so such
-/// labels are at most a few txgs newer.
+/// Increase of the label txg at the first label change of an import epoch. It makes the new labels
+/// newer than the labels of a missing disk, which may have labels from changes that a crash
+/// interrupted. Each change commits at least once, so such labels are only a few txgs newer.
 const OPENING_LEAD: u64 = 16;
 
 /// Time at which a new disk takes the position of the disk that it replaces.

@@ -258,7 +258,8 @@ impl<'p> DatasetDiff<'p> {
         Ok(slots)
     }
 
-    /// Starts the diff of an object of the current block; `None` if it would find nothing.
+    /// Starts the diff of an object whose slot is in the current block of the object table; `None`
+    /// if it would find nothing.
     fn begin_object(&mut self, object: ObjectId) -> Result<Option<TreeDiff<'p>>, PoolError> {
         let Some(SlotBlock { found, own: Some(own), beside, after, .. }) = &self.slots else {
             return Ok(None);

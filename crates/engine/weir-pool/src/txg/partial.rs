@@ -149,7 +149,8 @@ impl Pool {
             };
             let older = match older {
                 Ok(older) => older,
-                // The error also covers freed segments: then no tree refers to the replaced record.
+                // This also happens if the segment was freed: then no tree refers to the replaced
+                // record.
                 Err(error) if error.kind() == ErrorKind::Data => return Err(self.part_lost()),
                 Err(error) => return Err(error),
             };

@@ -7,8 +7,8 @@
 //! - a block may cross buffers but never segments;
 //! - after its last block in a segment, a txg appends a summary of the blocks it wrote there. Root
 //!   segments have no summaries, because the cleaner never touches them;
-//! - a new pointer's block may not be on disk before [`WriteOut::finish`]; until then the txg's own
-//!   tables serve the block.
+//! - the block of a new pointer may not be on disk before [`WriteOut::finish`]; until then readers
+//!   get it from the txg's dirty tables (weir-dataset).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -447,7 +447,7 @@ impl WriteOut<'_> {
         let wanted = STREAM_WRITE_BYTES.min((segment_bytes / 8) as usize);
         let size = (wanted - wanted % row).max(row);
         lane.buf.get_or_insert_with(|| {
-            // Vdevs with different row sizes use different buffer sizes.
+            // Reuse only a buffer of this size: vdevs with other row sizes use other buffer sizes.
             let fits = spare.iter().position(|buf| buf.len() == size);
             fits.map_or_else(|| IoBuf::zeroed(size), |index| spare.swap_remove(index))
         });
