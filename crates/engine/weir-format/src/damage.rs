@@ -106,7 +106,7 @@ pub struct DamagedPart {
 pub struct DamageRecord {
     /// Number of the entry in the dataset directory.
     pub id: DatasetId,
-    /// Number of damaged ranges and parts that did not fit into the list.
+    /// Number of damaged ranges and parts that did not fit into the list of permanent errors.
     pub more: u64,
     /// Damaged ranges of volumes.
     pub ranges: Vec<DamagedRange>,

@@ -300,7 +300,7 @@ impl PoolRecord {
         field(0, "ranges", "for each {u64 first, u64 end}, ascending and apart"),
     ];
 
-    /// Encodes the first block of the directory.
+    /// Encodes the record as the first block of the dataset directory.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let mut w = Writer::default();
         w.u64(0);
@@ -316,7 +316,7 @@ impl PoolRecord {
         w.0.try_into().expect("padded to one block")
     }
 
-    /// Decodes the first block of the directory.
+    /// Decodes the first block of the dataset directory.
     ///
     /// # Errors
     /// A field has an invalid value.

@@ -71,7 +71,8 @@ pub struct PoolDamage {
     pub data: Vec<DamagedData>,
     /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
-    /// Lower bound of the number of damaged items that did not fit into the list.
+    /// Lower bound of the number of damaged items that did not fit into the list of permanent
+    /// errors.
     pub more: u64,
 }
 
@@ -289,8 +290,8 @@ impl Engine {
         self.all_volumes().into_iter().find(|volume| volume.id == id)
     }
 
-    /// Finds the other versions and volumes that share damaged records of new entries of the list,
-    /// and removes entries that no version contains any more.
+    /// Finds the other versions and volumes that share damaged records of new permanent errors, and
+    /// removes entries that no version contains any more.
     #[boxed(?Send)]
     pub(crate) async fn settle_damage(&self) {
         for _ in 0..ROUNDS_MAX {
@@ -446,8 +447,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the records on the list for the `damaged` versions only. Returns false if the volume
-    /// changed in the meantime.
+    /// Keeps the records on the list of permanent errors for the `damaged` versions only. Returns
+    /// false if the volume changed in the meantime.
     fn put_checked(
         &self,
         volume: &Volume,
@@ -643,7 +644,8 @@ fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
     })
 }
 
-/// Converts the list to directory entries without numbers. An empty list needs no entry.
+/// Converts the list of permanent errors to directory entries without numbers. An empty list needs
+/// no entry.
 fn to_records(list: &DamageList) -> Vec<DamageRecord> {
     let DamageList { ranges, parts, more } = list;
     let mut ranges = ranges.chunks(DamageRecord::RANGES_MAX);

@@ -367,7 +367,7 @@ impl Core {
         self.dirty_blocks.load(Ordering::Acquire) * BLOCK_BYTES as u64
     }
 
-    /// Compression of the next block of a volume with this setting.
+    /// Compression of the next block of a volume with the setting `asked`.
     pub(crate) fn compression_now(&self, asked: Compression) -> Compression {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         self.pressure.decide(asked, dirty, self.dirty_max())

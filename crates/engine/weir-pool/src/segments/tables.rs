@@ -26,7 +26,7 @@ pub(crate) trait Table: Clone + Sized {
     /// Name of this kind of table in errors.
     const WHAT: &'static str;
     const KIND: TableKind;
-    /// Name in the list of permanent errors.
+    /// Name of this kind of table in the list of permanent errors.
     const PART: PoolPart;
 
     /// Placeholder for a lost table, whose content is unknown.
@@ -110,7 +110,7 @@ pub struct TableMemory {
     pub segment_bytes: u64,
     /// Cleaned segments with a remap table, in RAM or not.
     pub remap_tables: u64,
-    /// Bytes of the list of remap tables.
+    /// Bytes of the list that has the location of each remap table.
     pub remap_list_bytes: u64,
     /// Bytes of the remap tables in RAM.
     pub remap_bytes: u64,
@@ -118,7 +118,7 @@ pub struct TableMemory {
     pub remap_stored_bytes: u64,
     /// Segments with a reference table, in RAM or not.
     pub reference_tables: u64,
-    /// Bytes of the list of reference tables.
+    /// Bytes of the list that has the location of each reference table.
     pub reference_list_bytes: u64,
     /// Bytes of the reference tables in RAM.
     pub reference_bytes: u64,

@@ -565,7 +565,7 @@ impl Pool {
     /// metadata trees.
     ///
     /// # Errors
-    /// `NoSegment` if a commit replaced them in the meantime. The caller retries.
+    /// `NoSegment` if a commit replaced these trees during the call. The caller retries.
     #[boxed(?Send)]
     pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
         let trees = {

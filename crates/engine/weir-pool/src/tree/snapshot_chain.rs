@@ -140,7 +140,7 @@ pub struct Roots {
 /// Datasets with lost records. Blocks without any known reference may belong to them.
 #[derive(Clone, Debug, Default)]
 pub struct LostOwners {
-    /// Numbers of these datasets.
+    /// Numbers of the datasets with lost records.
     pub numbers: Vec<Range<u64>>,
     /// Blocks born in this txg or earlier may belong to an unreadable version from which clones
     /// were made.
