@@ -2,13 +2,6 @@
 //!
 //! The caller decides on the sample size and on recommendations; `estimate` covers dedupe.
 //!
-//! A sample is a random block among all blocks with data, with the 1 MiB around it. Every
-//! compression setting compresses a few records of that range, in the volume's record size, for its
-//! ratio and its time. Every record size under test compresses the aligned range of that size
-//! around the block as one record. One range gives one value, the mean of its records: neighbouring
-//! records resemble each other, and separate values would feign precision. Zeros that only fill a
-//! record count as no data.
-//!
 //! Invariants:
 //! - one range is read at a time, so that concurrent client load is hardly affected;
 //! - sizes are rounded, and poor compression is rejected, as in write-out.
@@ -156,6 +149,13 @@ struct Record {
 }
 
 /// Draws samples of one volume and collects the results.
+///
+/// A sample is a random block among all blocks with data, with the 1 MiB around it. Every
+/// compression setting compresses a few records of that range, in the volume's record size, for its
+/// ratio and its time. Every record size under test compresses the aligned range of that size
+/// around the block as one record. One range gives one value, the mean of its records: neighbouring
+/// records resemble each other, and separate values would feign precision. Zeros that only fill a
+/// record count as no data.
 pub struct Advisor {
     random: u64,
     settings: Vec<Setting>,

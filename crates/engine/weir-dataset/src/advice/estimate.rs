@@ -3,13 +3,6 @@
 //!
 //! Dedupe itself is in weir-pool; the caller decides when to stop.
 //!
-//! Blocks with equal content and equal compression have equal checksums of their stored bytes.
-//! Dedupe would thus find each checksum that occurs at several disk addresses. The sample is drawn
-//! by content instead of address: the sample keeps the checksums in which certain bits are zero,
-//! with all addresses of these checksums. So the sample counts all copies of a content or none, and
-//! the ratios in the sample apply to all blocks. If the sample is too large, one more bit must be
-//! zero, which drops half of it.
-//!
 //! Invariants:
 //! - memory is bounded, independent of the volumes' contents;
 //! - one address counts once, even if several volumes reference it.
@@ -40,6 +33,13 @@ struct Seen {
 }
 
 /// Sample of the contents of blocks, for a dedupe estimate.
+///
+/// Blocks with equal content and equal compression have equal checksums of their stored bytes.
+/// Dedupe would thus find each checksum that occurs at several disk addresses. The sample is drawn
+/// by content instead of address: the sample keeps the checksums in which certain bits are zero,
+/// with all addresses of these checksums. So the sample counts all copies of a content or none, and
+/// the ratios in the sample apply to all blocks. If the sample is too large, one more bit must be
+/// zero, which drops half of it.
 #[derive(Debug)]
 pub struct DedupeCount {
     kept: HashSet<Seen>,

@@ -2,10 +2,6 @@
 //!
 //! `txg` runs it; `snapshots` and `datasets` request it; weir-pool implements the tree diff.
 //!
-//! The blocks that only one version references were born after the previous version, and the next
-//! version does not have them at the same index (weir-pool, `snapshot_chain`). A tree diff of the
-//! version against the next one finds them. It reads only the nodes to free and their counterparts.
-//!
 //! Invariants:
 //! - of one snapshot chain, one version at a time is freed: a partly freed version first, otherwise
 //!   the newest. The versions that a rollback left behind thus go before the snapshot that was
@@ -96,6 +92,10 @@ impl State {
 
 /// Frees the next part of a volume's destroyed versions. The blocks that the txg wrote must already
 /// be readable.
+///
+/// The blocks that only one version references were born after the previous version, and the next
+/// version does not have them at the same index (weir-pool, `snapshot_chain`). A tree diff of the
+/// version against the next one finds them. It reads only the nodes to free and their counterparts.
 #[boxed(?Send)]
 pub(crate) async fn free_some(
     pool: &Pool,

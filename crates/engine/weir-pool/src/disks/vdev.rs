@@ -2,9 +2,6 @@
 //!
 //! Not here: the layout within a vdev (segments, labels, intent log).
 //!
-//! Labels and intent log are the same on every leg of every kind. Only the segment area has rows
-//! and strips. Offsets there count data bytes, so higher layers need not know the leg of a byte.
-//!
 //! Invariants:
 //! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
 //!   read all data back;
@@ -38,6 +35,9 @@ use crate::disks::repairs::Repairs;
 use crate::disks::rows::Rows;
 
 /// One vdev.
+///
+/// Labels and intent log are the same on every leg of every kind. Only the segment area has rows
+/// and strips. Offsets there count data bytes, so higher layers need not know the leg of a byte.
 pub(crate) struct Vdev {
     pub(crate) index: u16,
     kind: VdevKind,

@@ -6,11 +6,6 @@
 //!
 //! Invariant: a leg is marked up to date only if it was in use during the whole resilver.
 //!
-//! A scan covers the segments that exist when it begins. These segments suffice, because later
-//! writes and moves go to every leg in use, and a segment that no longer exists when the scan
-//! reaches it holds no live data. The last txg that wrote to a segment shows which legs lack it: a
-//! resilver reads only segments that some leg lacks.
-//!
 //! Crash safety: no disk stores a scan. The server stores status and position of the newest scan,
 //! and a scrub resumes at that position. The uberblock lists a leg under resilver as stale until
 //! [`Pool::finish_resilver`] and the next commit, so the leg is still stale after a crash.
@@ -32,6 +27,11 @@ use crate::tree::live::{Live, LiveSet};
 use crate::tree::snapshot_chain::Roots;
 
 /// Segments that a scan has to check, by address.
+///
+/// A scan covers the segments that exist when it begins. These segments suffice, because later
+/// writes and moves go to every leg in use, and a segment that no longer exists when the scan
+/// reaches it holds no live data. The last txg that wrote to a segment shows which legs lack it: a
+/// resilver reads only segments that some leg lacks.
 pub struct ScanPlan {
     segments: std::vec::IntoIter<(VsegId, ScanPlace)>,
     /// Live blocks of root segments.

@@ -3,12 +3,6 @@
 //!
 //! Names and other properties are in weir-dataset, traversals of trees in `radix_tree` and `diff`.
 //!
-//! Trees are copy-on-write and a block never changes its index. So a block belongs to a contiguous
-//! run of versions: from the first version that ended after its birth to the last one before it was
-//! overwritten. Two questions therefore need no list of dead blocks. Does any version reference a
-//! block? Look in the first version that ended after its birth. Can an overwritten block be freed?
-//! Yes, if it was born after the newest snapshot ended.
-//!
 //! Invariants:
 //! - versions are in txg order; a version that is being destroyed counts, at each index, until its
 //!   block there is freed;
@@ -51,6 +45,12 @@ impl Version {
 }
 
 /// The versions of a volume, and the blocks that it inherits.
+///
+/// Trees are copy-on-write and a block never changes its index. So a block belongs to a contiguous
+/// run of versions: from the first version that ended after its birth to the last one before it was
+/// overwritten. Two questions therefore need no list of dead blocks. Does any version reference a
+/// block? Look in the first version that ended after its birth. Can an overwritten block be freed?
+/// Yes, if it was born after the newest snapshot ended.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotChain {
     /// The volume.

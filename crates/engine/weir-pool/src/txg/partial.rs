@@ -3,11 +3,6 @@
 //! The stored form is in weir-format. Replay, which creates partial records, is in weir-dataset.
 //! The list of permanent errors is in `state::damage`.
 //!
-//! A partial record points to the record that it replaced, and that record stays allocated: if a
-//! disk or a part of the segment table returns, its bytes are readable again. Reads then use these
-//! bytes, because the checksum proves that they are the lost bytes. Once the partial record is
-//! rewritten or freed, a recount frees the replaced record.
-//!
 //! Invariants:
 //! - a block of a partial record reads as its known content, as the content of the replaced record,
 //!   or as an error;
@@ -32,6 +27,11 @@ use crate::txg::write_out::WriteOut;
 const CHAIN_MAX: usize = 8;
 
 /// The known blocks of a record.
+///
+/// A partial record points to the record that it replaced, and that record stays allocated: if a
+/// disk or a part of the segment table returns, its bytes are readable again. Reads then use these
+/// bytes, because the checksum proves that they are the lost bytes. Once the partial record is
+/// rewritten or freed, a recount frees the replaced record.
 #[derive(Clone, Debug)]
 pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
