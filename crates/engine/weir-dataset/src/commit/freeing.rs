@@ -5,7 +5,7 @@
 //! Invariants:
 //! - of one snapshot chain, one version at a time is freed: a partly freed version first, otherwise
 //!   the newest. The versions that a rollback left behind thus go before the snapshot that was
-//!   rolled back to. While the newest is kept for a copy, older ones wait;
+//!   rolled back to. While the newest version is kept for a copy, older versions wait;
 //! - the txg that frees blocks also stores the progress in the version's directory entry;
 //! - a volume's directory entry stays until its last snapshot is freed;
 //! - blocks below an unreadable node are not freed here; a recount finds them. Blocks opposite an

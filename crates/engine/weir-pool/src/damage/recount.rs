@@ -130,8 +130,9 @@ impl Pool {
         false
     }
 
-    /// Lowers reference counts that exceed the pointers found; the next commit stores them. Returns
-    /// true if all counts were right. Blocks without a reference are left to the next recount.
+    /// Lowers reference counts that exceed the pointers found; the next commit stores the lowered
+    /// counts. Returns true if all counts were right. Blocks without a reference are left to the
+    /// next recount.
     ///
     /// `roots`: the roots of all datasets. No write-out may run.
     ///

@@ -390,7 +390,7 @@ impl Pool {
         resolved
     }
 
-    /// Keeps the blocks whose current segment is this one or unknown.
+    /// Keeps the blocks whose current segment is `vseg` or unknown.
     async fn standing_in(&self, vseg: VsegId, mut blocks: Vec<FoundLive>) -> Vec<FoundLive> {
         blocks.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
         let mut standing = Vec::with_capacity(blocks.len());
