@@ -122,7 +122,7 @@ impl Found {
         import_epochs
     }
 
-    /// Disks of the pool, with their labels and owner slots.
+    /// Disks of the pool with their owner slots, each with the label that describes the pool.
     pub(crate) fn labelled(&self) -> Vec<Labelled<'_>> {
         let place = |guid: Guid| {
             let has = |vdev: &&VdevConfig| vdev.legs.iter().any(|leg| leg.guid == guid);
