@@ -2,7 +2,8 @@
 //!
 //! `cargo run -p weir-cache --example two_budgets`
 //!
-//! Not here: dirty data, which is never evicted (weir-dataset).
+//! Not here: dirty data, which weir-dataset keeps in RAM until it is written to disk, outside this
+//! cache.
 //!
 //! Invariant: data never evicts nodes.
 
@@ -17,7 +18,8 @@ const BUDGET_BYTES: u64 = 16 << 20;
 
 fn main() {
     let cache = BlockCache::new(BUDGET_BYTES);
-    // The cache uses only the address in a pointer; each of these pointers names another segment.
+    // The cache uses only the address in a pointer; each of these pointers names a different
+    // segment.
     let at = |number| BlockPtr { vseg: VsegId(number), ..BlockPtr::default() };
     cache.insert(CacheClass::Node, &at(0), 0, Block::copy_of(&[1; BLOCK_BYTES]));
     for number in 1..=10_000 {

@@ -1,6 +1,7 @@
-//! RAM cache: decoded blocks and tree nodes by their immutable address.
+//! RAM cache of a pool: decoded data blocks and tree nodes, found by their immutable address.
 //!
-//! Dirty data stays in weir-dataset until its write-out. The callers fill the cache.
+//! Not here: dirty data, which weir-dataset keeps until it is written out. The cache reads no disk:
+//! after a miss the caller reads the block and inserts it.
 //!
 //! Invariants:
 //! - an address names the same bytes while a tree references it, so no entry is ever stale; entries
@@ -19,9 +20,10 @@ use weir_base::hash::FixedState;
 use weir_block::Block;
 use weir_format::BlockPtr;
 
-/// RAM of a cache entry in addition to its cell: key, value, index slot, ghost entries (measured).
+/// RAM of a cache entry in addition to its 4 KiB cell: key, value, index slot, ghost entries
+/// (measured).
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// Divisor of the budget that gives the budget of tree nodes: 25 % of the total.
+/// Divisor of the cache's budget that gives the budget of tree nodes: 4, so nodes get 25 %.
 const NODE_SHARE: u64 = 4;
 
 /// Class of an entry: selects the budget.
@@ -44,7 +46,7 @@ pub struct CacheStats {
     pub bytes: u64,
 }
 
-/// Key of an entry: a pointer's address, and the number of a block in its record.
+/// Key of an entry: the address of a record or node, and the number of a block in that record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     address: u64,

@@ -291,7 +291,7 @@ fn main() -> Result<(), Failure> {
     let args = Args::parse();
     new_runtime()?.block_on(async {
         let bench = Bench::new(&args).await?;
-        // Commits when much data is dirty or a task waits for a commit.
+        // This task commits when much data is dirty or another task waits for a commit.
         let commits = pin!(bench.engine.run(|_| std::future::pending::<()>()));
         match select(Box::pin(measure(&bench, &args)), commits).await {
             Either::Left((done, _)) => done,

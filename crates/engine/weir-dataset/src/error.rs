@@ -185,7 +185,7 @@ pub enum DatasetError {
     TooMany {
         /// Full name of a volume or snapshot.
         name: String,
-        /// Present number of these objects.
+        /// Present number of the objects of kind `what`.
         count: usize,
         /// Kind of the counted objects.
         what: &'static str,

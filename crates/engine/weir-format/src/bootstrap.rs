@@ -1,6 +1,7 @@
-//! The bootstrap table: locations of the root segments, and the roots of the four trees in them.
+//! The bootstrap table: locations of the root segments, and the roots of the four trees in these
+//! segments (segment table, dataset directory, remap tables, reference tables).
 //!
-//! Ordinary segments are in the segment table, whose root is in this table.
+//! Locations of the other segments are in the segment table, whose root is in this table.
 //!
 //! Invariants: each commit rewrites the whole table; the table's checksum is in the uberblock; the
 //! table lists every root segment, so that finding a root segment never needs the segment table.
@@ -21,8 +22,8 @@ const SEGMENTS_MAX: u32 = 65_536;
 /// sums do not overflow.
 const SAVED_BYTES_MAX: u64 = 1 << 60;
 
-/// Maximum number of runs of free physical segments in a bootstrap table. A pool that has reused no
-/// segment yet has one run.
+/// Maximum number of runs of free physical segments in a bootstrap table. A vdev on which no
+/// segment was reused yet has one run.
 pub const FREE_RUNS_MAX: usize = 64;
 
 /// A run of consecutive physical segments of a vdev that no virtual segment occupies.

@@ -106,7 +106,7 @@ pub struct DamagedPart {
 pub struct DamageRecord {
     /// Number of the entry in the dataset directory.
     pub id: DatasetId,
-    /// Number of damaged ranges and parts that did not fit into the list.
+    /// Number of damaged ranges and parts that did not fit into the list of permanent errors.
     pub more: u64,
     /// Damaged ranges of volumes.
     pub ranges: Vec<DamagedRange>,
@@ -114,7 +114,7 @@ pub struct DamageRecord {
     pub parts: Vec<DamagedPart>,
 }
 
-/// Code of this kind of entry in the directory, and the offset of the kind field.
+/// Code of a damage record in the kind field of a directory entry, and the offset of this field.
 const KIND: u8 = 4;
 const KIND_AT: usize = 8;
 

@@ -94,8 +94,8 @@ impl FormatError {
         matches!(self, Self::Version { .. } | Self::OlderVersion { .. } | Self::Feature { .. })
     }
 
-    /// Guid of the pool, if a newer Weir wrote the structure. A checksum covers the version and the
-    /// flags.
+    /// Guid of the pool, if a newer Weir wrote the structure. The guid is reliable: a checksum
+    /// covers it, the version and the flags.
     pub fn newer_pool(&self) -> Option<Guid> {
         match self {
             Self::Version { pool, .. } | Self::Feature { pool, .. } => Some(*pool),

@@ -300,8 +300,8 @@ impl Label {
         if checksum != checksum_of(version, body) {
             return Err(FormatError::Checksum { what: WHAT });
         }
-        // The header, and the pool's guid at the start of the body, have the same layout in every
-        // format.
+        // Check the version before the rest of the body: the header, and the pool's guid at the
+        // start of the body, have the same layout in every format.
         let pool = Guid(Reader::new(WHAT, body).u64()?);
         FormatError::check_version(WHAT, version, pool)?;
         Self::decode_body(version, body)
@@ -388,7 +388,7 @@ impl Label {
             let nothing_left = kind == VdevKind::Disk && disk_bytes == 0 && count == 0;
             return if nothing_left { Ok(VdevConfig::REMOVED) } else { Err(r.bad("role", number)) };
         }
-        // The second label is at the end of the used bytes.
+        // The second label is at the end of the used bytes, so these bytes must have space for it.
         let whole = disk_bytes.is_multiple_of(u64::from(STRIP_BYTES_MIN));
         if disk_bytes < segments_offset(log_bytes) + LABEL_BYTES || disk_bytes > 1 << 60 || !whole {
             return Err(r.bad("disk_bytes", disk_bytes));

@@ -30,7 +30,7 @@ pub struct ObjectSlot {
     pub root: TreeRoot,
     /// Record size of the object.
     pub record_size: RecordSize,
-    /// Bytes of the layer above the engine.
+    /// Bytes that the layer above the engine stores with the object, such as an inode.
     pub body: [u8; Self::BODY_BYTES],
 }
 
@@ -95,7 +95,7 @@ impl ObjectSlot {
     }
 }
 
-/// Place of an object's slot in its block.
+/// Index of an object's slot in its block of the object table.
 fn place_of(object: ObjectId) -> usize {
     (object.0 % OBJECT_SLOTS_PER_BLOCK as u64) as usize
 }

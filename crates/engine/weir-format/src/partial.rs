@@ -35,8 +35,8 @@ const INDEX_BYTES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialHeader {
     /// Pointer to the replaced record, which has the blocks that this record lacks. `rest` is a
-    /// damage marker if the node with the pointer was unreadable, and a hole if the pointer was
-    /// lost.
+    /// damage marker if the node with that pointer was unreadable, and a hole if the pointer is
+    /// unknown.
     pub rest: BlockPtr,
     /// Index of the record in its volume, needed to resolve a damage marker.
     pub index: u64,

@@ -9,11 +9,12 @@
 //! - a damage marker is the unchanged pointer of the unreadable node, with the node's level in
 //!   place of its kind;
 //! - `birth` is the txg that made the pointer, at most the txg of the tree that contains the
-//!   pointer (I8). A pointer that shares an existing block has its own birth.
+//!   pointer (invariant I8 in ARCHITECTURE.md). A pointer that shares an existing block has its own
+//!   birth.
 //!
 //! ```text
 //! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment;
-//!                                                the kind tells the size of the record, too
+//!                                                the kind also gives the size of the record
 //! word 1   birth:44 | stored:15 | codec:5        stored size in 64-byte units
 //! word 2-3 checksum:128                          XXH3-128 of the stored bytes
 //! ```
@@ -37,10 +38,11 @@ pub enum PtrKind {
     Data,
     /// A tree node of 128 pointers.
     Node,
-    /// A damage marker in place of an entry of an unreadable node. The rest of the pointer refers
-    /// to that node.
+    /// A damage marker: replaces a pointer that was in an unreadable node. The other fields of the
+    /// marker are the pointer of the unreadable node.
     Damaged {
-        /// Level of the unreadable node, 1 for a leaf. The marker itself is at a lower level.
+        /// Level of the unreadable node, 1 for a leaf. The marker replaces a pointer in that node
+        /// or in a node below it.
         level: u8,
     },
 }
@@ -155,14 +157,14 @@ impl BlockPtr {
         is_large && self.codec == Codec::Raw && self.stored_bytes() < self.record.bytes()
     }
 
-    /// True for a damage marker. A marker refers to an unreadable node at a higher level of the
-    /// tree.
+    /// True for a damage marker, which replaces a pointer that was in an unreadable node and refers
+    /// to that node.
     pub fn is_damaged(&self) -> bool {
         matches!(self.kind, PtrKind::Damaged { .. })
     }
 
-    /// Converts the pointer of an unreadable node of `level` to the damage marker that replaces the
-    /// node's entries in lower levels. Returns a damage marker unchanged.
+    /// Converts the pointer of an unreadable node of `level` to the damage marker that replaces
+    /// each pointer in that node. Returns a damage marker unchanged.
     #[must_use]
     pub fn damage_marker_of(self, level: u8) -> Self {
         if self.is_damaged() { self } else { Self { kind: PtrKind::Damaged { level }, ..self } }
@@ -186,7 +188,7 @@ impl BlockPtr {
         u64::from(self.offset_units) * PACK_BYTES as u64
     }
 
-    /// Returns a pointer to the same block for another index or dataset, made in `txg`.
+    /// Returns a new pointer to the same block, for another index or dataset; `txg` is its birth.
     #[must_use]
     #[inline]
     pub fn shared_in(self, txg: Txg) -> Self {
@@ -194,7 +196,8 @@ impl BlockPtr {
         Self { birth: txg, shared: true, ..self }
     }
 
-    /// Address of the object as one number. A number is never reused; caches use it as their key.
+    /// Address of the object as one number, which is never reused for another object; caches use it
+    /// as their key.
     pub fn address(&self) -> u64 {
         self.vseg.0 | u64::from(self.offset_units) << VSEG_BITS
     }

@@ -63,7 +63,8 @@ fn row_of(id: u16) -> Option<&'static Property> {
     TABLE.iter().copied().find(|row| row.id == id && id > 0)
 }
 
-/// True if a record may store these bytes for a property. A limit of 0 is not stored.
+/// True if a record may store these bytes for a property. A limit of 0 means no limit and is never
+/// stored.
 fn is_storable(row: &Property, bytes: &[u8]) -> bool {
     match row.kind {
         Kind::Limit => Limit::decode(bytes).is_some_and(|limit| limit.0 > 0),
@@ -273,12 +274,12 @@ impl Properties {
 pub struct PoolRecord {
     /// Properties that datasets inherit or that apply to the whole pool.
     pub properties: Properties,
-    /// Numbers of datasets whose directory entries were lost, ascending. A dataset that is later
-    /// found under such a number is out of date.
+    /// Numbers of datasets whose directory entries were lost, ascending. If an entry with such a
+    /// number is readable again, its contents are out of date.
     pub lost: Vec<Range<u64>>,
 }
 
-/// Maximum number of ranges of lost datasets; further ranges are merged.
+/// Maximum number of ranges in [`PoolRecord::lost`]; more ranges are merged.
 pub const LOST_RANGES_MAX: usize = 64;
 
 /// Kind of the pool record. The kind field follows the id field, which is 0 in this record.
@@ -299,7 +300,7 @@ impl PoolRecord {
         field(0, "ranges", "for each {u64 first, u64 end}, ascending and apart"),
     ];
 
-    /// Encodes the first block of the directory.
+    /// Encodes the record as the first block of the dataset directory.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let mut w = Writer::default();
         w.u64(0);
@@ -315,7 +316,7 @@ impl PoolRecord {
         w.0.try_into().expect("padded to one block")
     }
 
-    /// Decodes the first block of the directory.
+    /// Decodes the first block of the dataset directory.
     ///
     /// # Errors
     /// A field has an invalid value.

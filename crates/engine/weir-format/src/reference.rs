@@ -204,7 +204,7 @@ impl ReferenceTable {
     }
 }
 
-/// Adds two valid counts; the sum is valid too.
+/// Adds references to a count. The caller has checked that the sum is at most [`REFERENCES_MAX`].
 fn sum(count: u32, added: u32) -> u32 {
     let sum = u64::from(count) + u64::from(added);
     assert!(sum <= u64::from(REFERENCES_MAX), "the caller checks the count");

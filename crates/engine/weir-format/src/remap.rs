@@ -4,9 +4,9 @@
 //!
 //! Invariants:
 //! - runs are sorted by old offset and do not overlap;
-//! - a run begins and ends at block boundaries, so that a block is inside one run;
-//! - hosts are segments of the clean class. No block pointer names such a segment, so that a
-//!   translation never takes more than one step.
+//! - a run begins and ends at block boundaries, so that each moved block is inside exactly one run;
+//! - a host (a segment that contains moved runs) is of the clean class. No block pointer names such
+//!   a segment, so that a translation never takes more than one step.
 
 use weir_base::VsegId;
 

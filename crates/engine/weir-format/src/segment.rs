@@ -2,7 +2,8 @@
 //!
 //! Allocation and space accounting are in weir-pool.
 //!
-//! Invariants: an all-zero entry is an unused segment number; live bytes never exceed the fill.
+//! Invariants: an all-zero entry is an unused segment number; the live bytes of a segment never
+//! exceed its fill, the bytes written to it.
 
 use weir_base::{BLOCK_BYTES, PsegIndex, Txg, VsegId};
 
@@ -207,7 +208,7 @@ impl SegmentEntry {
         }))
     }
 
-    /// Encodes one block of the segment table; `None`: the number is not in use.
+    /// Encodes one block of the segment table. `None` encodes an unused segment number.
     pub fn encode_block(entries: &[Option<Self>]) -> [u8; BLOCK_BYTES] {
         assert_eq!(entries.len(), SEGMENT_ENTRIES_PER_BLOCK, "a whole block at a time");
         let mut w = Writer::default();

@@ -1,9 +1,9 @@
 //! The segment summary: owners and addresses of the blocks in one part of a segment.
 //!
-//! weir-pool's cleaner finds out which blocks are live; it asks the owners' trees.
+//! Not here: which of these blocks are live. weir-pool's cleaner finds out from the owners' trees.
 //!
 //! Invariants:
-//! - a txg that appended blocks to a segment ends with one summary of exactly those blocks;
+//! - a txg that appends blocks to a segment also appends one summary, of exactly those blocks;
 //! - the summaries of a segment form a chain from the last one, which the segment table names, to
 //!   the first;
 //! - a summary names its segment, and each reference to a summary includes its checksum. A stale
@@ -28,7 +28,7 @@ const CHECKSUM_AT: usize = 48;
 const WITH_OBJECTS: u32 = 1;
 
 /// Maximum number of blocks in one segment. It limits a summary to 3 MiB and a remap table to 640
-/// KiB. A segment is closed early only if its blocks compress to less than an eighth.
+/// KiB. A segment reaches it before it is full only if its blocks compress to less than an eighth.
 pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
 
 /// Location of a summary in its segment; all fields are zero if there is no summary.
@@ -57,7 +57,8 @@ impl SummaryPlace {
     }
 }
 
-/// Owner of a block: the only index of the only tree that can reference the block.
+/// Owner of a block: the position in a tree for which the block was written. Only a shared block is
+/// referenced from other positions, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockOwner {
     /// Number of the dataset.
@@ -200,8 +201,8 @@ impl Summary {
         field(0, "blocks", "count x summary entry; zeros up to whole 64 B units"),
     ];
 
-    /// Encoded length of a summary of `blocks` blocks; `with_objects` if one of these is of another
-    /// object than 0.
+    /// Encoded length of a summary of `blocks` blocks; `with_objects` if one of the blocks belongs
+    /// to an object other than 0.
     pub const fn bytes_for(blocks: usize, with_objects: bool) -> usize {
         (HEADER_BYTES + blocks * SummaryEntry::bytes(with_objects)).next_multiple_of(PACK_BYTES)
     }

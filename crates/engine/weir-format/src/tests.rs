@@ -55,7 +55,7 @@ fn label() -> Label {
     }
 }
 
-/// A label of format 8, in which [`label`] has no flags.
+/// The label of [`label`] in format 8, which has no feature flags.
 fn label_v8() -> Label {
     Label { version: layout::OLDEST_VERSION, features: Features::default(), ..label() }
 }
@@ -316,7 +316,8 @@ fn vdev_roles_round_trip_and_impossible_ones_are_refused() {
 fn flipped_bit_in_label_or_uberblock_is_detected() {
     let (config, slot) = (label().encode(), uberblock().encode());
     assert_eq!(Uberblock::decode(&slot), Ok(uberblock()));
-    // No decoder reads the padding after the body, and no checksum covers it.
+    // Change only the used bytes: no decoder reads the padding after the body, and no checksum
+    // covers it.
     let used = 32 + u32::from_le_bytes(*config[12..].first_chunk().unwrap()) as usize;
     for at in 0..used {
         let mut bytes = config.clone();
@@ -472,8 +473,8 @@ fn batch_is_compressed_if_that_saves_a_unit() {
         packed.finish(LOG_BATCH, 8192, &mut out);
         out
     };
-    // For one block, a small saving is enough to drop a unit. For three blocks a smaller saving
-    // leaves the number of units unchanged, so that they are stored raw.
+    // One block with 500 zeros: compression makes the batch one unit shorter, so the records are
+    // compressed. Three blocks with 40 zeros: no unit is saved, so the records are stored raw.
     let mut nearly_noise = noise(BLOCK_BYTES);
     nearly_noise[..500].fill(0);
     let out = packed_batch(&nearly_noise);
@@ -591,7 +592,8 @@ fn payload_that_imitates_a_batch_is_refused() {
     let (sectors, _) = imitation.as_chunks::<{ log::SECTOR_BYTES }>();
     let content: Vec<u8> =
         sectors.iter().flat_map(|sector| &sector[..log::SECTOR_CONTENT_BYTES]).copied().collect();
-    // Offset in the payload that becomes the start of the second 4 KiB unit of the outer batch.
+    // Offset in the payload that is stored at the start of the second 4 KiB unit of the outer
+    // batch.
     let before = 8 * log::SECTOR_CONTENT_BYTES - log::HEADER_BYTES - log::RECORD_BYTES;
     let mut payload = noise(3 * BLOCK_BYTES);
     let len = log::HEADER_BYTES + log::RECORD_BYTES;
@@ -641,7 +643,8 @@ proptest! {
         prop_assert!(RemapTable::decode(&bytes, VsegId(6)).is_err());
     }
 
-    /// Compares the table with a map. A step shares several blocks or drops single references.
+    /// Compares the reference table with a map of counts. A step shares several blocks or drops
+    /// single references.
     #[test]
     fn references_are_counted(
         steps in proptest::collection::vec(

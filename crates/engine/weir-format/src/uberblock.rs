@@ -174,8 +174,8 @@ impl Uberblock {
         if sum != xxh3_128(body).to_le_bytes() {
             return Err(FormatError::Checksum { what: WHAT });
         }
-        // The fields up to the pool's guid, and the checksum, have the same offsets in every
-        // format.
+        // Check the version first: the fields up to the pool's guid, and the checksum, have the
+        // same offsets in every format.
         let pool = Guid(r.u64()?);
         FormatError::check_version(WHAT, version, pool)?;
         let (txg, unix_ms) = (Txg(r.u64()?), r.u64()?);

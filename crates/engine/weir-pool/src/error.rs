@@ -200,7 +200,7 @@ pub enum PoolError {
         /// Missing disks that hold all data.
         missing: String,
     },
-    /// Some pool metadata is unreadable on the present disks, and a missing disk may have a
+    /// Some pool metadata is unreadable on the available disks, and a missing disk may have a
     /// readable copy.
     #[error(
         "pool {pool} cannot be opened without data loss: {what} cannot be read from the available \
@@ -394,8 +394,8 @@ pub enum PoolError {
         /// Disk name in the request.
         disk: String,
     },
-    /// The disk cannot be removed or taken offline: its vdev would no longer be readable without
-    /// it.
+    /// The disk cannot be removed or taken offline: the data of its vdev would not be readable
+    /// without this disk.
     #[error("{}", needed(pool, disk, vdev, *needs))]
     OnlyCopy {
         /// Name of the pool.

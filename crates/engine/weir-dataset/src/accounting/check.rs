@@ -42,7 +42,7 @@ impl Engine {
         Ok(wrong)
     }
 
-    /// Whether counters may exceed the sum over a tree in which `lost` nodes are unreadable: the
+    /// True if counters may exceed the sum over a tree in which `lost` nodes are unreadable: the
     /// counters include the blocks below those nodes.
     fn may_exceed(&self, lost: u64) -> bool {
         lost > 0 || self.core.pool.damaged_since().is_some()

@@ -38,7 +38,8 @@ impl State {
     /// Space use of the volume.
     fn usage(&self) -> VolumeUsage {
         let space = self.space();
-        // Overwriting a shared block frees no space for the new block.
+        // A shared block is not the volume's own data: overwriting it frees no space for the new
+        // block.
         let shared = self.record.shared_units * PACK_BYTES as u64;
         VolumeUsage { used: space.used, born: space.written.saturating_sub(shared) }
     }
@@ -81,7 +82,7 @@ impl State {
         if counts { 2 * self.nodes().of(1) } else { 0 }
     }
 
-    /// Whether uncommitted changes may reduce the space use of the volume.
+    /// True if uncommitted changes may reduce the space use of the volume.
     fn may_shrink(&self) -> bool {
         let dirty = self.charge() > 0 || self.object.has_unwritten();
         dirty || self.cloning_bytes > 0 || self.has_to_free()
@@ -126,7 +127,8 @@ impl Volume {
         }
     }
 
-    /// Whether the quota allows a change that costs `cost` bytes; false: wait for a commit.
+    /// Returns true if the quota allows a change that costs `cost` bytes, and false if the caller
+    /// must wait for a commit.
     ///
     /// # Errors
     /// `Quota`: commits free no space for the change.
@@ -141,8 +143,8 @@ impl Volume {
         Err(DatasetError::Quota { name: self.full_name(state), quota_bytes })
     }
 
-    /// Whether the quota allows a TRIM that rewrites `rewritten` blocks of records; false: wait for
-    /// a commit.
+    /// Returns true if the quota allows a TRIM that rewrites `rewritten` blocks of records, and
+    /// false if the caller must wait for a commit.
     ///
     /// # Errors
     /// `Quota`: trimmed blocks stay in a snapshot, and the changed nodes take additional space.
@@ -156,9 +158,9 @@ impl Volume {
         if blocks == 0 { Ok(true) } else { self.fits_quota(state, blocks * BLOCK_BYTES as u64) }
     }
 
-    /// Whether a block clone may join the open txg; `Ok(false)`: retry after a commit. The clone's
-    /// references count towards the quota as blocks do. Of the pool's space, the references need
-    /// only nodes.
+    /// Returns true if a block clone may join the open txg, and false if the caller must retry
+    /// after a commit. The clone's references count towards the quota as blocks do. Of the pool's
+    /// space, the references need only nodes.
     ///
     /// # Errors
     /// `Full`, or `Quota` if the volume would exceed its quota.
@@ -172,8 +174,8 @@ impl Volume {
             && self.fits_pool(0, clone.charge)?)
     }
 
-    /// Whether the pool has space for a change with this number of dirty blocks and a worst-case
-    /// cost of `cost` bytes; false: wait for a commit.
+    /// Returns true if the pool has space for a change with this number of dirty blocks and a
+    /// worst-case cost of `cost` bytes, and false if the caller must wait for a commit.
     ///
     /// # Errors
     /// `Full`: commits free no space for the change.

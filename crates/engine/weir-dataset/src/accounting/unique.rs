@@ -39,7 +39,7 @@ impl Engine {
             let next = what.next;
             let found = Volume::units_unique(&self.core.pool, &what).await;
             let found = match found {
-                // A commit replaced the trees during the diff.
+                // A commit replaced the trees during the diff: start a new diff.
                 Err(PoolError::NoSegment { .. }) => continue,
                 found => found?,
             };

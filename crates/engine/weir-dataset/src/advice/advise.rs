@@ -2,13 +2,6 @@
 //!
 //! The caller decides on the sample size and on recommendations; `estimate` covers dedupe.
 //!
-//! A sample is a random block among all blocks with data, with the 1 MiB around it. Every
-//! compression setting compresses a few records of that range, in the volume's record size, for its
-//! ratio and its time. Every record size under test compresses the aligned range of that size
-//! around the block as one record. One range gives one value, the mean of its records: neighbouring
-//! records resemble each other, and separate values would feign precision. Zeros that only fill a
-//! record count as no data.
-//!
 //! Invariants:
 //! - one range is read at a time, so that concurrent client load is hardly affected;
 //! - sizes are rounded, and poor compression is rejected, as in write-out.
@@ -110,7 +103,7 @@ impl Sums {
             return Estimate { mean: 1.0, margin: 1.0 };
         }
         let mean = self.sum / self.count;
-        // A single sample has no variance.
+        // Avoid a division by zero for a single sample, which has no variance.
         let freedom = (self.count - 1.0).max(0.5);
         let variance = ((self.squares - self.sum * mean) / freedom).max(0.0);
         Estimate { mean, margin: NORMAL_95 * (variance / self.count).sqrt() }
@@ -156,6 +149,13 @@ struct Record {
 }
 
 /// Draws samples of one volume and collects the results.
+///
+/// A sample is a random block among all blocks with data, with the 1 MiB around it. Every
+/// compression setting compresses a few records of that range, in the volume's record size, for its
+/// ratio and its time. Every record size under test compresses the aligned range of that size
+/// around the block as one record. One range gives one value, the mean of its records: neighbouring
+/// records resemble each other, and separate values would feign precision. Zeros that only fill a
+/// record count as no data.
 pub struct Advisor {
     random: u64,
     settings: Vec<Setting>,
@@ -256,7 +256,7 @@ impl Advisor {
             volume.read(first * BLOCK_BYTES as u64, &mut self.range[..len]).await?;
             let at = (drawn - first) as usize * BLOCK_BYTES;
             if is_zero(&self.range[at..at + BLOCK_BYTES]) {
-                // The block was trimmed since the lookup.
+                // The block was trimmed since the lookup: draw another one.
                 continue;
             }
             self.measure(volume.record_size().bytes(), at, &|| engine.pool().clock().monotonic());
@@ -335,7 +335,7 @@ fn data_bytes(raw: &[u8]) -> usize {
 }
 
 impl Volume {
-    /// Whether a block holds data on disk.
+    /// True if a block holds data on disk.
     async fn is_stored(&self, block: u64) -> Result<bool, DatasetError> {
         const TRIES_MAX: usize = 4;
         let mut tries = 0;

@@ -3,13 +3,6 @@
 //!
 //! Dedupe itself is in weir-pool; the caller decides when to stop.
 //!
-//! Blocks with equal content and equal compression have equal checksums of their stored bytes.
-//! Dedupe would thus find each checksum that occurs at several disk addresses. The sample is drawn
-//! by content instead of address: the sample keeps the checksums in which certain bits are zero,
-//! with all addresses of these checksums. So the sample counts all copies of a content or none, and
-//! the ratios in the sample apply to all blocks. If the sample is too large, one more bit must be
-//! zero, which drops half of it.
-//!
 //! Invariants:
 //! - memory is bounded, independent of the volumes' contents;
 //! - one address counts once, even if several volumes reference it.
@@ -40,6 +33,13 @@ struct Seen {
 }
 
 /// Sample of the contents of blocks, for a dedupe estimate.
+///
+/// Blocks with equal content and equal compression have equal checksums of their stored bytes.
+/// Dedupe would thus find each checksum that occurs at several disk addresses. The sample is drawn
+/// by content instead of address: the sample keeps the checksums in which certain bits are zero,
+/// with all addresses of these checksums. So the sample counts all copies of a content or none, and
+/// the ratios in the sample apply to all blocks. If the sample is too large, one more bit must be
+/// zero, which drops half of it.
 #[derive(Debug)]
 pub struct DedupeCount {
     kept: HashSet<Seen>,
@@ -137,7 +137,7 @@ impl DedupeCount {
             return DedupeEstimate::nothing();
         }
         let share = saved_units as f64 / units as f64;
-        // Error of the ratio of two sums over contents that are in the sample at random.
+        // Standard error of `share`: a ratio of two sums over the contents that are in the sample.
         let out = 1.0 - 1.0 / (1_u64 << self.bits) as f64;
         let square = |of: &(u64, u64)| (saved(of) as f64 - share * of.1 as f64).powi(2);
         let error = (out * contents.values().map(square).sum::<f64>()).sqrt() / units as f64;

@@ -47,7 +47,7 @@ pub struct LostDatasets {
     pub numbers: Vec<Range<u64>>,
     /// Names of the snapshots and bookmarks whose volume is unreadable.
     pub orphans: Vec<String>,
-    /// Whether the import could not read the pool's own properties.
+    /// True if the import could not read the pool's own properties.
     pub properties: bool,
 }
 
@@ -209,7 +209,7 @@ impl Directory {
         Ok((found, parts, why))
     }
 
-    /// Adds a directory entry.
+    /// Adds a directory entry, decoded from `block`, to this result.
     fn take(&mut self, pool: &Pool, id: u64, block: &[u8; BLOCK_BYTES]) -> Result<(), FormatError> {
         if id == 0 {
             self.own = PoolRecord::decode(block)?;
@@ -346,7 +346,8 @@ impl Directory {
             let (volume, snapshot) = (record.id.0, origin.snapshot.0);
             tracing::error!(volume, snapshot, "a clone's origin is invalid: treated as lost");
             held = held.max(txg).max(origin.txg);
-            // The number of a volume is never the number of a snapshot.
+            // Use the clone's own number, which is never the number of a snapshot: the origin is
+            // then lost.
             origin.snapshot = record.id;
         }
         self.losses.held_for_clones = self.losses.held_for_clones.max(held);
@@ -368,8 +369,8 @@ impl Directory {
     }
 }
 
-/// Validates a directory entry: its blocks were born by the committed txg, and numbers on which
-/// other code relies cannot overflow. Wrong names and counters are harmless.
+/// Validates a directory entry: its blocks were born in the committed txg or earlier, and numbers
+/// on which other code relies cannot overflow. Wrong names and counters are harmless.
 fn judge(pool: &Pool, record: &DatasetRecord) -> Result<(), FormatError> {
     let what = RECORD;
     let ensure = |holds: bool, field, value| {

@@ -2,15 +2,11 @@
 //!
 //! `txg` runs it; `snapshots` and `datasets` request it; weir-pool implements the tree diff.
 //!
-//! The blocks that only one version references were born after the previous version, and the next
-//! version does not have them at the same index (weir-pool, `snapshot_chain`). A tree diff of the
-//! version against the next one finds them. It reads only the nodes to free and their counterparts.
-//!
 //! Invariants:
 //! - of one snapshot chain, one version at a time is freed: a partly freed version first, otherwise
 //!   the newest. The versions that a rollback left behind thus go before the snapshot that was
-//!   rolled back to. While the newest is kept for a copy, older ones wait;
-//! - the same txg stores the progress in the version's directory entry;
+//!   rolled back to. While the newest version is kept for a copy, older versions wait;
+//! - the txg that frees blocks also stores the progress in the version's directory entry;
 //! - a volume's directory entry stays until its last snapshot is freed;
 //! - blocks below an unreadable node are not freed here; a recount finds them. Blocks opposite an
 //!   unreadable node are not freed either if both versions may share them.
@@ -46,7 +42,7 @@ struct Freed {
 }
 
 impl State {
-    /// Whether the next txg has blocks of this volume to free.
+    /// True if the next txg has blocks of this volume to free.
     pub(crate) fn has_to_free(&self) -> bool {
         self.is_destroyed() || self.going(PlantedBug::None).is_some()
     }
@@ -96,6 +92,10 @@ impl State {
 
 /// Frees the next part of a volume's destroyed versions. The blocks that the txg wrote must already
 /// be readable.
+///
+/// The blocks that only one version references were born after the previous version, and the next
+/// version does not have them at the same index (weir-pool, `snapshot_chain`). A tree diff of the
+/// version against the next one finds them. It reads only the nodes to free and their counterparts.
 #[boxed(?Send)]
 pub(crate) async fn free_some(
     pool: &Pool,
@@ -134,7 +134,8 @@ async fn free_part(
     let (mut blocks, mut units) = (0, 0);
     let share = pool.space().total_bytes / FREE_SHARE / BLOCK_BYTES as u64;
     let most = share.clamp(FREE_BLOCKS_MIN, FREE_BLOCKS_MAX) as usize;
-    // Freeing shared blocks changes their reference tables.
+    // Freeing shared blocks changes their reference tables, which stay in RAM until the commit:
+    // stop when RAM has no room for more of them.
     while blocks < most && (blocks == 0 || pool.has_room_for_tables()) {
         let found = walk.next().await?;
         if found.is_empty() {

@@ -147,8 +147,8 @@ impl Engine {
                     whole: 0,
                     cut: vec![record],
                 };
-                // In a full pool the change waits for commits, and a stopping engine makes only one
-                // more commit.
+                // In a full pool the change waits for commits. Stop waiting if the engine stops,
+                // because it then makes only one more commit.
                 let stopped = pin!(self.core.news_until(|| self.is_stopping()));
                 let change = pin!(volume.change(&change, |_| {}));
                 match select(change, stopped).await {

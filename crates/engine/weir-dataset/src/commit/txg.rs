@@ -49,7 +49,7 @@ struct FrozenTxg {
     volumes: Vec<Frozen>,
     /// Directory entry of the pool itself, if the commit must write it.
     own: Option<PoolRecord>,
-    /// Whether the commit rewrites the whole directory.
+    /// True if the commit rewrites the whole directory.
     all: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Frozen {
     taking: Option<DatasetRecord>,
     /// Number of records before the volume grew in this txg.
     grown_from: Option<u64>,
-    /// Whether the volume has destroyed versions to free.
+    /// True if the volume has destroyed versions to free.
     frees: bool,
 }
 

@@ -117,7 +117,7 @@ impl Engine {
         }
         let stored_as = StoredAs { object, size };
         let mut changes = self.write_table(out, volume, record, stored_as, &dirty.table).await?;
-        // A hole may extend beyond the tree.
+        // Cut holes at the end of the tree, because a hole may extend beyond it.
         let is_data = |change: &&Change| change.to != NewContents::Pointer(BlockPtr::HOLE);
         let data = changes.iter().filter(is_data).map(|change| change.start + change.count);
         let end = data.max().unwrap_or_default().max(root.blocks());

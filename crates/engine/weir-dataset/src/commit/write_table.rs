@@ -50,8 +50,8 @@ struct Storing<'a> {
 }
 
 impl Engine {
-    /// Stores the records of a table. Returns its changes, sorted and disjoint. `record` is the one
-    /// of the dataset.
+    /// Stores the records of a table. Returns the changes to the object's tree, sorted and
+    /// disjoint. `record` is the directory entry of the dataset.
     #[boxed(?Send)]
     pub(crate) async fn write_table(
         &self,
@@ -162,7 +162,8 @@ impl Storing<'_> {
                 unreachable!("a table's records are stored one by one")
             };
             let sharing = Sharing::of(std::iter::repeat_n(&ptr, same.len()));
-            // Dedupe may have chosen a block that already has many references.
+            // Dedupe may have chosen a block that already has many references: check that it can
+            // gain more.
             let fits = self.engine.core.pool.check_share(&sharing).await.is_ok();
             if fits {
                 out.share(&sharing).await?;

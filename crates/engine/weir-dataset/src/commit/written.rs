@@ -21,13 +21,13 @@ pub(crate) struct Written {
     pub(crate) volume: Arc<Volume>,
     /// Directory entry of the volume after the txg. `None` only until the write-out sets it.
     pub(crate) record: Option<DatasetRecord>,
-    /// Whether the volume and all its snapshots are completely freed and removed.
+    /// True if the volume and all its snapshots are completely freed and removed.
     pub(crate) is_gone: bool,
     pub(crate) data_blocks: u64,
     pub(crate) charge: u64,
     /// The txg's part of [`State::cloning_bytes`].
     pub(crate) cloned_bytes: u64,
-    /// Whether a client changed the volume. False if the commit only rewrites directory entries.
+    /// True if a client changed the volume. False if the commit only rewrites directory entries.
     pub(crate) changed: bool,
     pub(crate) delta: Delta,
     /// Changes to the tree.
@@ -37,7 +37,7 @@ pub(crate) struct Written {
     /// Records that become permanent errors in this txg: partial records, and clones of damaged
     /// records.
     pub(crate) new_damage: Vec<Range<u64>>,
-    /// Whether a snapshot or the volume itself was created, changed or destroyed.
+    /// True if a snapshot or the volume itself was created, changed or destroyed.
     pub(crate) is_reshaped: bool,
     pub(crate) taken: Option<DatasetRecord>,
     pub(crate) frees: bool,

@@ -9,9 +9,9 @@
 //! - a clone reads its source in the tree of the previous txg, takes its references before the txg
 //!   frees anything, and precedes the txg's writes to the destination. So ranges may overlap, and a
 //!   write acknowledged during a clone is kept;
-//! - the txg of a clone never holds a destination record that was completed with content from
-//!   before the clone: a partial change of a record waits from before the commit that precedes the
-//!   clone ([`Announced`]) until the clone is durable;
+//! - a partial change of a destination record waits from the announcement of a clone
+//!   ([`Announced`]) until the clone is durable. A commit follows the announcement, so the txg of
+//!   the clone has no record that was completed with content from before the clone;
 //! - a clone that cannot be made, for example of a damaged range, fails by itself. The txg
 //!   succeeds.
 
@@ -286,7 +286,8 @@ impl Engine {
                 // Do not share damage: which blocks are below a damage marker is unknown.
                 let ptr = tree.record_at(ptr, record).await?;
                 pool.check_record(&ptr, clone.size)?;
-                // No reference count covers the record that a partial record replaced.
+                // Do not share a partial record: no reference count covers the record that it
+                // replaced.
                 pool.refuse_partial(&ptr)?;
                 let record = record - clone.from + clone.to.start;
                 if !ptr.is_hole() && (is_open || !covered.contains(record)) {
@@ -308,7 +309,8 @@ impl State {
         if none && self.announced_clones.is_empty() {
             return false;
         }
-        // A txg applies its writes after its clones.
+        // A txg applies its writes after its clones, so a block that it writes has the written
+        // content.
         let record = self.record.record_size.record_of(block);
         let is_clone = |range: &Range<u64>| range.contains(&record);
         let is_written = |table: &DirtyTable| table.get(block).is_some();
@@ -322,7 +324,7 @@ impl State {
     }
 }
 
-/// Adds the records in the destination of a clone that the txg also writes.
+/// Adds to `covered` the destination records of a clone that the txg also writes.
 fn cover(covered: &mut RangeSet, table: &DirtyTable, BlockClone { to, size, .. }: &BlockClone) {
     let blocks = size.blocks_of(to);
     for block in table.data_within(&blocks) {

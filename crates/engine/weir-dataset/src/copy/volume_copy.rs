@@ -31,7 +31,7 @@ struct Kept<'e> {
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        // A promotion may have moved the snapshot to another volume.
+        // Search all volumes: a promotion may have moved the snapshot to another volume.
         for volume in self.engine.all_volumes() {
             let mut state = volume.state.lock();
             let mut all = state.snapshots.iter_mut();

@@ -71,7 +71,8 @@ pub struct PoolDamage {
     pub data: Vec<DamagedData>,
     /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
-    /// Lower bound of the number of damaged items that did not fit into the list.
+    /// Lower bound of the number of damaged items that did not fit into the list of permanent
+    /// errors.
     pub more: u64,
 }
 
@@ -131,7 +132,7 @@ impl Versions {
     }
 }
 
-/// Whether the record or node at the end of a traced path is unreadable. A record is tested by
+/// True if the record or node at the end of a traced path is unreadable. A record is tested by
 /// reading it.
 async fn is_lost(
     pool: &Pool,
@@ -198,7 +199,8 @@ impl Volume {
                 Ok(true) | Err(_) => return,
             }
         }
-        // The tree has a pointer to a segment that does not exist, and no commit replaces the tree.
+        // The tree has a pointer to a segment that does not exist, and no commit replaces the tree:
+        // add the records of these blocks to the list.
         let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
         if !nodes_alone {
             let born = pool.committed_txg().min(shown.version);
@@ -288,8 +290,8 @@ impl Engine {
         self.all_volumes().into_iter().find(|volume| volume.id == id)
     }
 
-    /// Finds the other versions and volumes that share damaged records of new entries of the list,
-    /// and removes entries that no version contains any more.
+    /// Finds the other versions and volumes that share damaged records of new permanent errors, and
+    /// removes entries that no version contains any more.
     #[boxed(?Send)]
     pub(crate) async fn settle_damage(&self) {
         for _ in 0..ROUNDS_MAX {
@@ -426,7 +428,8 @@ impl Engine {
     async fn recheck_range(&self, range: &DamagedRange) -> Result<(), PoolError> {
         let Some(volume) = self.dataset(range.volume) else { return Ok(()) };
         let mut at = range.first;
-        // A commit replaces the tree of a volume with client writes every few seconds.
+        // A commit replaces the tree of a volume with client writes every few seconds: continue at
+        // the same record of the new tree.
         for _ in 0..RESTARTS_MAX {
             let versions = volume.state.lock().versions();
             let held = versions.held(range);
@@ -444,8 +447,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the records on the list for the `damaged` versions only. Returns false if the volume
-    /// changed in the meantime.
+    /// Keeps the records on the list of permanent errors for the `damaged` versions only. Returns
+    /// false if the volume changed in the meantime.
     fn put_checked(
         &self,
         volume: &Volume,
@@ -641,7 +644,8 @@ fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
     })
 }
 
-/// Converts the list to directory entries without numbers. An empty list needs no entry.
+/// Converts the list of permanent errors to directory entries without numbers. An empty list needs
+/// no entry.
 fn to_records(list: &DamageList) -> Vec<DamageRecord> {
     let DamageList { ranges, parts, more } = list;
     let mut ranges = ranges.chunks(DamageRecord::RANGES_MAX);

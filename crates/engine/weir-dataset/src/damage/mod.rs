@@ -1,4 +1,4 @@
-//! Damage: search, names, checks, and recovery of the space that it kept allocated.
+//! Damage: search, names, checks, and recovery of space that damage kept allocated.
 
 pub(crate) mod check;
 pub(crate) mod find;

@@ -139,7 +139,8 @@ impl Engine {
     /// Rebuilds lost reference tables, and frees segments with lost entries once no tree references
     /// them. Returns true if another recount may correct more.
     async fn restore_tables(&self) -> Result<bool, DatasetError> {
-        // No commit can run during this step, so the step must be short.
+        // No commit can run during this step: skip it if the pool has so many nodes that it takes
+        // long.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(false);
         }
@@ -155,7 +156,7 @@ impl Engine {
         Ok(done)
     }
 
-    /// Whether another recount may follow a recount that corrected something.
+    /// True if another recount may follow a recount that corrected something.
     fn may_recount(&self) -> bool {
         self.scans.recounts.fetch_add(1, Ordering::AcqRel) < RECOUNTS_MAX
     }
@@ -163,7 +164,8 @@ impl Engine {
     /// Compares reference counts and space counters with the trees, and corrects them. If all are
     /// right and no change found damage since `met` was read, clears the pool's damage state.
     async fn recount_trees(&self, met: u64) -> Result<Counts, DatasetError> {
-        // No commit can run during this step, so the step must be short.
+        // No commit can run during this step: skip it if the pool has so many nodes that it takes
+        // long.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(Counts::Unknown);
         }
@@ -250,8 +252,8 @@ impl Volume {
         state.record_dirty |= !is_right;
         for (snapshot, born) in state.snapshots.iter_mut().zip(born) {
             let differs = snapshot.record.born_units != *born;
-            // The earlier value was counted while a part of this version's tree or of the next
-            // version's tree was unreadable.
+            // Drop the earlier value: it was counted while a part of this version's tree or of the
+            // next version's tree was unreadable.
             let had_unique = snapshot.moment_mut().unique_units.take().is_some();
             if differs || had_unique {
                 snapshot.record.born_units = *born;

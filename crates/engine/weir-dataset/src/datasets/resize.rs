@@ -64,7 +64,7 @@ impl Engine {
                 state.grown_from =
                     (to > from).then(|| before.min(state.grown_from.unwrap_or(before)));
                 state.record.size_bytes = to;
-                // A thick volume stays thick.
+                // Keep a thick volume thick: adapt its refreservation to the new size.
                 let properties = &mut state.record.properties;
                 if properties.refreservation_bytes() == thick_bytes(from) {
                     let promised = Refreservation::Bytes(thick_bytes(to));

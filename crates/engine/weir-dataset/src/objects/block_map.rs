@@ -3,7 +3,7 @@
 //! `dirty` gives the blocks their meaning.
 //!
 //! A request of 1 MiB touches 16 groups instead of 256 hash map entries, each of them a cache miss.
-//! A single block costs 128 bytes more.
+//! A block without neighbours costs 128 bytes more than in a map of single blocks.
 //!
 //! Invariants:
 //! - no group is empty;

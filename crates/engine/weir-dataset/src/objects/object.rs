@@ -38,7 +38,7 @@ impl Object {
         self.open.get(block).or_else(syncing)
     }
 
-    /// Whether an acknowledged write is not in the committed tree yet. Clones do not count:
+    /// True if an acknowledged write is not in the committed tree yet. Clones do not count:
     /// concurrent clones join one txg.
     pub(crate) fn has_unwritten(&self) -> bool {
         !self.open.is_empty() || self.syncing.is_some()

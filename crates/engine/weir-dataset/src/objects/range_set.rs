@@ -13,7 +13,7 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// Whether no number is in the set.
+    /// True if no number is in the set.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -23,7 +23,7 @@ impl RangeSet {
         self.ranges.len()
     }
 
-    /// Whether `number` is in the set.
+    /// True if `number` is in the set.
     pub fn contains(&self, number: u64) -> bool {
         self.ranges.range(..=number).next_back().is_some_and(|(_, end)| *end > number)
     }

@@ -131,7 +131,7 @@ impl Engine {
             records.into_iter().partition(|r| matches!(r.kind, DatasetKind::Volume(_)));
         let (mut snapshots, bookmarks): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|r| matches!(r.kind, DatasetKind::Snapshot(_)));
-        // Snapshots of one txg are in order of creation.
+        // Order snapshots of one txg by their creation.
         snapshots.sort_by_key(|record| (moment(record).txg, record.id));
         let volumes: Vec<_> = volumes
             .into_iter()

@@ -94,7 +94,7 @@ impl PropertyChange {
         }
     }
 
-    /// Whether the property is a number of bytes that the pool must be able to reserve, or that
+    /// True if the property is a number of bytes that the pool must be able to reserve, or that
     /// limits the use.
     fn is_limit(&self) -> bool {
         matches!(self, Self::Set(row, _) if row.kind == Kind::Limit)

@@ -43,7 +43,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Traversal of the segments by a scan, several segments concurrently.
 struct Walk {
     kind: ScanKind,
-    /// Stop count of scrubs when the scan started.
+    /// Number of stopped scrubs when the scan started; a higher number now ends a scrub.
     stops: u64,
     /// Locked during each step while clients use the pool, so that one step runs at a time.
     busy_turn: Mutex<()>,
@@ -103,7 +103,8 @@ impl Engine {
         match (status.kind, status.state) {
             (ScanKind::Scrub, ScanState::Running) => *wanted = Wanted::Running,
             (ScanKind::Scrub, ScanState::Paused) => *wanted = Wanted::Paused,
-            // If a leg is still stale, a new resilver begins automatically.
+            // Report a resilver as stopped: if a leg is still stale, a new resilver begins
+            // automatically.
             (_, ScanState::Running) => status.state = ScanState::Stopped,
             _ => {}
         }
@@ -224,7 +225,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether [`OWN_TREES_INTERVAL`] has passed since the last verification of the metadata trees,
+    /// True if [`OWN_TREES_INTERVAL`] has passed since the last verification of the metadata trees,
     /// or since the import.
     fn own_trees_are_due(&self) -> bool {
         let now = self.pool().clock().monotonic();
@@ -264,8 +265,8 @@ impl Engine {
         }
     }
 
-    /// Counter that changes with each client read or write. Scans do not use the data class of the
-    /// cache.
+    /// Counter that changes with each client read (a lookup in the data class of the cache, which
+    /// scans do not use) or write.
     pub(crate) fn activity(&self) -> u64 {
         let data = self.pool().cache().stats(CacheClass::Data);
         let acked =
@@ -319,10 +320,10 @@ impl Engine {
         Ok(!self.pool().wants_resilver())
     }
 
-    /// Whether a resilver that found damage may complete. The resilvered legs then have all data
-    /// that any leg has, and the list of permanent errors names the other data. The resilver may
-    /// not complete while a leg that may have the data is missing, nor before the last attempt,
-    /// because a disk may fail to read temporarily.
+    /// True if a resilver that found damage may complete. The resilvered legs then have all data
+    /// that any leg has, and the list of permanent errors names the other data. False while a leg
+    /// that may have the data is missing. False also before the last attempt, because a disk may
+    /// fail to read temporarily.
     fn damage_may_stay(&self) -> bool {
         let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
         let in_use = |state| matches!(state, LegState::Online | LegState::Stale);

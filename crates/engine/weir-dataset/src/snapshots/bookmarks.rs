@@ -47,7 +47,7 @@ impl State {
         });
     }
 
-    /// Inserts a bookmark into the list, which is ordered by txg.
+    /// Inserts a bookmark into the volume's bookmarks, which are ordered by txg.
     pub(crate) fn add_bookmark(&mut self, mark: Mark) {
         let txg = mark.bookmark().txg;
         let at = self.bookmarks.partition_point(|other| other.bookmark().txg <= txg);

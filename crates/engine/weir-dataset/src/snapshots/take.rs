@@ -560,7 +560,7 @@ impl Engine {
         then: impl FnOnce(&mut State),
     ) -> Result<Outcome, DatasetError> {
         self.refuse_unread(volume, target.id.0 + 1..u64::MAX)?;
-        // Dirty data becomes part of the replaced tree.
+        // Commit dirty data first, so that it becomes part of the tree that the rollback replaces.
         self.core.want(self.core.open_txg());
         self.commit().await?;
         let before = inherits(&volume.state.lock().record);
@@ -615,7 +615,8 @@ impl Engine {
         }
         left.state = DatasetState::Destroying;
         for snapshot in &mut state.snapshots {
-            // From now on, blocks that the volume overwrites count for the replaced version.
+            // Count this space again: blocks that the volume overwrites from now on belong to the
+            // replaced version.
             snapshot.moment_mut().unique_units = None;
             snapshot.dirty = true;
         }
@@ -685,8 +686,8 @@ impl Engine {
         Ok([parent_units, self.units_up_to(&clone, before).await?])
     }
 
-    /// Counts the blocks and nodes of a volume or snapshot that were born by a txg. Reads the nodes
-    /// born later.
+    /// Counts the blocks and nodes of a volume or snapshot that were born in txg `after` or
+    /// earlier. Reads the nodes born later.
     async fn units_up_to(&self, of: &DatasetRecord, after: Txg) -> Result<u64, DatasetError> {
         if after == Txg(0) {
             return Ok(0);
@@ -769,7 +770,7 @@ fn split_lineage(state: &State, txg: Txg) -> (Vec<Ancestor>, Vec<Ancestor>) {
             newer.push(*ancestor);
         }
     }
-    // The owner at that txg also wrote the last part before that txg.
+    // Split the ancestor at that txg: the owner at that txg also wrote the last blocks before it.
     let owner = newer.first().map_or(state.record.id, |ancestor| ancestor.owner);
     if older.last().is_none_or(|last| last.until < txg) {
         older.push(Ancestor { until: txg, owner });

@@ -23,14 +23,15 @@ pub(crate) struct DirectoryLosses {
     pub(crate) unread_until: Txg,
     /// Directory entries of snapshots and bookmarks whose volume is unreadable.
     pub(crate) orphans: Vec<DatasetRecord>,
-    /// Blocks born by this txg may belong to an unreadable snapshot that is the origin of a clone.
+    /// Blocks born in this txg or earlier may belong to an unreadable snapshot that is the origin
+    /// of a clone.
     pub(crate) held_for_clones: Txg,
-    /// Whether the directory entry of the pool itself is unreadable.
+    /// True if the directory entry of the pool itself is unreadable.
     pub(crate) own: bool,
 }
 
 impl DirectoryLosses {
-    /// Whether the directory entry of the dataset with this number is unreadable.
+    /// True if the directory entry of the dataset with this number is unreadable.
     pub(crate) fn is_unread(&self, dataset: DatasetId) -> bool {
         self.numbers.iter().any(|numbers| numbers.contains(&dataset.0))
     }

@@ -55,14 +55,14 @@ pub(crate) fn thick_bytes(size: VolumeSize) -> u64 {
 /// Limits cached in the volume's state, so that a write computes no sums.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
-    /// Whether the volume has any limit.
+    /// True if the volume has any limit.
     pub(crate) is_set: bool,
     /// Space use of the volume.
     pub(crate) usage: VolumeUsage,
     /// Part of [`Core::unclaimed`] that belongs to this volume: the part of its reserved bytes that
     /// its dirty data does not cover.
     pub(crate) unclaimed: u64,
-    /// Whether [`Core::promises`] counts this volume.
+    /// True if [`Core::promises`] counts this volume.
     pub(crate) is_promised: bool,
     /// True while a requested snapshot is not created yet. The dirty data will belong to the
     /// snapshot, so the refreservation counts in full once more.
@@ -70,7 +70,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Whether the reservation covers the dirty data.
+    /// True if the reservation covers the dirty data.
     pub(crate) fn covers(&self) -> bool {
         !self.is_taking
     }

@@ -24,7 +24,7 @@ pub struct BookmarkInfo {
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) record: DatasetRecord,
-    /// Whether the commit must write the bookmark's directory entry.
+    /// True if the commit must write the bookmark's directory entry.
     pub(crate) dirty: bool,
 }
 

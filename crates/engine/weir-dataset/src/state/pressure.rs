@@ -14,8 +14,8 @@ use std::time::Duration;
 use weir_base::limits::{STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_format::Compression;
 
-/// Percentage of the dirty-data budget. Below this percentage writers do not wait; above
-/// half of the budget, commits follow one another without a pause.
+/// Percentage of the dirty-data budget above which blocks may be stored raw. Below this percentage
+/// writers do not wait; above half of the budget, commits follow one another without a pause.
 const DIRTY_PERCENT: u64 = 60;
 
 /// Minimum size of a write-out whose waiting time says something about the disks: a smaller
@@ -35,7 +35,7 @@ impl Pressure {
         self.is_cpu_bound.store(bound, Ordering::Release);
     }
 
-    /// Compression of a block now, for a volume with this setting.
+    /// Returns the compression to use for a block now, for a volume with the setting `asked`.
     pub(crate) fn decide(&self, asked: Compression, dirty: u64, dirty_max: u64) -> Compression {
         let much = u128::from(dirty) * 100 > u128::from(dirty_max) * u128::from(DIRTY_PERCENT);
         let raw = asked == Compression::Auto && much && self.is_cpu_bound.load(Ordering::Acquire);

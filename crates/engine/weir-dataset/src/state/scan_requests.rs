@@ -37,7 +37,7 @@ pub(crate) struct ScanDesk {
     pub(crate) own_trees_at: parking_lot::Mutex<Option<Duration>>,
     /// Consecutive recounts that corrected a counter.
     pub(crate) recounts: AtomicU32,
-    /// Whether clients used the pool during the last step of a scan.
+    /// True if clients used the pool during the last step of a scan.
     pub(crate) saw_load: AtomicBool,
     pub(crate) wake: Notify,
 }

@@ -124,7 +124,7 @@ impl Nodes {
 #[derive(Debug, Default)]
 pub(crate) struct PoolOwn {
     pub(crate) record: PoolRecord,
-    /// Whether the commit must write the pool's directory entry again.
+    /// True if the commit must write the pool's directory entry again.
     pub(crate) is_dirty: bool,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Core {
     hole_ranges: AtomicUsize,
     /// Bytes of live data that the pool can still take, including space that cleaning frees.
     capacity_left: AtomicU64,
-    /// Whether the pool's quota leaves less space for data than the disks do.
+    /// True if the pool's quota leaves less space for data than the disks do.
     is_at_quota: AtomicBool,
     /// Part of the reservations that the dirty data of their volumes does not cover
     /// ([`crate::accounting::limits`]).
@@ -157,15 +157,15 @@ pub(crate) struct Core {
     pub(crate) directory_losses: parking_lot::Mutex<DirectoryLosses>,
     /// Properties of the pool itself, which volumes inherit.
     pub(crate) own: RwLock<PoolOwn>,
-    /// Whether later commits will free space: there are dead segments, or segments for the cleaner.
+    /// True if later commits will free space: there are dead segments, or segments for the cleaner.
     space_pending: AtomicBool,
-    /// Whether commits without client changes can still free any space.
+    /// True if commits without client changes can still free any space.
     commits_help: AtomicBool,
     fruit: parking_lot::Mutex<Fruit>,
     pub(crate) pressure: Pressure,
     /// Newest txg whose commit frees space.
     freeing: AtomicU64,
-    /// Whether only the timer woke the committer.
+    /// True if only the timer woke the committer.
     idle: AtomicBool,
     /// Newest txg whose commit was requested.
     wanted: AtomicU64,
@@ -252,8 +252,8 @@ impl Core {
         let (free, pending) = self.pool.free_segments();
         let (segment, reserve) = (self.pool.segment_bytes(), self.pool.reserve());
         let left = |floor: u64| (free as u64).saturating_sub(floor) * segment;
-        // A commit may rewrite every reference table, and the segments of the old tables stay
-        // occupied for three more commits.
+        // Keep space for a commit that rewrites every reference table: the segments of the old
+        // tables stay occupied for three more commits.
         let tables = self.pool.table_memory().reference_stored_bytes * (1 + REUSE_AFTER_TXGS);
         let room = left(reserve.writers).saturating_sub(tables);
         let space = self.pool.space();
@@ -332,12 +332,12 @@ impl Core {
         self.effective(COMPRESSION, properties)
     }
 
-    /// Whether the engine deduplicates writes to a volume on which `properties` are set.
+    /// True if the engine deduplicates writes to a volume on which `properties` are set.
     pub(crate) fn dedupes(&self, properties: &Properties) -> bool {
         self.effective(DEDUPE, properties)
     }
 
-    /// Whether a volume on which `properties` are set refuses writes.
+    /// True if a volume on which `properties` are set refuses writes.
     pub(crate) fn is_read_only(&self, properties: &Properties) -> bool {
         self.effective(READ_ONLY, properties)
     }
@@ -367,7 +367,7 @@ impl Core {
         self.dirty_blocks.load(Ordering::Acquire) * BLOCK_BYTES as u64
     }
 
-    /// Compression of the next block of a volume with this setting.
+    /// Compression of the next block of a volume with the setting `asked`.
     pub(crate) fn compression_now(&self, asked: Compression) -> Compression {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         self.pressure.decide(asked, dirty, self.dirty_max())
@@ -391,7 +391,7 @@ impl Core {
         // A write whose cost the reservation covers completely skips this check, even if the pool's
         // tables have grown a little since: the reserve absorbs that growth.
         if covered < cost && charged + kept > self.capacity_left() {
-            // The commit of dirty data may free the live data that the dirty data replaces.
+            // Wait while data is dirty: its commit may free the live data that it replaces.
             let hopeless = dirty == 0 && !self.is_freeing();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
@@ -412,14 +412,15 @@ impl Core {
         blocks == 0 || dirty == 0 || dirty + blocks <= self.dirty_max()
     }
 
-    /// Whether commits will free space without further changes by clients.
+    /// True if commits will free space without further changes by clients.
     pub(crate) fn space_is_coming(&self) -> bool {
         self.space_pending.load(Ordering::Acquire) || self.is_freeing()
     }
 
-    /// Whether an uncommitted txg frees space.
+    /// True if an uncommitted txg frees space.
     fn is_freeing(&self) -> bool {
-        // `committed` advances only after the freed space is counted.
+        // `committed` advances only after the freed space is counted, so the space is expected
+        // until then.
         Txg(self.freeing.load(Ordering::Acquire)) > self.progress.lock().committed
     }
 
@@ -454,7 +455,8 @@ impl Core {
     pub(crate) fn add_dirty(&self, blocks: u64, cost: u64) {
         self.charged.fetch_add(cost, Ordering::AcqRel);
         let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
-        // Half of the budget is for the open txg, the other half for the syncing txg.
+        // Half of the budget is for the open txg, the other half for the syncing txg: request a
+        // commit once the open txg has used its half.
         let half = self.dirty_max() / 2;
         if before < half && before + blocks >= half {
             self.wake_committer.notify_one();
@@ -476,7 +478,7 @@ impl Core {
         self.idle.store(idle, Ordering::Release);
     }
 
-    /// Whether no task waits for the next commit.
+    /// True if no task waits for the next commit.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle.load(Ordering::Acquire)
     }

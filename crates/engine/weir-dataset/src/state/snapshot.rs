@@ -26,10 +26,10 @@ use crate::state::volume::{State, Volume, VolumeSpace};
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) record: DatasetRecord,
-    /// Whether the commit must write the snapshot's directory entry again.
+    /// True if the commit must write the snapshot's directory entry again.
     pub(crate) dirty: bool,
-    /// Whether the snapshot's blocks stay allocated although it is being destroyed, until the task
-    /// that uses it releases it.
+    /// True if the snapshot's blocks stay allocated although it is being destroyed, until the task
+    /// that uses the snapshot releases it.
     pub(crate) kept: bool,
     /// The open read-only view of the snapshot, if any.
     pub(crate) view: Weak<Volume>,
@@ -128,7 +128,7 @@ pub(crate) fn set_freed_to(record: &mut DatasetRecord, place: Place) {
     }
 }
 
-/// Whether the freeing of a dataset has begun.
+/// True if the freeing of a dataset has begun.
 pub(crate) fn is_partly_freed(record: &DatasetRecord) -> bool {
     freed_to(record) > Place::START
 }
@@ -152,7 +152,7 @@ pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
 /// Versions of a dataset at the freeze of a txg.
 pub(crate) struct FrozenVersions {
     chain: SnapshotChain,
-    /// Blocks born by this txg are never freed.
+    /// Blocks born in this txg or earlier are not freed: unreadable datasets may reference them.
     held_for_unread: Txg,
 }
 
@@ -229,7 +229,8 @@ impl State {
     /// Space breakdown of the volume and its snapshots.
     pub(crate) fn space(&self) -> VolumeSpace {
         let DatasetRecord { tree_units, born_units, .. } = self.record;
-        // The counters come from disk; `weir check` detects wrong ones.
+        // Avoid an overflow: the counters come from disk and may be wrong, which `weir check`
+        // detects.
         let born = self.snapshots.iter().map(|s| s.record.born_units);
         let by_snapshots = born.fold(0, u64::saturating_add);
         let used = by_snapshots.saturating_add(born_units);

@@ -1,9 +1,9 @@
 //! Creator of a snapshot: a schedule, a replication, a stream, or a user.
 //!
 //! The server decides which snapshots to destroy. It destroys only snapshots that its schedules and
-//! replications created. Names do not identify them, since every operator can rename snapshots. The
-//! record does: the engine stores the user property [`TAKEN_BY`] in the txg that creates the
-//! snapshot.
+//! replications created. Names do not identify them, since every operator can rename snapshots. So
+//! the engine stores the creator in the snapshot's directory entry, as the user property
+//! [`TAKEN_BY`], in the txg that creates the snapshot.
 //!
 //! Invariants:
 //! - a snapshot without the property belongs to a user, also in a pool written by an older server;
@@ -156,7 +156,8 @@ mod tests {
         assert_eq!(give_to_user(&mut taken), Outcome::Changed);
         assert_eq!(TakenBy::of(&taken), Some(TakenBy::User));
         assert_eq!(give_to_user(&mut taken), Outcome::Unchanged);
-        // The directory entry has no space for another property.
+        // The directory entry has no space for the property; without it, the snapshot also belongs
+        // to a user.
         let mut full = Properties::default();
         full.user.extend((0..USER_PROPERTIES_MAX).map(|n| (format!("m:{n}"), String::new())));
         assert_eq!(give_to_user(&mut full), Outcome::Changed);

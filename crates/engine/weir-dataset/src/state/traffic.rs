@@ -25,7 +25,7 @@ pub struct Traffic {
     start: Start,
 }
 
-/// Origin of the times.
+/// Time at which the counters were created; request times count from there.
 #[derive(Debug)]
 struct Start(Instant);
 

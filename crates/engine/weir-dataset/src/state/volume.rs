@@ -45,7 +45,7 @@ pub struct VolumeInfo {
     pub record_size: RecordSize,
     /// Compression of new blocks.
     pub compression: Compression,
-    /// Whether writes to the volume are deduplicated.
+    /// True if writes to the volume are deduplicated.
     pub dedupe: bool,
     /// Written blocks that are not trimmed, in bytes, as of the last commit.
     pub used_bytes: u64,
@@ -80,7 +80,7 @@ pub struct VolumeSpace {
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 pub(crate) struct State {
     pub(crate) record: DatasetRecord,
-    /// Whether the commit must write the volume's directory entry again.
+    /// True if the commit must write the volume's directory entry again.
     pub(crate) record_dirty: bool,
     /// The tree of the volume: a volume has one object.
     pub(crate) object: Object,
@@ -103,15 +103,15 @@ pub(crate) struct State {
     /// Snapshot that the open txg creates at its end. The commit fills in the fields that depend on
     /// the tree.
     pub(crate) taking: Option<DatasetRecord>,
-    /// Whether the volume is an unfinished copy of another volume. Until the copy is complete, its
+    /// True if the volume is an unfinished copy of another volume. Until the copy is complete, its
     /// stored state is "destroying", no client sees it, and the engine frees none of its space.
     pub(crate) is_coming: bool,
-    /// Whether this volume shows a snapshot and is therefore not writable.
+    /// True if this volume shows a snapshot and is therefore not writable.
     pub(crate) is_view: bool,
-    /// Whether writes are refused: the property is set on the volume or inherited from the pool.
+    /// True if writes are refused: the property is set on the volume or inherited from the pool.
     pub(crate) is_read_only: bool,
     pub(crate) limits: Limits,
-    /// Whether a stream is being received into the volume.
+    /// True if a stream is being received into the volume.
     pub(crate) claimed: bool,
     /// Requested smaller size of the volume, while the range beyond it is checked for data. During
     /// the check, commits do not store this size, and accesses end at it.
@@ -156,7 +156,7 @@ impl State {
         Nodes::left(self.record.root.height, self.size(), self.object.open.nodes)
     }
 
-    /// Whether the volume was destroyed, so that its space is being freed.
+    /// True if the volume was destroyed, so that its space is being freed.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.record.state == DatasetState::Destroying && !self.is_coming
     }
@@ -219,7 +219,7 @@ impl Volume {
         self.state.lock().record.size_bytes
     }
 
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub fn is_read_only(&self) -> bool {
         let state = self.state.lock();
         state.is_view || state.is_read_only
@@ -461,7 +461,7 @@ impl Volume {
         self.state.lock().record.record_size
     }
 
-    /// Whether changes of the volume wait for a commit.
+    /// True if changes of the volume wait for a commit.
     pub(crate) fn has_changes(state: &State) -> bool {
         let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
         let bookmarks =

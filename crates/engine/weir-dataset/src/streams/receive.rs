@@ -456,7 +456,7 @@ impl Engine {
     /// returns to its previous content.
     ///
     /// # Durability
-    /// After a crash the volume has one state or the other.
+    /// A crash leaves the stream either interrupted, as before, or abandoned.
     ///
     /// # Errors
     /// `InUse` while the stream is being received.

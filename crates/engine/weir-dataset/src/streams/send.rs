@@ -80,8 +80,9 @@ impl Sending {
         self.estimate_bytes
     }
 
-    /// Parameters of the tree diff. The diff skips nodes born by `after`, with everything below
-    /// them. From other nodes it returns every hole, because it does not know the previous content.
+    /// Parameters of the tree diff. The diff skips nodes born in txg `after` or earlier, with
+    /// everything below them. From other nodes it returns every hole, because it does not know the
+    /// previous content.
     fn what(&self, bug: PlantedBug) -> DiffSpec {
         let (mut from, mut holes) = (self.begin.first_record, self.begin.from.is_some());
         if bug == PlantedBug::ResumeSkips && from > 0 {

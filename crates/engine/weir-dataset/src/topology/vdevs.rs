@@ -114,8 +114,8 @@ impl Engine {
         pool.check_removable(vdev)?;
         pool.set_vdev_open(vdev, false);
         self.core.measure_space();
-        // The space of this vdev may have been counted for writes that were accepted in the
-        // meantime.
+        // Writes that were accepted in the meantime may rely on the space of this vdev: check that
+        // the other vdevs have space for them.
         if let Err(unreserved_bytes) = self.core.keeps_promises() {
             pool.set_vdev_open(vdev, true);
             self.core.measure_space();

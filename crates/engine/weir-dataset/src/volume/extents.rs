@@ -27,7 +27,7 @@ const BLOCKS_MAX: usize = 1 << 18;
 pub struct Extent {
     /// Length in bytes.
     pub len: u64,
-    /// Whether the range is a hole.
+    /// True if the range is a hole.
     pub hole: bool,
 }
 

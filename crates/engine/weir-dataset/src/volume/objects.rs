@@ -105,7 +105,7 @@ impl Volume {
             for index in missing {
                 match self.core.pool.slot_block(table, index).await {
                     Ok(block) => read.push((index, block)),
-                    // A commit replaced the table.
+                    // A commit replaced the object table: begin again.
                     Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => break,
                     Err(error) => return Err(error.into()),
                 }
@@ -144,7 +144,7 @@ impl Volume {
         };
         let Some(set) = &mut state.objects else { return Err(self.no_objects(&state)) };
         if !matches!(admitted, Ok(true)) {
-            // Blocks for calls that are refused must not collect.
+            // Drop the blocks that were read for this refused call, so that they do not accumulate.
             set.drop_unused_blocks();
             return admitted.map(|_| Tried::Full);
         }
@@ -207,7 +207,7 @@ impl Volume {
         DatasetError::Unfit { name: self.full_name(state), why }
     }
 
-    /// Whether a call may join the open txg; false: wait for a commit.
+    /// Returns true if a call may join the open txg, and false if it must wait for a commit.
     fn admit_objects(&self, state: &State, added: Added) -> Result<bool, DatasetError> {
         Ok(self.fits_quota(state, added.cost)? && self.fits_pool(added.blocks, added.cost)?)
     }
@@ -217,7 +217,7 @@ impl Volume {
         set.open.charge += cost;
         self.core.add_dirty(added.max(0).unsigned_abs(), cost);
         self.core.sub_dirty(added.min(0).unsigned_abs());
-        // A hole frees blocks.
+        // The commit frees the blocks that holes replace.
         self.core.note_freeing(self.core.open_txg());
     }
 

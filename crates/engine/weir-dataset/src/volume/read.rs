@@ -163,7 +163,7 @@ impl Volume {
                         break;
                     }
                     // A commit replaced the tree or the record during the read, and both are intact
-                    // on disk.
+                    // on disk: read again.
                 }
                 _ => break,
             }

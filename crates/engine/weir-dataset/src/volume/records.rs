@@ -3,8 +3,8 @@
 //! `state::volume` puts changes into a table; `commit::write_table` stores records.
 //!
 //! A record is stored as a unit, so a change to a part of it needs the rest. The engine reads the
-//! rest when the change is made, not at write-out. If the record is unreadable, the write fails.
-//! Commits continue.
+//! rest when the change is made, not at write-out. If the record is unreadable, that write fails,
+//! and commits are not affected.
 //!
 //! Invariants:
 //! - a dirty table holds complete records; each is either data or a hole;
@@ -44,7 +44,7 @@ impl State {
         VolumeSize { bytes: self.record.size_bytes, record: self.record.record_size }
     }
 
-    /// Whether the dirty table of the open txg already has every record that a change of these
+    /// True if the dirty table of the open txg already has every record that a change of these
     /// blocks covers only in part.
     pub(crate) fn is_ready(&self, blocks: &Range<u64>, kind: PartialChange) -> bool {
         let size = self.record.record_size;

@@ -101,7 +101,7 @@ fn bookmark_names_are_unique_and_streams_go_forward_only() {
     let error = now(pool.engine.create_bookmark(&id("v", "x"), "other")).unwrap_err();
     assert!(matches!(error, DatasetError::NoSnapshot { .. }), "{error}");
     since(&pool, ("v", "early"), ("v", "b")).unwrap();
-    // The target must be another snapshot, newer than the bookmark.
+    // The snapshot to send must be newer than the bookmark's snapshot.
     for (from, to) in [("late", "b"), ("late", "a"), ("early", "a")] {
         let error = since(&pool, ("v", from), ("v", to)).unwrap_err();
         assert_eq!(kind(&error), ErrorKind::Invalid, "{from} {to}: {error}");

@@ -111,7 +111,8 @@ impl Bench {
 
     fn reopen(self) -> Self {
         let Self { disk, faults, engine, volume, versions, next } = self;
-        // Data that exceeds the log's limit waits for a commit.
+        // A flush of more data than the log queue holds waits for a commit, so run the committer
+        // too.
         now(drive(&engine, engine.flush(&volume))).unwrap();
         drop((engine, volume));
         let devices = Self::devices(&disk, &faults);
@@ -237,7 +238,7 @@ fn remap_tables_stay_within_the_memory_budget() {
         let cached = [CacheClass::Node, CacheClass::Data].map(|class| pool.cache().stats(class));
         let cached: u64 = cached.iter().map(|stats| stats.bytes).sum();
         let held = cached + tables.segment_bytes + tables.remap_list_bytes + tables.remap_bytes;
-        // Dirty data may use another 45 % of the memory.
+        // Dirty data may use another 45 % of the memory, which leaves 55 % for caches and tables.
         assert!(held <= SMALL_BYTES * 55 / 100, "{cached} cached, {tables:?}");
         assert!(tables.remap_bytes <= TABLES_MAX, "{tables:?}");
         assert_eq!(tables.remap_bytes, pool.status().remap_bytes);
@@ -319,7 +320,7 @@ fn full_pool_returns_no_space_and_trim_frees_space() {
         }
     }
     now(bench.engine.destroy_volume("v", false)).unwrap();
-    // Each txg frees a part of the volume.
+    // Commit many times, because each txg frees a part of the volume only.
     for _ in 0..100 {
         now(bench.engine.commit()).unwrap();
     }

@@ -30,7 +30,7 @@ pub(crate) fn committing<T>(engine: &Engine, future: impl Future<Output = T>) ->
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
     for _ in 0..10_000 {
-        // The future may be in the middle of its own commit.
+        // Poll often before the commit: the future may be in the middle of its own commit.
         for _ in 0..1000 {
             if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
                 return done;

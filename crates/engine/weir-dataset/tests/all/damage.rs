@@ -75,7 +75,8 @@ impl Pool {
         for disk in &self.disks {
             let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
             done.unwrap();
-            // The first bytes may already be flipped.
+            // Search without the first bytes of the block, because an earlier call may have flipped
+            // them.
             let at = (0..DISK_BYTES - BLOCK_BYTES)
                 .step_by(64)
                 .find(|at| image[at + 64..at + BLOCK_BYTES] == wanted[64..])
@@ -291,8 +292,8 @@ fn scrub_lists_lost_data_and_removes_restored_data() {
     }
 }
 
-// Regression: a scrub searched only for the newest damaged version of a record and kept all older
-// versions on the list, including readable snapshots.
+// Regression: a scrub searched only for the newest damaged version of a record. The damage list
+// kept the record for all older versions, including snapshots in which it was readable.
 #[test]
 fn scrub_removes_intact_snapshots_between_damaged_ones() {
     let mut pool = Pool::new(2);
@@ -306,7 +307,7 @@ fn scrub_removes_intact_snapshots_between_damaged_ones() {
     [2, 4].iter().for_each(|round| pool.flip(5, *round));
     pool.reopen();
     let volume = pool.volume("v");
-    // Lists a record as damaged in all versions, as if the versions shared a lost node.
+    // Lists two records as damaged in all versions, as if the versions shared a lost node.
     pool.engine.pool().note_damage(volume.dataset(), 4..6, Txg(1), Txg(u64::MAX));
     assert_eq!(pool.listed(), ["v 4+2 itself@s1@s2@s3"]);
     pool.scrub();

@@ -97,7 +97,7 @@ fn attached_disk_has_all_data_after_its_resilver() {
     now(engine.attach_leg(guid_of(&engine, "a"), as_new(&b), Guid(100))).unwrap();
     assert_eq!(engine.pool().status().vdevs[0].kind, VdevKind::Mirror);
     assert_eq!(engine.pool().find_leg("b").unwrap().2, LegState::Stale);
-    // The new disk is not redundant until its resilver has finished.
+    // The old disk is needed until the resilver of the new disk has finished.
     assert!(engine.pool().take_leg_offline(guid_of(&engine, "a")).is_err());
     resilver(&engine);
     assert!(states(&engine).iter().all(|(_, state)| *state == LegState::Online));

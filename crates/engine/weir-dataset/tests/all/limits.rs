@@ -288,7 +288,7 @@ fn quota_counts_compressed_sizes() {
     }
     pool.sync();
     assert!(used(&volume) <= 2 * MIB, "{}", used(&volume));
-    // In the worst case, this one write would need more than the available space.
+    // This write succeeds, although its worst-case cost exceeds the available space.
     let blocks = weir_block::Block::copies_of(&vec![[9; BLOCK_BYTES]; 4096]);
     pool.drive(volume.write_blocks(0, blocks)).unwrap();
 }

@@ -312,7 +312,7 @@ fn lost_remap_tables_lose_only_the_blocks_that_they_map() {
     }
 }
 
-/// If its count is lost, a shared block must outlive each known reference.
+/// A shared block whose reference count is lost stays allocated after each known reference is gone.
 #[test]
 fn lost_reference_tables_keep_blocks_that_may_be_shared() {
     for level in [0, 1] {
@@ -333,8 +333,8 @@ fn lost_segments_are_never_overwritten() {
         bench.lose(|place| place.tree == MetadataTree::Segments && place.level == level);
         let unreadable = bench.unreadable();
         assert!(unreadable > 0, "blocks in lost segments cannot be read");
-        // The lost part stays in the tree unchanged, so that a disk that has the table can restore
-        // it.
+        // The lost part of the segment table stays in the tree unchanged, so that a disk that has
+        // the part can restore it.
         let before = bench.engine.pool().space();
         assert!(before.free_bytes > 0, "some places are free for sure: {before:?}");
         bench.make("n");

@@ -365,7 +365,8 @@ fn disk_with_a_damaged_format_version_degrades_the_pool() {
     assert!(why.contains("checksum"), "{why}");
 }
 
-// A newer Weir may have committed txgs that the other disks of the pool lack.
+// A newer Weir may have committed txgs that the other disks of the pool lack, so an import must not
+// treat its disk as missing.
 #[test]
 fn disk_of_a_newer_format_version_is_no_missing_disk() {
     let (a, b) = (disk("a"), disk("b"));

@@ -456,7 +456,7 @@ fn dedupe_compares_uncached_blocks_on_disk() {
     now(bench.engine.sync()).unwrap();
     let pool = bench.engine.pool();
     pool.set_cache_bytes(0);
-    // The reference tables need memory too.
+    // Set a small budget again, because the reference tables need memory.
     pool.set_cache_bytes(1 << 20);
     let (written, data_read) =
         (pool.written_bytes(SegmentClass::Data), pool.read_bytes(PtrKind::Data));

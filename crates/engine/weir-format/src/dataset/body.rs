@@ -1,6 +1,7 @@
-//! Parts of a dataset record: the tree, and the fields of each kind.
+//! Parts of a dataset record: the fields of its tree, and the fields of each kind (volume,
+//! snapshot, bookmark).
 //!
-//! Invariant: formats 8 and 9 have one layout of the fields of each kind.
+//! Invariant: the fields of a kind have the same layout in format 8 and in format 9.
 
 use weir_base::limits::NAME_BYTES_MAX;
 use weir_base::{DatasetId, RecordSize, Txg};
@@ -35,13 +36,13 @@ pub(super) struct Tree {
     pub(super) size_bytes: u64,
     pub(super) record_size: RecordSize,
     pub(super) root: TreeRoot,
-    /// Used blocks, then stored, shared, tree and born units.
+    /// Number of used blocks; then the stored, shared, tree and born sizes in units of 64 bytes.
     pub(super) counts: [u64; 5],
     pub(super) freed_to: u64,
 }
 
 impl Tree {
-    /// The tree of a bookmark.
+    /// Tree fields of a bookmark's record: a bookmark has no tree, so all are empty or zero.
     pub(super) const NONE: Self = Self {
         size_bytes: 0,
         record_size: RecordSize::BLOCK,

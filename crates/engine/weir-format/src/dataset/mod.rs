@@ -1,4 +1,5 @@
-//! Records of datasets in the dataset directory.
+//! Records of datasets in the dataset directory: their fields, and their encoding in this format
+//! and in format 8.
 
 mod body;
 mod encoding;

@@ -48,8 +48,8 @@ pub struct Descent {
     /// Volumes that wrote the older blocks of the snapshot chain, oldest first. The volume wrote
     /// all later blocks itself.
     pub lineage: Vec<Ancestor>,
-    /// Size of the blocks and nodes in the volume's tree that were born by the origin's txg, in
-    /// units of 64 bytes.
+    /// Size of the blocks and nodes in the volume's tree that were born in the origin's txg or
+    /// earlier, in units of 64 bytes.
     pub inherited_units: u64,
     /// The stream that is being received into the volume. While it is set, no other change of the
     /// volume is allowed.
@@ -78,7 +78,8 @@ pub struct Receiving {
 pub struct Origin {
     /// Dataset number of the snapshot.
     pub snapshot: DatasetId,
-    /// Txg of the snapshot. Blocks born by this txg belong to the origin's snapshot chain.
+    /// Txg of the snapshot. Blocks born in this txg or earlier belong to the origin's snapshot
+    /// chain.
     pub txg: Txg,
 }
 
@@ -121,10 +122,10 @@ pub const BOOKMARKS_MAX: usize = 1024;
 /// Fields of a dataset with many objects, and of its snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectTable {
-    /// While the dataset is being destroyed: the object to which [`DatasetRecord::freed_to`]
-    /// refers.
+    /// While the dataset is being destroyed: the object that is being freed;
+    /// [`DatasetRecord::freed_to`] is a record number of this object.
     pub freed_object: u64,
-    /// Bytes of the layer above the engine, such as the key of a hash.
+    /// Bytes that the layer above the engine stores with the dataset, such as the key of a hash.
     pub layer: [u8; Self::LAYER_BYTES],
 }
 

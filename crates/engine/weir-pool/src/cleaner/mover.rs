@@ -41,10 +41,11 @@ struct Living<'a> {
     wanted: Wanted<'a>,
 }
 
-/// Runs of neighbouring blocks; the runs of a batch are read concurrently.
+/// Runs of neighbouring blocks. All runs of a batch are read concurrently.
 type Batch<'a> = Vec<Vec<Living<'a>>>;
 
-/// Result for a part of a victim. The parts of one victim follow one another.
+/// A part of a victim, and the result of the last step on it: finding or reading its blocks. The
+/// parts of one victim follow one another.
 struct Part<T> {
     victim: Victim,
     is_last: bool,
@@ -110,7 +111,8 @@ impl Pool {
         Ok(done)
     }
 
-    /// Finds the live blocks of a victim, in batches sorted by address; at least one batch.
+    /// Finds the live blocks of a victim, in batches sorted by address; returns at least one batch,
+    /// even if no block is live.
     async fn find_batches(&self, roots: &Roots, victim: Victim) -> Vec<Part<Batch<'_>>> {
         let batches = match self.find_living(roots, &victim).await {
             Ok(living) => in_batches(living),

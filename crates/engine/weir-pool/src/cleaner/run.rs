@@ -1,16 +1,15 @@
 //! The cleaner: copies live blocks out of mostly dead segments to reclaim their space.
 //!
-//! Not here: reading and appending the blocks (`mover`), the segment table and its remap tables
-//! (`segments`, `victims`), storing the tables (`commit`), the search for live blocks (`live`).
+//! Not here: moving blocks (`mover`), remap tables (`victims`, `commit`), live blocks (`live`).
 //!
 //! Invariants:
 //! - the cleaner runs inside a write-out, once the trees of the txg are readable: no block is freed
 //!   while the cleaner moves it;
-//! - the cleaner keeps no list of freed blocks: a block is live if a tree of its owners has it;
+//! - no list of freed blocks exists: a block is live if a tree of one of its owners references it;
 //! - the live bytes found must equal the segment's counter, and each block must match its checksum;
 //!   otherwise the segment is left unchanged;
 //! - readers use the new address of a block only when the block is readable there; the old space is
-//!   held as long as the space of a dead segment.
+//!   reused no earlier than the space of a dead segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,13 +43,14 @@ struct Plan {
 }
 
 impl Pool {
-    /// Watermarks of this pool.
+    /// Watermarks of this pool: the numbers of free segments at which the cleaner starts and
+    /// writers stop.
     pub fn reserve(&self) -> Reserve {
         Reserve::of(self.segments.areas.total_segments())
     }
 
-    /// Whether there are victims, and enough free segments for the blocks that the cleaner would
-    /// move out of the victims.
+    /// True if there are victims, and enough free segments for the blocks that the cleaner would
+    /// move out of them.
     pub fn can_clean(&self) -> bool {
         self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
     }
@@ -60,7 +60,7 @@ impl Pool {
         free as u64 > self.cleaner_floor()
     }
 
-    /// Whether an idle pool should clean.
+    /// True if the cleaner should run now although no client writes to the pool.
     pub fn wants_idle_cleaning(&self) -> bool {
         let some = |plan: Plan| !self.victims(plan.order, plan.live_max).is_empty();
         self.has_room_to_move() && self.plan(true, 0).is_some_and(some)
@@ -165,7 +165,7 @@ impl Pool {
     }
 }
 
-/// Returns as many of the first victims as `budget` allows; each has the cost `count`.
+/// Returns the first victims, until their costs reach `budget`; `count` is the cost of one victim.
 fn take_until(
     mut victims: Vec<Victim>,
     budget: u64,

@@ -30,8 +30,9 @@ impl Pool {
     /// A moved block counts in the segment that its pointer names and in the segment that holds it.
     /// A block with several pointers counts once.
     ///
-    /// `roots`: the roots of all datasets. Returns the segments whose counter differs from this
-    /// sum, with both numbers. The list is empty if invariant I5 holds, as far as damage permits.
+    /// `roots`: the roots of all datasets. Returns each segment whose counter differs from the
+    /// bytes of its blocks, with both numbers. In a damaged pool, counters that are too high are
+    /// omitted.
     #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
@@ -76,7 +77,7 @@ impl Pool {
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
-    /// True if the table entry of the segment that a pointer names was lost, or the entry of the
+    /// True if the segment table entry was lost of the segment that a pointer names, or of the
     /// segment that now holds the pointer's block.
     fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
         let host = self.segments.host_of(ptr).ok().flatten();
@@ -200,8 +201,8 @@ impl Pool {
         for (vseg, ptrs) in found {
             let table = self.translated(|segments| segments.references_of(vseg)).await?;
             if table.as_ref().is_some_and(|table| table.is_unknown()) {
-                // The reference counts of this segment were lost, so no block of the segment is
-                // freed.
+                // The reference counts of this segment were lost, so they cannot be compared. The
+                // pool frees no block of such a segment.
                 is_unknown = true;
                 continue;
             }
@@ -215,14 +216,14 @@ impl Pool {
     }
 }
 
-/// Whether two pointers refer to one block with equal fields.
+/// True if two pointers name one address, with equal size, codec and checksum.
 fn is_same_block(a: &BlockPtr, b: &BlockPtr) -> bool {
     let what = |ptr: &BlockPtr| (ptr.address(), ptr.stored_units, ptr.codec, ptr.checksum);
     (a.kind, a.record) == (b.kind, b.record) && what(a) == what(b)
 }
 
-/// Compares the reference counts of one segment with the pointers found. Returns the bytes that
-/// sharing saves.
+/// Compares the reference counts of one segment with the pointers that the traversal found. Returns
+/// the bytes that sharing saves.
 fn compare(
     vseg: VsegId,
     table: Option<&ReferenceTable>,

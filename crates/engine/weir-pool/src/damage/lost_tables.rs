@@ -99,13 +99,13 @@ impl Pool {
         }
         inner.lost.clear();
         inner.unreached_since = None;
-        // The next commit drops the lost parts from the segment table.
+        // The next commit rewrites the segment table without its unreadable parts.
         self.want_new_roots();
         Ok(true)
     }
 
-    /// Whether a pointer refers to a block in a lost segment, directly or through a remap table.
-    /// True if that cannot be determined.
+    /// True if a pointer refers to a block in a lost segment, directly or through a remap table, or
+    /// if that cannot be determined.
     async fn leads_to_lost_segments(&self, roots: &Roots) -> Result<bool, PoolError> {
         let mut named = HashSet::default();
         let mut visit = |ptr: BlockPtr| _ = named.insert(ptr.vseg);
@@ -131,7 +131,7 @@ impl Pool {
     }
 }
 
-/// Builds the table of a segment with one reference for each of these sorted offsets.
+/// Builds the reference table of a segment with one reference for each of these sorted offsets.
 fn table_of(offsets: &[u32]) -> ReferenceTable {
     let mut table = ReferenceTable::default();
     // For a block that is not in the table, `share` sets the count to two at the first offset, so

@@ -1,4 +1,4 @@
-//! Checks of the counters against the trees, and recovery of leaked space.
+//! Checks of the pool's counters against its trees, and recovery of space that no tree references.
 
 pub(crate) mod check;
 pub(crate) mod lost_tables;

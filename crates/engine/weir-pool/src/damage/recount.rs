@@ -1,6 +1,5 @@
-//! Recount: corrects the live-byte counters of segments after tree nodes were lost. No structure
-//! lists the blocks below a lost node, so the recount finds their size as the difference between a
-//! segment's counter and its live blocks.
+//! Recount: corrects the live-byte counters of segments after tree nodes were lost. The excess of a
+//! counter over the live blocks of its segment is the size of the blocks below lost nodes.
 //!
 //! Not here: time and pace (weir-dataset), the search for live blocks (`live`).
 //!
@@ -9,8 +8,8 @@
 //!   that disagrees is a fault, and the segment is left unchanged;
 //! - a segment is recounted only if every owner of its blocks could be checked, and while no
 //!   write-out changed it;
-//! - the next write-out subtracts this difference before any other change, so a crash leaves the
-//!   old or the corrected counter; a difference found in an older txg is discarded.
+//! - the next write-out subtracts the excess before any other change, so a crash leaves the old or
+//!   the corrected counter; an excess that was found in an older txg is discarded.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +67,7 @@ impl Pool {
             Ok(self.live_in(vseg, roots).await?.lost == 0)
         };
         self.check_alive()?;
-        // If a part of the data is unreadable, the counter stays unchanged.
+        // If some of the metadata needed for the count is unreadable, the counter stays unchanged.
         Ok(done.unwrap_or(false))
     }
 
@@ -84,7 +83,7 @@ impl Pool {
             table.iter().flat_map(|table| table.runs()).map(|run| run.host).collect();
         let (roots, mut bytes) = (roots(), 0);
         if hosts.iter().any(|host| self.segments.is_lost(*host)) {
-            // A later import may find these blocks.
+            // A later import may read the entry of that segment and find the moved blocks in it.
             return Ok(false);
         }
         for host in hosts {
@@ -112,8 +111,9 @@ impl Pool {
         Some((self.committed_txg(), u64::from(entry.live_bytes)))
     }
 
-    /// Whether the live bytes found in a segment equal its counter as of commit `seen`, or will
-    /// equal it once the next commit has subtracted the leaked bytes.
+    /// Compares the live bytes found in a segment with its counter as of commit `seen`. In a
+    /// damaged pool, the next commit subtracts the excess of the counter. Returns false for any
+    /// other difference, which is a fault.
     pub(crate) fn agrees(&self, vseg: VsegId, counted: u64, found: u64, seen: Txg) -> bool {
         if counted == found {
             return true;
@@ -130,8 +130,9 @@ impl Pool {
         false
     }
 
-    /// Lowers reference counts that exceed the pointers found; the next commit stores them. Returns
-    /// true if all counts were right. Blocks without a reference are left to the next recount.
+    /// Lowers reference counts that exceed the pointers found; the next commit stores the lowered
+    /// counts. Returns true if all counts were right. Blocks without a reference are left to the
+    /// next recount.
     ///
     /// `roots`: the roots of all datasets. No write-out may run.
     ///
@@ -140,7 +141,7 @@ impl Pool {
     #[boxed(?Send)]
     pub async fn recount_references(&self, roots: &Roots) -> Result<bool, PoolError> {
         if roots.has_lost() {
-            // The traversal may miss blocks that a clone shares with a lost origin.
+            // Lower no count: the traversal may miss blocks that a clone shares with a lost origin.
             return Ok(false);
         }
         let (wrong, _) = self.count_references(roots).await?;

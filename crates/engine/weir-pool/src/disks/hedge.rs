@@ -128,8 +128,8 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// If the caller used another leg's copy, records for each late leg that the read completed without
-/// that leg. A caller that rejects every copy drops `Copies` only when no read is in flight any
+/// On drop: if the caller used another leg's copy, records for each leg with a late read that the
+/// caller did not wait for that leg. If the caller rejected every copy, no read is in flight any
 /// more, so bad data never makes a leg count as slow.
 impl Drop for Copies<'_> {
     fn drop(&mut self) {

@@ -119,8 +119,8 @@ pub(crate) struct DiskLabels {
     pub(crate) is_old_format: bool,
 }
 
-/// Reads the labels of one disk. `Ok(Err(_))`: no label is usable, or a newer Weir committed a txg
-/// on the disk; with the reason.
+/// Reads the labels of one disk. Returns `Ok(Err(reason))` if no label is usable, or if a newer
+/// Weir committed a txg on the disk.
 ///
 /// # Errors
 /// The disk cannot be read at all.
@@ -163,8 +163,8 @@ pub(crate) async fn read_labels(
         return Err(error);
     }
     Ok(best.and_then(|label| {
-        // If the disk is longer than the part that the pool uses, the read at the end of the disk
-        // found no label.
+        // Use only rings at the label offsets of the part that the pool uses: on a longer disk, the
+        // read at the end of the disk found no label.
         let used = label.place().map(|(vdev, _)| label_offsets(label.vdevs[vdev].disk_bytes));
         let own = rings.iter().filter(|(at, _)| used.is_some_and(|used| used.contains(at)));
         let damaged_slots = damaged_slots(
@@ -176,8 +176,8 @@ pub(crate) async fn read_labels(
     }))
 }
 
-/// Keeps the better of two results: a readable config replaces an error, and a newer config
-/// replaces an older one. Any other error replaces "no label".
+/// Keeps the better of two results: a readable config replaces an error, a newer config replaces an
+/// older one, and any other error replaces "no label".
 fn keep_best(best: &mut Result<Label, FormatError>, found: Result<Label, FormatError>) {
     let better = match (&*best, &found) {
         (Ok(old), Ok(new)) => (new.txg, new.version) > (old.txg, old.version),
@@ -302,6 +302,6 @@ pub(crate) struct DamagedSlot {
     pub(crate) slot: u64,
     /// Newest txg before the damage was found.
     pub(crate) seen: Txg,
-    /// Whether a power cut tore the slot while another disk got the uberblock.
+    /// True if a power cut tore the slot while another disk got the uberblock.
     pub(crate) is_torn: bool,
 }

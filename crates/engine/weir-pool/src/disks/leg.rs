@@ -25,9 +25,10 @@ pub(crate) struct Missing {
     /// True if the leg may have missed nothing: the only sign of missed writes is that the leg's
     /// own uberblocks end at `stale_after`. The leg counts as complete.
     unconfirmed: bool,
-    /// A resilver copied all missed data to the leg; the next uberblock may record that.
+    /// True if a resilver copied all missed data to the leg, so that the next uberblock may list
+    /// the leg as up to date.
     copied: bool,
-    /// The newest uberblock lists the leg as stale.
+    /// True if the newest uberblock lists the leg as stale.
     listed: bool,
     /// Number of times the leg went out of use.
     absences: u64,
@@ -61,7 +62,7 @@ pub(crate) struct Leg {
     /// Problem of the disk in addition to its state: the reason why an import excluded the disk, or
     /// that the disk is too short.
     note: Mutex<Option<String>>,
-    /// An administrator took the leg offline.
+    /// True if an administrator took the leg offline.
     offline: AtomicBool,
     pub(crate) missing: Mutex<Missing>,
     pub(crate) read_errors: AtomicU64,
@@ -109,8 +110,8 @@ impl Leg {
         if self.is_faulted() || self.is_offline() { None } else { self.device() }
     }
 
-    /// Whether a failed repair of this leg must be repeated. False if a scrub repaired a leg that
-    /// was then taken offline: a resilver will check everything that the leg missed.
+    /// True if a later scan must repeat a failed repair of this leg. False for a scrub if the leg
+    /// is offline now: a resilver will check everything that the leg missed.
     pub(crate) fn still_lacks(&self, kind: ScanKind) -> bool {
         kind == ScanKind::Resilver || !self.is_offline()
     }
@@ -127,13 +128,13 @@ impl Leg {
         self.missing.lock().stale_after
     }
 
-    /// Whether the leg is in use and complete as far as is known. True also for an unconfirmed leg.
+    /// True if the leg is in use and complete as far as is known. True also for an unconfirmed leg.
     pub(crate) fn is_whole(&self) -> bool {
         let missing = self.missing.lock();
         self.usable().is_some() && (missing.stale_after.is_none() || missing.unconfirmed)
     }
 
-    /// Whether the newest uberblock on the leg is one txg older than the pool's, and no resilver
+    /// True if the newest uberblock on the leg is one txg older than the pool's, and no resilver
     /// has checked the leg since the import.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.missing.lock().unconfirmed
@@ -149,17 +150,17 @@ impl Leg {
         }
     }
 
-    /// Whether the leg is in use and certainly holds all data.
+    /// True if the leg is in use and certainly holds all data.
     pub(crate) fn is_up_to_date(&self) -> bool {
         self.usable().is_some() && self.stale_after().is_none()
     }
 
-    /// Whether the leg is in use and may lack a segment that was last written in `last_txg`.
+    /// True if the leg is in use and may lack a segment that was last written in `last_txg`.
     pub(crate) fn is_behind(&self, last_txg: Txg) -> bool {
         self.usable().is_some() && self.stale_after().is_some_and(|txg| last_txg > txg)
     }
 
-    /// Whether the leg is stale from txg 0, as a new leg is: a resilver writes all of its data.
+    /// True if the leg is stale from txg 0, as a new leg is: a resilver writes all of its data.
     pub(crate) fn is_blank(&self) -> bool {
         let missing = self.missing.lock();
         missing.stale_after == Some(Txg(0)) && !missing.unconfirmed
@@ -197,8 +198,9 @@ impl Leg {
         }
     }
 
-    /// Entry of the leg in the list of stale legs of the next uberblock. A leg that is not in use
-    /// misses all writes after the last txg that was written to the leg.
+    /// Txg of the leg in the list of stale legs of the next uberblock; `None` if the leg is not
+    /// listed. A leg that is not in use misses all writes after the last txg that was written to
+    /// the leg.
     pub(crate) fn stale_in_next(&self, committed: Txg) -> Option<Txg> {
         let mut missing = self.missing.lock();
         if self.usable().is_none() {
@@ -208,8 +210,8 @@ impl Leg {
         missing.stale_after.filter(|_| !missing.copied && !missing.unconfirmed)
     }
 
-    /// Entry of the leg in the list of unconfirmed legs of the next uberblock: the txg up to which
-    /// the leg is confirmed.
+    /// Txg of the leg in the list of unconfirmed legs of the next uberblock: the leg is confirmed
+    /// up to this txg. `None` if the leg is not listed.
     pub(crate) fn unconfirmed_in_next(&self) -> Option<Txg> {
         let missing = self.missing.lock();
         missing.stale_after.filter(|_| missing.unconfirmed && !missing.copied)
@@ -229,7 +231,7 @@ impl Leg {
         self.missing.lock().listed = listed;
     }
 
-    /// Whether the leg missed writes, and the newest uberblock does not list it as stale.
+    /// True if the leg missed writes, but the newest uberblock does not list it as stale yet.
     pub(crate) fn is_unlisted(&self) -> bool {
         let missing = self.missing.lock();
         let is_stale = missing.stale_after.is_some() && !missing.unconfirmed;

@@ -1,5 +1,8 @@
-//! History of a pool: relations between uberblocks, derived from the import epochs in their
-//! lineage.
+//! History of a pool: relations between uberblocks, derived from the import epochs in their lineage
+//! (this import epoch and the earlier ones, newest first).
+//!
+//! A claim is the first uberblock of an import: it repeats the uberblock from which the pool was
+//! opened, as a txg of the new import epoch.
 //!
 //! Not here: the import (`open_pool`), which applies these relations.
 //!
@@ -8,12 +11,12 @@
 use weir_base::{Guid, Txg};
 use weir_format::{ImportEpoch, Owner, Uberblock};
 
-/// Whether two uberblocks refer to the same bootstrap table, and so to the same blocks.
+/// True if two uberblocks refer to the same bootstrap table, and so to the same blocks.
 pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// Whether the import epoch of `late` began later: the import that began it found an uberblock of
+/// True if the import epoch of `late` began later: the import that began it found an uberblock of
 /// the import epoch of `early`.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let Some(before) = early.lineage.first() else { return false };
@@ -27,21 +30,23 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
 }
 
-/// Whether `late` is later in the pool's history than `early`, although its [`age`] is not higher.
+/// True if `late` is later in the pool's history than `early`, although its [`age`] is not higher.
 ///
-/// A claim keeps the log epoch of the state that it repeats, so an unfinished txg of an earlier
-/// import epoch can have the same txg number, or the higher log epoch of a first commit. The import
-/// that wrote the claim did not find that txg, and may have overwritten its rows.
+/// A claim keeps the log epoch of the uberblock that it repeats. So an unfinished txg of an earlier
+/// import epoch can have the same txg number as the claim, or the higher log epoch of a first
+/// commit. The import that wrote the claim did not find that txg, and may have overwritten its
+/// rows.
 ///
-/// False if the earlier epoch has more than one such txg: the server of that epoch committed
-/// without these disks.
+/// False if the import epoch of `early` committed more than one txg that the history of `late`
+/// lacks, its claim aside: then that epoch ran without the disks of `late`.
 pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
     let is_claim = late.lineage.first().is_some_and(|own| own.first == late.txg);
     let is_unfinished = || is_claim && leads_to_but_for_cuts(early, late);
     follows(late, early) && (age(late) == age(early) || is_unfinished())
 }
 
-/// Last txg of an import epoch that is part of a history that ends with `newest`.
+/// Last txg of an import epoch that belongs to the history that ends with `newest`; `None` if the
+/// history does not contain the epoch.
 pub(crate) fn shared_with(import_epoch: Guid, lineage: &[ImportEpoch], newest: Txg) -> Option<Txg> {
     let index = lineage.iter().position(|known| known.id == import_epoch)?;
     Some(match index.checked_sub(1) {
@@ -50,18 +55,18 @@ pub(crate) fn shared_with(import_epoch: Guid, lineage: &[ImportEpoch], newest: T
     })
 }
 
-/// Whether `old` is part of the history of `new`.
+/// True if `old` is part of the history of `new`.
 pub(crate) fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
     is_part_of(old, &new.lineage, new.txg)
 }
 
-/// Whether `old` is part of a history that ends with `newest`.
+/// True if `old` is part of a history that ends with `newest`.
 pub(crate) fn is_part_of(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) -> bool {
     let import_epoch = old.lineage.first().map(|import_epoch| import_epoch.id);
     import_epoch.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
 }
 
-/// Whether `old` would be part of the history of `new` if no power cut had interrupted a commit.
+/// True if `old` would be part of the history of `new` if no power cut had interrupted a commit.
 /// For each import epoch in the lineage of `old`, the history of `new` may lack two txgs: the claim
 /// of that epoch, and the epoch's last txg, which a power cut between the writes to two disks left
 /// on only one disk. Any number of consecutive epochs may end in this way.
@@ -80,7 +85,8 @@ fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg
         let shared = shared.filter(|txg| *txg >= import_epoch.first);
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
-            // No txg of this import epoch is in the history, so its claim counts too.
+            // No txg of this import epoch is in the history: the epoch's claim counts as a second
+            // lacking txg.
             None => (end.0.saturating_add(1).saturating_sub(import_epoch.first.0), 2),
         };
         if unknown > most {
@@ -94,7 +100,7 @@ fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg
     false
 }
 
-/// Whether an owner slot proves that the txg of an uberblock was committed.
+/// True if an owner slot proves that the txg of an uberblock was committed.
 pub(crate) fn proves_commit(owner: &Owner, uberblock: &Uberblock) -> bool {
     let import_epoch = uberblock.lineage.first().map(|import_epoch| import_epoch.id);
     Some(owner.import_epoch) == import_epoch && owner.txg >= uberblock.txg
@@ -113,13 +119,13 @@ pub(crate) struct PoolHistory<'a> {
 pub(crate) struct DiskEnd<'a> {
     /// Newest uberblock of the disk that is no claim.
     pub(crate) newest: &'a Uberblock,
-    /// Whether an owner slot proves that the txg of `newest` was committed.
+    /// True if an owner slot proves that the txg of `newest` was committed.
     pub(crate) is_committed: bool,
     /// Last txg before the disk went out of use, if the history lists the disk as stale.
     pub(crate) stale_after: Option<Txg>,
 }
 
-/// Whether a disk diverged: it has a committed txg that the history of the pool lacks.
+/// True if a disk diverged: it has a committed txg that the history of the pool lacks.
 pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
     let own = disk.newest;
     let import_epoch = own.lineage.first();

@@ -56,7 +56,7 @@ impl Moment {
 impl Looked {
     fn set(&self, at: Moment) {
         self.monotonic.fetch_max(at.monotonic, Ordering::AcqRel);
-        // The wall clock may be set back.
+        // Store the wall clock even if it is earlier than before: it may have been set back.
         self.unix.store(at.unix, Ordering::Release);
     }
 
@@ -83,7 +83,7 @@ pub(crate) struct OwnerGuard {
     own: OnceLock<Own>,
     /// Time of the last read of an owner slot by a heartbeat or commit.
     looked: Looked,
-    /// Other server, which took the pool over.
+    /// Owner slot of the server that took the pool over; unset while no slot named another server.
     other: OnceLock<Owner>,
 }
 
@@ -100,12 +100,12 @@ impl OwnerGuard {
         assert!(self.own.set(Own { pool, import_epochs }).is_ok(), "a pool has one owner slot");
     }
 
-    /// Other server that took the pool over, once an owner slot named it.
+    /// Owner slot of the server that took the pool over; `None` until a slot named one.
     pub(crate) fn other(&self) -> Option<&Owner> {
         self.other.get()
     }
 
-    /// Whether an owner slot names this server, or an import epoch that it took over.
+    /// True if an owner slot names this server, or an import epoch that it took over.
     pub(crate) fn is_own(&self, slot: &Owner) -> bool {
         self.own.get().is_some_and(|own| own.import_epochs.contains(&slot.import_epoch))
     }
@@ -149,7 +149,7 @@ impl fmt::Display for NotOwner {
 
 impl std::error::Error for NotOwner {}
 
-/// True if an operation failed because another server took the pool; the disk is not at fault.
+/// True if an operation failed because another server took the pool over; the disk is not at fault.
 pub(crate) fn is_not_owner(error: &DeviceError) -> bool {
     error.source.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<NotOwner>)
 }

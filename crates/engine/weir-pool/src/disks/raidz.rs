@@ -1,5 +1,4 @@
-//! Raidz reads: from the legs that hold the bytes, or by reconstruction if such a leg fails or is
-//! slow.
+//! Raidz reads: from the legs that hold the bytes, or by reconstruction if a leg fails or is slow.
 //!
 //! Not here: row geometry (`rows`), reading the other strips of a row (`gather`), reconstruction
 //! (`reconstruct`), writing rows (`write`), parity computation (weir-codec).
@@ -152,7 +151,7 @@ impl Vdev {
         Err(gather)
     }
 
-    /// Whether the read first tries only the legs that hold the bytes.
+    /// True if the read first tries only the legs that hold the bytes.
     fn asks_own_legs(&self, own: &Own<'_>) -> bool {
         let mut avoided = Vec::new();
         for piece in &own.pieces {
@@ -168,7 +167,7 @@ impl Vdev {
         avoided.is_empty() || !self.can_do_without(own.rows, &avoided)
     }
 
-    /// Whether other complete legs suffice to read the data without the `slow` ones. Legs that were
+    /// True if other complete legs suffice to read the data without the `slow` ones. Legs that were
     /// slow recently do not count, so that a hedged read adds no load if all disks are busy. If all
     /// of `slow` are unresponsive, every responsive leg counts.
     fn can_do_without(&self, rows: &Rows, slow: &[usize]) -> bool {

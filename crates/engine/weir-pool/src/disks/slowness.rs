@@ -86,7 +86,7 @@ impl Leg {
         }
     }
 
-    /// Whether reads should prefer other legs.
+    /// True if reads should prefer other legs.
     pub(crate) fn is_avoided(&self) -> bool {
         let device = self.usable();
         device.as_ref().and_then(|device| device.watch()).is_some_and(|watch| {

@@ -2,14 +2,11 @@
 //!
 //! Not here: the layout within a vdev (segments, labels, intent log).
 //!
-//! Labels and intent log are the same on every leg of every kind. Only the segment area has rows
-//! and strips. Offsets there count data bytes, so higher layers need not know the leg of a byte.
-//!
 //! Invariants:
 //! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
 //!   read all data back;
 //! - a failed write or flush faults the leg, and the pool stops using this leg: the leg's content
-//!   after its last good flush is unknown (a failed flush is never retried into success);
+//!   after its last good flush is unknown (the pool does not retry a failed flush);
 //! - the checksum in the pointer decides whether a read is right, not the status from the disk;
 //! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock
 //!   that lists the leg as up to date is durable; a fault or absence before that keeps the leg
@@ -38,6 +35,9 @@ use crate::disks::repairs::Repairs;
 use crate::disks::rows::Rows;
 
 /// One vdev.
+///
+/// Labels and intent log are the same on every leg of every kind. Only the segment area has rows
+/// and strips. Offsets there count data bytes, so higher layers need not know the leg of a byte.
 pub(crate) struct Vdev {
     pub(crate) index: u16,
     kind: VdevKind,
@@ -104,7 +104,7 @@ impl Vdev {
         *self.role.write() = role;
     }
 
-    /// Whether the intent log must not move to this vdev.
+    /// True if the intent log must not move to this vdev.
     pub(crate) fn is_closed_to_log(&self) -> bool {
         self.closed_to_log.load(Ordering::Acquire)
     }
@@ -149,7 +149,7 @@ impl Vdev {
         format!("{}-{}", self.kind().name(), self.index)
     }
 
-    /// Whether every leg holds all data, as in a disk or mirror.
+    /// True if every leg holds all data, as in a disk or mirror.
     pub(crate) fn mirrors(&self) -> bool {
         self.rows.is_none()
     }
@@ -165,8 +165,9 @@ impl Vdev {
         VdevConfig { kind: self.kind(), role, disk_bytes: self.disk_bytes(), legs }
     }
 
-    /// Ignores the error if the vdev is a log vdev or was removed, because a commit needs neither.
-    /// A later log write detects whether the log vdev can be written; a removed vdev holds no data.
+    /// Waits for an operation on this vdev. Ignores its error if the vdev is a log vdev or was
+    /// removed, because a commit needs neither. A later log write detects whether the log vdev can
+    /// be written; a removed vdev holds no data.
     pub(crate) async fn unless_dispensable(
         &self,
         done: impl Future<Output = Result<(), PoolError>>,
@@ -177,13 +178,13 @@ impl Vdev {
         }
     }
 
-    /// Refuses an uberblock that lists too many legs as stale for the vdev's data to be read. A log
-    /// vdev may be lost.
+    /// Fails if too many legs are stale or out of use for the vdev's data to be read. Never fails
+    /// for a log vdev, because the pool can do without it.
     pub(crate) fn check_alive(&self) -> Result<(), PoolError> {
         if self.role() == VdevRole::Log || self.is_alive() { Ok(()) } else { Err(self.lost()) }
     }
 
-    /// Whether enough legs are in use and complete to read all data.
+    /// True if enough legs are in use and complete to read all data.
     pub(crate) fn is_alive(&self) -> bool {
         let good: Vec<bool> = self.legs.iter().map(Leg::is_whole).collect();
         self.enough(&good).is_ok()
@@ -426,8 +427,8 @@ impl Vdev {
         }
     }
 
-    /// Rounds a byte range out to sectors. Returns the aligned offset, the start of the bytes in
-    /// the aligned range, and its length.
+    /// Rounds a byte range out to whole sectors. Returns the start of the aligned range, the offset
+    /// of `start` in the aligned range, and the length of the aligned range.
     pub(crate) fn round_out(&self, start: u64, len: usize) -> (u64, usize, usize) {
         let sector = self.sector_bytes();
         let at = start - start % sector;

@@ -58,7 +58,7 @@ impl Vdevs {
         self.iter().flat_map(|vdev| &vdev.legs)
     }
 
-    /// Number of the next vdev.
+    /// Number that the next new vdev gets.
     pub(crate) fn count(&self) -> usize {
         self.0.list.count()
     }

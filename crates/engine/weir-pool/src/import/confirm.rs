@@ -3,11 +3,6 @@
 //!
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
-//! A commit writes its uberblock to every leg in use before the next txg begins. If a leg fails,
-//! all later uberblocks list it as stale. So the ring of an unlisted leg ends at the pool's newest
-//! txg, or one txg earlier if the power failed between two legs. A ring that ends earlier belongs
-//! to an old copy of the disk, or to a disk that lost writes which it had reported as durable.
-//!
 //! Invariants:
 //! - claims do not count: they repeat an older uberblock, and a leg without them misses no data;
 //! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
@@ -32,6 +27,11 @@ use crate::planted_bugs::PlantedBug;
 
 /// Marks legs as stale or unconfirmed if `uberblock`, or the leg's own uberblock ring, shows that
 /// the leg missed writes.
+///
+/// A commit writes its uberblock to every leg in use before the next txg begins. If a leg fails,
+/// all later uberblocks list it as stale. So the ring of an unlisted leg ends at the pool's newest
+/// txg, or one txg earlier if the power failed between two legs. A ring that ends earlier belongs
+/// to an old copy of the disk, or to a disk that lost writes which it had reported as durable.
 pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
     let content_txg = content_txg(uberblock, found);
     for vdev in vdevs.in_service() {
@@ -72,7 +72,7 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
     }
 }
 
-/// Txg that wrote the roots of an uberblock: all newer txgs are claims.
+/// Txg that wrote the roots of an uberblock: the txgs after it, up to the uberblock, are claims.
 ///
 /// The first txg of each import epoch except the oldest is a claim. The disk with the uberblock of
 /// the content txg may be missing, so the txg is derived from the lineage. If the lineage is
@@ -82,7 +82,8 @@ pub(crate) fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     let claims = uberblock.lineage.len().saturating_sub(1);
     for import_epoch in uberblock.lineage.iter().take(claims) {
         if import_epoch.first > content {
-            // Skip an import epoch that claimed the same state without knowing this claim.
+            // This epoch claimed the same state as a newer one, with the same or a later txg: skip
+            // its claim.
             continue;
         }
         if import_epoch.first != content {

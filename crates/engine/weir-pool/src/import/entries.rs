@@ -5,9 +5,10 @@
 //! in RAM (`segments`, `tables`).
 //!
 //! Invariants:
-//! - an unreadable part affects only the segments that it describes: the locations of these
-//!   segments are unknown, and the pool writes to no possible location; blocks behind an unreadable
-//!   remap table cannot be read; blocks of an unreadable reference table are not freed;
+//! - an unreadable part affects only the segments that it describes. If it is a part of the segment
+//!   table, their locations are unknown, and the pool does not write where they may be; blocks
+//!   behind an unreadable remap table cannot be read; blocks of an unreadable reference table are
+//!   not freed;
 //! - if two tables contradict each other, the import assumes the case that loses no data: a segment
 //!   that is marked as moved but has no remap table is unreadable; a remap table of a segment that
 //!   is not marked as moved is ignored; the pool frees no block of a segment with an unexpected
@@ -89,7 +90,7 @@ async fn read_entries_once(
 }
 
 impl LostEntries {
-    /// Whether all tables were read.
+    /// True if all tables were read.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { segments, remaps, remap_parts, unread_remaps, references, .. } = self;
         let numbers = [remaps, unread_remaps, references];

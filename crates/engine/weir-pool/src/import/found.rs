@@ -110,7 +110,7 @@ impl Found {
         self.disks.iter().any(|disk| disk.is_old_format)
     }
 
-    /// Import epochs that the owner slots name.
+    /// Ids of the import epochs that the owner slots of the disks name.
     pub(crate) fn owners_before(&self) -> Vec<Guid> {
         let mut import_epochs: Vec<Guid> = self
             .disks
@@ -122,7 +122,7 @@ impl Found {
         import_epochs
     }
 
-    /// Disks with their owner slots.
+    /// Disks of the pool with their owner slots, each with the label that describes the pool.
     pub(crate) fn labelled(&self) -> Vec<Labelled<'_>> {
         let place = |guid: Guid| {
             let has = |vdev: &&VdevConfig| vdev.legs.iter().any(|leg| leg.guid == guid);
@@ -185,13 +185,14 @@ impl Found {
         Ok(())
     }
 
-    /// Damaged ring slots of each disk, by the guid of its leg.
+    /// Damaged ring slots of all disks, each with the guid of its leg.
     pub(crate) fn damaged_slots(&self) -> impl Iterator<Item = (Guid, u64)> {
         self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
     }
 
-    /// Damaged ring slots of txgs up to `newest` that are later than each uberblock of their disk,
-    /// by the guid of the leg. A power cut tore them, while another disk got the uberblock.
+    /// Ring slots that a power cut tore while another disk got the uberblock: damaged slots of txgs
+    /// up to `newest` that are later than each uberblock of their disk. Each with the guid of its
+    /// leg.
     pub(crate) fn torn_slots(&self, newest: &Uberblock) -> Vec<(Guid, u64)> {
         let of_disk = |disk: &FoundDisk| {
             let own = disk.uberblocks.iter().map(|own| own.txg).filter(|txg| *txg <= newest.txg);
@@ -204,7 +205,7 @@ impl Found {
         self.disks.iter().flat_map(of_disk).collect()
     }
 
-    /// Ring slots with one of these uberblocks, by the guid of the leg.
+    /// Ring slots that hold one of these uberblocks, each with the guid of its leg.
     pub(crate) fn slots_with(&self, uberblocks: &[Uberblock]) -> Vec<(Guid, u64)> {
         let slots = |disk: &FoundDisk| {
             let (guid, own) = (disk.guid, disk.uberblocks.iter());
@@ -234,7 +235,7 @@ impl Found {
         slots.take_while(is_damaged).count()
     }
 
-    /// Whether the pool can be opened with these disks alone: every vdev has enough intact legs.
+    /// True if the pool can be opened with these disks alone: every vdev has enough intact legs.
     pub(crate) fn suffices(&self, how: ImportOptions, options: &PoolOptions) -> bool {
         let vdevs = build_vdevs(&self.label, self.place_disks(), options);
         if let Some(newest) = self.uberblocks_newest_first().first() {
@@ -328,7 +329,7 @@ impl Found {
         highest.max(uberblock.log_epoch) + 1
     }
 
-    /// Whether an owner slot proves that the txg of an uberblock was committed.
+    /// True if an owner slot proves that the txg of an uberblock was committed.
     fn is_committed(&self, uberblock: &Uberblock) -> bool {
         let mut owners = self.disks.iter().flat_map(|disk| &disk.owner);
         owners.any(|owner| proves_commit(owner, uberblock))
@@ -364,7 +365,7 @@ mod tests {
 
     use super::*;
 
-    /// Builds an uberblock that has roots of its own.
+    /// Builds an uberblock that has roots of its own, so that it is no claim.
     fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
         Uberblock { bootstrap_checksum: txg.into(), ..tests::uberblock(txg, lineage) }
     }

@@ -23,7 +23,7 @@ pub(crate) struct FoundDisk {
 }
 
 impl FoundDisk {
-    /// Whether the disk is a spare, which misses no txgs.
+    /// True if the disk is a spare, which misses no txgs.
     pub(crate) fn is_spare(&self) -> bool {
         self.label.place().is_some_and(|(vdev, _)| self.label.vdevs[vdev].role == VdevRole::Spare)
     }

@@ -45,7 +45,8 @@ use crate::state::claim::Identity;
 use crate::state::pool::{Committed, History, Pool};
 use crate::topology::claim;
 
-/// Number of uberblocks that a forced import can go back: the reuse rule keeps their blocks intact.
+/// Number of uberblocks that a forced import can go back: the segments of these txgs are not reused
+/// yet.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
 
 /// Pool membership of one disk.
@@ -137,8 +138,8 @@ async fn read_labels_without_owner(
     unreachable!("the last takeover is refused")
 }
 
-/// Refuses a server if a feature of the pool needs a newer Weir for writes. Without an owner, all
-/// writes stay in RAM (`weir check`, `weir rescue`).
+/// Refuses a pool with a feature that needs a newer Weir for writes. The import calls this only for
+/// an owner: without one, all writes stay in RAM (`weir check`, `weir rescue`).
 fn check_writable(label: &Label) -> Result<(), PoolError> {
     let path = label.name.clone();
     let writable = label.features.check_writable(label.pool);
@@ -523,7 +524,7 @@ pub(crate) mod tests {
         assert!(supersedes(&claim, &first_commit) && !supersedes(&first_commit, &claim));
         let went_on = Uberblock { txg: Txg(19), ..first_commit.clone() };
         assert!(!supersedes(&claim, &went_on), "txg 18 was committed on that disk");
-        // Import epoch 4 found another claim of txg 17.
+        // Import epoch 4 found the claim of epoch 5 for txg 17, not the claim of epoch 2.
         let unknown = Uberblock { log_epoch: 1, ..uberblock(18, &[(4, 18), (5, 17), (1, 1)]) };
         assert!(!supersedes(&unknown, &first_commit));
         let both =

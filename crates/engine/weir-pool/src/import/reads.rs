@@ -15,8 +15,8 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Returns whether the import may retry a failed read, after a pause: the errors of a bus reset
-    /// or a path failover are temporary.
+    /// Waits for the next pause and returns true, or returns false if no retry is left. A failed
+    /// read is worth a retry, because the errors of a bus reset or a path failover are temporary.
     pub async fn again(&mut self, clock: &dyn Clock) -> bool {
         let Some(pause) = IMPORT_READ_PAUSES.get(self.done) else { return false };
         self.done += 1;

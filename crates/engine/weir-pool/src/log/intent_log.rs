@@ -50,8 +50,8 @@ struct LiveBatch {
 
 struct Ring {
     vdev: u16,
-    /// Vdev of a requested move of the log. The move happens once no batch on the present vdev is
-    /// needed.
+    /// Vdev to which the log is to move, if a move was requested. The log moves once no batch on
+    /// its present vdev is needed.
     moving_to: Option<u16>,
     epoch: u64,
     head: u64,
@@ -69,7 +69,7 @@ pub(crate) struct IntentLog {
     bug: PlantedBug,
 }
 
-/// Start of the replay after an import, from the uberblock.
+/// First batch to replay after an import, as the uberblock names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogStart {
     pub(crate) vdev: u16,
@@ -170,12 +170,13 @@ impl IntentLog {
         }
     }
 
-    /// Whether a commit should release log space soon.
+    /// True if live batches fill more than half of the log region, so that a commit should release
+    /// space.
     pub(crate) fn half_full(&self) -> bool {
         self.ring.lock().live_bytes > self.region_bytes / 2
     }
 
-    /// Start of the replay once `committed` is on disk.
+    /// First batch to replay once txg `committed` is on disk.
     pub(crate) fn start_after(&self, committed: Txg) -> LogStart {
         let ring = self.ring.lock();
         let needed = ring.live.iter().find(|live| live.newest_txg > committed);

@@ -1,8 +1,7 @@
 //! Intent log replay: reads the chain of batches that an uberblock names, and decides whether it
 //! ends at the last acknowledged batch.
 //!
-//! Not here: writing batches ([`crate::log::intent_log`]), applying the changes in them
-//! (weir-dataset).
+//! Not here: writing batches (`intent_log`), applying the changes in them (weir-dataset).
 //!
 //! Invariants:
 //! - a batch is replayed if each of its sectors is intact on some leg;
@@ -78,7 +77,7 @@ impl<'a> Replay<'a> {
             }
         }
         if damaged {
-            // A disk that stopped responding is not damage to the log.
+            // If the disks do not respond, return their error: that is not damage of the log.
             self.vdev.read_any(0, ALIGN_BYTES, Some).await?;
         }
         if damaged || self.later_batch_found().await {
@@ -132,7 +131,7 @@ impl<'a> Replay<'a> {
         decode_batch(&all.bytes, offset).map_or(Place::Damaged, Place::Batch)
     }
 
-    /// Whether a sector of a later batch exists. A later batch proves that this batch was
+    /// True if the log region has a sector of a later batch, which proves that this batch was
     /// acknowledged.
     async fn later_batch_found(&self) -> bool {
         let mut offset = 0;
@@ -237,7 +236,7 @@ impl Merged {
         self.parts.iter().all(|part| *part == Part::Whole)
     }
 
-    /// Classifies an incomplete batch.
+    /// Classifies an incomplete batch: torn by a crash (the chain ends there), or damaged.
     fn end(&self) -> Place {
         if self.lacking { Place::End } else { Place::Damaged }
     }

@@ -61,7 +61,7 @@ impl Deref for Blocks {
 impl Pool {
     /// Returns a block from the cache; `None` if reading it needs I/O.
     pub fn cached(&self, ptr: &BlockPtr, part: usize) -> Option<Block> {
-        // A damage marker holds the address of another block.
+        // A damage marker has the address of an unreadable node, not of this block.
         if ptr.is_damaged() {
             return None;
         }

@@ -65,7 +65,8 @@ impl Pool {
                 }
                 return Err(error);
             }
-            // A commit has stored the table at another address in the meantime.
+            // A commit stored the table at another address during the read: the caller repeats its
+            // query.
             Err(_) => {}
         }
         Ok(())

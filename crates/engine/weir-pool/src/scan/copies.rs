@@ -28,7 +28,7 @@ use crate::state::pool::Pool;
 use crate::state::scans::ScanPace;
 use crate::tree::live::{Live, Proof};
 
-/// Whether the bytes match their proof.
+/// True if the bytes match their proof.
 pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
     match proof {
         Proof::Checksum(checksum) => xxh3_128(bytes) == checksum,
@@ -171,7 +171,7 @@ impl Vdev {
     }
 }
 
-/// Whether neighbouring blocks of a mirror are too far apart for one read.
+/// True if neighbouring blocks of a mirror are too far apart for one read.
 fn far_apart(first: &Live, before: &Live, next: &Live) -> bool {
     next.at > before.end() + RUN_GAP_BYTES_MAX || next.end() - first.at > RUN_BYTES_MAX
 }
@@ -217,8 +217,9 @@ impl Pool {
         if kind == ScanKind::Resilver && behind.is_empty() {
             return Some((Checked::default(), part.to));
         }
-        // An unconfirmed leg that may lack this segment is verified: on a mirror among the legs to
-        // write, on raidz among the legs whose strips are checked against each other.
+        // A resilver also verifies an unconfirmed leg that may lack this segment: on a mirror as
+        // one of the legs to write, on raidz as one of the legs whose strips are checked against
+        // each other.
         let written = kind == ScanKind::Resilver && !vdev.has_rows();
         let is_good = |leg: &&Leg| leg.is_whole() && !(written && lacks(leg));
         let good: Vec<&Leg> = vdev.legs.iter().filter(is_good).collect();

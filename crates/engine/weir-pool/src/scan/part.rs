@@ -24,7 +24,7 @@ pub(crate) struct Checked {
     pub(crate) damaged: u64,
     /// Indexes of the blocks without any good copy, in the segment's list of live blocks.
     pub(crate) lost: Vec<usize>,
-    /// Wrong parity strips that the scan must not rewrite before the second pass.
+    /// Number of wrong parity strips that the scan must not rewrite before its second pass.
     pub(crate) postponed: u64,
 }
 
@@ -71,7 +71,8 @@ impl<'a> Part<'a> {
     /// Bytes from the start of the part's first block to the end of the last.
     pub(crate) fn len(&self) -> usize {
         let items = self.items();
-        // In a pool with crafted metadata, blocks may overlap.
+        // In a pool with crafted metadata blocks may overlap, so another block may end after the
+        // last one.
         let end = items.iter().map(Live::end).max().unwrap_or_default();
         (end - items[0].at) as usize
     }

@@ -205,8 +205,8 @@ impl Stretch<'_> {
         data.map(computed).collect()
     }
 
-    /// Returns true if `bytes` equal the known strip: inside verified and replaced blocks, or
-    /// (`proved` false) everywhere else.
+    /// Compares a known strip with `bytes`: with `proved` only inside verified and replaced blocks,
+    /// otherwise only outside of them. Returns true if they are equal there.
     fn agrees(&self, row: usize, strip: usize, bytes: &[u8], proved: bool) -> bool {
         let (own, is_proved) = (self.data_strip(row, strip), self.proved_of(row, strip));
         let same = own.iter().zip(bytes).map(|(own, byte)| own == byte);
@@ -265,7 +265,7 @@ impl Vdev {
         let row = move |at: u64| at / rows.row_bytes();
         Some(move |first: &Live, before: &Live, next: &Live| {
             let rows_max = LEG_BYTES_MAX / rows.strip_bytes;
-            // Without this test, only the end of a scan step splits a row.
+            // Split only between rows. A run ends within a row only at the end of a scan step.
             row(next.at) > row(before.end() - 1)
                 && (row(next.at) > row(before.end() - 1) + 1
                     || row(next.at) - row(first.at) >= rows_max)

@@ -12,7 +12,7 @@
 //!   agree.
 //!
 //! Invariants:
-//! - a repair skips a sector that contains any other byte; the copy stays bad until a later scrub;
+//! - a sector with a byte that a repair may not write stays bad until a later scrub;
 //! - a repair reads each written sector back and compares it.
 
 use std::collections::BTreeMap;

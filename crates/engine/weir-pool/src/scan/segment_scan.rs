@@ -6,11 +6,6 @@
 //!
 //! Invariant: a leg is marked up to date only if it was in use during the whole resilver.
 //!
-//! A scan covers the segments that exist when it begins. These segments suffice, because later
-//! writes and moves go to every leg in use, and a segment that no longer exists when the scan
-//! reaches it holds no live data. The last txg that wrote to a segment shows which legs lack it: a
-//! resilver reads only segments that some leg lacks.
-//!
 //! Crash safety: no disk stores a scan. The server stores status and position of the newest scan,
 //! and a scrub resumes at that position. The uberblock lists a leg under resilver as stale until
 //! [`Pool::finish_resilver`] and the next commit, so the leg is still stale after a crash.
@@ -32,6 +27,11 @@ use crate::tree::live::{Live, LiveSet};
 use crate::tree::snapshot_chain::Roots;
 
 /// Segments that a scan has to check, by address.
+///
+/// A scan covers the segments that exist when it begins. These segments suffice, because later
+/// writes and moves go to every leg in use, and a segment that no longer exists when the scan
+/// reaches it holds no live data. The last txg that wrote to a segment shows which legs lack it: a
+/// resilver reads only segments that some leg lacks.
 pub struct ScanPlan {
     segments: std::vec::IntoIter<(VsegId, ScanPlace)>,
     /// Live blocks of root segments.
@@ -77,12 +77,12 @@ pub struct SegmentScan {
 }
 
 impl SegmentScan {
-    /// Whether the scan has checked all live blocks of the segment.
+    /// True if the scan has checked all live blocks of the segment.
     pub fn is_done(&self) -> bool {
         self.done >= self.live.len()
     }
 
-    /// Whether the scan of this segment needs a second pass after a commit.
+    /// True if the scan of this segment needs a second pass after a commit.
     pub fn wants_second_look(&self) -> bool {
         self.is_done() && self.postponed > 0 && !self.settles && !self.partly_known
     }
@@ -102,7 +102,7 @@ impl Pool {
         self.scans.status(self.clock())
     }
 
-    /// Whether a leg in use waits for a resilver.
+    /// True if a leg in use waits for a resilver.
     pub fn wants_resilver(&self) -> bool {
         self.resilver_legs().next().is_some()
     }
@@ -191,8 +191,8 @@ impl Pool {
         }
     }
 
-    /// Plans the segments that a scan has to read from a position on. Later writes go to every leg
-    /// in use.
+    /// Plans the segments that a scan has to read, starting at position `from`. Segments written
+    /// later are not needed, because later writes go to every leg in use.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -235,7 +235,8 @@ impl Pool {
         let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
         let LiveSet { live, lost, is_partial } =
             if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
-        // A leg that missed writes also lacks the blocks that are not known to be live.
+        // A leg that missed writes also lacks the live blocks that were not found: count the
+        // segment as not repaired.
         let resilvers = self.scan_status().is_some_and(|scan| scan.kind == ScanKind::Resilver);
         let unrepaired = u64::from(is_partial && resilvers);
         self.count_scanned(&Checked { damaged: lost, unrepaired, ..Checked::default() });
@@ -280,7 +281,7 @@ impl Pool {
                     self.count_unrepaired(segment);
                 }
             }
-            // The segment no longer holds live data.
+            // The segment no longer holds live data, so its scan is complete.
             None => segment.done = segment.live.len(),
         }
         Ok(())

@@ -37,8 +37,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// True if the segment's counter of live bytes is at least `bytes`. A stored counter may be
-    /// wrong.
+    /// True if the segment's counter of live bytes is at least `bytes`. The callers check this
+    /// before they subtract, because a stored counter may be wrong.
     pub(crate) const fn counts(&self, bytes: usize) -> bool {
         self.entry.live_bytes as usize >= bytes && !matches!(self.entry.state, SegmentState::Dead)
     }

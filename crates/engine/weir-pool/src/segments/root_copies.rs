@@ -103,7 +103,7 @@ impl Segments {
         else {
             return;
         };
-        // The root segment took the first free physical segment.
+        // Take the last free physical segment: the root segment took the first one.
         let pseg = free.pop_last().expect("it has room");
         let copy = inner.add(SegmentEntry {
             state: SegmentState::Sealed,

@@ -115,7 +115,7 @@ pub(crate) fn child(ptr: &BlockPtr, level: u8) -> Result<(), FormatError> {
         PtrKind::Hole => true,
         PtrKind::Data => level == 1,
         PtrKind::Node => level > 1,
-        // A damage marker names a node of its own level or above.
+        // A damage marker in a node of this level names a node of this level or above.
         PtrKind::Damaged { level: named } => named >= level,
     };
     ensure(fits, "block pointer", "kind", ptr.kind.code())
@@ -177,7 +177,8 @@ pub(crate) fn segment(
     ensure(aligned, what, "live_bytes", u64::from(entry.live_bytes))?;
     let is_empty = entry.state != SegmentState::Dead || entry.live_bytes == 0;
     ensure(is_empty, what, "live_bytes of a dead segment", u64::from(entry.live_bytes))?;
-    // A cleaned segment has no physical segment, and its former vdev may be gone.
+    // The location of a cleaned segment is not checked: it has no physical segment, and its former
+    // vdev may be gone.
     let area = areas.get(entry.vdev).filter(|_| entry.state != SegmentState::Remapped);
     let fill = u64::from(entry.fill_bytes);
     let second = u64::from(entry.second_at);

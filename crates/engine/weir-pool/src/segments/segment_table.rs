@@ -1,7 +1,6 @@
 //! The segment table in RAM: location, live bytes and state of each segment, and free space.
 //!
-//! `write_out` appends to segments, `commit` stores the table, `victims` has the operations of the
-//! cleaner.
+//! `write_out` appends to segments, `commit` stores the table, `victims` serves the cleaner.
 //!
 //! Invariants:
 //! - I2: `next_vseg` only grows; an import continues with the number of the committed txg;
@@ -56,7 +55,8 @@ impl Segments {
                 let place = free.get_mut(usize::from(entry.vdev));
                 place.is_some_and(|free| free.remove(&entry.pseg))
             };
-            // A cleaned segment has no physical segment, and its former vdev may be gone.
+            // The entry of a cleaned segment needs no place: it has no physical segment, and its
+            // former vdev may be gone.
             let placed = entry.state == SegmentState::Remapped
                 || (areas.get(entry.vdev).is_some_and(fits) && takes());
             if !placed || vseg >= next_vseg {
@@ -115,7 +115,7 @@ impl Segments {
         self.area(vdev).segment_bytes
     }
 
-    /// Size of the smallest segments.
+    /// Size of the smallest segments of the pool.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.areas.segment_bytes()
     }
@@ -269,8 +269,9 @@ impl Segments {
         let mut died = false;
         if sealed {
             slot.entry.state = SegmentState::Sealed;
-            // The cleaner counts the blocks that it moved here when it installs them. A segment of
-            // class `Clean` that then has no live bytes is a victim like any other.
+            // A segment of class `Clean` has no live bytes yet: the cleaner counts the moved blocks
+            // later, when it installs them. If none are live then, the segment becomes a victim
+            // like any other.
             if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
                 slot.entry.state = SegmentState::Dead;
                 inner.dead.push(vseg);
@@ -402,7 +403,8 @@ impl Segments {
             return false;
         }
         inner.take_live(vseg, bytes as usize, txg);
-        // Blocks that the cleaner moved are counted in the segment that their pointers name.
+        // The pool's total counts a moved block once, with the segment that the block's pointers
+        // name.
         if class != SegmentClass::Clean {
             inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
         }

@@ -1,8 +1,7 @@
 //! Remap and reference tables in RAM: all tables that no commit has stored yet, and as many of the
 //! other tables as fit the budget.
 //!
-//! weir-format defines both kinds of table. `victims` creates remap tables, `reference_counts`
-//! creates reference tables, and `commit` stores both.
+//! `victims` creates remap tables, `reference_counts` reference tables; `commit` stores both.
 //!
 //! Invariants:
 //! - a table leaves RAM only while its stored form is current; the stored form is read and verified
@@ -27,7 +26,7 @@ pub(crate) trait Table: Clone + Sized {
     /// Name of this kind of table in errors.
     const WHAT: &'static str;
     const KIND: TableKind;
-    /// Name in the list of permanent errors.
+    /// Name of this kind of table in the list of permanent errors.
     const PART: PoolPart;
 
     /// Placeholder for a lost table, whose content is unknown.
@@ -111,7 +110,7 @@ pub struct TableMemory {
     pub segment_bytes: u64,
     /// Cleaned segments with a remap table, in RAM or not.
     pub remap_tables: u64,
-    /// Bytes of the list of remap tables.
+    /// Bytes of the list that has the location of each remap table.
     pub remap_list_bytes: u64,
     /// Bytes of the remap tables in RAM.
     pub remap_bytes: u64,
@@ -119,7 +118,7 @@ pub struct TableMemory {
     pub remap_stored_bytes: u64,
     /// Segments with a reference table, in RAM or not.
     pub reference_tables: u64,
-    /// Bytes of the list of reference tables.
+    /// Bytes of the list that has the location of each reference table.
     pub reference_list_bytes: u64,
     /// Bytes of the reference tables in RAM.
     pub reference_bytes: u64,
@@ -182,8 +181,8 @@ pub(crate) struct Tables<T> {
     missing: BTreeSet<VsegId>,
     /// Segments whose tables were found to be lost so far.
     unknown: BTreeSet<VsegId>,
-    /// Segments whose stored tables are in RAM, and outdated entries. The clock hand is at the
-    /// front.
+    /// Queue of the clock that evicts tables: segments whose stored tables are in RAM, and outdated
+    /// entries. The clock hand is at the front.
     clock: VecDeque<VsegId>,
     bytes: u64,
     /// Bytes that the current tables take on disk.
@@ -258,7 +257,8 @@ impl<T: Table> Tables<T> {
         &self.kept_parts
     }
 
-    /// First segments of the unreadable ranges, and segments with unreadable tables outside them.
+    /// First segment of each unreadable range, and segments outside these ranges whose tables are
+    /// unreadable.
     pub(crate) fn lost_numbers(&self) -> Vec<u64> {
         let parts = || self.kept_parts.iter().chain(&self.lost_parts);
         let is_elsewhere = |vseg: &&VsegId| !parts().any(|part| part.contains(&vseg.0));
@@ -296,7 +296,7 @@ impl<T: Table> Tables<T> {
         self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
     }
 
-    /// As [`Self::bytes_promised`]; 0 if the pool has no such tables.
+    /// As [`Self::bytes_promised`], but 0 if no segment has a table of this kind.
     pub(crate) fn bytes_promised_if_any(&self) -> u64 {
         if self.entries.is_empty() { 0 } else { self.bytes_promised() }
     }

@@ -117,7 +117,7 @@ impl Segments {
         slots.filter(|slot| stuck(slot.entry)).count()
     }
 
-    /// True if this segment holds a block at this offset.
+    /// True if segment `vseg` holds the block of this pointer at offset `units`, in 64-byte units.
     pub(crate) fn stands_at(
         &self,
         ptr: &BlockPtr,

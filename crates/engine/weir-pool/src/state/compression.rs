@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - a record is stored compressed only if that saves at least an eighth;
-//! - a history belongs to one dataset, whatever its compression setting: data that lz4 did not
-//!   compress counts as incompressible for zstd too.
+//! - a compression history belongs to one dataset, whatever its compression setting: data that lz4
+//!   did not compress counts as incompressible for zstd too.
 
 use parking_lot::Mutex;
 use weir_base::{BLOCK_BYTES, RecordSize};

@@ -19,7 +19,7 @@ pub struct DamageList {
     pub ranges: Vec<DamagedRange>,
     /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
-    /// Number of further damaged items that did not fit into the list.
+    /// Number of further damaged items that did not fit into `ranges` and `parts`.
     pub more: u64,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct Inner {
     /// Addresses of shared blocks that a scrub found without a good copy. The search for the
     /// pointers to these blocks is still to come.
     pub(crate) shared: HashSet<u64>,
-    /// Number of changes of the list so far. `stored` is the value of this number when the list was
+    /// Number of changes of `list` so far. `stored` is the value of this number when the list was
     /// last stored.
     pub(crate) changes: u64,
     pub(crate) stored: u64,
-    /// True if the list has had an entry since the import.
+    /// True if `list` has had an entry since the import.
     pub(crate) ever: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     pub(crate) inner: Mutex<Inner>,
-    /// True if the list has an entry. A pool without damage pays one atomic load.
+    /// True if the list of permanent errors has an entry. Pools without damage pay one atomic load.
     pub(crate) any: AtomicBool,
 }
 
@@ -139,8 +139,9 @@ impl Inner {
         }
     }
 
-    /// Counts damage that did not fit into the list. A scrub visits each block once, so each call
-    /// counts. Other callers may repeat the same error without end, so their errors count once.
+    /// Counts damage that did not fit into the list of permanent errors. A scrub visits each block
+    /// once, so each call counts. Other callers may repeat the same error without end, so their
+    /// errors count once.
     pub(crate) fn count_more(&mut self) {
         match &mut self.scrub {
             Some((_, more)) => *more += 1,
@@ -152,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// Sorts the list and merges neighbouring ranges of the same versions.
+    /// Sorts the list of permanent errors, and merges neighbouring ranges of the same versions.
     fn tidy(&mut self) {
         let ranges = &mut self.list.ranges;
         ranges.sort_unstable_by_key(|r| (r.volume, r.born, r.until, r.first));

@@ -11,7 +11,7 @@
 //! Invariants:
 //! - at most [`DAMAGED_RANGES_MAX`] ranges and [`DAMAGED_PARTS_MAX`] parts; further damage is only
 //!   counted;
-//! - no two ranges of a volume have a record of a version in common;
+//! - a record in one version of a volume is in at most one range;
 //! - adding an entry that is on the list changes nothing, so an error that repeats causes no
 //!   writes.
 
@@ -59,7 +59,8 @@ impl Pool {
         }
     }
 
-    /// Counts damage that the list cannot name: it has no entries for objects yet.
+    /// Counts damage that the list of permanent errors cannot name: it has no entries for objects
+    /// yet.
     pub(crate) fn count_damage(&self) {
         self.damage.change(Inner::count_more);
     }
@@ -104,12 +105,13 @@ impl Pool {
         });
     }
 
-    /// True while the list has an entry. Reads one atomic, so hot paths may call it.
+    /// True while the list of permanent errors has an entry. Reads one atomic: hot paths may call
+    /// it.
     pub fn has_damage(&self) -> bool {
         self.damage.any.load(Ordering::Acquire)
     }
 
-    /// True if the list has had an entry since the import.
+    /// True if the list of permanent errors has had an entry since the import.
     pub fn had_damage(&self) -> bool {
         self.damage.inner.lock().ever
     }
@@ -199,7 +201,7 @@ impl Pool {
         });
     }
 
-    /// Replaces a range, if the list still has it unchanged, by other ranges.
+    /// Replaces a range in the list of permanent errors, if it is still there unchanged, by others.
     pub fn replace_damage(&self, old: &DamagedRange, new: &[DamagedRange]) {
         self.damage.change(|inner| {
             let Some(at) = inner.list.ranges.iter().position(|range| range == old) else { return };

@@ -6,10 +6,6 @@
 //! An index entry (`dedupe_entry`) may be wrong: dedupe compares the stored bytes before it shares
 //! the block. A lost entry costs dedupe savings, never data.
 //!
-//! Layout: open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum),
-//! address, and the other fields that must match. The other half of the checksum selects the
-//! bucket. A full bucket evicts a slot that had no hit since the clock hand last passed it.
-//!
 //! Invariants:
 //! - freeing a block removes its entry: the freed pointer contains the key of the entry;
 //! - when a read or a scrub finds no good copy of a block, the block has no entry until the next
@@ -91,6 +87,10 @@ pub struct HintFigures {
 }
 
 /// The dedupe index of one pool.
+///
+/// Layout: open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum),
+/// address, and the other fields that must match. The other half of the checksum selects the
+/// bucket. A full bucket evicts a slot that had no hit since the clock hand last passed it.
 #[derive(Default)]
 pub(crate) struct DedupeIndex {
     tags: Vec<u64>,

@@ -47,9 +47,9 @@ pub(crate) struct Lane {
     pub(crate) used: usize,
     /// Blocks since the last summary.
     pub(crate) entries: Vec<SummaryEntry>,
-    /// Whether one of `entries` is of another object than 0.
+    /// True if one of `entries` belongs to an object other than 0.
     pub(crate) has_objects: bool,
-    /// Blocks in the segment that this process wrote.
+    /// Number of blocks in the segment that this process wrote.
     pub(crate) blocks: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Pool ownership: the owner slot in the labels, and the activity check before a pool or a disk is
-//! claimed.
+//! Pool ownership: the owner slot in the labels, and the activity check before an import claims a
+//! pool (becomes its owner) or takes a disk.
 //!
 //! Locks between processes of one machine are in weir-device, the slot's encoding in weir-format.
 //!
@@ -163,7 +163,8 @@ impl Pool {
         let keeper = Keeper { identity, import_epoch, beat: AtomicU64::new(0) };
         if self.owner.set(keeper).is_ok() {
             OPEN.lock().push(import_epoch);
-            // A slot that cannot be overwritten still names an earlier epoch.
+            // An earlier epoch counts as this owner: a slot that could not be overwritten still
+            // names it.
             let earlier = self.lineage.iter().map(|import_epoch| import_epoch.id);
             let import_epochs = earlier.chain(before.iter().copied()).collect();
             self.vdevs.guard().start(self.guid(), import_epochs);
@@ -207,7 +208,7 @@ impl Pool {
         disk_bytes: u64,
     ) -> Result<(), PoolError> {
         let Some(keeper) = self.owner.get() else { return Ok(()) };
-        // The disk lacks the txgs that this epoch has committed.
+        // The slot names no txg, because the disk lacks the txgs that this epoch has committed.
         let slot = Owner { txg: Txg(0), ..self.slot(keeper) };
         write_slot(disk, &slot, disk_bytes).await.map_err(Arc::new)?;
         Ok(())

@@ -43,9 +43,9 @@ use crate::state::pool::Pool;
 /// Maximum number of detached legs that uberblocks list as stale.
 const LEFT_LEGS_MAX: usize = 32;
 
-/// Increase of the label txg at the first label change of an import epoch. A missing disk may have
-/// newer labels, from changes that a crash interrupted. Each change commits at least once, so such
-/// labels are at most a few txgs newer.
+/// Increase of the label txg at the first label change of an import epoch. It makes the new labels
+/// newer than the labels of a missing disk, which may have labels from changes that a crash
+/// interrupted. Each change commits at least once, so such labels are only a few txgs newer.
 const OPENING_LEAD: u64 = 16;
 
 /// Time at which a new disk takes the position of the disk that it replaces.
@@ -102,7 +102,7 @@ impl Pool {
         if leg.is_offline() {
             return Ok(false);
         }
-        // A pool can be used without its spares and log vdevs.
+        // A pool can be used without its spares and log vdevs, so their legs need no check.
         if vdev.role().holds_segments() {
             self.check_dispensable(vdev, leg)?;
         }
@@ -182,10 +182,12 @@ impl Pool {
                 return Err(error);
             }
             tracing::error!(%error, "txgs that only this disk has are dropped");
-            // The disk may have reused addresses that the pool uses.
+            // The disk may have reused addresses that the pool uses, so a resilver must rewrite all
+            // of its data.
             leg.set_stale_since(Txg(0));
         }
-        // The disk may be an old copy, which lacks more than the leg did when it went out of use.
+        // The disk may be an old copy, which lacks more txgs than the leg missed: the end of its
+        // ring shows this.
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
         // The label may have an older format, so it is rewritten before the leg gets an uberblock.

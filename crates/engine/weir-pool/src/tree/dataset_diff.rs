@@ -46,7 +46,7 @@ pub struct DiffSpec {
     pub after: Txg,
     /// Skips blocks and nodes before this place.
     pub from: Place,
-    /// Whether the result includes holes. With another tree: the holes of this tree where the other
+    /// True if the result includes holes. With another tree: the holes of this tree where the other
     /// tree has a block. Without another tree: all holes of changed nodes. An object that only the
     /// other version has is no hole.
     pub holes: bool,
@@ -97,7 +97,8 @@ pub struct DatasetDiff<'p> {
     /// Nodes of objects visited so far.
     met: Visited,
     position: Place,
-    /// Numbers of unreadable slots and of the nodes that finished diffs of objects report.
+    /// Sums over the diffs of objects that ended. `damaged`: unreadable nodes, and also unreadable
+    /// slots. `kept`: nodes and records that these diffs did not return.
     damaged: u64,
     kept: u64,
 }
@@ -257,7 +258,8 @@ impl<'p> DatasetDiff<'p> {
         Ok(slots)
     }
 
-    /// Starts the diff of an object of the current block; `None` if it would find nothing.
+    /// Starts the diff of an object whose slot is in the current block of the object table; `None`
+    /// if it would find nothing.
     fn begin_object(&mut self, object: ObjectId) -> Result<Option<TreeDiff<'p>>, PoolError> {
         let Some(SlotBlock { found, own: Some(own), beside, after, .. }) = &self.slots else {
             return Ok(None);

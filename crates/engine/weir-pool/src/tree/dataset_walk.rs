@@ -63,7 +63,7 @@ impl Pool {
         self.walk_own(Own { objects, root, held: &held, freed_to }, None, visit).await
     }
 
-    /// Whether a tree of a version has a damage marker.
+    /// True if a tree of a version has a damage marker.
     ///
     /// # Errors
     /// A node or slot cannot be read.

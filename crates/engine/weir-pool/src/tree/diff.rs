@@ -49,7 +49,7 @@ pub(crate) struct TreeDiffSpec {
     pub(crate) holes: bool,
 }
 
-/// Subtree of the other tree at the same index.
+/// Subtree of the other tree at the index of a visited block or node.
 #[derive(Clone, Copy)]
 enum Beside {
     Nothing,
@@ -70,7 +70,7 @@ impl Beside {
         }
     }
 
-    /// True if the other tree has exactly this pointer for the whole range.
+    /// True if the other tree has exactly this pointer, at the same index and level.
     fn is(self, ptr: &BlockPtr, level: u8) -> bool {
         self.root().is_some_and(|(other, its_level)| its_level == level && other == *ptr)
     }

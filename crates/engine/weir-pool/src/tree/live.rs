@@ -390,7 +390,7 @@ impl Pool {
         resolved
     }
 
-    /// Keeps the blocks whose current segment is this one or unknown.
+    /// Keeps the blocks whose current segment is `vseg` or unknown.
     async fn standing_in(&self, vseg: VsegId, mut blocks: Vec<FoundLive>) -> Vec<FoundLive> {
         blocks.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
         let mut standing = Vec::with_capacity(blocks.len());
@@ -565,7 +565,7 @@ impl Pool {
     /// metadata trees.
     ///
     /// # Errors
-    /// `NoSegment` if a commit replaced them in the meantime. The caller retries.
+    /// `NoSegment` if a commit replaced these trees during the call. The caller retries.
     #[boxed(?Send)]
     pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
         let trees = {

@@ -2,8 +2,7 @@
 //! [`Pool::note_lost`], which fills the list of permanent errors. Status, events and `weir check`
 //! read that list.
 //!
-//! The list is in `state::damage`. Client reads report through weir-dataset's `damage`, to the same
-//! list.
+//! The list is in `state::damage`; client reads add to it through weir-dataset's `damage`.
 //!
 //! Reporting paths: scrub and resilver (`scan::segment_scan`), cleaner and evacuation
 //! (`cleaner::mover` and `tree::live`), recount (`tree::live`), tree diffs (`tree::diff`), commit
@@ -82,8 +81,7 @@ impl Pool {
             return;
         }
         let record = LostPart { level, index }.blocks().start;
-        // A trace that succeeds reports damage in its result. If the trace itself fails, that
-        // proves no loss.
+        // A trace reports damage in its result. An error of the trace itself proves no loss.
         let Ok(traced) = Tracer::new(self).trace(root, record).await else { return };
         if traced.level > 0 && !traced.ptr.is_hole() {
             let (level, index, birth) = (traced.level, traced.index, traced.ptr.birth);
@@ -107,7 +105,8 @@ impl Pool {
             let references = inner.references.lost_numbers().into_iter();
             lost.extend(references.map(|vseg| (PoolPart::ReferenceTable, vseg)));
         }
-        // Metadata trees that an import reads completely.
+        // The import reads these metadata trees completely, so the list keeps entries about them
+        // only for parts that are unreadable now.
         let is_read = |part| {
             matches!(part, PoolPart::Directory | PoolPart::SegmentTable | PoolPart::RemapTable)
         };

@@ -82,7 +82,8 @@ impl Pool {
     /// the new state.
     pub fn clear_lost_nodes(&self, met: u64) -> bool {
         let is_wanted = self.lost_nodes.recount.load(Ordering::Acquire);
-        // Counters still include blocks of segments in lost parts of the segment table.
+        // While parts of the segment table are lost, counters include blocks of segments in these
+        // parts.
         let is_known = self.segments.lost_blocks().is_empty() && !self.roots_are_damaged();
         let is_clear = self.lost_nodes_met() == met && !is_wanted && is_known;
         if is_clear {

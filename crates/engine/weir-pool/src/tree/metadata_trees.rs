@@ -133,8 +133,9 @@ impl Tree<'_> {
         Ok(whole)
     }
 
-    /// Drops holes, and replaces each damage marker by the pointer that it represents. If that
-    /// pointer is unreadable, its range is added to the unreadable parts of `whole`.
+    /// Resolves the pointers in `found`: drops holes, and replaces each damage marker by the
+    /// pointer that it represents. If that pointer is unreadable, its range joins the unreadable
+    /// parts of `whole`.
     async fn part_markers(
         &self,
         found: Vec<(u64, BlockPtr)>,

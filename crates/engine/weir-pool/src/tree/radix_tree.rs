@@ -2,8 +2,7 @@
 //!
 //! `txg::apply_nodes` changes nodes. Readers hold a root, and no node below a root ever changes.
 //!
-//! A leaf's child is called a block here. In a volume it is a record of one or more blocks, and
-//! indexes count records.
+//! A leaf's child is called a block here; in a volume it is a record, and indexes count records.
 //!
 //! Invariants:
 //! - a change rewrites its node and all nodes above it; old nodes are freed, never overwritten;
@@ -41,7 +40,7 @@ pub struct EarlierSnapshots {
     pub newest: Txg,
     /// Last txg of the second newest earlier version.
     pub before_newest: Txg,
-    /// Blocks born by this txg were inherited from the origin's snapshot chain.
+    /// Blocks born in this txg or earlier were inherited from the origin's snapshot chain.
     pub inherits: Txg,
     /// Size of the volume in records. No write goes beyond the end, so the part of an unreadable
     /// node beyond it has only holes. `None` for a tree without an end.
@@ -291,7 +290,7 @@ impl<'a> Tree<'a> {
         self.walk_replaced(held, freed_to, AlsoWalked::default(), visit).await
     }
 
-    /// As [`Self::walk`], with additions.
+    /// As [`Self::walk`]; also visits or returns what `also` requests.
     pub(crate) async fn walk_replaced(
         &self,
         held: &SharedBirths,

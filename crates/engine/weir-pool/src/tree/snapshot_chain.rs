@@ -3,12 +3,6 @@
 //!
 //! Names and other properties are in weir-dataset, traversals of trees in `radix_tree` and `diff`.
 //!
-//! Trees are copy-on-write and a block never changes its index. So a block belongs to a contiguous
-//! run of versions: from the first version that ended after its birth to the last one before it was
-//! overwritten. Two questions therefore need no list of dead blocks. Does any version reference a
-//! block? Look in the first version that ended after its birth. Can an overwritten block be freed?
-//! Yes, if it was born after the newest snapshot ended.
-//!
 //! Invariants:
 //! - versions are in txg order; a version that is being destroyed counts, at each index, until its
 //!   block there is freed;
@@ -51,13 +45,19 @@ impl Version {
 }
 
 /// The versions of a volume, and the blocks that it inherits.
+///
+/// Trees are copy-on-write and a block never changes its index. So a block belongs to a contiguous
+/// run of versions: from the first version that ended after its birth to the last one before it was
+/// overwritten. Two questions therefore need no list of dead blocks. Does any version reference a
+/// block? Look in the first version that ended after its birth. Can an overwritten block be freed?
+/// Yes, if it was born after the newest snapshot ended.
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotChain {
     /// The volume.
     pub volume: DatasetId,
     /// Objects of each version.
     pub objects: Objects,
-    /// Blocks born by this txg belong to the snapshot chain of the origin.
+    /// Blocks born in this txg or earlier belong to the snapshot chain of the origin.
     pub inherits: Txg,
     /// Versions of the volume in the order of their txgs.
     pub versions: Vec<Version>,
@@ -84,8 +84,8 @@ impl SnapshotChain {
 pub struct SharedBirths {
     /// Earlier versions reference blocks born in this txg or earlier.
     pub until: Txg,
-    /// Set if a version is partly freed. The version still references blocks born up to this later
-    /// txg, if they are after this block index.
+    /// Set if a version is partly freed: a later txg and a block index. The version still
+    /// references blocks after that index that were born in that txg or earlier.
     pub leaving: Option<(Txg, u64)>,
 }
 
@@ -99,7 +99,7 @@ impl SharedBirths {
         }
     }
 
-    /// Adds all blocks born up to a txg, regardless of the versions.
+    /// Adds all blocks born in a txg or earlier, regardless of the versions.
     pub fn hold(&mut self, until: Txg) {
         self.until = self.until.max(until);
         self.leaving = self.leaving.filter(|(txg, _)| *txg > until);
@@ -140,15 +140,16 @@ pub struct Roots {
 /// Datasets with lost records. Blocks without any known reference may belong to them.
 #[derive(Clone, Debug, Default)]
 pub struct LostOwners {
-    /// Numbers of these datasets.
+    /// Numbers of the datasets with lost records.
     pub numbers: Vec<Range<u64>>,
-    /// Blocks born by this txg may belong to an unreadable version from which clones were made.
+    /// Blocks born in this txg or earlier may belong to an unreadable version from which clones
+    /// were made.
     pub until: Txg,
 }
 
 impl Roots {
-    /// Adds a chain with the datasets that wrote its blocks. Each dataset wrote blocks up to the
-    /// txg given with it.
+    /// Adds a chain, with the datasets that wrote its blocks. The txg of a dataset is the last
+    /// birth txg of the blocks that it wrote for this chain.
     pub fn add(
         &mut self,
         chain: SnapshotChain,

@@ -48,7 +48,8 @@ pub struct Tracer<'p> {
     pool: &'p Pool,
     /// True: the tracer reads each node from disk, once. False: the tracer also uses cached nodes.
     fresh: bool,
-    /// Nodes on the path to the last record, by address; `None` for an unreadable node.
+    /// Nodes on the path to the record that was traced last, by address; `None` for an unreadable
+    /// node.
     path: HashMap<u64, Option<Block>>,
 }
 

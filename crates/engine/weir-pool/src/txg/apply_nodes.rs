@@ -66,7 +66,8 @@ impl Apply<'_, '_, '_> {
             if old.is_hole() && changes.iter().all(Change::is_hole) {
                 return Ok(old);
             }
-            // A node that this txg wrote may not be on disk yet.
+            // Use the kept copy of a node that this txg wrote, because the node may not be on disk
+            // yet.
             let kept = self.out.kept(&old);
             if level == WARM_LEVEL.min(self.tree.root.height) && kept.is_none() {
                 self.tree.warm(old, level, base, changes).await;
@@ -212,7 +213,8 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Continues if a part to be freed is unreadable: its blocks stay counted as live.
+    /// Lets the txg continue if a part to be freed is unreadable: the blocks of that part stay
+    /// counted as live. Returns any other error.
     fn note_leak(&self, error: PoolError) -> Result<(), PoolError> {
         if error.kind() != ErrorKind::Data {
             return Err(error);
@@ -374,7 +376,7 @@ pub(crate) fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usi
     for change in within(changes, base, span(level)) {
         let first = (change.start.max(base) - base) / child;
         let last = (change.end().min(base + span(level)) - 1 - base) / child;
-        // The preceding change may have ended in the same slot.
+        // The preceding change may have ended in the same slot: list a slot only once.
         let first = slots.last().map_or(first as usize, |slot| (slot + 1).max(first as usize));
         slots.extend(first..=last as usize);
     }

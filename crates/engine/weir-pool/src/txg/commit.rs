@@ -57,7 +57,7 @@ pub struct CommitInput {
     /// True if the whole directory was rewritten, so the commit must rewrite all metadata trees
     /// ([`Pool::root_is_stale`]).
     pub all: bool,
-    /// Whether the commit leaves unreadable parts of the directory in place.
+    /// True if the commit leaves unreadable parts of the directory in place.
     pub keeps_unread: bool,
 }
 
@@ -204,7 +204,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes the first uberblock of this import epoch; it references the same trees as `from`.
+    /// Claims the pool: writes the first uberblock of this import epoch, which references the same
+    /// trees as `from`.
     #[boxed(?Send)]
     pub(crate) async fn claim(&self, from: &Uberblock) -> Result<(), PoolError> {
         let committed = self.committed_txg();

@@ -3,11 +3,6 @@
 //! The stored form is in weir-format. Replay, which creates partial records, is in weir-dataset.
 //! The list of permanent errors is in `state::damage`.
 //!
-//! A partial record points to the record that it replaced, and that record stays allocated: if a
-//! disk or a part of the segment table returns, its bytes are readable again. Reads then use these
-//! bytes, because the checksum proves that they are the lost bytes. Once the partial record is
-//! rewritten or freed, a recount frees the replaced record.
-//!
 //! Invariants:
 //! - a block of a partial record reads as its known content, as the content of the replaced record,
 //!   or as an error;
@@ -32,11 +27,16 @@ use crate::txg::write_out::WriteOut;
 const CHAIN_MAX: usize = 8;
 
 /// The known blocks of a record.
+///
+/// A partial record points to the record that it replaced, and that record stays allocated: if a
+/// disk or a part of the segment table returns, its bytes are readable again. Reads then use these
+/// bytes, because the checksum proves that they are the lost bytes. Once the partial record is
+/// rewritten or freed, a recount frees the replaced record.
 #[derive(Clone, Debug)]
 pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
     /// Pointer to the replaced record, or a damage marker above that record, or a hole if the
-    /// pointer was lost.
+    /// pointer is unknown.
     rest: BlockPtr,
     /// Index of the record in its volume.
     index: u64,
@@ -149,7 +149,8 @@ impl Pool {
             };
             let older = match older {
                 Ok(older) => older,
-                // The error also covers freed segments: then no tree refers to the replaced record.
+                // This also happens if the segment was freed: then no tree refers to the replaced
+                // record.
                 Err(error) if error.kind() == ErrorKind::Data => return Err(self.part_lost()),
                 Err(error) => return Err(error),
             };

@@ -7,8 +7,8 @@
 //! - a block may cross buffers but never segments;
 //! - after its last block in a segment, a txg appends a summary of the blocks it wrote there. Root
 //!   segments have no summaries, because the cleaner never touches them;
-//! - a new pointer's block may not be on disk before [`WriteOut::finish`]; until then the txg's own
-//!   tables serve the block.
+//! - the block of a new pointer may not be on disk before [`WriteOut::finish`]; until then readers
+//!   get it from the txg's dirty tables (weir-dataset).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -190,7 +190,8 @@ impl WriteOut<'_> {
             return;
         }
         if ptr.birth > self.txg {
-            // I8: no tree of this pool wrote this pointer. Its address may belong to another block.
+            // The birth is in the future (I8 is broken): no tree of this pool wrote this pointer,
+            // so its address may belong to another block.
             tracing::error!(?ptr, txg = self.txg.0, "a pointer from the future is not freed");
             return;
         }
@@ -312,7 +313,7 @@ impl WriteOut<'_> {
 
     /// Appends the stored bytes of a moved block, which keeps its address, to a cleaner segment.
     /// Returns the segment and the offset in units of 64 B. Neither counters nor remap tables
-    /// include it yet.
+    /// include the moved block yet.
     pub(crate) async fn append_moved(
         &mut self,
         ptr: &BlockPtr,
@@ -380,7 +381,7 @@ impl WriteOut<'_> {
     }
 
     /// Returns a write head of the class whose open segment has room for `len` more bytes and the
-    /// summary. `has_object`: the owner of these bytes is of another object than 0.
+    /// summary. `has_object`: the bytes belong to an object other than 0.
     pub(crate) async fn lane_with_room(
         &mut self,
         class: SegmentClass,
@@ -446,7 +447,7 @@ impl WriteOut<'_> {
         let wanted = STREAM_WRITE_BYTES.min((segment_bytes / 8) as usize);
         let size = (wanted - wanted % row).max(row);
         lane.buf.get_or_insert_with(|| {
-            // Vdevs with different row sizes use different buffer sizes.
+            // Reuse only a buffer of this size: vdevs with other row sizes use other buffer sizes.
             let fits = spare.iter().position(|buf| buf.len() == size);
             fits.map_or_else(|| IoBuf::zeroed(size), |index| spare.swap_remove(index))
         });

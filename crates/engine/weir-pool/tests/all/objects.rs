@@ -34,7 +34,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     panic!("nothing to wait for on memory devices");
 }
 
-/// Number in each block, by object and block.
+/// Expected number in each block: by object, then by block.
 type Model = BTreeMap<u64, BTreeMap<u64, u64>>;
 /// Changes of a txg; `None` is a hole.
 type Changes = BTreeMap<u64, BTreeMap<u64, Option<u64>>>;

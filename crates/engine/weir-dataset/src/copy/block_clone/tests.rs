@@ -170,7 +170,7 @@ fn partial_write_while_a_clone_waits_keeps_the_cloned_rest() {
     }
 }
 
-/// A partial write adds the rest of its record to the txg before the clone.
+/// A record that a partial write completed is committed in a txg before the txg of the clone.
 #[test]
 fn record_completed_before_a_clone_is_committed_before_it() {
     let (engine, _, [c, d]) = engine_of(RecordSize::from_shift(2).unwrap());

@@ -1,4 +1,5 @@
-//! Reads as many strips of some slices as reconstruction needs, without waiting for slow legs.
+//! Reads as many strips of some slices (the same byte range of every strip of a row) as
+//! reconstruction needs, without waiting for slow legs.
 //!
 //! Not here: reading the wanted bytes alone from the legs that hold them (`raidz`), computing
 //! strips (`reconstruct`).
@@ -66,13 +67,13 @@ impl Reading {
         }
     }
 
-    /// Strips of the slice whose bytes were not read.
+    /// Strips of the slice that were not read: unread, in flight or missing.
     pub(super) fn unknown(&self) -> Vec<usize> {
         (0..self.strips.len()).filter(|strip| self.read(*strip).is_none()).collect()
     }
 
-    /// Strips whose bytes were not read, if a wanted strip is among them and must be reconstructed;
-    /// else none.
+    /// Returns the strips that were not read, if a wanted strip is among them and must be
+    /// reconstructed. Returns none if all wanted strips were read.
     pub(super) fn lost(&self) -> Vec<usize> {
         let unknown = self.unknown();
         if unknown.iter().any(|strip| self.wants(*strip)) { unknown } else { Vec::new() }
@@ -88,7 +89,7 @@ impl Reading {
         start..start + piece.len()
     }
 
-    /// Whether every wanted strip is known or can be reconstructed.
+    /// True if every wanted strip is known or can be reconstructed.
     fn is_enough(&self, rows: &Rows) -> bool {
         self.lost().len() <= rows.parity
     }
@@ -97,7 +98,7 @@ impl Reading {
         matches!(self.strips[strip], Strip::Unread)
     }
 
-    /// Whether the strip's read is in flight and not late.
+    /// True if the strip's read is in flight and not late.
     fn is_coming(&self, strip: usize) -> bool {
         matches!(&self.strips[strip], Strip::Asked(asked) if !asked.late)
     }
@@ -318,7 +319,7 @@ impl<'a> Gather<'a> {
         };
     }
 
-    /// Sets each read that was due by `due` to late, and returns the legs of these reads.
+    /// Marks the reads that were due by `due` as late, and returns the legs of these reads.
     fn note_late(&mut self, due: Duration, hedged: impl Fn(&Reading) -> bool) -> Vec<usize> {
         let rows = self.rows;
         let mut legs = Vec::new();

@@ -1,5 +1,4 @@
-//! Reconstruction: computes strips from the others, identifies wrong strips, and writes verified
-//! bytes back.
+//! Reconstruction of strips: identifies wrong and lost strips, and writes verified bytes back.
 //!
 //! Not here: reading strips (`gather`), parity computation (weir-codec).
 //!
@@ -179,8 +178,8 @@ impl Vdev {
         sets
     }
 
-    /// Counts errors for damage that no combination of lost strips explains, and returns the
-    /// matching error.
+    /// Counts a checksum error on each leg with wanted bytes, because no combination of lost strips
+    /// gave the right bytes. Returns the error of the read.
     pub(super) async fn blame(&self, rows: &Rows, readings: &[Reading], at: u64) -> PoolError {
         for reading in readings {
             for piece in &reading.slice.pieces {

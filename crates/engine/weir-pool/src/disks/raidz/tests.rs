@@ -148,7 +148,8 @@ fn stale_bytes_are_no_disk_error_after_the_resilver() {
             bench.damage(0, 0);
             bench.freeze(1..DATA + parity);
             let resilver_ends = async {
-                // The read first uses leg 0 alone, then all legs.
+                // The read of the strip reads leg 0 alone, then all legs: wait for the second read
+                // of leg 0.
                 while bench.reads()[0] < 2 {
                     compio::time::sleep(Duration::from_millis(1)).await;
                 }

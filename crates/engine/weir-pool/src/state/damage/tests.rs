@@ -1,4 +1,4 @@
-//! Tests of the list alone.
+//! Tests of the list of permanent errors alone, without a pool.
 
 use weir_base::{DatasetId, Txg};
 
