@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Handle every whole message in `input`. Returns how many bytes were used
-    /// and whether the connection goes on.
+    /// and whether the connection continues.
     pub fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, bool) {
         let mut used = 0;
         loop {
