@@ -20,6 +20,7 @@ use weir_pool::{LegState, LegStatus};
 use crate::coverage::{CoveragePoint, note};
 use crate::expected::{Book, ExpectedState, Found, Presence, Recovered, SnapshotBook};
 use crate::history::{SECTORS, Tag, tags_of};
+use crate::objects::is_of_objects;
 use crate::replica::is_replica;
 
 /// Checks every guarantee; returns the recovered state.
@@ -32,7 +33,8 @@ pub(crate) async fn strict(engine: &Engine, expected: &ExpectedState) -> Result<
     }
     let replica = expected.replica.judge(engine, expected.sectors_max()).await;
     let replica = replica.map_err(|what| format!("replica: {what}"))?;
-    let known = all.iter().flatten().count() + usize::from(replica.is_some());
+    let objects = expected.objects.judge(engine).await?;
+    let known = all.iter().flatten().count() + usize::from(replica.is_some()) + objects.count();
     let strangers = engine.volumes().len() - known;
     if strangers > 0 {
         return Err(format!("{strangers} unexpected volumes"));
@@ -52,7 +54,7 @@ pub(crate) async fn strict(engine: &Engine, expected: &ExpectedState) -> Result<
     }
     let differ = engine.check_live_bytes().await.map_err(|error| format!("walk: {error}"))?;
     match differ.first() {
-        None => Ok(Recovered { volumes: all, snapshots, replica }),
+        None => Ok(Recovered { volumes: all, snapshots, replica, objects }),
         Some((vseg, counted, found)) => {
             Err(format!("segment {vseg} counts {counted} live bytes, the trees refer to {found}"))
         }
@@ -113,7 +115,7 @@ async fn snapshots(
     let mut found = HashMap::new();
     for volume in engine.volumes() {
         let of = volume.info().name;
-        if is_replica(&of) {
+        if is_replica(&of) || is_of_objects(&of) {
             continue;
         }
         let listed = engine.snapshots(&of).await;

@@ -132,13 +132,19 @@ pub enum CoveragePoint {
     VdevRemoved,
     /// The intent log moved to another vdev.
     LogMoved,
+    /// Changes of a dataset with many objects were synced.
+    ObjectsSynced,
+    /// A log record of a dataset with many objects was replayed.
+    ObjectsReplayed,
+    /// A recovery found a dataset with many objects that lacks changes after the last sync.
+    ObjectsCut,
     /// A segment that a scan still had to read was freed, so the scan took a newer root.
     ScanOutlived,
 }
 
 impl CoveragePoint {
     /// All coverage points.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 60] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -195,6 +201,9 @@ impl CoveragePoint {
         Self::VdevStays,
         Self::VdevRemoved,
         Self::LogMoved,
+        Self::ObjectsSynced,
+        Self::ObjectsReplayed,
+        Self::ObjectsCut,
         Self::ScanOutlived,
     ];
 

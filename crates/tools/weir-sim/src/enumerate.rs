@@ -25,6 +25,7 @@ use crate::cut::CutPlan;
 use crate::expected::ExpectedState;
 use crate::media::MediaImage;
 use crate::metadata_loss;
+use crate::objects::SimLayer;
 use crate::old_legs::{self, Earlier};
 use crate::operator::{legs, legs_that_lack};
 use crate::rng::Rng;
@@ -420,7 +421,8 @@ async fn open(
     let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
     let disks = there.map(|(_, disk)| disk).collect();
     let how = ImportOptions { newest_seen, ..ImportOptions::new(Guid(import_epoch)) };
-    let engine = Engine::open(disks, how, &scenario.options(world)).await?;
+    let options = scenario.options(world);
+    let engine = Engine::open_with_layer(disks, how, &options, &SimLayer).await?;
     scenario.shrink_tables(&engine);
     Ok(engine)
 }

@@ -14,6 +14,7 @@ use weir_format::Compression;
 
 use crate::concurrent::{Change, ConcurrentChanges, What};
 use crate::history::{History, SECTORS, Tag, at, write_of};
+use crate::objects::{FoundObjects, ObjectsBook};
 use crate::replica::{self, Replica};
 
 /// Number of recent tags that clients may write again.
@@ -143,6 +144,7 @@ pub(crate) struct Recovered {
     /// Content of each recovered snapshot by name.
     pub(crate) snapshots: HashMap<String, Vec<Tag>>,
     pub(crate) replica: Option<replica::Found>,
+    pub(crate) objects: FoundObjects,
 }
 
 /// Expected state of all volumes and snapshots of a scenario.
@@ -151,6 +153,8 @@ pub(crate) struct ExpectedState {
     pub(crate) volumes: Vec<Book>,
     pub(crate) snapshots: Vec<SnapshotBook>,
     pub(crate) replica: Replica,
+    /// Datasets with many objects.
+    pub(crate) objects: ObjectsBook,
     next_snapshot: u64,
     /// Volume and block for which each write's tag was created.
     tags: HashMap<Tag, (usize, usize)>,
@@ -190,6 +194,7 @@ impl ExpectedState {
             volumes,
             snapshots,
             replica,
+            objects: ObjectsBook::default(),
             next_snapshot,
             tags,
             also,
@@ -344,8 +349,10 @@ impl ExpectedState {
     }
 
     /// Makes the recovered state the expected state.
-    pub(crate) fn rebase(&mut self, Recovered { volumes, snapshots, replica }: Recovered) {
+    pub(crate) fn rebase(&mut self, recovered: Recovered) {
+        let Recovered { volumes, snapshots, replica, objects } = recovered;
         self.replica.rebase(replica);
+        self.objects.rebase(objects);
         for found in volumes.iter().flatten() {
             self.came_to_hold(&found.state, 0);
         }

@@ -33,6 +33,7 @@ mod media;
 mod old_legs;
 mod operator;
 mod metadata_loss;
+mod objects;
 mod ranges;
 mod replica;
 mod rng;

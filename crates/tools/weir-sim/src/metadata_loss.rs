@@ -61,7 +61,8 @@ type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 /// at equal offsets.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
     let plain = matches!(scenario.layout, Layout::Single | Layout::Mirror);
-    plain && scenario.trouble == FaultPlan::None && !scenario.reshapes
+    let quiet = !scenario.reshapes && !scenario.objects;
+    plain && scenario.trouble == FaultPlan::None && quiet
 }
 
 /// Corrupts nodes or blocks of one metadata tree of a closed or open pool, and continues across

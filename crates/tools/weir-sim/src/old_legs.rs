@@ -59,7 +59,8 @@ impl Earlier {
 
 /// True if this check fits the scenario.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
-    scenario.layout.disks() > 1 && scenario.trouble == FaultPlan::None && !scenario.reshapes
+    let plain = !scenario.reshapes && !scenario.objects;
+    plain && scenario.layout.disks() > 1 && scenario.trouble == FaultPlan::None
 }
 
 /// Recovers from `images` with one old leg, waits until every leg is online, removes as many other

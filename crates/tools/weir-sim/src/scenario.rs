@@ -30,6 +30,7 @@ use crate::executor::JoinHandle;
 use crate::expected::ExpectedState;
 use crate::fault::{Budget, Fault};
 use crate::media::{DiskOptions, MediaImage};
+use crate::objects::{ObjectsActor, ObjectsBook};
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::world::SimWorld;
@@ -50,6 +51,14 @@ const LOAD_LASTS_MAX: u64 = 3;
 /// Probability, as one divided by this number, that a scenario contains a storm, which takes as
 /// long as ten other scenarios.
 const STORM_ONE_IN: u64 = 24;
+/// Probability, as one divided by this number, that a scenario uses datasets with many objects.
+const OBJECTS_ONE_IN: u64 = 3;
+/// Number of tasks that use datasets with many objects: one for operations, the others for syncs.
+const OBJECT_TASKS: usize = 5;
+/// Objects that operations use: several in one block of the object table, and some that make the
+/// table high.
+const OBJECT_NUMBERS: [u64; 16] =
+    [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 250, 251, 4000, 70_001, 70_002];
 /// Size of the dedupe index in a tight pool: entries for 64 blocks.
 const HINT_BYTES: u64 = 64 * 20;
 /// Fault rate: 3 % of operations, at most 12 times on each disk.
@@ -155,6 +164,8 @@ pub struct Scenario {
     /// If true, the operator adds and removes vdevs, and clients continue until the operator has
     /// finished. If false, the operator replaces disks, and some recoveries run without a leg.
     pub reshapes: bool,
+    /// If true, an actor uses datasets with many objects.
+    pub objects: bool,
     /// If true, one client rewrites a few blocks until the log queue overflows.
     pub storm: bool,
     /// Bug that is planted in the engine.
@@ -231,13 +242,23 @@ impl Scenario {
         let room = if rng.below(3) == 0 { Room::Tight } else { Room::Ample };
         let storm = rng.below(STORM_ONE_IN) == 0;
         let reshapes = rng.below(4) == 0;
-        Self { seed, layout, room, trouble, reshapes, storm, bug }
+        let objects = Rng::new(seed).stream("objects", 0).below(OBJECTS_ONE_IN) == 0;
+        Self { seed, layout, room, trouble, reshapes, objects, storm, bug }
     }
 
     /// Draws the scenario of a seed, adjusted so that a planted bug has an effect.
     pub fn for_bug(seed: u64, bug: PlantedBug) -> Self {
         let mut scenario = Self::of_seed(seed, bug);
         scenario.storm = false;
+        scenario.objects = matches!(
+            bug,
+            PlantedBug::NamedNotLogged | PlantedBug::EndDropsNamed | PlantedBug::EndNotSynced
+        );
+        if scenario.objects {
+            scenario.trouble = FaultPlan::None;
+            scenario.layout = Layout::Mirror;
+            scenario.room = Room::Ample;
+        }
         if bug == PlantedBug::SkipChecksum {
             scenario.layout = Layout::Mirror;
             scenario.trouble = FaultPlan::Fault(Fault::BitRot);
@@ -315,7 +336,8 @@ impl Scenario {
     /// Returns the disks of a new pool with empty volumes.
     pub(crate) fn new_pool(layout: Layout, room: Room) -> Vec<MediaImage> {
         let (trouble, storm, bug) = (FaultPlan::None, false, PlantedBug::None);
-        let scenario = Self { seed: 1, layout, room, trouble, reshapes: false, storm, bug };
+        let (reshapes, objects) = (false, false);
+        let scenario = Self { seed: 1, layout, room, trouble, reshapes, objects, storm, bug };
         let sizes = room.sizes();
         let vdevs = layout.vdevs();
         let lens = vdevs.iter().flat_map(|(kind, legs)| {
@@ -371,7 +393,9 @@ impl Scenario {
     /// Returns the expected state of the empty volumes of [`Self::new_pool`].
     pub(crate) fn new_books(&self) -> ExpectedState {
         let blocks = self.room.sizes().volume_blocks;
-        ExpectedState::new(VOLUMES, MORE_VOLUMES, blocks, blocks + blocks / 2)
+        let mut expected = ExpectedState::new(VOLUMES, MORE_VOLUMES, blocks, blocks + blocks / 2);
+        expected.objects = ObjectsBook::new(OBJECT_NUMBERS.to_vec());
+        expected
     }
 
     /// Runs clients, administrator and operator on an open engine until all have finished.
@@ -411,6 +435,9 @@ impl Scenario {
             let storm = load.storm && n == 0;
             let (steps, reshaping) = (load.steps_per_client, Rc::clone(&reshaping));
             working.push(self.spawn_client(world, n, client, steps, storm, reshaping));
+        }
+        if self.objects {
+            working.extend(self.spawn_objects(world, engine, expected, load, &rng));
         }
         let rng = rng.stream("admin", 0);
         let (engine_too, books_too) = (Arc::clone(engine), Rc::clone(expected));
@@ -470,6 +497,41 @@ impl Scenario {
                 pause.yield_now().await;
             }
             Ok(())
+        })
+    }
+
+    /// Spawns the operations on datasets with many objects, and their syncs.
+    fn spawn_objects(
+        &self,
+        world: &SimWorld,
+        engine: &Arc<Engine>,
+        expected: &Rc<RefCell<ExpectedState>>,
+        load: Load,
+        rng: &Rng,
+    ) -> [JoinHandle<Result<(), String>>; OBJECT_TASKS] {
+        let turn = Rc::default();
+        std::array::from_fn(|n| {
+            let mut actor = ObjectsActor {
+                rng: rng.stream("objects", n as u64),
+                engine: Arc::clone(engine),
+                expected: Rc::clone(expected),
+                recent: None,
+                turn: Rc::clone(&turn),
+            };
+            let (scenario, pause) = (*self, world.executor().clone());
+            let name = format!("objects {n}");
+            world.executor().spawn(name.clone(), async move {
+                for _ in 0..load.steps_per_client {
+                    let done = if n == 0 { actor.step().await } else { actor.sync_step().await };
+                    if scenario.ends(&name, done)? {
+                        break;
+                    }
+                    for _ in 0..=n {
+                        pause.yield_now().await;
+                    }
+                }
+                Ok(())
+            })
         })
     }
 

@@ -14,6 +14,7 @@ use crate::check::read_snapshot;
 use crate::client::Stop;
 use crate::coverage::{CoveragePoint, note};
 use crate::expected::{Content, Presence};
+use crate::objects::is_of_objects;
 use crate::replica::is_replica;
 
 impl Admin {
@@ -222,7 +223,10 @@ impl Admin {
 
     async fn promote(&mut self) -> Result<(), Stop> {
         let mut volumes = self.engine.volumes();
-        volumes.retain(|volume| !is_replica(&volume.info().name));
+        volumes.retain(|volume| {
+            let name = volume.info().name;
+            !is_replica(&name) && !is_of_objects(&name)
+        });
         self.rng.shuffle(&mut volumes);
         for volume in volumes {
             match self.engine.promote(&volume.info().name).await {

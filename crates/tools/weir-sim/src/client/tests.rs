@@ -23,7 +23,16 @@ const STORMS: usize = 50;
 fn failed_storm_leaves_no_volume_busy() {
     let (layout, room) = (Layout::Single, Room::Ample);
     let (trouble, bug) = (FaultPlan::None, PlantedBug::None);
-    let scenario = Scenario { seed: 1, layout, room, trouble, reshapes: false, storm: true, bug };
+    let scenario = Scenario {
+        seed: 1,
+        layout,
+        room,
+        trouble,
+        reshapes: false,
+        objects: false,
+        storm: true,
+        bug,
+    };
     let world = SimWorld::from_media(1, Scenario::new_pool(layout, room));
     let ran = world.run_until(async {
         let how = ImportOptions::new(Guid(1));

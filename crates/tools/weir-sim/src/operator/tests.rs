@@ -21,7 +21,7 @@ const SLOW: Latency = Latency { min: Duration::from_mins(1), max: Duration::from
 fn scenario(seed: u64) -> Scenario {
     let (layout, room, trouble) = (Layout::Mirror, Room::Ample, FaultPlan::None);
     let bug = PlantedBug::None;
-    Scenario { seed, layout, room, trouble, reshapes: false, storm: false, bug }
+    Scenario { seed, layout, room, trouble, reshapes: false, objects: false, storm: false, bug }
 }
 
 /// Replaces disk 1 of a mirror, takes it offline, and brings it online after some time. Returns the

@@ -1,0 +1,283 @@
+//! Actor of a scenario that uses datasets with many objects: operations, syncs, snapshots,
+//! rollbacks and a clone.
+//!
+//! Invariants:
+//! - one operation runs at a time, so their order is known; syncs run concurrently with operations;
+//! - each acknowledgement is recorded in its executor step, before another task runs.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use weir_base::{ErrorKind, ObjectId};
+use weir_dataset::{DatasetError, Engine, SyncOf, Volume};
+
+use super::book::{DatasetBook, NAMES, ObjectsBook, SnapshotOfObjects, snapshot_id};
+use super::content::{ObjectsState, RECORDS};
+use super::layer::{LAYER, ObjectOp, apply};
+use super::model::{ObjectsHistory, Synced};
+use crate::client::Stop;
+use crate::coverage::{CoveragePoint, note};
+use crate::expected::{ExpectedState, Presence};
+use crate::rng::Rng;
+
+/// Maximum number of snapshots, so that a small pool has space for changes.
+const SNAPSHOTS_MAX: usize = 3;
+
+/// One task of the actor. The tasks share `turn`.
+pub(crate) struct ObjectsActor {
+    pub(crate) rng: Rng,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) expected: Rc<RefCell<ExpectedState>>,
+    /// Object of the last operation.
+    pub(crate) recent: Option<u64>,
+    /// Held by each operation.
+    pub(crate) turn: Rc<Mutex<()>>,
+}
+
+impl ObjectsActor {
+    fn book<T>(&self, of: impl FnOnce(&mut ObjectsBook) -> T) -> T {
+        of(&mut self.expected.borrow_mut().objects)
+    }
+
+    fn dataset<T>(&self, index: usize, of: impl FnOnce(&mut DatasetBook) -> T) -> T {
+        self.book(|book| of(&mut book.datasets[index]))
+    }
+
+    /// Performs one operation or administrative call.
+    pub(crate) async fn step(&mut self) -> Result<(), Stop> {
+        let turn = Rc::clone(&self.turn);
+        let _turn = turn.lock().await;
+        if self.dataset(0, |book| book.presence) == Presence::Gone {
+            return self.create().await;
+        }
+        let has_copy = self.dataset(1, |book| book.presence) == Presence::There;
+        let index = usize::from(has_copy && self.rng.below(4) == 0);
+        match self.rng.below(40) {
+            0 | 1 => self.take_snapshot().await,
+            2 => self.destroy_snapshot().await,
+            3 => self.roll_back().await,
+            4 if has_copy => self.destroy_copy().await,
+            4 => self.clone_snapshot().await,
+            5 => self.engine.commit().await.map_err(Stop::Told),
+            _ => self.operate(index).await,
+        }
+    }
+
+    /// Syncs a dataset, concurrently with operations.
+    pub(crate) async fn sync_step(&mut self) -> Result<(), Stop> {
+        let has_copy = self.dataset(1, |book| book.presence) == Presence::There;
+        let index = usize::from(has_copy && self.rng.below(4) == 0);
+        // A rollback under way replaces the history to which the sync refers.
+        let Ok(volume) = self.engine.volume(NAMES[index]) else { return Ok(()) };
+        let choice_of_object = self.rng.next_u64() as usize;
+        let number = self.book(|book| book.numbers[choice_of_object % book.numbers.len()]);
+        let choice = self.rng.below(6);
+        let (of, synced, rolls) = self.dataset(index, |book| {
+            let state = book.history.acked();
+            let (of, synced) = match choice {
+                0 => (SyncOf::All, Synced::all(state)),
+                1 => (SyncOf::Namespace, Synced::namespace(state)),
+                _ => (SyncOf::Object(ObjectId(number)), Synced::object(state, number)),
+            };
+            (of, synced, book.generation)
+        });
+        match self.engine.sync_objects(&volume, of).await {
+            Ok(()) => {
+                self.dataset(index, |book| {
+                    if book.generation == rolls && book.rolling.is_none() {
+                        book.history.add_synced(synced);
+                    }
+                });
+                note(CoveragePoint::ObjectsSynced);
+                Ok(())
+            }
+            Err(error) => Err(Stop::Told(error)),
+        }
+    }
+
+    async fn create(&mut self) -> Result<(), Stop> {
+        self.dataset(0, |book| book.presence = Presence::Creating);
+        let made = self.engine.create_object_dataset(NAMES[0], LAYER, &[]).await;
+        match made {
+            Ok(()) => self.dataset(0, |book| book.presence = Presence::There),
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                self.dataset(0, |book| book.presence = Presence::Gone);
+            }
+            Err(error) => return Err(Stop::Told(error)),
+        }
+        Ok(())
+    }
+
+    fn volume(&self, index: usize) -> Result<Arc<Volume>, Stop> {
+        let volume = self.engine.volume(NAMES[index]);
+        volume.map_err(|error| Stop::Broken(format!("{}: {error}", NAMES[index])))
+    }
+
+    async fn operate(&mut self, index: usize) -> Result<(), Stop> {
+        let volume = self.volume(index)?;
+        let (state, numbers) =
+            self.book(|book| (book.datasets[index].history.now().clone(), book.numbers.clone()));
+        let op = some_op(&mut self.rng, &state, &numbers, self.recent);
+        self.recent = Some(op.object());
+        self.dataset(index, |book| book.history.push(op));
+        match apply(&volume, op).await {
+            Ok(Ok(())) => self.dataset(index, |book| book.history.acknowledge()),
+            Ok(Err(what)) => return Err(Stop::Broken(format!("{op:?}: {what}"))),
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                note(CoveragePoint::NoSpace);
+                self.dataset(index, |book| book.history.undo());
+            }
+            Err(error) => return Err(Stop::Told(error)),
+        }
+        Ok(())
+    }
+
+    async fn take_snapshot(&mut self) -> Result<(), Stop> {
+        let is_there = |book: &SnapshotOfObjects| book.presence == Presence::There;
+        let name = self.book(|book| {
+            let count = book.snapshots.iter().filter(|book| is_there(book)).count();
+            if count >= SNAPSHOTS_MAX {
+                return None;
+            }
+            book.next_snapshot += 1;
+            let name = format!("o{}", book.next_snapshot);
+            let (presence, state) = (Presence::Creating, book.datasets[0].history.now().clone());
+            book.snapshots.push(SnapshotOfObjects { name: name.clone(), presence, state });
+            Some(name)
+        });
+        let Some(name) = name else { return Ok(()) };
+        let presence = match self.engine.create_snapshots(&[snapshot_id(&name)]).await {
+            Ok(_) => {
+                // The commit of the snapshot made everything durable.
+                self.dataset(0, |book| {
+                    let synced = Synced::all(book.history.now());
+                    book.history.add_synced(synced);
+                });
+                note(CoveragePoint::SnapshotTaken);
+                Presence::There
+            }
+            Err(DatasetError::CannotReserve { .. }) => Presence::Gone,
+            Err(error) if error.kind() == ErrorKind::NoSpace => Presence::Gone,
+            Err(error) => return Err(Stop::Told(error)),
+        };
+        self.set_snapshot(&name, presence);
+        Ok(())
+    }
+
+    fn set_snapshot(&self, name: &str, presence: Presence) {
+        self.book(|book| {
+            let found = book.snapshots.iter_mut().find(|book| book.name == name);
+            if let Some(snapshot) = found {
+                snapshot.presence = presence;
+            }
+        });
+    }
+
+    /// Draws a snapshot that exists.
+    fn some_snapshot(&mut self) -> Option<(String, ObjectsState)> {
+        let rng = &mut self.rng;
+        let book = &self.expected.borrow().objects;
+        let there = book.snapshots.iter().filter(|book| book.presence == Presence::There);
+        let there: Vec<_> = there.map(|book| (book.name.clone(), book.state.clone())).collect();
+        (!there.is_empty()).then(|| there[rng.index(there.len())].clone())
+    }
+
+    async fn destroy_snapshot(&mut self) -> Result<(), Stop> {
+        let Some((name, _)) = self.some_snapshot() else { return Ok(()) };
+        self.set_snapshot(&name, Presence::Destroying);
+        let presence =
+            match self.engine.destroy_snapshots(NAMES[0], std::slice::from_ref(&name)).await {
+                Ok(_) => Presence::Gone,
+                // The clone depends on it.
+                Err(DatasetError::InUse { .. }) => Presence::There,
+                Err(error) => return Err(Stop::Told(error)),
+            };
+        self.set_snapshot(&name, presence);
+        Ok(())
+    }
+
+    async fn roll_back(&mut self) -> Result<(), Stop> {
+        let Some((name, state)) = self.some_snapshot() else { return Ok(()) };
+        let newer: Vec<String> = self.book(|book| {
+            let after = book.snapshots.iter().skip_while(|book| book.name != name).skip(1);
+            let there = after.filter(|book| book.presence == Presence::There);
+            there.map(|book| book.name.clone()).collect()
+        });
+        newer.iter().for_each(|name| self.set_snapshot(name, Presence::Destroying));
+        self.dataset(0, |book| book.rolling = Some(state.clone()));
+        let rolled = self.engine.rollback(&snapshot_id(&name), true).await;
+        let presence = match rolled {
+            Ok(_) => {
+                self.dataset(0, |book| {
+                    book.history = ObjectsHistory::of_state(state);
+                    book.generation += 1;
+                });
+                note(CoveragePoint::RolledBack);
+                Presence::Gone
+            }
+            Err(DatasetError::InUse { .. }) => Presence::There,
+            Err(error) if error.kind() == ErrorKind::NoSpace => Presence::There,
+            Err(error) => return Err(Stop::Told(error)),
+        };
+        self.dataset(0, |book| book.rolling = None);
+        newer.iter().for_each(|name| self.set_snapshot(name, presence));
+        Ok(())
+    }
+
+    async fn clone_snapshot(&mut self) -> Result<(), Stop> {
+        let Some((name, state)) = self.some_snapshot() else { return Ok(()) };
+        self.dataset(1, |book| {
+            let generation = book.generation + 1;
+            let history = ObjectsHistory::of_state(state);
+            *book =
+                DatasetBook { presence: Presence::Creating, history, generation, rolling: None };
+        });
+        let made = self.engine.clone_snapshot(&snapshot_id(&name), NAMES[1]).await;
+        let presence = match made {
+            Ok(_) => Presence::There,
+            Err(error) if error.kind() == ErrorKind::NoSpace => Presence::Gone,
+            Err(error) => return Err(Stop::Told(error)),
+        };
+        self.dataset(1, |book| book.presence = presence);
+        Ok(())
+    }
+
+    async fn destroy_copy(&mut self) -> Result<(), Stop> {
+        self.dataset(1, |book| book.presence = Presence::Destroying);
+        self.engine.destroy_volume(NAMES[1], true).await.map_err(Stop::Told)?;
+        self.dataset(1, |book| book.presence = Presence::Gone);
+        Ok(())
+    }
+}
+
+/// Draws an operation that is possible in a state.
+fn some_op(rng: &mut Rng, state: &ObjectsState, numbers: &[u64], recent: Option<u64>) -> ObjectOp {
+    let number = match recent {
+        // Several unlogged changes of one object are the hardest case of the log.
+        Some(recent) if rng.below(3) > 0 => recent,
+        _ => numbers[rng.index(numbers.len())],
+    };
+    let seq = state.names + 1;
+    let Some(object) = state.objects.get(&number) else {
+        return ObjectOp::Create { object: number, seq };
+    };
+    let (born, change) = (object.born, object.changes + 1);
+    let record = RECORDS[rng.index(RECORDS.len())];
+    match rng.below(20) {
+        0 => ObjectOp::Remove { object: number, seq },
+        1 if !object.is_orphan => ObjectOp::Unlink { object: number, seq },
+        2..6 if !object.is_orphan => {
+            let named = state.objects.iter().filter(|(_, object)| !object.is_orphan);
+            let named: Vec<u64> = named.map(|(number, _)| *number).collect();
+            let other = named[rng.index(named.len())];
+            ObjectOp::Name { object: number, other, seq }
+        }
+        6..8 => ObjectOp::Truncate { object: number, born, change, record },
+        _ => {
+            let seed = rng.next_u64() >> 1;
+            ObjectOp::Write { object: number, born, change, record, seed }
+        }
+    }
+}
