@@ -162,8 +162,8 @@ impl Caching {
 }
 
 /// Finds the NAA designator of the logical unit in the device identification page 83h (SPC-4
-/// 7.8.6). The designator identifies the unit in copies and has 8 or 16 bytes; if there are two
-/// designators, returns the longer one.
+/// 7.8.6). EXTENDED COPY names its source and destination units by this designator. The designator
+/// has 8 or 16 bytes; if there are two designators, returns the longer one.
 pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = number(bytes.get(2..4)?) as usize;
     let mut rest = bytes.get(4..)?;

@@ -47,8 +47,8 @@ const MORE_DISKS: usize = 2;
 /// In scenarios with vdev changes, clients continue until the operator has finished, for at most
 /// this multiple of their normal number of steps.
 const LOAD_LASTS_MAX: u64 = 3;
-/// Probability, as one divided by this number, that a scenario contains a storm, which takes as
-/// long as ten other scenarios.
+/// Probability, as one divided by this number, that a scenario contains a storm (see [`Scenario`]).
+/// A storm takes as long as ten other scenarios.
 const STORM_ONE_IN: u64 = 24;
 /// Size of the dedupe index in a tight pool: entries for 64 blocks.
 const HINT_BYTES: u64 = 64 * 20;
@@ -155,7 +155,8 @@ pub struct Scenario {
     /// If true, the operator adds and removes vdevs, and clients continue until the operator has
     /// finished. If false, the operator replaces disks, and some recoveries run without a leg.
     pub reshapes: bool,
-    /// If true, one client rewrites a few blocks until the log queue overflows.
+    /// If true, one client rewrites a few blocks until the log queue of its volume (the changes
+    /// that a flush would write to the intent log) exceeds its size limit.
     pub storm: bool,
     /// Bug that is planted in the engine.
     pub bug: PlantedBug,

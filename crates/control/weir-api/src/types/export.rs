@@ -104,8 +104,8 @@ pub struct ExportSet {
     pub protocol: Protocol,
     /// Name of the export; write `/` as `%2F`.
     pub name: String,
-    /// The complete list of addresses and networks (`10.0.0.7`, `10.0.0.0/24`). Empty: all
-    /// addresses that the server accepts.
+    /// Addresses and networks of the clients (`10.0.0.7`, `10.0.0.0/24`) that may open the export;
+    /// replaces the previous list. Empty: every client address that the server accepts.
     pub allow: Vec<String>,
 }
 

@@ -129,8 +129,9 @@ pub struct InitiatorAllow {
     pub target: String,
     /// iSCSI name of the initiator; `*` for all initiators without an entry of their own.
     pub initiator: String,
-    /// CHAP account with which the initiator must authenticate; absent: no authentication. The
-    /// server refuses its absence for an initiator that has CHAP, unless `no_chap` is set.
+    /// CHAP account with which the initiator must authenticate; absent: no authentication. If the
+    /// initiator's existing entry has a CHAP account, a request without this field fails unless
+    /// `no_chap` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<ChapAccount>,
     /// CHAP account with which the target authenticates; absent: the target does not authenticate.

@@ -180,8 +180,8 @@ impl NamedDirs {
     /// Resolves a path from a caller.
     ///
     /// # Errors
-    /// `PermissionDenied` with [`FileRefused`] for a path outside the directories, and the kernel's
-    /// error for a path inside.
+    /// `PermissionDenied` with [`FileRefused`] for a path outside `/dev` and the allowed
+    /// directories ([`NamedDirs`]); the kernel's error for a path inside.
     pub(crate) fn place(&self, path: &Path) -> io::Result<Place> {
         if let Ok(rest) = path.strip_prefix(DEVICES) {
             // File systems that are mounted below /dev, such as /dev/shm, contain files of users.

@@ -215,7 +215,9 @@ fn dropped_clone_no_longer_blocks_partial_writes() {
     holds_part(&b, 50, 9);
 }
 
-/// Regression: the engine applied clones in the order of the requests, which stopped the server.
+/// Regression: a commit applied the tree changes of several clones in the order of the clone
+/// requests. The tree requires ascending block order, so the server panicked. The commit now sorts
+/// the changes.
 #[test]
 fn later_of_overlapping_clones_in_one_txg_wins() {
     let (engine, a, b) = engine();
