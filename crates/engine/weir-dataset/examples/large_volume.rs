@@ -8,8 +8,9 @@
 //! Invariants:
 //! - the engine is the one that serves clients, and blocks are stored uncompressed, so there are as
 //!   many segments, nodes and tables as on a real disk of that size;
-//! - the disk takes no memory of this process, so that the resident memory is the engine's: a file
-//!   has the number of each sector that repeats one number, and another file has all other sectors.
+//! - the contents of the simulated disk are in two files, not in RAM, so that the resident memory
+//!   is the engine's. A sector that repeats one number is stored as this number in the first file;
+//!   all other sectors are in the second file.
 
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 

@@ -214,7 +214,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether the changes in the bit set `left`, in some order, turn the present content into the
+    /// True if the changes in the bit set `left`, in some order, turn the present content into the
     /// found content. The present content is the last of `states`; before it are the content before
     /// all changes and the content after each change in `done`.
     fn leads_there(&self, left: u32, done: &mut Vec<usize>, states: &mut Vec<Vec<Tag>>) -> bool {

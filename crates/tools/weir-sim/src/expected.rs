@@ -19,7 +19,7 @@ use crate::replica::{self, Replica};
 /// Number of recent tags that clients may write again.
 const RECENT_MAX: usize = 64;
 
-/// Whether a volume or snapshot exists.
+/// Expected existence of a volume or snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// A creation is pending.

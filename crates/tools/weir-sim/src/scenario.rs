@@ -516,7 +516,7 @@ impl Scenario {
         })
     }
 
-    /// Whether an actor stops after this result. `Err`: the result is a violation.
+    /// True if an actor stops after this result. `Err`: the result is a violation.
     fn ends(&self, name: &str, done: Result<(), Stop>) -> Result<bool, String> {
         match done {
             Ok(()) => Ok(false),

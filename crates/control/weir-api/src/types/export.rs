@@ -220,7 +220,7 @@ pub struct Export {
     pub protocol: Protocol,
     /// Full name of the volume or snapshot.
     pub volume: String,
-    /// Whether the server refuses writes.
+    /// True if the server refuses writes.
     pub read_only: bool,
     /// Addresses and networks whose clients may open the export over TCP. Empty: all addresses that
     /// the server accepts.

@@ -387,7 +387,7 @@ pub struct DiskStatus {
     pub errors: ErrorCounts,
     /// Problem with the disk; absent if there is none.
     pub note: Option<String>,
-    /// Whether the disk is far slower than the pool's other disks, or unresponsive.
+    /// True if the disk is far slower than the pool's other disks, or unresponsive.
     #[serde(default)]
     pub slow: bool,
     /// I/O counters and latencies; absent while the disk is not open.

@@ -201,7 +201,7 @@ pub struct Verification {
     pub unix_ms: u64,
     /// Bytes of the volume that were compared.
     pub compared_bytes: u64,
-    /// Whether both servers have the same data.
+    /// True if both servers have the same data.
     pub is_same: bool,
     /// Offset in the volume of the first difference, in bytes.
     #[serde(default)]

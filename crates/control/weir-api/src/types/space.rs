@@ -34,7 +34,7 @@ pub struct PointerIo {
 /// State of the cleaner, which reclaims the space of overwritten and trimmed blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CleanerStatus {
-    /// Whether the cleaner cleaned any segment in the last `lately_ms`.
+    /// True if the cleaner cleaned any segment in the last `lately_ms`.
     pub working: bool,
     /// Length of the recent period; at most ten seconds.
     pub lately_ms: u64,

@@ -280,7 +280,7 @@ pub struct Volume {
     pub stored_bytes: u64,
     /// `used_bytes` divided by `stored_bytes`; 1 for an empty volume.
     pub compression_ratio: f64,
-    /// Whether dedupe is on for new blocks.
+    /// True if dedupe is on for new blocks.
     #[serde(default)]
     pub dedupe: bool,
     /// Part of `stored_bytes` that already existed in the pool when dedupe or a block clone

@@ -262,7 +262,7 @@ fn silence_limit(elapsed: Duration) -> Option<Duration> {
     }
 }
 
-/// Whether a server that got the stop signal `elapsed` ago exits although pools are open.
+/// True if a server that got the stop signal `elapsed` ago exits although pools are open.
 /// `suspended` is the time from the stop signal to the first suspended pool.
 fn must_exit(elapsed: Duration, suspended: Option<Duration>) -> bool {
     suspended.is_some_and(|at| elapsed >= END_LIMIT.max(at + END_GRACE))

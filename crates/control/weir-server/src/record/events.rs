@@ -313,7 +313,7 @@ impl Events {
     }
 }
 
-/// Whether the caller already has [`CALLER_COUNTS_MAX`] counts of repeated events.
+/// True if the caller already has [`CALLER_COUNTS_MAX`] counts of repeated events.
 fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
     let own = counts.values().filter(|count| count.caller.as_deref() == caller);
     own.count() >= CALLER_COUNTS_MAX

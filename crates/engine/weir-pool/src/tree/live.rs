@@ -63,14 +63,15 @@ impl Live {
     }
 }
 
-/// Checksum with which the bytes are verified.
+/// Checksum against which the bytes of a block or summary are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// A block: against the checksum in its pointer.
+    /// Block with one pointer: the checksum in that pointer.
     Checksum(u128),
-    /// A shared block: against the half of its checksum that the summary holds.
+    /// Shared block: the half of its checksum that the segment summary holds.
     Half(u64),
-    /// A summary of this segment: against its own checksum, whose low half its reference holds.
+    /// Summary of this segment: its own checksum; the low half must equal the value in the
+    /// reference to the summary.
     Summary(VsegId, u64),
 }
 

@@ -384,7 +384,7 @@ impl MemoryGrant {
         }
     }
 
-    /// Whether [`MemoryGrant::evicted`] would return immediately.
+    /// True if [`MemoryGrant::evicted`] would return immediately.
     pub fn is_evicted(&self) -> bool {
         self.account.is_evicted.load(Ordering::Acquire)
     }

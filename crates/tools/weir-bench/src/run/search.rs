@@ -72,7 +72,7 @@ impl Found {
     }
 }
 
-/// Whether a run of `seconds` reached `pct` percent of `rate`. With Poisson arrivals, `iops` may be
+/// True if a run of `seconds` reached `pct` percent of `rate`. With Poisson arrivals, `iops` may be
 /// lower by three standard deviations, which happens by chance in one case of a thousand.
 pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
     let chance = match arrival {
@@ -84,7 +84,7 @@ pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arr
     iops >= rate * pct / 100.0 - chance
 }
 
-/// Whether the backlog grew. Uses the median slope between the two halves of the run, so that a
+/// True if the backlog grew. Uses the median slope between the two halves of the run, so that a
 /// stall in a single second does not count.
 fn backlog_grows(run: &CellRun) -> bool {
     let waiting: Vec<f64> = whole_intervals(run).map(|second| second.backlog as f64).collect();
@@ -323,7 +323,7 @@ impl Rule<'_> {
     }
 }
 
-/// Whether the target stalled exactly once in the run.
+/// True if the target stalled exactly once in the run.
 fn has_one_stall(run: &CellRun) -> bool {
     CellSummary::of_runs(std::slice::from_ref(run)).stalls.count == 1
 }
