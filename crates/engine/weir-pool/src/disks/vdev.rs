@@ -311,8 +311,8 @@ impl Vdev {
 
     /// Reads the same whole sectors from one leg after another until `accept` takes a copy.
     ///
-    /// For structures that carry their own checksum and may legitimately be absent: no copy is
-    /// counted as damaged or repaired.
+    /// For structures that carry their own checksum and may legitimately be absent. So this
+    /// function neither counts checksum errors of a leg nor repairs a copy.
     pub(crate) async fn read_any<T>(
         &self,
         disk_offset: u64,

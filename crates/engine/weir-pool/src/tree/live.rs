@@ -190,8 +190,8 @@ pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
 /// lost if the tree references the block and the block is bad.
 type Asked = (SummaryEntry, TreeRoot, LiveOf);
 
-/// Selects the version in which to look up a block. The root is the one of the volume or of the
-/// object table.
+/// Selects the version in which to look up a block. The returned root belongs to the tree of a
+/// volume or, for a dataset with many objects, to its object table.
 fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
     let (chain, version) = roots.version_of(&entry.owner, entry.birth)?;
     let BlockOwner { object, level, index, .. } = entry.owner;
