@@ -46,7 +46,7 @@ struct Opened {
 
 /// Reason why a step failed.
 pub(crate) enum Stop {
-    /// The engine returned an error that the client did not expect.
+    /// Error of the engine that the client did not expect.
     Told(DatasetError),
     /// The engine violated a guarantee.
     Broken(String),

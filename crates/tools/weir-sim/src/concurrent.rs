@@ -135,8 +135,8 @@ impl ConcurrentChanges {
         self.shows(before, found, all, |change| change.ended.is_some_and(|end| end < then))
     }
 
-    /// True if some of the changes, including all that `must` selects, produce this content from
-    /// sector `from` on.
+    /// True if some of the changes, including all for which `must` returns true, produce this
+    /// content from sector `from` of the volume on.
     fn shows(
         &self,
         before: &[Tag],
@@ -182,7 +182,7 @@ struct Step {
 enum Becomes {
     /// The sectors get one of these contents.
     OneOf(Vec<Vec<Tag>>),
-    /// The sectors get the content of the volume itself from this sector on.
+    /// The sectors get the content of the same volume, from this sector on.
     Itself(usize),
 }
 

@@ -133,7 +133,8 @@ pub enum CoveragePoint {
     VdevRemoved,
     /// The intent log moved to another vdev.
     LogMoved,
-    /// A segment that a scan still had to read was freed, so the scan took a newer root.
+    /// A segment that a scan still had to read was freed meanwhile, so the scan continued with the
+    /// newest tree roots.
     ScanOutlived,
 }
 

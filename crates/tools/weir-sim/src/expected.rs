@@ -114,7 +114,8 @@ impl Book {
         self.history.judge(found)
     }
 
-    /// True if a call on the volume of this incarnation may fail because the volume is gone.
+    /// True if a call on the volume with this incarnation number may fail because the volume was
+    /// destroyed.
     pub(crate) fn may_be_gone(&self, incarnation: u64) -> bool {
         self.incarnation != incarnation || self.presence != Presence::There
     }

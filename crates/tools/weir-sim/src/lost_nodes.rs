@@ -51,11 +51,11 @@ const SETTLED_AFTER: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
     Holds(Tag),
-    /// The block held this content, and a node on the path to the block is lost.
+    /// A node on the path to the block is lost; before the loss, the block had this content.
     Lost(Tag),
     /// The block is lost; because of a power cut, its content before the loss is one of several.
     LostEither,
-    /// The block is readable again after [`Self::LostEither`], and may have any content.
+    /// The block was [`Self::LostEither`] and is readable again; it may have any content.
     Found,
 }
 

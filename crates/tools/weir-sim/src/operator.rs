@@ -130,8 +130,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Replaces an offline or faulted leg, or else an online leg, by a disk that the pool does not
-    /// use.
+    /// Replaces a leg by a disk that the pool does not use: an offline or faulted leg if there is
+    /// one, otherwise an online leg.
     async fn replace_leg(&mut self) -> Result<(), Stop> {
         let legs = legs(&self.engine);
         let out = legs.iter().find(|(_, state)| *state != LegState::Online);

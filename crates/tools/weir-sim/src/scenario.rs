@@ -516,7 +516,8 @@ impl Scenario {
         })
     }
 
-    /// True if an actor stops after this result. `Err`: the result is a violation.
+    /// True if an actor (client, administrator or operator) stops after its step returned this
+    /// result. `Err`: the result is a violation.
     fn ends(&self, name: &str, done: Result<(), Stop>) -> Result<bool, String> {
         match done {
             Ok(()) => Ok(false),

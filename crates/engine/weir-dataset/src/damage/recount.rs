@@ -139,8 +139,8 @@ impl Engine {
     /// Rebuilds lost reference tables, and frees segments with lost entries once no tree references
     /// them. Returns true if another recount may correct more.
     async fn restore_tables(&self) -> Result<bool, DatasetError> {
-        // No commit can run during this step: skip it if the pool has so many nodes that it takes
-        // long.
+        // No commit can run while this function reads all nodes of the pool, so skip a pool that
+        // has too many nodes.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(false);
         }
@@ -164,8 +164,8 @@ impl Engine {
     /// Compares reference counts and space counters with the trees, and corrects them. If all are
     /// right, and the count of found damage is still `met`, clears the pool's damage state.
     async fn recount_trees(&self, met: u64) -> Result<Counts, DatasetError> {
-        // No commit can run during this step: skip it if the pool has so many nodes that it takes
-        // long.
+        // No commit can run while this function reads all nodes of the pool, so skip a pool that
+        // has too many nodes.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(Counts::Unknown);
         }

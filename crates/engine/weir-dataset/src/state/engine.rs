@@ -79,7 +79,7 @@ pub struct Engine {
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     pub(crate) next_dataset: AtomicU64,
     pub(crate) datasets_max: AtomicUsize,
-    /// Lock that each call holds which changes the set of volumes or a property.
+    /// Lock of every call that changes the set of volumes or a property.
     pub(crate) admin: Mutex<()>,
     pub(crate) stopping: AtomicBool,
     /// Limits the blocks that block clones may reference in one txg.

@@ -28,10 +28,11 @@ const REACHED_PCT: f64 = 99.0;
 /// Length of the run with which a knee search decides a doubtful rate, as a multiple of the usual
 /// length.
 const PROLONGED: u32 = 3;
-/// A target still meets a rate if it falls behind (`queue::shortfall`) by at most this fraction of
-/// the search's tolerance.
+/// A target still meets a rate if it falls behind the rate (`queue::shortfall`) by at most this
+/// fraction of the search's tolerance.
 const BEHIND_PART: f64 = 0.25;
-/// Multiple of the tolerance by which a target must fall behind in a short run to prove overload.
+/// A short run proves overload only if the target falls behind the rate by this multiple of the
+/// search's tolerance.
 const OVERLOAD_TIMES: f64 = 2.0;
 /// Number of due operations that even the fastest target has not answered at the end of a run: an
 /// operation that became due at the end, and an operation that was sent shortly before.

@@ -62,7 +62,8 @@ pub(super) struct InFlight {
 }
 
 enum Work {
-    /// A read. `sampled`: if the content was read at issue, whether the range was readable.
+    /// A read. `sampled`: `Some` if the content was read when the read was issued; the bool is true
+    /// if the range was readable then.
     Read {
         buf: IoBuf,
         sampled: Option<bool>,

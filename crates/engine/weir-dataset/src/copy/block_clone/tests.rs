@@ -106,7 +106,8 @@ fn writes_during_a_clone_win_and_earlier_writes_lose() {
     let (engine, a, b) = engine();
     write(&b, 20..30, 5);
     now(b.zero(30 * BLOCK, 10 * BLOCK)).unwrap();
-    // The writes above are dirty and acknowledged before the request, so they are committed first.
+    // These two changes are acknowledged before the clone request, so the engine commits them
+    // before it makes the clone, and the clone replaces them.
     let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 10 * BLOCK, 100 * BLOCK));
     {
         let _committer = engine.core.committer.try_lock().unwrap();
@@ -143,7 +144,8 @@ fn writes_during_a_clone_win_and_earlier_writes_lose() {
 fn partial_write_while_a_clone_waits_keeps_the_cloned_rest() {
     for shift in [0, 2] {
         let (engine, faults, [a, b]) = engine_of(RecordSize::from_shift(shift).unwrap());
-        // This write is committed before the clone; the content of block 50 is in memory.
+        // Because of this write, the clone request first commits. The read brings the content of
+        // block 50 into memory.
         write(&b, 199..200, 9);
         holds(&b, 50..51, 9);
         let txg = engine.core.open_txg();
