@@ -73,7 +73,6 @@ impl Connection {
     /// # Errors
     /// No memory is left for the data. The nexus runs no command whose end could release memory, so
     /// waiting would not help.
-    /// command.
     pub(crate) fn check_memory(&self) -> Result<(), IscsiError> {
         self.account();
         if self.has_too_much() && !self.is_running() {
