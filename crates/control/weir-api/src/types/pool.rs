@@ -449,8 +449,8 @@ pub struct PoolStatus {
     /// Used space, by kind of owner.
     #[serde(default)]
     pub allocated: Allocated,
-    /// Uncompressed size of the data in the volumes divided by its stored size: one copy, without
-    /// snapshots; 1 without data.
+    /// Uncompressed size of the data in the volumes, without their snapshots, divided by its stored
+    /// size. Counts each byte once, whatever the redundancy; 1 without data.
     #[serde(default = "uncompressed")]
     pub compression_ratio: f64,
     /// Space that the data would use without shared blocks, divided by the space in use; 1 without

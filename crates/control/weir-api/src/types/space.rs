@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Bytes written to segments since the pool was opened. Counts one copy with padding; parity and
-/// the intent log are not included.
+/// Bytes written to segments since the pool was opened. Counts each byte once, whatever the
+/// redundancy. Includes padding, but neither parity nor the intent log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SegmentIo {
     /// Blocks of volumes, as stored.
@@ -40,11 +40,13 @@ pub struct CleanerStatus {
     pub lately_ms: u64,
     /// Number of segments cleaned in the recent period.
     pub lately_segments: u64,
-    /// Bytes of the blocks that the cleaner moved in the recent period, one copy.
+    /// Bytes of the blocks that the cleaner moved in the recent period. Counts each byte once,
+    /// whatever the redundancy.
     pub lately_moved_bytes: u64,
     /// Number of segments cleaned since the pool was opened.
     pub cleaned_segments: u64,
-    /// Bytes of the blocks that the cleaner moved since the pool was opened, one copy.
+    /// Bytes of the blocks that the cleaner moved since the pool was opened. Counts each byte once,
+    /// whatever the redundancy.
     pub moved_bytes: u64,
     /// Number of segments that can be written now.
     pub free_segments: u64,

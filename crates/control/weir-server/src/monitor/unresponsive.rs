@@ -253,7 +253,7 @@ impl Manager {
 }
 
 /// Returns how long a disk must be unresponsive before its pool is suspended, for a server that got
-/// the stop signal `elapsed` ago; `None` for too early to suspend a pool.
+/// the stop signal `elapsed` ago. `None`: it is too early to suspend a pool.
 fn silence_limit(elapsed: Duration) -> Option<Duration> {
     match elapsed {
         elapsed if elapsed < END_PATIENCE => None,
