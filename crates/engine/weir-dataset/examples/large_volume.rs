@@ -8,9 +8,9 @@
 //! Invariants:
 //! - the engine is the one that serves clients, and blocks are stored uncompressed, so there are as
 //!   many segments, nodes and tables as on a real disk of that size;
-//! - the contents of the simulated disk are in two files, not in RAM, so that the resident memory
-//!   is the engine's. A sector that repeats one number is stored as this number in the first file;
-//!   all other sectors are in the second file.
+//! - the disk's contents are in two files, not in RAM, so that the resident memory is the engine's.
+//!   One file has the number of each sector that repeats a number, the other file the other
+//!   sectors.
 
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 

@@ -8,8 +8,7 @@
 //!
 //! Invariants:
 //! - every wait has a time limit: each step has one in the guest, and a longer one in the test;
-//! - the processes of the guest end when the [`Guest`] is dropped, and also if the test program is
-//!   killed;
+//! - the guest's processes end when [`Guest`] is dropped, and also if the test program is killed;
 //! - for a failed step the test prints its script, its output and the guest's kernel messages.
 
 use std::fs::{self, File};
