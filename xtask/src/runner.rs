@@ -176,8 +176,9 @@ fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Ve
     done
 }
 
-/// Start of a part of a run, such as a build. When the part ends, the runner prints how busy the
-/// cores were, so that a reader sees whether the part waits or needs more processor time.
+/// A part of the runner's run, such as the build: its start time and core use. When the part ends,
+/// the runner prints how busy the cores were, so that a reader sees whether the part waited or
+/// needed more processor time.
 struct Phase {
     start: Instant,
     cores: Option<Cores>,

@@ -54,8 +54,8 @@ impl AgentsArgs {
         if self.agents.is_empty() {
             return Ok(Clients::none());
         }
-        // The working directory of an agent is another one, so it needs the absolute path of a
-        // file.
+        // An agent has another working directory than this process, so make the path of a file
+        // absolute.
         let target = match Address::parse(target).map_err(|error| told(&error))? {
             Address::File(path) => format!("file:{}", absolute(&path)?),
             Address::Directory(path) => format!("dir:{}", absolute(&path)?),

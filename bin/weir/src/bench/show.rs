@@ -27,8 +27,8 @@ struct Run<'a> {
     title: &'a str,
     target: &'a TargetInfo,
     complete: bool,
-    /// Whether the size of the target's cache is known, and if so, whether the cache can hold the
-    /// dataset.
+    /// What is known about the target's cache: its size is unknown, it can hold the dataset, or it
+    /// cannot.
     cache: Standing,
     /// Number of rows whose verdict is `valid`, so that their figures may be quoted.
     quotable: usize,

@@ -89,7 +89,7 @@ struct SendDone {
     sent_bytes: u64,
 }
 
-/// Result of a dry run.
+/// Result of a dry run of `weir send`.
 #[derive(Serialize)]
 struct WouldSend {
     snapshot: String,

@@ -199,9 +199,9 @@ fn caller_may_use_only_files_in_allowed_directories() {
     server.stop_clean();
 }
 
-// Regression: an operator could make the server send its own secret to a port of the operator's
-// choice. The server must prevent this in both cases: the call contains a certificate, or it names
-// a certificate file that the caller may name.
+// Regression: a caller with the role operator could make the server send the server's own secret to
+// any port. The server must prevent this if the call contains a certificate, and also if the call
+// names a certificate file that the caller may name.
 #[test]
 fn only_the_owner_may_name_the_secret_file_of_the_server() {
     let dirs = Dirs::new();

@@ -93,7 +93,7 @@ impl DiskFigures {
     }
 }
 
-/// Weight of the newest operation in the weighted mean (a divisor).
+/// The newest operation has the weight 1 / `RECENT_SHARE` in the weighted mean of recent times.
 const RECENT_SHARE: u64 = 8;
 
 struct OpWatch {

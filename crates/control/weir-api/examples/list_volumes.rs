@@ -1,7 +1,9 @@
 //! Lists the volumes of a server with their sizes, as `weir volume list` does.
 //!
-//! `WEIR_API=unix:/run/weir/api.sock cargo run -p weir-api --example list_volumes`; without the
-//! variable it calls the server of this user or of root.
+//! `WEIR_API=unix:/run/weir/api.sock cargo run -p weir-api --example list_volumes`
+//!
+//! Without the variable the example calls the current user's server; if that server does not run,
+//! it calls root's server.
 //!
 //! Invariant: the client reads all pages of the list.
 

@@ -108,12 +108,12 @@ impl Scope {
         Ok(Self::Only(entries.to_vec()))
     }
 
-    /// Whether this scope covers all objects.
+    /// True if this scope covers all objects.
     pub fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
 
-    /// Whether the scope covers a pool, volume, snapshot or bookmark, by its full name.
+    /// True if the scope covers a pool, volume, snapshot or bookmark, by its full name.
     pub fn covers(&self, name: &str) -> bool {
         let Self::Only(entries) = self else { return true };
         // The full name of a snapshot or bookmark is the name of its volume, `@` or `#`, and its
@@ -126,13 +126,13 @@ impl Scope {
         })
     }
 
-    /// Whether the scope covers a pool or at least one object of the pool.
+    /// True if the scope covers a pool or at least one object of the pool.
     pub fn reaches(&self, pool: &str) -> bool {
         let Self::Only(entries) = self else { return true };
         entries.iter().any(|entry| entry.split('/').next() == Some(pool))
     }
 
-    /// Whether a caller may read a message about `pool`. If the scope covers only a part of the
+    /// True if a caller may read a message about `pool`. If the scope covers only a part of the
     /// pool, the message must name at least one object of the pool, and the scope must cover all
     /// objects of the pool that the message names. Names in messages may be in quotes, or followed
     /// by `:` or `,`.
@@ -186,7 +186,7 @@ impl Scope {
     }
 }
 
-/// Whether a character can be part of a name in a message.
+/// True if a character can be part of a name in a message.
 fn is_part_of_name(c: char) -> bool {
     !c.is_whitespace() && !matches!(c, ',' | ';' | '"' | '\'' | '(' | ')')
 }

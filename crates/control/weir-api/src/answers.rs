@@ -45,7 +45,7 @@ pub(crate) struct Charge {
 }
 
 impl Held {
-    /// Whether a response to `account` fits within the limits. A response that is larger than the
+    /// True if a response to `account` fits within the limits. A response that is larger than the
     /// limit fits if the account holds no other response.
     fn fits(&self, account: Option<&str>, bytes: usize) -> bool {
         let fits = |held: usize, most: usize| held == 0 || held + bytes <= most;

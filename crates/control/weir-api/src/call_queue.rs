@@ -27,7 +27,8 @@ tokio::task_local! {
 
 /// Releases the permit of the running call, because from now on the call only waits.
 pub(crate) fn give_back_current() {
-    // Calls of root and of peers run without a permit, so the access fails for them.
+    // Calls of root and of peers run without a permit, so `PERMIT` is not set for them. Ignore that
+    // error.
     PERMIT.try_with(CallPermit::give_back).ok();
 }
 

@@ -67,12 +67,12 @@ impl Caller {
         self.rights.as_ref()
     }
 
-    /// Whether the caller's role is at least this one.
+    /// True if the caller's role is at least this one.
     pub fn has(&self, role: Role) -> bool {
         self.rights.as_ref().is_some_and(|rights| rights.role >= role)
     }
 
-    /// Whether the server opens every file that this caller names.
+    /// True if the server opens every file that this caller names.
     pub fn names_any_file(&self) -> bool {
         self.rights.as_ref().is_some_and(|rights| rights.files == Files::Any)
     }

@@ -91,7 +91,7 @@ pub enum Error {
     NotInherited {
         /// The property.
         name: &'static str,
-        /// Whether the property can be set.
+        /// True if the property can be set.
         settable: bool,
     },
     /// A user property is invalid.

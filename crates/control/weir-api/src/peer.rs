@@ -114,7 +114,7 @@ impl Secret {
         format!("Bearer {}", self.0)
     }
 
-    /// Whether a header contains the secret. The comparison takes the same time for all headers of
+    /// True if a header contains the secret. The comparison takes the same time for all headers of
     /// the same length.
     fn is_in(&self, header: &[u8]) -> bool {
         use subtle::ConstantTimeEq as _;

@@ -108,7 +108,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
 }
 
 impl Address {
-    /// Whether only a process of this machine can use the address.
+    /// True if only a process of this machine can use the address.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,

@@ -207,7 +207,7 @@ impl Slot {
         Yields(Arc::clone(self))
     }
 
-    /// Whether the connection is being evicted. It closes after the next response at the latest.
+    /// True if the connection is being evicted. It closes after the next response at the latest.
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.lock().phase == Phase::Leaving
     }

@@ -51,7 +51,7 @@ impl UnixAccess {
         self.group
     }
 
-    /// Whether a user is root or the user of the server.
+    /// True if a user is root or the user of the server.
     pub(crate) fn is_owner(&self, uid: u32) -> bool {
         uid == 0 || uid == self.owner
     }
@@ -74,7 +74,7 @@ impl UnixAccess {
     }
 }
 
-/// Whether a process has the group as a supplementary group. This is a second check, after the
+/// True if a process has the group as a supplementary group. This is a second check, after the
 /// kernel has checked the permissions of the socket. For a process in another container the result
 /// is false, because `/proc` does not show it, so only its primary group counts.
 fn is_member(pid: Option<i32>, uid: u32, group: u32) -> bool {

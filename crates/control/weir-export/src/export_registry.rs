@@ -29,7 +29,7 @@ struct ActiveExport {
 }
 
 impl ActiveExport {
-    /// Whether a client may open the export. `from` is the address of the client, or `None` on a
+    /// True if a client may open the export. `from` is the address of the client, or `None` on a
     /// unix socket; `unlisted` is the result for an export without an allow list.
     fn is_shown_to(&self, from: Option<IpAddr>, unlisted: bool) -> bool {
         let Some(from) = from else { return true };
@@ -92,7 +92,7 @@ impl Registry {
         }
     }
 
-    /// Whether TCP clients can see an export. `has_list` is true if the export has its own allow
+    /// True if TCP clients can see an export. `has_list` is true if the export has its own allow
     /// list.
     pub fn is_over_tcp(&self, has_list: bool) -> bool {
         has_list || self.named.is_none()

@@ -8,8 +8,8 @@
 //! Invariants:
 //! - the engine is the one that serves clients, and blocks are stored uncompressed, so there are as
 //!   many segments, nodes and tables as on a real disk of that size;
-//! - the disk takes no memory of this process, so that the resident memory is the engine's: a file
-//!   has the number of each sector that repeats one number, and another file has all other sectors.
+//! - the disk's contents are in two files, not in RAM: one has the number of each sector that only
+//!   repeats a number, the other has all other sectors.
 
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 

@@ -4,9 +4,9 @@
 //!
 //! Invariants:
 //! - runs are sorted by old offset and do not overlap;
-//! - a run begins and ends at block boundaries, so that each moved block is inside exactly one run;
-//! - a host (a segment that contains moved runs) is of the clean class. No block pointer names such
-//!   a segment, so that a translation never takes more than one step.
+//! - a run begins and ends at block boundaries, so each moved block is inside exactly one run;
+//! - a host (a segment that contains moved runs) is of the clean class. A block pointer names the
+//!   block's original segment, never a host, so one table lookup gives the block's address.
 
 use weir_base::VsegId;
 

@@ -24,7 +24,7 @@ pub enum PlantedBug {
     FreeTooEarly,
     /// Reads do not verify block checksums.
     SkipChecksum,
-    /// Replay skips the last log batch.
+    /// Log replay skips the last batch of the log.
     DropLastBatch,
     /// The parity of a raidz row is computed with the last data strip in place of the first.
     WrongParityStrip,

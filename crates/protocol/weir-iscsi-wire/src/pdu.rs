@@ -97,7 +97,7 @@ impl Header {
         self.byte(0) & opcode::MASK
     }
 
-    /// Whether the request is immediate: the target processes it outside of CmdSN order.
+    /// True if the request is immediate: the target processes it outside of CmdSN order.
     pub fn is_immediate(&self) -> bool {
         self.byte(0) & opcode::IMMEDIATE != 0
     }

@@ -120,8 +120,9 @@ pub const QUIET_LIMIT: Duration = Duration::from_secs(30);
 /// working initiator needs, and few enough to bound their memory.
 pub const MANAGEMENT_MAX: usize = 16;
 
-/// Maximum number of commands that a send may answer if the target is to busy poll after it. An
-/// initiator that has more commands in flight keeps a queue, and busy polling gains nothing.
+/// The target busy polls after a send only if the send answered at most this many commands. An
+/// initiator with more commands in flight has further requests queued, so busy polling gains
+/// nothing.
 pub const LINGER_COMMANDS_MAX: u64 = 2;
 
 /// Maximum number of sessions of one server. The remaining connections are reserved for logins, so

@@ -50,9 +50,9 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of unanswered TCP keepalive probes after which the connection is dropped.
 pub const KEEPALIVE_PROBES: u32 = 3;
 
-/// Interval between two balancing decisions: one span. A span is long enough that a decision costs
-/// little and that it covers many scheduler time slices, and short enough for a benchmark of a few
-/// seconds.
+/// Interval at which the server decides whether sessions move between workers; one such interval is
+/// a span. A span is long enough that a decision costs little and that it covers many scheduler
+/// time slices, and short enough for a benchmark of a few seconds.
 pub const BALANCE_SPAN: Duration = Duration::from_millis(250);
 
 /// Maximum time for which a session that is about to move accepts no new requests while it finishes

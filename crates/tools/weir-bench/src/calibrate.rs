@@ -50,7 +50,7 @@ pub struct Options {
     /// URI of an NBD export that the calibration may overwrite completely; `None` for no NBD
     /// target.
     pub nbd: Option<String>,
-    /// Whether the calibration may overwrite an export that contains data of another program.
+    /// True if the calibration may overwrite an export that contains data of another program.
     pub destroy: bool,
     /// Size of the test file in bytes, and number of bytes of the export that the calibration uses.
     pub bytes: u64,
@@ -199,7 +199,7 @@ pub struct CalibrationReport {
     pub run_ms: u64,
     /// Completed cells, in the order of their runs.
     pub cells: Vec<CellReport>,
-    /// Whether every cell was measured; false if the calibration was stopped early.
+    /// True if every cell was measured; false if the calibration was stopped early.
     pub complete: bool,
 }
 

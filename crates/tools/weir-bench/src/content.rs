@@ -247,7 +247,7 @@ impl Content {
         })
     }
 
-    /// Whether the stamp belongs to a valid pattern.
+    /// True if the stamp belongs to a valid pattern.
     fn is_pattern(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
         let address = Stamp::of(stamp).address;
         address / self.unit_bytes < self.patterns
@@ -274,7 +274,7 @@ impl Content {
 
 /// Fields of a stamp that was decoded but not verified.
 struct Stamp {
-    /// Whether the stamp begins with the magic number.
+    /// True if the stamp begins with the magic number.
     is_ours: bool,
     run: RunId,
     address: u64,
@@ -290,7 +290,7 @@ impl Stamp {
         Self { is_ours: magic == MAGIC, run, address, generation, kind }
     }
 
-    /// Whether the stamp is undamaged: identical to a stamp that is computed from its fields.
+    /// True if the stamp is undamaged: identical to a stamp that is computed from its fields.
     fn is_whole(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
         self.is_ours && stamp_of(self.run, self.address, self.generation, self.kind) == *stamp
     }

@@ -34,7 +34,7 @@ pub(crate) struct Rule {
     broken: fn(&Evidence<'_>) -> Option<String>,
     /// Action that the user should take if a cell violates the rule.
     action: &'static str,
-    /// Whether the rule compares only latencies.
+    /// True if the rule compares only latencies.
     latency_only: bool,
 }
 

@@ -127,7 +127,7 @@ struct Measured<'a> {
     offered_iops: Option<f64>,
     /// Length of the shortest run of the cell in seconds.
     seconds: f64,
-    /// Whether the target completed the due operations of every run in time.
+    /// True if the target completed the due operations of every run in time.
     kept_up: bool,
     /// Distribution of the arrivals of an open loop.
     arrival: Arrival,

@@ -178,7 +178,7 @@ pub struct CellRun {
     pub lag: Latencies,
     /// Largest backlog: the number of operations that were due but not sent yet.
     pub backlog_max: u64,
-    /// Whether the run stopped because the backlog reached its limit.
+    /// True if the run stopped because the backlog reached its limit.
     pub overloaded: bool,
     /// Number of operations of an open loop that were due during the measurement; 0 in a closed
     /// loop.
@@ -229,7 +229,7 @@ pub struct CellRun {
 }
 
 impl CellRun {
-    /// Whether the run measured for at least 1 ms. Over a shorter time, a rate would be noise or
+    /// True if the run measured for at least 1 ms. Over a shorter time, a rate would be noise or
     /// not finite.
     pub fn is_measured(&self) -> bool {
         self.seconds >= 1e-3 && self.seconds.is_finite()
@@ -393,6 +393,6 @@ pub struct CurvePoint {
     pub offered_iops: f64,
     /// Figures that were measured at this rate.
     pub run: CellRun,
-    /// Whether the target reached the rate within the bounds.
+    /// True if the target reached the rate within the bounds.
     pub met: bool,
 }

@@ -201,7 +201,7 @@ pub fn run(
     Ok(result)
 }
 
-/// Whether a cell has all of its runs.
+/// True if a cell has all of its runs.
 fn is_whole(cell: &CellResult) -> bool {
     if cell.spec.search.is_some() {
         !cell.points.is_empty()

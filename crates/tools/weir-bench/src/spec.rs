@@ -187,7 +187,7 @@ pub struct CellSpec {
     pub cache: CacheState,
     /// Percentage of the blocks that the verification reads after the last run.
     pub verify_pct: f64,
-    /// Whether the workers compare every byte of every read, also during the measurement.
+    /// True if the workers compare every byte of every read, also during the measurement.
     #[serde(default, skip_serializing_if = "is_false")]
     pub verify_full: bool,
     /// Search over the offered rate, which starts at the rate of `load`.
@@ -332,7 +332,7 @@ pub enum Access {
         random_pct: f64,
         /// Alignment of the addresses in bytes.
         align_bytes: u32,
-        /// Whether the two block sizes of the stream are the bounds of a range of sizes, in which
+        /// True if the two block sizes of the stream are the bounds of a range of sizes, in which
         /// every multiple of the smaller size is equally likely.
         #[serde(default)]
         between: bool,
@@ -340,7 +340,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether operations of `bytes` fit into a file of the dataset. A walk can start an operation
+    /// True if operations of `bytes` fit into a file of the dataset. A walk can start an operation
     /// anywhere in a file; all other access patterns start operations at multiples of their size.
     pub(crate) fn fits(&self, bytes: u32, file_bytes: u64) -> bool {
         let bytes = u64::from(bytes);
@@ -350,7 +350,7 @@ impl Access {
         }
     }
 
-    /// Whether at least some operations start at random addresses.
+    /// True if at least some operations start at random addresses.
     pub fn is_random(&self) -> bool {
         match self {
             Self::Sequential => false,
@@ -495,7 +495,7 @@ impl OpKind {
         Self::Copy,
     ];
 
-    /// Whether an operation of this kind addresses blocks; this applies to all kinds except a
+    /// True if an operation of this kind addresses blocks; this applies to all kinds except a
     /// flush.
     pub fn is_data(self) -> bool {
         self != Self::Flush

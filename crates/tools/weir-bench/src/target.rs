@@ -52,7 +52,7 @@ pub struct Op {
     /// COMPARE AND WRITE has twice this length in the buffer: the data to compare, then the data to
     /// write.
     pub len_bytes: u32,
-    /// Whether a write must be on stable media when it completes.
+    /// True if a write must be on stable media when it completes.
     pub durable: bool,
     /// Offset of the first byte that a copy reads; 0 for all other operations.
     pub source: u64,
@@ -110,7 +110,7 @@ pub trait Target: Send + Sync {
     /// If the target cannot be reached.
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError>;
 
-    /// Whether a read returns the data that was written. The run does not verify data of other
+    /// True if a read returns the data that was written. The run does not verify data of other
     /// targets, which are synthetic.
     fn keeps_data(&self) -> bool {
         true

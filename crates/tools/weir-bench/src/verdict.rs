@@ -47,7 +47,7 @@ pub struct Remark {
     pub detail: String,
     /// Action that the program recommends to the user.
     pub action: String,
-    /// Whether only latencies show the fault, so that the fault does not make a rate doubtful.
+    /// True if only latencies show the fault, so that the fault does not make a rate doubtful.
     #[serde(skip)]
     pub latency_only: bool,
 }

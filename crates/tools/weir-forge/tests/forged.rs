@@ -221,8 +221,8 @@ const USED_BLOCKS: usize = 42;
 const BORN_UNITS: usize = 74;
 const FREED_TO: usize = 82;
 
-/// Regression: a live counter below the segment's live bytes caused the panic "freed twice"
-/// (segments.rs).
+/// Regression: if the live counter of a segment was lower than the bytes of its live blocks,
+/// freeing these blocks caused the panic "freed twice" (segments.rs).
 #[test]
 fn segment_with_a_too_low_live_counter_does_not_underflow() {
     for entry in 0..64 {
@@ -231,14 +231,16 @@ fn segment_with_a_too_low_live_counter_does_not_underflow() {
     }
 }
 
-/// Regression: a block born after the newest txg was freed (write_out.rs).
+/// Regression: the pool freed a block whose pointer had a birth txg after the newest txg. No txg of
+/// this pool wrote such a pointer (write_out.rs).
 #[test]
 fn pointer_with_a_future_birth_txg_is_not_freed() {
     assert!(answered(Kind::Node, 8, &[0xff; 5]) > 0);
     assert!(answered(Kind::Directory, ROOT_BIRTH, &[0xff; 5]) > 0);
 }
 
-/// Regression: the offset of the next log batch overflowed 64 bits (intent_log.rs).
+/// Regression: with a wrong log offset or log length in the uberblock, the computed offset of the
+/// next log batch overflowed 64 bits (intent_log.rs).
 #[test]
 fn log_offset_beyond_the_log_is_refused() {
     for at in [36, 46, 54] {
@@ -248,7 +250,8 @@ fn log_offset_beyond_the_log_is_refused() {
     }
 }
 
-/// Regression: disks were read at offsets that are no multiple of the sector size (file.rs).
+/// Regression: with a wrong fill or summary offset in the segment table, the engine read disks at
+/// offsets that are no multiple of the sector size (file.rs).
 #[test]
 fn offsets_between_sectors_are_refused() {
     for field in [FILL_BYTES, SUMMARY_AT, 22] {
@@ -259,7 +262,8 @@ fn offsets_between_sectors_are_refused() {
     answered(Kind::Uberblock, 54, &[1, 2]);
 }
 
-/// Regression: the txg after the newest one overflowed (units.rs).
+/// Regression: an uberblock with the largest txg number was accepted, and the number of the next
+/// txg overflowed (units.rs).
 #[test]
 fn largest_txg_is_refused() {
     let error = opened_with(Kind::Uberblock, 0, 20, &[0xff; 8]).unwrap_err();
@@ -268,7 +272,8 @@ fn largest_txg_is_refused() {
     answered(Kind::Bootstrap, 8, &[0xff; 8]);
 }
 
-/// Regression: a volume larger than the maximum, and a volume freed beyond its end (volume.rs).
+/// Regression: the engine accepted a volume that was larger than the maximum, and a destroyed
+/// volume that was freed up to a block beyond its end (volume.rs).
 #[test]
 fn volume_of_impossible_size_affects_no_other_volume() {
     let records = Map::of(&sample(VdevKind::Disk)).counts()[&Kind::Directory];
@@ -278,7 +283,8 @@ fn volume_of_impossible_size_affects_no_other_volume() {
     answered(Kind::Directory, FREED_TO, &[0xff; 8]);
 }
 
-/// Regression: the sum of the snapshots' exclusive space overflowed (snapshot.rs).
+/// Regression: with wrong counters in directory entries, the sum of the space that each snapshot
+/// alone references overflowed (snapshot.rs).
 #[test]
 fn arbitrary_dataset_counters_cause_no_overflow() {
     let count = Map::of(&sample(VdevKind::Disk)).counts()[&Kind::Directory];
@@ -288,7 +294,8 @@ fn arbitrary_dataset_counters_cause_no_overflow() {
     }
 }
 
-/// Regression: the saved bytes of an account overflowed 64 bits (check.rs).
+/// Regression: with a wrong counter of the bytes that sharing saves, a sum overflowed 64 bits
+/// (check.rs).
 #[test]
 fn arbitrary_saved_bytes_cause_no_overflow() {
     assert_eq!(answered(Kind::Bootstrap, 164, &[0xff; 8]), 1);

@@ -16,9 +16,9 @@ pub struct Capacity {
     pub block_bytes: u32,
     /// Length of a physical block in bytes.
     pub physical_bytes: u64,
-    /// Whether the unit can unmap blocks (LBPME).
+    /// True if the unit can unmap blocks (LBPME).
     pub thin: bool,
-    /// Whether unmapped blocks read as zeros (LBPRZ).
+    /// True if unmapped blocks read as zeros (LBPRZ).
     pub zeros: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Inquiry {
     pub kind: u8,
     /// Vendor, product and revision.
     pub names: [String; 3],
-    /// Whether the unit supports copies between logical units (3PC).
+    /// True if the unit supports copies between logical units (3PC).
     pub third_party_copy: bool,
 }
 
@@ -73,7 +73,7 @@ impl Inquiry {
 /// Block limits page B0h (SBC-3 6.6.4). A field is 0 if the unit states no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// Whether the unit refuses WRITE SAME with a block count of 0.
+    /// True if the unit refuses WRITE SAME with a block count of 0.
     pub write_same_not_zero: bool,
     /// Maximum number of blocks of one COMPARE AND WRITE; 0 if the unit does not support the
     /// command.
@@ -113,13 +113,13 @@ impl BlockLimits {
 #[expect(clippy::struct_excessive_bools, reason = "each is a bit of the page")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provisioning {
-    /// Whether UNMAP deallocates blocks (LBPU).
+    /// True if UNMAP deallocates blocks (LBPU).
     pub unmap: bool,
-    /// Whether WRITE SAME (16) with UNMAP deallocates blocks (LBPWS).
+    /// True if WRITE SAME (16) with UNMAP deallocates blocks (LBPWS).
     pub write_same16: bool,
-    /// Whether WRITE SAME (10) with UNMAP deallocates blocks (LBPWS10).
+    /// True if WRITE SAME (10) with UNMAP deallocates blocks (LBPWS10).
     pub write_same10: bool,
-    /// Whether deallocated blocks read as zeros (LBPRZ).
+    /// True if deallocated blocks read as zeros (LBPRZ).
     pub zeros: bool,
 }
 
@@ -140,11 +140,11 @@ impl Provisioning {
 /// (SBC-3 6.5.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caching {
-    /// Whether the unit has a volatile write cache (WCE); `None` if the unit does not report it.
+    /// True if the unit has a volatile write cache (WCE); `None` if the unit does not report it.
     pub write_cache: Option<bool>,
-    /// Whether the unit supports FUA (DPOFUA).
+    /// True if the unit supports FUA (DPOFUA).
     pub fua: bool,
-    /// Whether the unit refuses writes (WP).
+    /// True if the unit refuses writes (WP).
     pub read_only: bool,
 }
 
@@ -162,8 +162,8 @@ impl Caching {
 }
 
 /// Finds the NAA designator of the logical unit in the device identification page 83h (SPC-4
-/// 7.8.6). The designator identifies the unit in copies and has 8 or 16 bytes; if there are two
-/// designators, returns the longer one.
+/// 7.8.6). EXTENDED COPY names its source and destination units by this designator. The designator
+/// has 8 or 16 bytes; if there are two designators, returns the longer one.
 pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = number(bytes.get(2..4)?) as usize;
     let mut rest = bytes.get(4..)?;
@@ -208,7 +208,7 @@ pub fn copy_segment_blocks_max(bytes: &[u8], block_bytes: u32) -> Option<u64> {
     (has_command && has_segment).then_some(if blocks == 0 { 0xFFFF } else { blocks.min(0xFFFF) })
 }
 
-/// Whether the supported commands descriptor (SPC-4 7.8.17.4) lists EXTENDED COPY (LID1). The
+/// True if the supported commands descriptor (SPC-4 7.8.17.4) lists EXTENDED COPY (LID1). The
 /// descriptor lists operation codes, each with its service actions.
 fn lists_extended_copy(content: &[u8]) -> bool {
     let len = usize::from(byte(content, 0));

@@ -36,9 +36,9 @@ pub struct Negotiated {
     pub max_burst_bytes: u32,
     /// Maximum unsolicited data of a command, including immediate data.
     pub first_burst_bytes: u32,
-    /// Whether unsolicited Data-Out PDUs are forbidden.
+    /// True if unsolicited Data-Out PDUs are forbidden.
     pub initial_r2t: bool,
-    /// Whether command PDUs may carry data.
+    /// True if command PDUs may carry data.
     pub immediate_data: bool,
     /// Maximum number of open R2Ts of one command.
     pub outstanding_r2t_max: u32,
@@ -175,7 +175,7 @@ impl Negotiation {
     }
 }
 
-/// Whether the session uses a digest. The initiator offered only one value, so any other value is
+/// True if the session uses a digest. The initiator offered only one value, so any other value is
 /// an error.
 fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, InitiatorError> {
     match (wanted, value) {

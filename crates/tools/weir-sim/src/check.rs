@@ -154,7 +154,7 @@ pub(crate) async fn read_snapshot(
     Ok(state)
 }
 
-/// Tags of the sectors in `blocks` blocks, from block `from` on.
+/// Reads `blocks` blocks of a volume, from block `from` on, and returns the tags of their sectors.
 pub(crate) async fn read_tags(
     volume: &Volume,
     from: u64,

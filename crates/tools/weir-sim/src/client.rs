@@ -21,7 +21,7 @@ use crate::ranges::some_part;
 use crate::rng::Rng;
 use crate::scenario::VOLUMES;
 
-/// Number of blocks that one client rewrites until the log queue overflows.
+/// Number of blocks that one client rewrites until the log queue of their volume overflows.
 const STORM_BLOCKS: usize = 8;
 /// Probability, as one divided by this number, that a partial write may extend to the end of its
 /// volume.
@@ -46,7 +46,7 @@ struct Opened {
 
 /// Reason why a step failed.
 pub(crate) enum Stop {
-    /// The engine returned an error that the client did not expect.
+    /// Error of the engine that the client did not expect.
     Told(DatasetError),
     /// The engine violated a guarantee.
     Broken(String),
@@ -275,7 +275,8 @@ impl Client {
         )))
     }
 
-    /// Rewrites a few blocks until the log queue exceeds the size of a commit.
+    /// Rewrites a few blocks of a volume until its log queue exceeds its size limit; the next flush
+    /// must then wait for a commit.
     pub(crate) async fn storm(&mut self) -> Result<(), Stop> {
         // Commit first, so that the whole dirty-data budget is free and no write waits for a
         // commit.

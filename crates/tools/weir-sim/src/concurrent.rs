@@ -135,8 +135,8 @@ impl ConcurrentChanges {
         self.shows(before, found, all, |change| change.ended.is_some_and(|end| end < then))
     }
 
-    /// True if some of the changes, including all that `must` selects, produce this content from
-    /// sector `from` on.
+    /// True if some of the changes, including all for which `must` returns true, produce this
+    /// content from sector `from` of the volume on.
     fn shows(
         &self,
         before: &[Tag],
@@ -182,7 +182,7 @@ struct Step {
 enum Becomes {
     /// The sectors get one of these contents.
     OneOf(Vec<Vec<Tag>>),
-    /// The sectors get the content of the volume itself from this sector on.
+    /// The sectors get the content of the same volume, from this sector on.
     Itself(usize),
 }
 
@@ -214,7 +214,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether the changes in the bit set `left`, in some order, turn the present content into the
+    /// True if the changes in the bit set `left`, in some order, turn the present content into the
     /// found content. The present content is the last of `states`; before it are the content before
     /// all changes and the content after each change in `done`.
     fn leads_there(&self, left: u32, done: &mut Vec<usize>, states: &mut Vec<Vec<Tag>>) -> bool {

@@ -76,7 +76,8 @@ pub enum CoveragePoint {
     LogWrapped,
     /// A flush found the log full and waited for a commit.
     LogFull,
-    /// A log queue overflowed and was dropped in favour of a commit.
+    /// The log queue of a volume exceeded its size limit: the volume dropped the queue, and the
+    /// next flush waited for a commit.
     QueueOverflow,
     /// Dead segments became old enough to be reused.
     SegmentsReleased,

@@ -133,7 +133,7 @@ impl Chooser {
         }
     }
 
-    /// Whether a discard in flight took effect.
+    /// True if a discard in flight took effect.
     pub(crate) fn discard_done(&mut self) -> bool {
         match self.plan {
             CutPlan::Everything => true,

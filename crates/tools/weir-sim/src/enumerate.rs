@@ -34,8 +34,8 @@ use crate::world::{CutPoint, SimWorld};
 
 /// Maximum number of cuts in a chain of recoveries.
 const GENERATIONS_MAX: u64 = 3;
-/// Probability, per million, of a cut at one step of a recovery or of the load of a later
-/// generation.
+/// Probability, per million, of a cut at one step of a recovery, or of a load that continues after
+/// a recovery (a later generation).
 const CUT_RECOVERIES: u32 = 100_000;
 const CUT_LATER_LOADS: u32 = 15_000;
 
@@ -124,9 +124,9 @@ struct Cut {
 /// The engine that runs in a world, shared with the step hook.
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
-/// Updates `before` to the time of a cut: sets the newest txg that the running engine has seen, and
-/// the legs that may lack writes. An absent leg that the engine's pool does not list still lacks
-/// writes.
+/// Returns `before`, updated to the time of a cut: the newest txg that the running engine has seen,
+/// and the legs that may lack writes. A leg that was absent still lacks writes if the engine's pool
+/// does not list it.
 fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
@@ -267,8 +267,8 @@ impl Search {
         }
     }
 
-    /// Cuts after the last step. This includes a clean end, after which no operation is in flight
-    /// but the process is gone.
+    /// Cuts the power after the last step. This includes a run whose process has ended without
+    /// operations in flight.
     fn cut_at_end(
         self: &Rc<Self>,
         world: &SimWorld,

@@ -37,7 +37,8 @@ pub enum SimError {
         /// Names of all unfinished tasks.
         tasks: Vec<String>,
     },
-    /// Only timers still fire; the event that the run awaits does not come.
+    /// The virtual time limit was reached: only timers still fire, and the future that the run
+    /// awaits does not complete.
     #[error("no result after {at:?} of virtual time; waiting: {}", tasks.join(", "))]
     TooLong {
         /// Virtual time of the error.

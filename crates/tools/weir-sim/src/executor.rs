@@ -392,7 +392,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // The executor was dropped, so nothing polls this future any more.
+        // If the executor was dropped, nothing polls this future any more, so it stays pending.
         let Some(inner) = self.executor.upgrade() else { return Poll::Pending };
         if inner.clock.monotonic() >= self.due {
             return Poll::Ready(());

@@ -20,7 +20,7 @@ use crate::replica::{self, Replica};
 /// Number of recent tags that clients may write again.
 const RECENT_MAX: usize = 64;
 
-/// Whether a volume or snapshot exists.
+/// Expected existence of a volume or snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// A creation is pending.
@@ -115,7 +115,8 @@ impl Book {
         self.history.judge(found)
     }
 
-    /// True if a call on the volume of this incarnation may fail because the volume is gone.
+    /// True if a call on the volume with this incarnation number may fail because the volume was
+    /// destroyed.
     pub(crate) fn may_be_gone(&self, incarnation: u64) -> bool {
         self.incarnation != incarnation || self.presence != Presence::There
     }

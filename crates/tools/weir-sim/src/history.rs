@@ -132,7 +132,8 @@ impl History {
         &self.now
     }
 
-    /// Distinct contents of the sectors after each prefix of entries whose length is in `entries`.
+    /// Contents that these sectors had after the first n history entries, for each n in `entries`;
+    /// without duplicates.
     pub(crate) fn contents(
         &self,
         sectors: Range<usize>,

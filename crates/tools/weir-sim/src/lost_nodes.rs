@@ -1,11 +1,11 @@
-//! Lost tree nodes: corrupts nodes of one volume on every leg, then continues with writes, trims,
-//! snapshots, rollbacks, clones, scrubs and power cuts, and checks every block.
+//! Scenario of lost tree nodes: corrupts nodes of one volume on every leg, then continues with
+//! writes, trims, snapshots, rollbacks, clones, scrubs and power cuts, and checks every block.
 //!
 //! `scenario` covers faults within the redundancy, and many concurrent clients.
 //!
 //! Invariants:
-//! - a block that is not below a lost node has its exact content; a read of a block below one fails
-//!   until the block is written or trimmed or the node is readable again;
+//! - a block that is not below a lost node has its exact content. A read of a block below a lost
+//!   node fails until the block is written or trimmed, or the node is readable again;
 //! - the pool is never suspended, and every import succeeds;
 //! - when a read of an unreadable block returns, the block is on the damage list; an import
 //!   restores the stored damage list; after a complete scrub the list has only unreadable blocks;
@@ -51,11 +51,11 @@ const SETTLED_AFTER: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
     Holds(Tag),
-    /// The block held this content, and a node on the path to the block is lost.
+    /// A node on the path to the block is lost; before the loss, the block had this content.
     Lost(Tag),
     /// The block is lost; because of a power cut, its content before the loss is one of several.
     LostEither,
-    /// The block is readable again after [`Self::LostEither`], and may have any content.
+    /// The block was [`Self::LostEither`] and is readable again; it may have any content.
     Found,
 }
 

@@ -130,8 +130,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Replaces an offline or faulted leg, or else an online leg, by a disk that the pool does not
-    /// use.
+    /// Replaces a leg by a disk that the pool does not use: an offline or faulted leg if there is
+    /// one, otherwise an online leg.
     async fn replace_leg(&mut self) -> Result<(), Stop> {
         let legs = legs(&self.engine);
         let out = legs.iter().find(|(_, state)| *state != LegState::Online);
@@ -155,7 +155,8 @@ impl Operator {
             tracing::debug!("disk replaced");
         }
         match done {
-            // In a mixed layout, the spare disk may have the wrong size for the leg's vdev.
+            // In a mixed layout, the spare disk may have the wrong size for the leg's vdev, so this
+            // error is expected; in other layouts it violates the guarantees.
             Err(error)
                 if error.kind() == ErrorKind::Invalid && self.scenario.layout != Layout::Mixed =>
             {
@@ -164,7 +165,8 @@ impl Operator {
             Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
             // The pool detached the leg at the same time, because its replacement was complete.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            // The spare disk is the faulty disk that was replaced before.
+            // The spare disk is a faulty disk that an earlier replacement removed, so the error is
+            // expected.
             Err(_) if spare < self.scenario.layout.troubled() => Ok(()),
             done => Self::busy_is_fine(done.map(drop)),
         }

@@ -165,7 +165,7 @@ impl Admin {
         Ok(listed.skip_while(|name| *name != snapshot.name).skip(1).collect())
     }
 
-    /// The snapshot of this name in a volume other than the replica.
+    /// Returns a snapshot of this name in a volume other than the replica.
     async fn source_of(&self, name: &str) -> Result<Option<SnapshotId>, Stop> {
         for volume in self.engine.volumes() {
             let volume = volume.info().name;

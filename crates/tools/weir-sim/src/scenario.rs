@@ -48,8 +48,8 @@ const MORE_DISKS: usize = 2;
 /// In scenarios with vdev changes, clients continue until the operator has finished, for at most
 /// this multiple of their normal number of steps.
 const LOAD_LASTS_MAX: u64 = 3;
-/// Probability, as one divided by this number, that a scenario contains a storm, which takes as
-/// long as ten other scenarios.
+/// Probability, as one divided by this number, that a scenario contains a storm (see [`Scenario`]).
+/// A storm takes as long as ten other scenarios.
 const STORM_ONE_IN: u64 = 24;
 /// Probability, as one divided by this number, that a scenario uses datasets with many objects.
 const OBJECTS_ONE_IN: u64 = 3;
@@ -577,7 +577,8 @@ impl Scenario {
         })
     }
 
-    /// Whether an actor stops after this result. `Err`: the result is a violation.
+    /// True if an actor (client, administrator or operator) stops after its step returned this
+    /// result. `Err`: the result is a violation.
     fn ends(&self, name: &str, done: Result<(), Stop>) -> Result<bool, String> {
         match done {
             Ok(()) => Ok(false),

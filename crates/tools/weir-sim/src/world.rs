@@ -3,8 +3,8 @@
 //! A scenario spawns the engine and its clients.
 //!
 //! Invariants:
-//! - disks change only between polls: the operations that a poll started are issued right after it,
-//!   in order, one step at a time;
+//! - disks change only between two polls of a task: the operations that a poll started are issued
+//!   right after it, in order, one step at a time;
 //! - a power cut hits all disks at the same instant, as late as possible: immediately before the
 //!   next step that changes a disk, after every task could react to (and acknowledge) the last
 //!   step;

@@ -46,7 +46,8 @@ struct Block {
 pub(crate) struct Model {
     blocks: Vec<Block>,
     now: u64,
-    /// Changes that were acknowledged before this number of the model are also flushed.
+    /// Value of `now` at the last flush: every change that was acknowledged at an earlier value is
+    /// flushed.
     flushed: u64,
     pub(crate) flushes: u64,
     pub(crate) writes: u64,

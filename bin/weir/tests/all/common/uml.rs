@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - every wait has a time limit: each step has one in the guest, and a longer one in the test;
-//! - the processes of the guest end with the guard, or with the test program however it ends;
+//! - the guest's processes end when [`Guest`] is dropped, and also if the test program is killed;
 //! - for a failed step the test prints its script, its output and the guest's kernel messages.
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Parity kernels for AVX2: 32 bytes in each instruction, two such lanes in each step.
+//! Parity kernels for AVX2: an instruction processes 32 bytes, a step of the loop 64 bytes.
 //!
 //! The parent module chooses the kernel and checks the lengths of the strips.
 //!

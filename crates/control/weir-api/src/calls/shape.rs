@@ -96,7 +96,7 @@ impl Shape {
         uses_query(&self.operation.method)
     }
 
-    /// Whether a field of the request is in the path.
+    /// True if a field of the request is in the path.
     pub(crate) fn is_in_path(&self, name: &str) -> bool {
         self.path.fields().any(|field| field.name == name)
     }
@@ -164,7 +164,7 @@ impl Shape {
     }
 }
 
-/// Whether requests with this method have fields in the query instead of the body.
+/// True if requests with this method have fields in the query instead of the body.
 pub(crate) fn uses_query(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::DELETE)
 }

@@ -3,10 +3,13 @@
 //! The caller of [`SendStream::next`] decides where the bytes go.
 //!
 //! Invariants:
-//! - a download waits for a slow disk as long as the server reports that it has sent nothing new;
+//! - a download waits for a slow source disk as long as the server reports that it has sent nothing
+//!   new;
 //! - an absent server, or a connection that transfers nothing, is detected within the client's
 //!   timeout;
-//! - if a stream breaks, the download returns the error of the server, if the server has one.
+//! - if the connection breaks, the download asks the server over a second connection for the error
+//!   that ended the stream. It returns this error, or the connection error if the server reports
+//!   none.
 
 use tokio::time::Instant;
 use weir_base::ErrorKind;

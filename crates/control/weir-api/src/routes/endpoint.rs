@@ -255,7 +255,7 @@ fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
 }
 
-/// Whether the response must contain the whole list: if the caller is a server that replicates to
+/// True if the response must contain the whole list: if the caller is a server that replicates to
 /// this one and has an earlier version, which does not support pages.
 fn is_whole_list(page: &Page) -> bool {
     page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some()

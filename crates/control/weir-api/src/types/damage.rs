@@ -24,7 +24,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether the pool has no known permanent errors.
+    /// True if the pool has no known permanent errors.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.parts.is_empty() && self.more == 0
     }
@@ -39,7 +39,7 @@ pub struct DamagedRange {
     pub offset_bytes: u64,
     /// Length of the range.
     pub len_bytes: u64,
-    /// Whether the current volume contains this range; if not, only its snapshots do.
+    /// True if the current volume contains this range; if not, only its snapshots do.
     pub in_volume: bool,
     /// Names, without the volume's name, of snapshots that contain this range, oldest first. If
     /// many do, only the first few are listed.
@@ -60,14 +60,14 @@ impl DamagedRange {
         }
     }
 
-    /// Whether this range contains all bytes of the range `other`.
+    /// True if this range contains all bytes of the range `other`.
     pub fn covers(&self, other: &Self) -> bool {
         self.volume == other.volume
             && self.offset_bytes <= other.offset_bytes
             && other.end() <= self.end()
     }
 
-    /// Whether two ranges overlap.
+    /// True if two ranges overlap.
     pub fn meets(&self, other: &Self) -> bool {
         self.volume == other.volume
             && self.offset_bytes < other.end()

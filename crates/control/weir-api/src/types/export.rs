@@ -62,9 +62,9 @@ pub struct ExportCreate {
     /// Refuse writes. An export of a snapshot always refuses writes.
     #[serde(default)]
     pub read_only: bool,
-    /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`) whose clients may open the export over
-    /// TCP. Empty: all addresses that the server accepts. Clients on unix sockets may always open
-    /// it.
+    /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`) of the clients that may open the export
+    /// over TCP. Empty: every client address that the server accepts. Clients on unix sockets may
+    /// always open it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
 }
@@ -104,8 +104,8 @@ pub struct ExportSet {
     pub protocol: Protocol,
     /// Name of the export; write `/` as `%2F`.
     pub name: String,
-    /// The complete list of addresses and networks (`10.0.0.7`, `10.0.0.0/24`). Empty: all
-    /// addresses that the server accepts.
+    /// Addresses and networks of the clients (`10.0.0.7`, `10.0.0.0/24`) that may open the export;
+    /// replaces the previous list. Empty: every client address that the server accepts.
     pub allow: Vec<String>,
 }
 
@@ -220,10 +220,10 @@ pub struct Export {
     pub protocol: Protocol,
     /// Full name of the volume or snapshot.
     pub volume: String,
-    /// Whether the server refuses writes.
+    /// True if the server refuses writes.
     pub read_only: bool,
-    /// Addresses and networks whose clients may open the export over TCP. Empty: all addresses that
-    /// the server accepts.
+    /// Addresses and networks of the clients that may open the export over TCP. Empty: every client
+    /// address that the server accepts.
     pub allow: Vec<String>,
     /// URIs for clients, such as `nbd://127.0.0.1/tank/vm1`.
     pub uris: Vec<String>,

@@ -29,7 +29,7 @@ pub(crate) trait Paged {
     /// Returns the key of an entry; it is unique within the list.
     fn key(entry: &Self::Entry) -> String;
 
-    /// Whether `key` is the key of this entry.
+    /// True if `key` is the key of this entry.
     fn is(entry: &Self::Entry, key: &str) -> bool {
         Self::key(entry) == key
     }

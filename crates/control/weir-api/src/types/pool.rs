@@ -387,7 +387,7 @@ pub struct DiskStatus {
     pub errors: ErrorCounts,
     /// Problem with the disk; absent if there is none.
     pub note: Option<String>,
-    /// Whether the disk is far slower than the pool's other disks, or unresponsive.
+    /// True if the disk is far slower than the pool's other disks, or unresponsive.
     #[serde(default)]
     pub slow: bool,
     /// I/O counters and latencies; absent while the disk is not open.
@@ -449,8 +449,8 @@ pub struct PoolStatus {
     /// Used space, by kind of owner.
     #[serde(default)]
     pub allocated: Allocated,
-    /// Uncompressed size of the data in the volumes divided by its stored size: one copy, without
-    /// snapshots; 1 without data.
+    /// Uncompressed size of the data in the volumes, without their snapshots, divided by its stored
+    /// size. Counts each byte once, whatever the redundancy; 1 without data.
     #[serde(default = "uncompressed")]
     pub compression_ratio: f64,
     /// Space that the data would use without shared blocks, divided by the space in use; 1 without

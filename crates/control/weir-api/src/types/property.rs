@@ -49,7 +49,7 @@ pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
 /// follows.
 pub const UNKNOWN_MODULE: &str = "unknown:";
 
-/// Whether this is the name of a user property. The names of user properties contain a colon.
+/// True if this is the name of a user property. The names of user properties contain a colon.
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
 }

@@ -45,7 +45,7 @@ pub struct ReplicationCreate {
     pub to: String,
     /// Seconds from the start of one replication run to the start of the next.
     pub every_seconds: u64,
-    /// Bandwidth limit of the streams in bytes per second; absent: no limit.
+    /// Bandwidth limit of this replication in bytes per second; absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes: Option<u64>,
     /// CA certificate (PEM) that signed the other server's certificate. Give either this field or
@@ -201,7 +201,7 @@ pub struct Verification {
     pub unix_ms: u64,
     /// Bytes of the volume that were compared.
     pub compared_bytes: u64,
-    /// Whether both servers have the same data.
+    /// True if both servers have the same data.
     pub is_same: bool,
     /// Offset in the volume of the first difference, in bytes.
     #[serde(default)]
@@ -228,7 +228,7 @@ pub struct Replication {
     pub to: String,
     /// Seconds from the start of one replication run to the start of the next.
     pub every_seconds: u64,
-    /// Bandwidth limit of the streams in bytes per second.
+    /// Bandwidth limit of this replication in bytes per second.
     pub bandwidth_bytes: Option<u64>,
     /// State of the replication.
     pub state: ReplicationState,

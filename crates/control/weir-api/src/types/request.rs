@@ -48,7 +48,7 @@ pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'stat
         None
     }
 
-    /// Whether this request changes nothing although other requests of the same call do. The server
+    /// True if this request changes nothing although other requests of the same call do. The server
     /// does not record such a request.
     fn is_dry_run(&self) -> bool {
         false

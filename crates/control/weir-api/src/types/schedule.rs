@@ -238,7 +238,7 @@ pub struct Schedule {
     pub name: String,
     /// Number of snapshots to keep, for each interval.
     pub keep: Keep,
-    /// Whether the schedule takes no snapshots and only destroys excess ones.
+    /// True if the schedule takes no snapshots and only destroys excess ones.
     #[serde(default)]
     pub prune_only: bool,
     /// Time of the next snapshot; absent while the pool is closed or if the schedule only prunes.

@@ -35,7 +35,8 @@ pub struct Snapshot {
     pub size_bytes: u64,
     /// Space that destroying this snapshot alone would free.
     pub used_bytes: u64,
-    /// Space of the blocks that the snapshot references: data and tree nodes, one copy, as stored.
+    /// Space of the blocks that the snapshot references: data and tree nodes as stored. Counts each
+    /// byte once, whatever the redundancy.
     pub referenced_bytes: u64,
     /// Part of `referenced_bytes` that was written since the previous snapshot.
     pub written_bytes: u64,

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Bytes written to segments since the pool was opened. Counts one copy with padding; parity and
-/// the intent log are not included.
+/// Bytes written to segments since the pool was opened. Counts each byte once, whatever the
+/// redundancy. Includes padding, but neither parity nor the intent log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SegmentIo {
     /// Blocks of volumes, as stored.
@@ -34,17 +34,19 @@ pub struct PointerIo {
 /// State of the cleaner, which reclaims the space of overwritten and trimmed blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CleanerStatus {
-    /// Whether the cleaner cleaned any segment in the last `lately_ms`.
+    /// True if the cleaner cleaned any segment in the last `lately_ms`.
     pub working: bool,
     /// Length of the recent period; at most ten seconds.
     pub lately_ms: u64,
     /// Number of segments cleaned in the recent period.
     pub lately_segments: u64,
-    /// Bytes of the blocks that the cleaner moved in the recent period, one copy.
+    /// Bytes of the blocks that the cleaner moved in the recent period. Counts each byte once,
+    /// whatever the redundancy.
     pub lately_moved_bytes: u64,
     /// Number of segments cleaned since the pool was opened.
     pub cleaned_segments: u64,
-    /// Bytes of the blocks that the cleaner moved since the pool was opened, one copy.
+    /// Bytes of the blocks that the cleaner moved since the pool was opened. Counts each byte once,
+    /// whatever the redundancy.
     pub moved_bytes: u64,
     /// Number of segments that can be written now.
     pub free_segments: u64,

@@ -129,8 +129,9 @@ pub struct InitiatorAllow {
     pub target: String,
     /// iSCSI name of the initiator; `*` for all initiators without an entry of their own.
     pub initiator: String,
-    /// CHAP account with which the initiator must authenticate; absent: no authentication. The
-    /// server refuses its absence for an initiator that has CHAP, unless `no_chap` is set.
+    /// CHAP account with which the initiator must authenticate; absent: no authentication. If the
+    /// initiator's existing entry has a CHAP account, a request without this field fails unless
+    /// `no_chap` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<ChapAccount>,
     /// CHAP account with which the target authenticates; absent: the target does not authenticate.
@@ -208,13 +209,13 @@ pub struct LunAdd {
     /// 512.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u32>,
-    /// Whether the server may acknowledge writes before they are durable, until the initiator
+    /// True if the server may acknowledge writes before they are durable, until the initiator
     /// synchronizes the cache. Absent: the setting that the volume has at other targets, or false.
     /// If the server is killed and an initiator continues its session afterwards, its next
     /// synchronization succeeds although earlier writes may be lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
-    /// Whether clients of another protocol may use the volume at the same time. The clients must
+    /// True if clients of another protocol may use the volume at the same time. The clients must
     /// coordinate their writes, because the server does not order them.
     #[serde(default)]
     pub shared: bool,
@@ -293,17 +294,17 @@ pub struct TargetLun {
     pub number: u16,
     /// Full name of the volume or snapshot.
     pub volume: String,
-    /// Whether the volume is available, which requires that its pool is open.
+    /// True if the volume is available, which requires that its pool is open.
     pub is_available: bool,
     /// Size of the volume.
     pub size_bytes: u64,
     /// Logical block size.
     pub block_bytes: u32,
-    /// Whether writes may be acknowledged before they are durable.
+    /// True if writes may be acknowledged before they are durable.
     pub write_cache: bool,
-    /// Whether the server refuses writes.
+    /// True if the server refuses writes.
     pub read_only: bool,
-    /// Whether clients of another protocol may use the volume at the same time.
+    /// True if clients of another protocol may use the volume at the same time.
     pub shared: bool,
     /// NAA identifier of 32 hexadecimal digits, the same on every path.
     pub naa: String,
@@ -335,11 +336,11 @@ pub struct TargetSession {
     pub address: String,
     /// Login time, in milliseconds since 1970.
     pub since_unix_ms: u64,
-    /// Whether the initiator authenticated by CHAP.
+    /// True if the initiator authenticated by CHAP.
     pub chap: bool,
-    /// Whether headers carry digests.
+    /// True if headers carry digests.
     pub header_digest: bool,
-    /// Whether data carries digests.
+    /// True if data carries digests.
     pub data_digest: bool,
     /// Number of completed commands.
     pub commands: u64,
@@ -368,7 +369,7 @@ pub struct Target {
 names_nothing_else!(Target);
 
 impl Target {
-    /// Whether a caller with this scope may see the target. The initiators of the target have
+    /// True if a caller with this scope may see the target. The initiators of the target have
     /// access to all its logical units, so the scope must cover the volumes of all of them.
     pub fn is_in(&self, scope: &Scope) -> bool {
         let mut volumes = self.luns.iter().map(|lun| &lun.volume);

@@ -83,7 +83,7 @@ pub struct Token {
     pub created_unix_ms: u64,
     /// Expiry time; absent: the token does not expire.
     pub expires_unix_ms: Option<u64>,
-    /// Whether the token has expired.
+    /// True if the token has expired.
     pub is_expired: bool,
     /// Time of the last use, accurate to a minute.
     pub last_used_unix_ms: Option<u64>,

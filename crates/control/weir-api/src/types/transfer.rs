@@ -204,11 +204,11 @@ pub struct ReceiveDone {
     pub data_bytes: u64,
     /// Size of the holes in the stream, in bytes of the volume.
     pub hole_bytes: u64,
-    /// Whether this was a dry run.
+    /// True if this was a dry run.
     pub dry_run: bool,
-    /// Whether the stream created the volume.
+    /// True if the stream created the volume.
     pub is_new: bool,
-    /// Whether the volume was rolled back first; false for a resumed stream.
+    /// True if the volume was rolled back first; false for a resumed stream.
     pub rolled_back: bool,
 }
 

@@ -236,8 +236,9 @@ pub struct VolumePromote {
 
 one_name!(names::volume, name: VolumePromote);
 
-/// Space of a volume and its snapshots as of the last commit. Counts data and tree nodes as stored,
-/// one copy. Blocks that a clone shares with its origin count for the volume of the origin.
+/// Space of a volume and its snapshots as of the last commit: data and tree nodes as stored. Counts
+/// each byte once, whatever the redundancy. Blocks that a clone shares with its origin count for
+/// the volume of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeSpace {
     /// Space that the volume can still use.
@@ -276,11 +277,12 @@ pub struct Volume {
     pub compression: Compression,
     /// Size of the written blocks with data, before compression.
     pub used_bytes: u64,
-    /// Size of the written blocks in the pool after compression, one copy.
+    /// Size of the written blocks after compression. Counts each byte once, whatever the
+    /// redundancy.
     pub stored_bytes: u64,
     /// `used_bytes` divided by `stored_bytes`; 1 for an empty volume.
     pub compression_ratio: f64,
-    /// Whether dedupe is on for new blocks.
+    /// True if dedupe is on for new blocks.
     #[serde(default)]
     pub dedupe: bool,
     /// Part of `stored_bytes` that already existed in the pool when dedupe or a block clone

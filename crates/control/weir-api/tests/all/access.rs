@@ -200,7 +200,7 @@ impl Call {
         (path.replace("{name}", &named) + &query, body(id, pool, &full, second).to_string())
     }
 
-    /// Whether the request of this operation has two names.
+    /// True if the request of this operation has two names.
     fn names_two(&self) -> bool {
         let [one, other] = [&INSIDE, &HALF].map(|names| self.fill(names));
         one != other

@@ -180,8 +180,8 @@ impl NamedDirs {
     /// Resolves a path from a caller.
     ///
     /// # Errors
-    /// `PermissionDenied` with [`FileRefused`] for a path outside the directories, and the kernel's
-    /// error for a path inside.
+    /// `PermissionDenied` with [`FileRefused`] for a path outside `/dev` and the allowed
+    /// directories ([`NamedDirs`]); the kernel's error for a path inside.
     pub(crate) fn place(&self, path: &Path) -> io::Result<Place> {
         if let Ok(rest) = path.strip_prefix(DEVICES) {
             // File systems that are mounted below /dev, such as /dev/shm, contain files of users.
@@ -221,12 +221,12 @@ fn beneath(dir: &Path, rest: &Path, more: ResolveFlags) -> io::Result<OwnedFd> {
     Ok(openat2(&dir, rest, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
-/// Whether an error is [`FileRefused`].
+/// True if an error is [`FileRefused`].
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     error.get_ref().and_then(|inner| inner.downcast_ref::<FileRefused>()).is_some()
 }
 
-/// Whether the caller of the current call may name any file on this machine.
+/// True if the caller of the current call may name any file on this machine.
 pub(crate) fn caller_names_any() -> bool {
     caller::current().names_any_file()
 }

@@ -67,7 +67,7 @@ pub(crate) struct Tokens {
     /// Lock held while the token file is written. A call that authenticates with a token never
     /// takes this lock.
     writing: Mutex<()>,
-    /// Whether a token was used since the token file was last written.
+    /// True if a token was used since the token file was last written.
     is_used: AtomicBool,
     refused: AtomicU64,
     events: Arc<Events>,
@@ -192,7 +192,7 @@ impl Tokens {
         TokenList { tokens, refused: self.refused.load(Ordering::Relaxed) }
     }
 
-    /// Whether an account may still make calls: false for a token that was revoked or has expired.
+    /// True if an account may still make calls: false for a token that was revoked or has expired.
     pub(crate) fn may_call(&self, account: &str) -> bool {
         let Some(name) = account.strip_prefix(ACCOUNT) else { return true };
         let now = now_ms();

@@ -274,9 +274,9 @@ pub struct Scan {
     pub pools: BTreeMap<Guid, FoundPool>,
     /// Errors of disks that could not be read and may belong to a pool.
     pub unknown: Vec<String>,
-    /// Whether one of the unknown disks has another version of the format.
+    /// True if one of the unknown disks has another version of the format.
     pub other_version: bool,
-    /// Whether another process has one of the unknown disks open.
+    /// True if another process has one of the unknown disks open.
     pub in_use: bool,
 }
 

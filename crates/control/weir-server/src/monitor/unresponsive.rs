@@ -253,7 +253,7 @@ impl Manager {
 }
 
 /// Returns how long a disk must be unresponsive before its pool is suspended, for a server that got
-/// the stop signal `elapsed` ago; `None` for too early to suspend a pool.
+/// the stop signal `elapsed` ago. `None`: it is too early to suspend a pool.
 fn silence_limit(elapsed: Duration) -> Option<Duration> {
     match elapsed {
         elapsed if elapsed < END_PATIENCE => None,
@@ -262,7 +262,7 @@ fn silence_limit(elapsed: Duration) -> Option<Duration> {
     }
 }
 
-/// Whether a server that got the stop signal `elapsed` ago exits although pools are open.
+/// True if a server that got the stop signal `elapsed` ago exits although pools are open.
 /// `suspended` is the time from the stop signal to the first suspended pool.
 fn must_exit(elapsed: Duration, suspended: Option<Duration>) -> bool {
     suspended.is_some_and(|at| elapsed >= END_LIMIT.max(at + END_GRACE))

@@ -162,9 +162,9 @@ impl Handle<PoolClear> for Manager {
 /// A disk to bring online.
 struct Back {
     path: String,
-    /// Whether the caller named the path. Otherwise the path comes from the server's state.
+    /// True if the caller named the path. Otherwise the path comes from the server's state.
     is_named: bool,
-    /// Whether the resilver may overwrite writes that only this disk has.
+    /// True if the resilver may overwrite writes that only this disk has.
     force: bool,
 }
 

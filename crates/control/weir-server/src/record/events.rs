@@ -26,7 +26,7 @@ use super::event_file::EventFile;
 
 /// Maximum number of events in one response, well below the client's limit.
 const ANSWERED_MAX: usize = 1000;
-/// Interval at which a count of repeated events is added as one event.
+/// The server only counts repeated events. At this interval it adds one event with each count.
 const COUNTED_EVERY: Duration = Duration::from_mins(1);
 /// Maximum number of separate counts of repeated events. Further repeated events share one count.
 const COUNTS_MAX: usize = 256;
@@ -313,7 +313,7 @@ impl Events {
     }
 }
 
-/// Whether the caller already has [`CALLER_COUNTS_MAX`] counts of repeated events.
+/// True if the caller already has [`CALLER_COUNTS_MAX`] counts of repeated events.
 fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
     let own = counts.values().filter(|count| count.caller.as_deref() == caller);
     own.count() >= CALLER_COUNTS_MAX

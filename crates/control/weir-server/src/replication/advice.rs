@@ -28,7 +28,7 @@ pub(super) enum Failed {
     Unreadable {
         /// Full name of the snapshot.
         snapshot: String,
-        /// Whether the snapshot was taken for a replication run. The next run then takes another
+        /// True if the snapshot was taken for a replication run. The next run then takes another
         /// snapshot.
         is_of_run: bool,
         error: ApiError,
@@ -88,7 +88,7 @@ fn cut(text: &mut String) {
     text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
 }
 
-/// Whether the text contains a command of the command line.
+/// True if the text contains a command of the command line.
 fn names_command(text: &str) -> bool {
     let mut after = text.match_indices("weir ").map(|(at, found)| &text[at + found.len()..]);
     let is_verb = |rest: &str| {

@@ -159,10 +159,10 @@ impl Manager {
 
 impl Handle<ReplicationCreate> for Manager {
     /// Creates a replication of a volume to another server. Answers `changed` if the volume already
-    /// has a replication to the same target with other settings.
+    /// has a replication to the same destination with other settings.
     ///
     /// # Errors
-    /// `Exists` for a volume that already has a replication to another target.
+    /// `Exists` for a volume that already has a replication to another destination.
     async fn handle(&self, request: ReplicationCreate) -> Result<ReplicationChange, ApiError> {
         let (pool, own) = split(&request.volume)?;
         let _changes = self.changes.lock(pool).await;

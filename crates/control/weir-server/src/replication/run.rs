@@ -87,20 +87,20 @@ pub(super) fn own_name(snapshot: &Snapshot) -> &str {
     snapshot.name.split_once('@').map_or("", |(_, own)| own)
 }
 
-/// Whether a replication run of this server took the snapshot, by the creator that the engine
+/// True if a replication run of this server took the snapshot, by the creator that the engine
 /// stored for it. The name is no proof: any operator can rename a user's snapshot to
 /// [`REPLICATION_PREFIX`].
 fn is_ours(snapshot: &Snapshot) -> bool {
     snapshot.taken_by.as_deref() == Some(TAKEN_BY_REPLICATION)
 }
 
-/// Whether a snapshot of the other server has a name that replication runs give to their snapshots.
+/// True if a snapshot of the other server has a name that replication runs give to their snapshots.
 /// Only the other server knows which creator is stored for that snapshot.
 fn is_named_so(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
 
-/// Whether a run of this server took the snapshot and still holds it.
+/// True if a run of this server took the snapshot and still holds it.
 fn is_of_run(snapshot: &Snapshot) -> bool {
     is_ours(snapshot) && is_held(snapshot, REPLICATION_TAG)
 }
@@ -115,7 +115,7 @@ fn clash<'s>(snapshot: &Snapshot, there: &'s [Snapshot]) -> Option<&'s Snapshot>
     there.iter().find(same_name).filter(|other| other.guid != snapshot.guid)
 }
 
-/// Whether a snapshot that is named like a run's snapshot has a clone or an export and therefore
+/// True if a snapshot that is named like a run's snapshot has a clone or an export and therefore
 /// cannot be destroyed now.
 fn is_in_use(snapshot: &Snapshot) -> bool {
     is_named_so(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
@@ -310,7 +310,7 @@ impl Runner {
         Ok(name)
     }
 
-    /// Whether the last run could not read this snapshot.
+    /// True if the last run could not read this snapshot.
     fn is_unreadable(&self, snapshot: &Snapshot) -> bool {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.unreadable.as_ref() == Some(&snapshot.guid)

@@ -49,7 +49,7 @@ impl KnownSchedule {
         self.pool_guid == engine.pool().guid().0 && pool_of(&self.name) == engine.pool().name()
     }
 
-    /// Whether the schedule may destroy a snapshot of this volume.
+    /// True if the schedule may destroy a snapshot of this volume.
     fn owns(&self, volume: &Volume, taken_by: Option<TakenBy>) -> bool {
         match taken_by {
             Some(TakenBy::Schedule(id)) => id == self.id,
@@ -64,7 +64,7 @@ fn is_of_another(taken_by: Option<TakenBy>, id: u64) -> bool {
     matches!(taken_by, Some(TakenBy::Schedule(other)) if other != id)
 }
 
-/// Whether a schedule with the counts `after` destroys no snapshot that the counts `before` keep. A
+/// True if a schedule with the counts `after` destroys no snapshot that the counts `before` keep. A
 /// sort that is only in `after` counts as a reduction: an earlier schedule may have had this sort,
 /// and snapshots of that time remain.
 fn keeps_as_much(before: &Keep, after: &Keep) -> bool {

@@ -380,7 +380,7 @@ impl Window {
         Self { scope, after, left, last: None, has_more: false }
     }
 
-    /// Whether this page contains `name`, which is the next name of the list.
+    /// True if this page contains `name`, which is the next name of the list.
     fn takes(&mut self, name: String) -> bool {
         // The authorizer also filters every response by the scope. This check keeps names outside
         // the scope out of `next`.

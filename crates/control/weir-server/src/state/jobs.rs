@@ -52,7 +52,7 @@ impl<T> Job<T> {
         self.0.lock().value = Some(value);
     }
 
-    /// Whether a client may still poll the job.
+    /// True if a client may still poll the job.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.lock().asked.elapsed() < ASKED_WITHIN
     }

@@ -55,7 +55,7 @@ impl<T: Entry> PoolFile<T> {
         Ok(Self::new(path, pools))
     }
 
-    /// Whether the entry of this pool was written less than [`INTERVAL`] ago.
+    /// True if the entry of this pool was written less than [`INTERVAL`] ago.
     pub(crate) fn rests(&self, pool: u64) -> bool {
         self.recorded.get(&pool).is_some_and(|at| at.elapsed() < INTERVAL)
     }

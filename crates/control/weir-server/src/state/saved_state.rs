@@ -81,14 +81,14 @@ pub(crate) struct KnownSchedule {
     /// Number of the volume; `None` for the schedule of a pool.
     pub(crate) dataset: Option<u64>,
     pub(crate) keep: Keep,
-    /// Whether the schedule only destroys snapshots and takes none.
+    /// True if the schedule only destroys snapshots and takes none.
     #[serde(default)]
     pub(crate) prune_only: bool,
     /// Number of the schedule, which its snapshots store as their creator; 0 in files of older
     /// servers.
     #[serde(default)]
     pub(crate) id: u64,
-    /// Whether the schedule also destroys received snapshots; true if an admin has set it.
+    /// True if the schedule also destroys received snapshots; true if an admin has set it.
     #[serde(default)]
     pub(crate) prunes_received: bool,
 }
@@ -118,7 +118,7 @@ pub(crate) struct KnownReplication {
     pub(crate) ca_file: String,
     pub(crate) secret_file: String,
     pub(crate) paused: bool,
-    /// Whether a replication run has started and has not completed, even before a restart.
+    /// True if a replication run has started and has not completed, even before a restart.
     #[serde(default)]
     pub(crate) unfinished: bool,
     /// Start time of the last replication run.
@@ -149,7 +149,7 @@ pub(crate) struct ReplicatedSnapshot {
 }
 
 impl ReplicatedSnapshot {
-    /// Whether `snapshot`, on either server, is the replicated snapshot, even after a rename.
+    /// True if `snapshot`, on either server, is the replicated snapshot, even after a rename.
     pub(crate) fn is(&self, snapshot: &Snapshot) -> bool {
         let own = snapshot.name.split_once('@').map_or("", |(_, own)| own);
         if self.guid.is_empty() { own == self.snapshot } else { snapshot.guid == self.guid }
@@ -182,7 +182,7 @@ pub(crate) struct KnownLun {
     /// Number of the dataset, by which the server finds the dataset after renames and promotions.
     pub(crate) dataset: u64,
     pub(crate) block_bytes: u32,
-    /// Whether writes may be acknowledged before they are durable.
+    /// True if writes may be acknowledged before they are durable.
     pub(crate) write_cache: bool,
     pub(crate) shared: bool,
 }

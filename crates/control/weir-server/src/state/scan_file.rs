@@ -87,7 +87,7 @@ impl Stored {
         ScanPlace { segment: self.place_segment, vdev: self.place_vdev }
     }
 
-    /// Whether this is a different scan than `before`, or the same scan in a different state.
+    /// True if this is a different scan than `before`, or the same scan in a different state.
     fn is_news(&self, before: Option<&Self>) -> bool {
         let same = |before: &Self| {
             let key = |scan: &Self| (scan.kind, scan.state, scan.started_unix_ms);

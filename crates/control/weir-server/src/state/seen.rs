@@ -57,7 +57,7 @@ impl SeenFile {
         Some(PoolMoment { import_epoch: Guid(opening), txg: Txg(txg), unix_ms })
     }
 
-    /// Whether the newest txg of a pool must be stored now. The interval is ten seconds. While the
+    /// True if the newest txg of a pool must be stored now. The interval is ten seconds. While the
     /// pool is degraded, every txg is stored, because a disk can then miss writes.
     pub(crate) fn is_due(&self, pool: &Pool, is_degraded: bool) -> bool {
         let guid = pool.guid().0;

@@ -187,7 +187,7 @@ impl TargetRegistry {
         })
     }
 
-    /// Whether the server has an iSCSI portal.
+    /// True if the server has an iSCSI portal.
     pub(crate) fn listens(&self) -> bool {
         !self.portals.is_empty()
     }

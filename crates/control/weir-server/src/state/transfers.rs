@@ -88,7 +88,7 @@ impl Progress {
 /// A stream that is being received.
 pub(crate) struct Incoming {
     pub(crate) about: About,
-    /// Whether the server only checks the stream and stores nothing; such a session blocks no
+    /// True if the server only checks the stream and stores nothing; such a session blocks no
     /// other.
     pub(crate) dry_run: bool,
     /// Address of the other server, if a server and not a user sends the stream.
@@ -258,7 +258,7 @@ impl Transfers {
         self.receives.lock().get(session).cloned().ok_or_else(|| over(session))
     }
 
-    /// Whether a session only checks its stream and stores nothing.
+    /// True if a session only checks its stream and stores nothing.
     pub(crate) fn is_dry_run(&self, session: &str) -> bool {
         self.receive(session).is_ok_and(|found| found.dry_run)
     }

@@ -154,7 +154,7 @@ fn permille(done: f64) -> u32 {
     (done.clamp(0.0, 1.0) * 1000.0) as u32
 }
 
-/// Whether there are enough samples, and the margins of error of all settings are small enough.
+/// True if there are enough samples, and the margins of error of all settings are small enough.
 fn is_sure(advisor: &Advisor) -> bool {
     let narrow = |setting: &SettingSample| setting.stored.margin < MARGIN_WANTED;
     advisor.samples() >= SAMPLES_MIN && advisor.settings().iter().all(narrow)

@@ -21,8 +21,9 @@ use crate::commit::written::Written;
 use crate::state::snapshot::{Snapshot, freed_to, is_partly_freed, set_freed_to};
 use crate::state::volume::State;
 
-/// Divisor: one txg frees at most this part of the pool for a volume, but at least the minimum and
-/// at most the maximum below, in blocks. This limits the nodes that the txg reads.
+/// One txg frees at most the blocks of the pool divided by `FREE_SHARE` for one volume, but at
+/// least `FREE_BLOCKS_MIN` and at most `FREE_BLOCKS_MAX` blocks. This limits the nodes that the txg
+/// reads.
 const FREE_SHARE: u64 = 64;
 const FREE_BLOCKS_MAX: u64 = 1 << 20;
 const FREE_BLOCKS_MIN: u64 = 8;

@@ -22,7 +22,7 @@ use crate::state::volume::Volume;
 
 /// A layer above datasets with many objects, such as a filesystem.
 pub trait ObjectLayer {
-    /// Whether the layer can replay log records of a dataset with these bytes in its record.
+    /// True if the layer can replay log records of a dataset with these bytes in its record.
     fn handles(&self, layer: &[u8; ObjectTable::LAYER_BYTES]) -> bool;
 
     /// Applies a log record. Records of a dataset come in the order in which they were logged. A

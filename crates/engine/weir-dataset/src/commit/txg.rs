@@ -57,7 +57,7 @@ struct FrozenTxg {
 pub(crate) struct Frozen {
     pub(crate) volume: Arc<Volume>,
     pub(crate) table: Option<Arc<DirtyTable>>,
-    /// Incomplete records of log replay, by ascending record number.
+    /// Partial records that log replay produced, by ascending record number.
     partial: Vec<(u64, PartialRecord)>,
     /// Block clones of the txg, and their changes to the tree.
     pub(crate) clones: Vec<BlockClone>,

@@ -53,7 +53,7 @@ pub struct DamagedData {
     pub offset_bytes: u64,
     /// Length of the damaged range.
     pub len_bytes: u64,
-    /// Whether the volume itself references the damaged blocks. If not, only its snapshots do.
+    /// True if the volume itself references the damaged blocks. If not, only its snapshots do.
     pub in_volume: bool,
     /// Names of the snapshots that reference damaged blocks of the range, oldest first; at most
     /// `DAMAGED_SNAPSHOTS_NAMED_MAX`.

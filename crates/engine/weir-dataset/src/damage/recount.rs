@@ -33,9 +33,9 @@ const RECOUNTS_MAX: u32 = 8;
 /// committed must be found again.
 const SEGMENTS_PER_COMMIT: usize = 64;
 
-/// Maximum size of all tree nodes of a pool that a recount reads while no commit can run: some
-/// seconds on any disk, and the trees of 16 GiB of 4 KiB blocks. A larger pool stays in the damaged
-/// state, because damaged sharing and space data may have made its counters too high.
+/// Maximum total size of a pool's tree nodes for a recount: no commit can run while the recount
+/// reads all nodes. 128 MiB of nodes take some seconds on any disk, and map 16 GiB of 4 KiB blocks.
+/// In a larger pool the counters stay too high, and the pool stays in the damaged state.
 const RECOUNT_NODE_BYTES_MAX: u64 = 128 << 20;
 
 /// Result of a recount of some counters.
@@ -139,8 +139,8 @@ impl Engine {
     /// Rebuilds lost reference tables, and frees segments with lost entries once no tree references
     /// them. Returns true if another recount may correct more.
     async fn restore_tables(&self) -> Result<bool, DatasetError> {
-        // No commit can run during this step: skip it if the pool has so many nodes that it takes
-        // long.
+        // No commit can run while this function reads all nodes of the pool, so skip a pool that
+        // has too many nodes.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(false);
         }
@@ -162,10 +162,10 @@ impl Engine {
     }
 
     /// Compares reference counts and space counters with the trees, and corrects them. If all are
-    /// right and no change found damage since `met` was read, clears the pool's damage state.
+    /// right, and the count of found damage is still `met`, clears the pool's damage state.
     async fn recount_trees(&self, met: u64) -> Result<Counts, DatasetError> {
-        // No commit can run during this step: skip it if the pool has so many nodes that it takes
-        // long.
+        // No commit can run while this function reads all nodes of the pool, so skip a pool that
+        // has too many nodes.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(Counts::Unknown);
         }

@@ -78,7 +78,7 @@ impl LogQueue {
         self.durable
     }
 
-    /// Whether changes are missing in the queue, so that a flush waits for a commit.
+    /// True if changes are missing in the queue, so that a flush waits for a commit.
     pub(crate) fn is_skipping(&self) -> bool {
         self.skipped.is_some()
     }
@@ -115,7 +115,7 @@ impl LogQueue {
         self.skip_until(txg);
     }
 
-    /// Whether changes of `txg` are not queued.
+    /// True if changes of `txg` are not queued.
     pub(crate) fn skips(&self, txg: Txg) -> bool {
         self.skipped == Some(txg)
     }

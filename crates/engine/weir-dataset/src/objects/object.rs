@@ -23,7 +23,7 @@ pub(crate) struct Object {
     pub(crate) counted_holes: usize,
     /// Changes of the txg that is being written out.
     pub(crate) syncing: Option<Arc<DirtyTable>>,
-    /// Incomplete records of log replay. The dirty tables contain only complete records.
+    /// Partial records that log replay produced. The dirty tables contain only complete records.
     pub(crate) partial: BTreeMap<u64, PartialRecord>,
     /// Changes not yet logged or committed.
     pub(crate) log: LogQueue,

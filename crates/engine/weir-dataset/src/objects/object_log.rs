@@ -176,7 +176,7 @@ pub(crate) struct TakenObjects {
 struct Ended {
     /// LSN of the namespace change.
     lsn: Lsn,
-    /// Whether a later namespace change names the object again.
+    /// True if a later namespace change names the object again.
     is_reused: bool,
 }
 
@@ -235,7 +235,7 @@ impl ObjectLog {
         true
     }
 
-    /// Whether an object has no name, so that its changes are not logged.
+    /// True if an object has no name, so that its changes are not logged.
     fn is_ended(&self, object: ObjectId) -> bool {
         self.ended.get(&object).is_some_and(|ended| !ended.is_reused)
     }
@@ -315,8 +315,8 @@ impl ObjectLog {
         ended.map_or(target, |ended| target.max(ended))
     }
 
-    /// Closure: the objects whose changes a batch for the sync has in addition to the namespace.
-    /// This is the only place that computes it.
+    /// Computes the closure rule: returns the objects whose changes a sync must log together with
+    /// the changes of the namespace. No other function computes this.
     fn closure(&self, of: SyncOf, bug: PlantedBug) -> Vec<ObjectId> {
         let mut objects: Vec<ObjectId> = match of {
             SyncOf::All => return self.objects.keys().copied().collect(),
@@ -427,7 +427,7 @@ fn merged<'a>(
     records
 }
 
-/// Whether a record fits into a log batch. A larger change waits for the commit of its txg.
+/// True if a record fits into a log batch. A larger change waits for the commit of its txg.
 pub(crate) fn fits_batch(record: &ObjectRecord) -> bool {
     record.payload_bytes() <= LOG_BATCH_BYTES_MAX
 }

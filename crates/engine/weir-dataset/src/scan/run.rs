@@ -43,7 +43,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Traversal of the segments by a scan, several segments concurrently.
 struct Walk {
     kind: ScanKind,
-    /// Number of stopped scrubs when the scan started; a higher number now ends a scrub.
+    /// Value of the counter of stopped scrubs when this scan started. If the counter is higher now,
+    /// an administrator has stopped this scrub.
     stops: u64,
     /// Locked during each step while clients use the pool, so that one step runs at a time.
     busy_turn: Mutex<()>,

@@ -161,7 +161,7 @@ impl Engine {
     }
 
     /// Finds the first bookmark for which `is` returns true among the ancestors of a snapshot. The
-    /// flag is true if the bookmark belongs to the chain of an origin.
+    /// returned bool is true if the bookmark belongs to the chain of an origin.
     pub(crate) fn older_bookmark(
         &self,
         of: &Arc<Volume>,

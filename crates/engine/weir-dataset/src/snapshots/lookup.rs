@@ -18,7 +18,8 @@ use crate::state::engine::Engine;
 use crate::state::snapshot::{Snapshot, SnapshotId, descent};
 use crate::state::volume::{State, Volume};
 
-/// Space of all datasets of a pool: bytes on disk as of the last commit, one copy, nodes included.
+/// Space of all datasets of a pool as of the last commit: bytes of data and nodes as stored. Counts
+/// each byte once, whatever the redundancy of the vdev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatasetSpace {
     /// Space that volumes reference; space shared by several volumes counts once.

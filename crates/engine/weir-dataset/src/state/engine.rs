@@ -25,13 +25,13 @@ use crate::state::shared::Core;
 use crate::state::traffic::Traffic;
 use crate::state::volume::Volume;
 
-/// Parts of the memory budget in percent. Buffers in flight, log queues and the program use the
-/// rest.
+/// Parts of the engine's memory budget in percent: caches, and dirty data. Buffers in flight, log
+/// queues and the program use the rest.
 const CACHE_PERCENT: u64 = 38;
 pub(crate) const DIRTY_PERCENT: u64 = 42;
 
-/// Maximum part of the memory budget (a divisor) for the dedupe index. A non-empty index reduces
-/// the caches' part.
+/// The dedupe index can use at most the memory budget divided by this number. A non-empty index
+/// takes its memory from the caches.
 pub(crate) const HINT_SHARE: u64 = 5;
 /// Default upper bound of the dedupe index: 50 million blocks.
 pub(crate) const HINT_BYTES_MAX: u64 = 1 << 30;
@@ -79,7 +79,7 @@ pub struct Engine {
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     pub(crate) next_dataset: AtomicU64,
     pub(crate) datasets_max: AtomicUsize,
-    /// Lock that each call holds which changes the set of volumes or a property.
+    /// Lock of every call that changes the set of volumes or a property.
     pub(crate) admin: Mutex<()>,
     pub(crate) stopping: AtomicBool,
     /// Limits the blocks that block clones may reference in one txg.

@@ -1,8 +1,8 @@
-//! Result of a changing call.
+//! Result of a management call that changes an object: changed or unchanged.
 //!
-//! Invariant: repeating a call changes nothing.
+//! Invariant: a repeated call changes nothing and returns `Unchanged`.
 
-/// Whether a changing call changed anything.
+/// Result of a changing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The call changed something.

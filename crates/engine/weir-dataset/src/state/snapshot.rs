@@ -107,7 +107,7 @@ pub(crate) fn descent_mut(record: &mut DatasetRecord) -> &mut Descent {
     }
 }
 
-/// Whether a dataset has one object or many.
+/// Returns the kind of a dataset: one object, or many objects.
 pub(crate) fn objects_of(record: &DatasetRecord) -> Objects {
     if record.objects.is_some() { Objects::Many } else { Objects::One }
 }

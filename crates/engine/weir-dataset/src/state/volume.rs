@@ -59,8 +59,8 @@ pub struct VolumeInfo {
     pub space: VolumeSpace,
 }
 
-/// Space of a volume and its snapshots: bytes on disk as of the last commit, one copy, tree nodes
-/// included.
+/// Space of a volume and its snapshots as of the last commit: bytes of data and tree nodes as
+/// stored. Counts each byte once, whatever the redundancy of the vdev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSpace {
     /// Space that destroying the volume and all its snapshots would free.

@@ -44,10 +44,10 @@ const BLOCKS_AT_ONCE: usize = 256;
 pub struct ReceiveSpec {
     /// Name of the destination volume inside the pool.
     pub volume: String,
-    /// Whether to roll the volume back first if it was changed since the base snapshot of the
-    /// stream. Newer snapshots are destroyed.
+    /// If true, the receive first rolls a volume that was changed since the base snapshot of the
+    /// stream back to that snapshot, which destroys newer snapshots.
     pub roll_back: bool,
-    /// Whether to read and check the stream without any change.
+    /// If true, the receive only reads and checks the stream; it changes nothing.
     pub dry_run: bool,
     /// Restricts the stream to datasets that its sender created. `None` for streams that users
     /// receive.
@@ -88,9 +88,9 @@ impl Mark {
 /// Result of a receive, or of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Whether the stream created the volume.
+    /// True if the stream created the volume.
     pub is_new: bool,
-    /// Whether the volume was rolled back first. A resumed stream does not report it.
+    /// True if the volume was rolled back first. A resumed stream does not report it.
     pub rolled_back: bool,
     /// Guid of the final snapshot.
     pub guid: u64,
@@ -107,7 +107,7 @@ pub struct Received {
 pub struct Receiver {
     engine: Arc<Engine>,
     spec: ReceiveSpec,
-    /// Whether the received snapshot belongs to a user, so that no schedule destroys it.
+    /// True if the received snapshot belongs to a user, so that no schedule destroys it.
     by_user: bool,
     reader: StreamReader,
     claim: Option<Claim>,
@@ -513,7 +513,7 @@ impl Engine {
     }
 }
 
-/// Whether a volume has the content of a snapshot.
+/// True if a volume has the content of a snapshot.
 pub(crate) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
     !state.object.has_unwritten()
         && state.record.root == snapshot.root

@@ -153,7 +153,8 @@ impl Volume {
         Ok(Tried::Done)
     }
 
-    /// Checks that the dataset accepts changes. A replay also changes read-only datasets.
+    /// Checks that the dataset accepts changes. A read-only dataset accepts only the changes of log
+    /// replay.
     fn check_allowed(&self, state: &State, logging: &Logging) -> Result<(), DatasetError> {
         match logging {
             Logging::Replayed => self.check(state, 0, 0),
@@ -161,7 +162,8 @@ impl Volume {
         }
     }
 
-    /// Queues the log record of a change. Without a record, a sync waits for the commit of the txg.
+    /// Queues the log record of a change. If the change has no log record, a sync waits for the
+    /// commit of the txg.
     fn queue_change(&self, state: &mut State, logging: Logging) {
         let (txg, bug) = (self.core.open_txg(), self.core.pool.bug());
         state.object.log.begin_change();

@@ -1,6 +1,7 @@
-//! Creators of snapshots: the stored creator after a restart, a rename, a promotion and a receive.
+//! The stored creator of a snapshot (user, schedule, replication run or received stream) after a
+//! restart, a rename, a promotion and a receive.
 //!
-//! bin/weir tests which snapshots the server destroys.
+//! Tests of bin/weir cover which snapshots a schedule then destroys.
 
 use std::sync::Arc;
 

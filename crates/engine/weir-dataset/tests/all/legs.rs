@@ -241,7 +241,8 @@ fn stale_label_of_another_pool_on_a_longer_disk_is_erased() {
     let long: Disk = Arc::new(MemoryDevice::new("long", DISK + 8 * MIB));
     let before = made_with(500, VdevKind::Disk, std::slice::from_ref(&long));
     (0..10).for_each(|seed| write(&before, &data(seed)[..MIB]));
-    // The labels of this disk are newer than all labels that the pool below will write.
+    // `long` gets labels with a higher txg than any label of the pool below, so that an import
+    // would choose these old labels if attaching the disk did not erase them.
     let beside = guid_of(&before, "long");
     now(before.attach_leg(beside, as_new(&disk("short")), Guid(600))).unwrap_err();
     let longer = Arc::new(MemoryDevice::new("longer", DISK + 8 * MIB));

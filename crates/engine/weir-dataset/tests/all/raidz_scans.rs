@@ -98,7 +98,8 @@ fn damage_of_an_earlier_scan_step_does_not_reach_the_parity() {
                 engine.scrub_start().unwrap();
             }
             (1, ScanState::Running) if scan.damaged > 0 && !met.get() => {
-                // The scan step that found the damage has ended. The other disk serves reads again.
+                // The scan step that found the damage has ended. Let the disk `away` answer reads
+                // again.
                 assert_eq!(scan.damaged, 1);
                 faults[away].clear();
                 met.set(true);

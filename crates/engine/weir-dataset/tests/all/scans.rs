@@ -181,7 +181,8 @@ fn import_with_a_stale_leg_alone_is_refused() {
     engine.pool().take_leg_offline(guid).unwrap();
     write(&engine, &volume, 0, &noise(6, MIB));
     drop((engine, volume));
-    // At an import with both legs, the stale leg takes part in the commit and stays stale.
+    // Import the pool with both legs: the import commits to the stale leg too, and the leg stays
+    // stale.
     let open = |disks: &[Arc<MemoryDevice>]| {
         now(Engine::open(as_devices(disks), import(), &options(MEMORY_BYTES)))
     };
@@ -198,7 +199,8 @@ fn forced_import_of_a_stale_leg_reads_the_writes_that_it_has() {
     engine.pool().take_leg_offline(guid).unwrap();
     write(&engine, &volume, 4 * MIB, &noise(8, MIB));
     now(engine.pool().online_leg(guid, Arc::clone(&disks[1]) as Arc<dyn Device>, false)).unwrap();
-    // The leg has this write and its tree roots, but not the write before it.
+    // The leg of disk 1 is online again: it gets this write with its tree roots, but it lacks the
+    // write at 4 MiB, which it missed.
     write(&engine, &volume, 8 * MIB, &noise(9, MIB));
     drop((engine, volume));
     let alone = as_devices(&disks[1..]);

@@ -554,7 +554,8 @@ fn stream_changes_only_volumes_that_its_server_created() {
     refused(back.receive_from(1, "people", &rest), "back/people");
     back.receive("half", &whole[..whole.len() - 40]).unwrap_err();
     refused(back.receive_from(1, "half", &whole), "back/half");
-    // The origin of the clone belongs to users.
+    // The clone's origin `people@a` was received by a user, so a server may not receive a clone of
+    // it.
     now(source.engine.clone_snapshot(&id("v", "a"), "c")).unwrap();
     source.snap("c", "new");
     let from = Some(SendFrom::Snapshot(id("v", "a")));

@@ -127,7 +127,8 @@ fn destroyed_snapshot_frees_the_blocks_that_only_it_referenced() {
     pool.check();
     let before = pool.used("v");
     let alone = pool.unique("v", "a");
-    // 150 blocks of the snapshot were overwritten or trimmed before `b`.
+    // Between snapshots `a` and `b`, 150 blocks were overwritten or trimmed: only `a` references
+    // them.
     assert!((150 * 4096..160 * 4096).contains(&alone), "{alone}");
     now(pool.engine.destroy_snapshots("v", &["a".to_owned()])).unwrap();
     pool.settle();

@@ -282,7 +282,8 @@ fn flushes_use_the_log_vdev_and_survive_its_failure() {
     assert!(holds(&with_both, &[1; 4096]));
     drop(with_both);
 
-    // These imports superseded the first engine. Next, the log disk of a new import fails.
+    // The imports above belong to other import epochs, so the first engine must not be used again.
+    // Open the pool once more; then its log disk fails.
     let engine = open(&[&a, &log]).unwrap();
     drop(engine);
     let (device, faults2) = faulty(&log);

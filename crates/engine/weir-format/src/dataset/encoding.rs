@@ -27,8 +27,9 @@ const BOOKMARK: u8 = 19;
 const OBJECTS: u8 = 20;
 const OBJECTS_SNAPSHOT: u8 = 21;
 
-/// Maximum lengths of the parts of a record: the fixed fields, a name or other text with its
-/// length, the tree, and the descent of a volume without its texts.
+/// Maximum lengths of the parts of a dataset record, in bytes: the fixed fields, a name or other
+/// text with its length, the tree, the ancestors of a volume (without names), and the fields of a
+/// snapshot.
 const FIXED_BYTES: usize = 8 + 1 + 1 + 8 + 8 + 2 + 2;
 const TEXT_BYTES: usize = 2 + NAME_BYTES_MAX;
 const TREE_BYTES: usize = 8 + 1 + TreeRoot::BYTES + 6 * 8;

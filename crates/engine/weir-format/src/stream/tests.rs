@@ -149,7 +149,8 @@ fn foreign_streams_are_refused_at_once() {
     assert!(refused(b"").is_cut());
 }
 
-/// The fault of a stream whose second frame has this payload and correct checksums.
+/// Returns the fault that the reader reports for a stream whose second frame has this payload and
+/// correct checksums.
 fn forged(kind: u8, payload: &[u8]) -> StreamFault {
     let (mut writer, mut bytes) = StreamWriter::new(&begin());
     writer.frame(kind, payload, &mut bytes);

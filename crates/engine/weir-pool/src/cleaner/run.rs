@@ -93,7 +93,7 @@ impl Pool {
     }
 
     /// Cleans as much as the free space requires, then moves blocks off evacuating vdevs. `roots`:
-    /// the roots of all datasets as of this txg, whose trees are readable.
+    /// the roots of all datasets in this txg; the nodes below them must be readable.
     ///
     /// # Errors
     /// A write failed. A segment that cannot be read or is inconsistent is left unchanged, without
@@ -165,7 +165,8 @@ impl Pool {
     }
 }
 
-/// Returns the first victims, until their costs reach `budget`; `count` is the cost of one victim.
+/// Returns the first of `victims`, until the sum of their costs reaches `budget`; `count` returns
+/// the cost of one victim.
 fn take_until(
     mut victims: Vec<Victim>,
     budget: u64,

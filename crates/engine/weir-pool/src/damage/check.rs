@@ -77,8 +77,8 @@ impl Pool {
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
-    /// True if the segment table entry was lost of the segment that a pointer names, or of the
-    /// segment that now holds the pointer's block.
+    /// True if a pointer names a segment whose segment table entry was lost, or if the pointer's
+    /// block is now in such a segment.
     fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
         let host = self.segments.host_of(ptr).ok().flatten();
         self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))

@@ -3,8 +3,8 @@
 //! Clients retry, and a bad node is read again for each record below it, so a count of failed reads
 //! says nothing about the disk. Each bad block counts once, until it is repaired or a scrub begins.
 //!
-//! Invariant: the counter tracks at most [`BROKEN_BLOCKS_MAX`] blocks; each failed read of a
-//! further block counts.
+//! Invariant: the counter tracks at most [`BROKEN_BLOCKS_MAX`] bad blocks. If it tracks that many,
+//! every failed read of any other block counts.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

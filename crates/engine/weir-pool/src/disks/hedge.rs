@@ -30,7 +30,7 @@ pub(crate) fn hedge_delay(device: &dyn Device) -> Duration {
 /// Result of one leg's read.
 pub(crate) struct Copy<'a> {
     pub(crate) leg: &'a Leg,
-    /// Doubt about the leg when the read was issued.
+    /// Doubt whether the leg had current data, at the time when the read was issued.
     pub(crate) doubt: Doubt,
     pub(crate) done: Result<(), DeviceError>,
     pub(crate) buf: IoBuf,

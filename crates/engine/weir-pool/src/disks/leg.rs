@@ -319,9 +319,9 @@ impl Leg {
         self.judge(done)
     }
 
-    /// Counts a checksum error at byte `at` of the disk. `asked` is the doubt about the leg when
-    /// the read was issued. Bad bytes of a stale leg are no error of its disk: the leg may have
-    /// missed the write.
+    /// Counts a checksum error at byte `at` of the disk, unless the leg is stale now or was stale
+    /// when the read was issued (`asked`): the leg may have missed the write, so its wrong bytes
+    /// are no error of the disk.
     pub(crate) fn count_wrong_bytes(&self, asked: Doubt, at: u64) {
         if asked.max(self.doubt()) != Doubt::Stale {
             self.checksum_errors.count(at);

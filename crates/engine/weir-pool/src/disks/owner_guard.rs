@@ -5,7 +5,7 @@
 //! Invariants:
 //! - if no owner slot was read for [`OWNER_LOOK_MAX`], each disk's next write or discard reads that
 //!   disk's slot first;
-//! - once a slot names another import epoch, the guard rejects every write and discard.
+//! - once an owner slot names another import epoch, the guard rejects every write and discard.
 //!
 //! The guard does not detect a pause between the check and the system call, nor a pause in which
 //! neither clock of the machine advances. After such a pause, the next heartbeat or commit still
@@ -83,7 +83,7 @@ pub(crate) struct OwnerGuard {
     own: OnceLock<Own>,
     /// Time of the last read of an owner slot by a heartbeat or commit.
     looked: Looked,
-    /// Owner slot of the server that took the pool over; unset while no slot named another server.
+    /// Owner slot of the server that took the pool over; unset until a read finds such a slot.
     other: OnceLock<Owner>,
 }
 
@@ -93,14 +93,14 @@ impl OwnerGuard {
         Arc::new(Self { clock, bug, own: OnceLock::new(), looked, other: OnceLock::new() })
     }
 
-    /// Starts the checks: a slot of `pool` that names an import epoch outside `import_epochs` stops
-    /// all writes.
+    /// Starts the checks: if an owner slot of `pool` names an import epoch outside `import_epochs`,
+    /// the guard stops all writes.
     pub(crate) fn start(&self, pool: Guid, import_epochs: Vec<Guid>) {
         self.looked.set(Moment::now(&*self.clock));
         assert!(self.own.set(Own { pool, import_epochs }).is_ok(), "a pool has one owner slot");
     }
 
-    /// Owner slot of the server that took the pool over; `None` until a slot named one.
+    /// Owner slot of the server that took the pool over; `None` until a read finds such a slot.
     pub(crate) fn other(&self) -> Option<&Owner> {
         self.other.get()
     }

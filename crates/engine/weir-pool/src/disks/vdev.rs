@@ -285,7 +285,8 @@ impl Vdev {
     /// Reads the same whole sectors from every complete leg, or from all legs if none is complete.
     /// `look` gets `None` for a leg that cannot read these sectors.
     ///
-    /// For structures whose copies the caller compares: no copy is counted as damaged or repaired.
+    /// The caller compares the copies itself: this function neither counts checksum errors of a leg
+    /// nor repairs a copy.
     pub(crate) async fn read_each(
         &self,
         disk_offset: u64,
@@ -310,8 +311,8 @@ impl Vdev {
 
     /// Reads the same whole sectors from one leg after another until `accept` takes a copy.
     ///
-    /// For structures that carry their own checksum and may legitimately be absent: no copy is
-    /// counted as damaged or repaired.
+    /// For structures that carry their own checksum and may legitimately be absent. So this
+    /// function neither counts checksum errors of a leg nor repairs a copy.
     pub(crate) async fn read_any<T>(
         &self,
         disk_offset: u64,

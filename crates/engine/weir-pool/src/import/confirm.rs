@@ -4,15 +4,15 @@
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
 //! Invariants:
-//! - claims do not count: they repeat an older uberblock, and a leg without them misses no data;
+//! - a claim does not count: it repeats an older uberblock, so a leg without it misses no data;
 //! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
 //! - a leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it
 //!   has the rows of that txg, which were flushed before the uberblock was written, so the leg
 //!   counts as complete and is resilvered;
 //! - a leg whose ring ends one txg early, but which has an uberblock of a later import epoch, is
 //!   stale from the end of its ring: that epoch may have overwritten the rows of the missing txg;
-//! - a leg whose own newest uberblock lists the leg as stale or unconfirmed (such as the copy of a
-//!   disk during its resilver) is complete only up to the txg named there;
+//! - a leg whose own newest uberblock lists it as stale or unconfirmed (such as a disk that was
+//!   copied during its resilver) is complete only up to the listed txg;
 //! - if the uberblock's lists and the ring differ, the earlier txg counts.
 
 use weir_base::Txg;

@@ -8,9 +8,9 @@
 //!   does not list as stale;
 //! - one batch is written at a time, so batch k+1 exists only if batch k was acknowledged;
 //! - the space of a batch is reused only once a durable uberblock no longer needs the batch;
-//! - the log moves with an uberblock that needs none of its batches: no batch is logged from the
-//!   request until that uberblock is durable, and the first batch on the new vdev has the next
-//!   number;
+//! - a commit moves the log to another vdev with an uberblock that needs no old batch. From the
+//!   request for the move until that uberblock is durable, no batch is logged. The first batch on
+//!   the new vdev has the next number;
 //! - batches never wrap: a batch that does not fit before the end of the region starts at 0, so a
 //!   reader searches for the next batch at 0 and after the last batch;
 //! - the region holds only zeros and stamped sectors of this pool's batches: it is zeroed before

@@ -180,7 +180,8 @@ struct Merged {
     parts: Vec<Part>,
     /// True if a leg lacks a sector of the batch, so that the batch was never durable on that leg.
     lacking: bool,
-    /// True if a leg has a later sector of the batch at the offset of its first sector.
+    /// True if, on a leg, the sector at the start of the batch is a later sector of the same batch:
+    /// then the batch does not begin here.
     within: bool,
 }
 

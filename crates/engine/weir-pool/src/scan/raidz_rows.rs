@@ -265,7 +265,8 @@ impl Vdev {
         let row = move |at: u64| at / rows.row_bytes();
         Some(move |first: &Live, before: &Live, next: &Live| {
             let rows_max = LEG_BYTES_MAX / rows.strip_bytes;
-            // Split only between rows. A run ends within a row only at the end of a scan step.
+            // Split a run of blocks only between rows. Only the end of a scan step can end a run
+            // within a row.
             row(next.at) > row(before.end() - 1)
                 && (row(next.at) > row(before.end() - 1) + 1
                     || row(next.at) - row(first.at) >= rows_max)

@@ -59,7 +59,8 @@ impl Run<'_> {
         self.part.start + self.part.items()[0].at
     }
 
-    /// Whether the copy of a block is right, for each leg; `None` for a block outside the part.
+    /// For each leg, true if the leg's copy of a block is right. `None` for a block outside the
+    /// part.
     fn good_of(&self, block: usize) -> Option<&[bool]> {
         let index = block.checked_sub(self.part.from)?;
         self.good.chunks(self.legs.len()).nth(index)

@@ -5,34 +5,34 @@
 //! Invariants: cleaner < writers < reserve; the metadata that a commit writes fits into `cleaner`
 //! segments.
 
-/// Reserved part of the pool in percent, the working space of the cleaner.
+/// Part of the pool in percent that is reserved as working space of the cleaner.
 const RESERVE_PERCENT: u64 = 8;
-/// Part of the pool that client writes cannot use.
+/// Part of the pool in percent that client writes cannot use.
 const WRITERS_PERCENT: u64 = 2;
-/// Part of the pool that only commits can use.
+/// Part of the pool in percent that only commits can use.
 const CLEANER_PERCENT: u64 = 1;
-/// Minimum of each of these parts, in segments: a small pool has few segments, and each write head
-/// has one of them open.
+/// Minimum sizes of these three parts in segments, for small pools: each write head has one segment
+/// open.
 const RESERVE_SEGMENTS_MIN: u64 = 12;
 const WRITERS_SEGMENTS_MIN: u64 = 8;
 const CLEANER_SEGMENTS_MIN: u64 = 4;
-/// Free parts of the pool in percent. Below the first, the cleaner always cleans cheap victims;
-/// below the second, only in an idle pool.
+/// Percentages of the pool. If less than the first is free, the cleaner always cleans cheap
+/// victims. If less than the second is free, it cleans them while the pool is idle.
 const ALWAYS_PERCENT: u64 = 15;
 const IDLE_PERCENT: u64 = 25;
 
 /// Watermarks in segments, over all vdevs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// Segments that live data cannot fill.
+    /// Number of segments that live data cannot fill.
     pub reserve: u64,
-    /// Free segments that client writes cannot use.
+    /// Number of free segments that client writes cannot use.
     pub writers: u64,
-    /// Free segments that the cleaner, TRIM and destroy cannot use.
+    /// Number of free segments that the cleaner, TRIM and destroy cannot use.
     pub cleaner: u64,
-    /// Free segments below which cheap victims are always cleaned.
+    /// The cleaner always cleans cheap victims while fewer segments than this are free.
     pub always: u64,
-    /// Free segments below which cheap victims are cleaned when the pool is idle.
+    /// The cleaner cleans cheap victims in an idle pool while fewer segments than this are free.
     pub idle: u64,
 }
 

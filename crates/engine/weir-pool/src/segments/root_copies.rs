@@ -19,12 +19,12 @@ use crate::segments::entries::Inner;
 use crate::segments::segment_table::Segments;
 use crate::segments::third_copies::fits;
 
-/// A vdev takes a third copy only if this part of its segments (a divisor), and at least this
-/// number of segments, are free.
+/// A vdev takes a third copy only if at least `TAKE_MIN` of its segments are free, and also at
+/// least the number of its segments divided by `TAKE_SHARE`.
 const TAKE_SHARE: u64 = 8;
 const TAKE_MIN: u64 = 64;
-/// If less than this part of a vdev (a divisor) is free, the pool drops the third copies on the
-/// vdev.
+/// The pool drops the third copies on a vdev if fewer than `KEEP_MIN` of its segments are free, or
+/// fewer than the number of its segments divided by `KEEP_SHARE`.
 const KEEP_SHARE: u64 = 16;
 const KEEP_MIN: u64 = 32;
 

@@ -197,7 +197,7 @@ fn bytes_of(stored: Option<BlockPtr>) -> u64 {
     stored.map_or(0, |ptr| ptr.stored_bytes() as u64)
 }
 
-/// Part of the budget (a divisor) that tables can always use, however much the segment table takes.
+/// Tables can always use the budget divided by this number, however large the segment table is.
 const OWN_SHARE: u64 = 4;
 /// Outdated entries that the clock may have in addition to one entry per table.
 const CLOCK_STALE_MAX: usize = 64;
@@ -290,8 +290,9 @@ impl<T: Table> Tables<T> {
         self.bytes_max
     }
 
-    /// Upper bound on the RAM of tables, their list and the segment table: the budget, or the parts
-    /// that cannot leave RAM plus the share that tables always have.
+    /// Upper bound on the RAM of tables, their list and the segment table. It is the larger of two
+    /// values: the budget; or the parts that cannot leave RAM plus the minimum for tables (budget
+    /// divided by [`OWN_SHARE`]).
     pub(crate) fn bytes_promised(&self) -> u64 {
         self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
     }

@@ -24,7 +24,7 @@ use crate::segments::tables::{TableMemory, Unread};
 /// Minimum number of rows that cleaning a segment must free: more than the padding that a commit
 /// adds.
 const GAIN_ROWS_MIN: u64 = 4;
-/// Minimum part of the segment (a divisor) that cleaning must free.
+/// Cleaning a segment must free at least the segment size divided by this number.
 const GAIN_SHARE_MIN: u64 = 64;
 
 /// A block that was moved.

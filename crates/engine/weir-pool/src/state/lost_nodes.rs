@@ -2,7 +2,7 @@
 //!
 //! The search for unreadable nodes is in `tree`, the recount in `damage`.
 //!
-//! Invariant: one operation tries an unreadable node once.
+//! Invariant: one operation tries to read an unreadable node only once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 

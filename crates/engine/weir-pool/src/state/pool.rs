@@ -41,11 +41,11 @@ use crate::state::write_heads::WriteHeads;
 /// Reason for which a destroyed pool refuses writes.
 const DESTROYED: &str = "the pool was destroyed";
 
-/// Part of the cache budget (a divisor) for remap tables, and another such part for reference
-/// tables if the pool has any. In most pools the tables of each kind fit into their part. A block
-/// whose table is not in RAM takes one more read.
+/// The budget of remap tables is the cache budget divided by this number. Reference tables, if the
+/// pool has any, have a budget of the same size. In most pools all tables of a kind fit into their
+/// budget. A block whose table is not in RAM takes one more read.
 const TABLE_SHARE: u64 = 8;
-/// Part of the cache budget (a divisor) that blocks and nodes can always use, however large the
+/// Blocks and nodes can always use the cache budget divided by this number, however large the
 /// tables are.
 const CACHE_SHARE_MIN: u64 = 4;
 
@@ -286,7 +286,8 @@ impl Pool {
         self.segments.table_memory()
     }
 
-    /// Bytes written to segments of a class since the import, one copy, with padding and summaries.
+    /// Bytes written to segments of a class since the import: blocks, padding and summaries. Counts
+    /// each byte once, whatever the redundancy of the vdev.
     pub fn written_bytes(&self, class: SegmentClass) -> u64 {
         self.traffic[class as usize].load(Ordering::Relaxed)
     }

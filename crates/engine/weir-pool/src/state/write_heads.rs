@@ -61,7 +61,8 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct WriteHead {
     pub(crate) lanes: Vec<Lane>,
-    /// For each write head, the vdev on which it opens new segments while that vdev has space.
+    /// For each of `lanes`, the vdev on which this lane opens new segments while the vdev has
+    /// space.
     pub(crate) homes: Vec<u16>,
     pub(crate) current: usize,
 }

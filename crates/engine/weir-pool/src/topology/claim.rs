@@ -47,8 +47,8 @@ pub(crate) struct Labelled<'a> {
     pub(crate) owner: Option<&'a Owner>,
 }
 
-/// Reads the slots of owners that may be alive, again and again. Returns the first owner whose slot
-/// changed.
+/// Reads the owner slots of owners that may be alive, again and again. Returns the first owner
+/// whose slot changed.
 pub(crate) async fn watch(
     disks: &[Labelled<'_>],
     identity: &Identity,
@@ -156,7 +156,7 @@ pub async fn refuse_owned(
 
 impl Pool {
     /// Writes the owner slot of this import epoch to every leg in use. `before`: the import epochs
-    /// that the slots name now.
+    /// that the owner slots on the disks name now.
     #[boxed(?Send)]
     pub async fn announce_owner(&self, identity: &'static Identity, before: &[Guid]) {
         let import_epoch = self.lineage[0].id;
@@ -173,7 +173,7 @@ impl Pool {
         join_all(legs.map(|leg| self.write_beat(leg, false))).await;
     }
 
-    /// Suspends the pool if a slot names another import epoch.
+    /// Suspends the pool if an owner slot on a disk names another import epoch.
     ///
     /// # Errors
     /// `TakenOver` if another server took the pool.
@@ -194,7 +194,8 @@ impl Pool {
         None
     }
 
-    /// Error that names the server that took the pool over, once a slot named it.
+    /// Error that names the server that took the pool over; `None` until an owner slot named such a
+    /// server.
     pub(crate) fn taken_over(&self) -> Option<PoolError> {
         let Owner { host, pid, .. } = self.vdevs.guard().other()?.clone();
         Some(PoolError::TakenOver { pool: self.name().to_owned(), host, pid })

@@ -72,12 +72,12 @@ pub struct Units {
 /// A block of the object table whose objects are being compared.
 struct SlotBlock {
     found: Found,
-    /// Content; `None` if it is unreadable, or if its objects are not compared.
+    /// Content of the block; `None` if the block is unreadable, or if its objects are not compared.
     own: Option<Block>,
     /// Block of the other version at the same index, with its pointer; `None` if the other version
     /// has none, or if it is unreadable.
     beside: Option<(BlockPtr, Block)>,
-    /// Blocks born in this txg or earlier are skipped.
+    /// The comparison skips blocks born in this txg or earlier.
     after: Txg,
     /// Objects not compared yet.
     left: Range<u64>,

@@ -220,8 +220,8 @@ impl<'p> TreeDiff<'p> {
         Ok(Some(Beside::of(ptr, level)))
     }
 
-    /// Finishes a node after everything below it was visited. The node is a result unless damage
-    /// markers of the other tree may still refer to it.
+    /// Finishes a node after everything below it was visited. The diff returns the node as a
+    /// result, unless damage markers in the other tree may still refer to it.
     async fn leave(&mut self, frame: &Frame, found: &mut Vec<Found>) -> Result<(), PoolError> {
         let Frame { ptr, level, index, other, .. } = *frame;
         self.find_node(ptr, (level, index), other, found).await?;

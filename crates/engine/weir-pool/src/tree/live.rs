@@ -63,14 +63,15 @@ impl Live {
     }
 }
 
-/// Checksum with which the bytes are verified.
+/// Checksum against which the bytes of a block or summary are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// A block: against the checksum in its pointer.
+    /// Block with one pointer: the checksum in that pointer.
     Checksum(u128),
-    /// A shared block: against the half of its checksum that the summary holds.
+    /// Shared block: the half of its checksum that the segment summary holds.
     Half(u64),
-    /// A summary of this segment: against its own checksum, whose low half its reference holds.
+    /// Summary of this segment: its own checksum; the low half must equal the value in the
+    /// reference to the summary.
     Summary(VsegId, u64),
 }
 
@@ -189,8 +190,8 @@ pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
 /// lost if the tree references the block and the block is bad.
 type Asked = (SummaryEntry, TreeRoot, LiveOf);
 
-/// Selects the version in which to look up a block. The root is the one of the volume or of the
-/// object table.
+/// Selects the version in which to look up a block. The returned root belongs to the tree of a
+/// volume or, for a dataset with many objects, to its object table.
 fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
     let (chain, version) = roots.version_of(&entry.owner, entry.birth)?;
     let BlockOwner { object, level, index, .. } = entry.owner;

@@ -105,16 +105,17 @@ impl Pool {
             let references = inner.references.lost_numbers().into_iter();
             lost.extend(references.map(|vseg| (PoolPart::ReferenceTable, vseg)));
         }
-        // The import reads these metadata trees completely, so the list keeps entries about them
-        // only for parts that are unreadable now.
+        // The import reads all of the dataset directory, the segment table and the remap tables. So
+        // the stored list keeps an entry of these structures only if the import could not read that
+        // part.
         let is_read = |part| {
             matches!(part, PoolPart::Directory | PoolPart::SegmentTable | PoolPart::RemapTable)
         };
         list.parts
             .retain(|known| !is_read(known.part) || lost.contains(&(known.part, known.number)));
         self.load_damage(list);
-        // Commits leave these unreadable parts in place, so no rewrite of the metadata trees is
-        // requested.
+        // Unlike `note_lost`, this does not request a rewrite of the metadata trees: a rewrite
+        // cannot restore a part that the import could not read.
         lost.into_iter().for_each(|(part, number)| self.note_damaged_part(part, number));
     }
 }

@@ -17,7 +17,8 @@ use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 
 impl Pool {
-    /// Returns the tree root of an object; an empty tree if the table has no slot for it.
+    /// Returns the tree root of an object; the root of an empty tree if the object table has no
+    /// slot for the object.
     ///
     /// # Errors
     /// `Damaged`: the slot or a node above it cannot be read.

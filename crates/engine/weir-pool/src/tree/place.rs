@@ -10,7 +10,7 @@
 use weir_base::ObjectId;
 use weir_format::OBJECT_SLOTS_PER_BLOCK;
 
-/// Whether a dataset has one object or many.
+/// Kind of a dataset: one object, or many objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objects {
     /// One object, [`ObjectId::VOLUME`].

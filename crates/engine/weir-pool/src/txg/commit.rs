@@ -42,9 +42,9 @@ use crate::txg::write_out::WriteOut;
 /// a root segment with a third copy stores a third copy of the table there. With two copies, a bad
 /// sector loses no part of the pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
-/// Number of sealed root segments from which a commit rewrites the metadata trees, if more than
-/// half of the space in these segments is dead. The cleaner never processes root segments, and the
-/// trees take a few MiB at most.
+/// A commit rewrites the metadata trees if there are at least this many sealed root segments and
+/// more than half of their space is dead. The cleaner never processes root segments, and the trees
+/// take a few MiB at most.
 const ROOT_SEGMENTS_MAX: usize = 4;
 
 /// State of the datasets in the txg to be committed.

@@ -73,7 +73,6 @@ impl Connection {
     /// # Errors
     /// No memory is left for the data. The nexus runs no command whose end could release memory, so
     /// waiting would not help.
-    /// command.
     pub(crate) fn check_memory(&self) -> Result<(), IscsiError> {
         self.account();
         if self.has_too_much() && !self.is_running() {
@@ -114,8 +113,8 @@ impl Connection {
         let mut to_grant = self.to_grant.borrow_mut();
         if !to_grant.iter().any(|(_, serial)| *serial == task.serial) {
             to_grant.push_back((task.command.itt, task.serial));
-            // Wake the task in `turn`: from its next wait on, it also makes the budget evict
-            // stalled clients.
+            // Wake the task that waits in `turn`, so that it waits again. Its new wait takes this
+            // command into account and makes the budget evict stalled clients.
             self.grant.nudge();
         }
     }

@@ -53,7 +53,7 @@ impl Outbox {
         self.gathering.borrow().len() >= SEND_BYTES
     }
 
-    /// Whether no response waits for the writer.
+    /// True if no response waits for the writer.
     pub(super) fn is_empty(&self) -> bool {
         self.gathering.borrow().is_empty() && self.queue.borrow().is_empty()
     }

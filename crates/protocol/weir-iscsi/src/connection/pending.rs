@@ -38,7 +38,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Whether the nexus runs the command now.
+    /// True if the nexus runs the command now.
     pub(crate) fn is_running(&self) -> bool {
         self.gather.borrow().is_none()
     }

@@ -241,7 +241,7 @@ impl Connection {
         given_up.iter().for_each(|task| self.remove(task));
     }
 
-    /// Whether this is a discovery session.
+    /// True if this is a discovery session.
     pub(crate) const fn is_discovery(&self) -> bool {
         self.target.is_none()
     }

@@ -194,8 +194,8 @@ fn target_list_is_sent_in_bounded_parts() {
     assert!(text.len() > 3 * TEXT_PART_BYTES);
 }
 
-// The memory in this test is not short: otherwise a server that drops only sessions whose memory
-// other sessions wait for would also pass.
+// The server has enough free memory in this test. With scarce memory, a server would also pass that
+// drops a stalled session only when another session waits for memory.
 #[test]
 fn stalled_initiator_is_dropped_even_if_memory_is_free() {
     let limit = Duration::from_millis(200);

@@ -351,8 +351,8 @@ fn metadata_contexts() {
     assert_eq!(kinds(&ask(&mut negotiation, 10, &meta_data("three", &[])).0), [UNKNOWN]);
     assert_eq!(kinds(&ask(&mut negotiation, 10, b"\0\0\0\x03one").0), [INVALID]);
 
-    // The failed selections above have cancelled the earlier one, so no context is selected. Then a
-    // selection is made for another export, which does not count for this one.
+    // Each failed SET_META_CONTEXT above cancelled the selection before it, so no metadata context
+    // is selected now. A selection for one export does not count for another export.
     let block_status = |negotiation: &mut Negotiation, name| {
         let (replies, step) = ask(negotiation, 7, &info_data(name, &[]));
         let Step::Ready(ready) = step else { panic!("{step:?}") };

@@ -28,20 +28,24 @@ const LARGE_INPUTS: usize = 8;
 /// connection may keep an equal part of it.
 const KEPT: usize = 16;
 
-/// Guaranteed memory of each connection: an equal part of `total_bytes`, but at least `least_bytes`
-/// and at most `most_bytes`.
+/// Size of the memory that each connection may use without asking the budget (its guaranteed
+/// memory): `total_bytes` divided by the number of connections, but at least `least_bytes` and at
+/// most `most_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// Minimum for each connection, even if the server has the maximum number of connections.
+    /// Minimum guaranteed memory of one connection, even if the server has the maximum number of
+    /// connections.
     pub least_bytes: usize,
-    /// Maximum for each connection, even if the server has only one.
+    /// Maximum guaranteed memory of one connection, even if it is the only one.
     pub most_bytes: usize,
-    /// Sum of the guaranteed memory of all connections; larger only if `least_bytes` requires it.
+    /// Sum of the guaranteed memory of all connections. With many connections the sum is larger,
+    /// because each one still has `least_bytes`.
     pub total_bytes: usize,
 }
 
 impl From<usize> for Own {
-    /// Guarantees `bytes` to each connection, whatever the number of connections.
+    /// Guaranteed memory of exactly `bytes` for each connection. The number of connections has no
+    /// effect, because minimum and maximum are equal.
     fn from(bytes: usize) -> Self {
         Self { least_bytes: bytes, most_bytes: bytes, total_bytes: bytes }
     }
@@ -380,7 +384,7 @@ impl MemoryGrant {
         }
     }
 
-    /// Whether [`MemoryGrant::evicted`] would return immediately.
+    /// True if [`MemoryGrant::evicted`] would return immediately.
     pub fn is_evicted(&self) -> bool {
         self.account.is_evicted.load(Ordering::Acquire)
     }

@@ -23,7 +23,7 @@ pub struct Input {
     message_bytes_max: usize,
     /// Size of the buffer while all messages are small.
     room: usize,
-    /// Whether the last receive filled the buffer up to `limit`.
+    /// True if the last receive filled the buffer up to `limit`.
     is_filled: bool,
     /// Buffer length up to which the current receive may fill the buffer.
     limit: usize,

@@ -25,7 +25,7 @@ impl Signal {
         }
     }
 
-    /// Whether the next wait would return immediately.
+    /// True if the next wait would return immediately.
     pub const fn is_set(&self) -> bool {
         self.set.get()
     }

@@ -123,7 +123,7 @@ impl Watch {
         }
     }
 
-    /// Whether the session had a request in the current or previous span.
+    /// True if the session had a request in the current or previous span.
     pub(crate) fn was_active(&self) -> bool {
         self.active_in.get().is_some_and(|span| self.load.span().wrapping_sub(span) <= 1)
     }
@@ -133,7 +133,7 @@ impl Watch {
         self.moves_to.set(Some(worker));
     }
 
-    /// Whether the session should move to another worker.
+    /// True if the session should move to another worker.
     pub const fn is_to_move(&self) -> bool {
         self.moves_to.get().is_some()
     }
@@ -153,7 +153,7 @@ impl Watch {
         self.stopping.set(true);
     }
 
-    /// Whether [`Watch::stop`] was called.
+    /// True if [`Watch::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.stopping.get()
     }
@@ -183,7 +183,7 @@ impl Watch {
         self.address
     }
 
-    /// Whether the session uses the export or target with this name.
+    /// True if the session uses the export or target with this name.
     pub(crate) fn is_user_of(&self, name: &str) -> bool {
         self.user_of.borrow().as_ref().is_some_and(|of| of.name == name)
     }

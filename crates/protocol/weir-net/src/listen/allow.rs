@@ -71,12 +71,12 @@ impl AllowList {
         Self(networks)
     }
 
-    /// Whether the list allows no address.
+    /// True if the list allows no address.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `address` is in one of the networks. The address of an IPv4 client on an IPv6 socket
+    /// True if `address` is in one of the networks. The address of an IPv4 client on an IPv6 socket
     /// counts as an IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

@@ -27,7 +27,7 @@ const FUA: u8 = 0x08;
 /// Mask of RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT, which request protection information.
 const PROTECT: u8 = 0xE0;
 
-/// Whether a CDB of more than 6 bytes has the FUA bit set.
+/// True if a CDB of more than 6 bytes has the FUA bit set.
 pub(crate) fn forces_access(cdb: &[u8]) -> bool {
     byte(cdb, 0) >> 5 != 0 && bit(cdb, 1, FUA)
 }

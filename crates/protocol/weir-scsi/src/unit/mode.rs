@@ -70,17 +70,17 @@ impl Mode {
         self.settings().has(Settings::WRITE_CACHE)
     }
 
-    /// Whether sense data uses the descriptor format.
+    /// True if sense data uses the descriptor format.
     pub(crate) fn descriptor_sense(&self) -> bool {
         self.settings().has(Settings::DESCRIPTOR_SENSE)
     }
 
-    /// Whether an initiator set software write protection.
+    /// True if an initiator set software write protection.
     pub(crate) fn software_write_protect(&self) -> bool {
         self.settings().has(Settings::WRITE_PROTECT)
     }
 
-    /// Whether a task that another nexus aborted ends with TASK ABORTED.
+    /// True if a task that another nexus aborted ends with TASK ABORTED.
     pub(crate) fn tells_aborted(&self) -> bool {
         self.settings().has(Settings::TELLS_ABORTED)
     }

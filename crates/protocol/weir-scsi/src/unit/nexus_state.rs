@@ -81,7 +81,7 @@ impl NexusState {
         self.luns_changed.store(false, Ordering::Release);
     }
 
-    /// Whether a unit attention is pending for a command to the logical unit of `itl_nexus`.
+    /// True if a unit attention is pending for a command to the logical unit of `itl_nexus`.
     pub(crate) fn has_attention(&self, itl_nexus: &ItlNexus) -> bool {
         itl_nexus.attentions.is_any() || self.luns_changed.load(Ordering::Acquire)
     }

@@ -14,7 +14,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Whether the ranges have bytes in common.
+    /// True if the ranges have bytes in common.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
     }
@@ -26,7 +26,7 @@ impl Range {
         self.end - self.start
     }
 
-    /// Whether the range is empty.
+    /// True if the range is empty.
     pub(crate) const fn is_empty(self) -> bool {
         self.start == self.end
     }

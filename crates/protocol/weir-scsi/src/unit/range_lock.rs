@@ -50,7 +50,7 @@ impl Hold {
         self != Self::Stable
     }
 
-    /// Whether a lock in this mode excludes fast-path writers.
+    /// True if a lock in this mode excludes fast-path writers.
     fn closes(self) -> bool {
         self != Self::Shared
     }

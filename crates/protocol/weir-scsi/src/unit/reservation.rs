@@ -66,17 +66,17 @@ impl Kind {
         })
     }
 
-    /// Whether all registrants hold the reservation.
+    /// True if all registrants hold the reservation.
     pub const fn is_of_all(self) -> bool {
         matches!(self, Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants)
     }
 
-    /// Whether registrants have access even if they do not hold the reservation.
+    /// True if registrants have access even if they do not hold the reservation.
     const fn admits_registrants(self) -> bool {
         !matches!(self, Self::WriteExclusive | Self::ExclusiveAccess)
     }
 
-    /// Whether all nexuses may read.
+    /// True if all nexuses may read.
     const fn admits_readers(self) -> bool {
         matches!(
             self,
@@ -186,7 +186,7 @@ impl ReservationState {
         Some(registration.key)
     }
 
-    /// Whether a path holds the reservation.
+    /// True if a path holds the reservation.
     pub fn holds(&self, path: &Path) -> bool {
         self.reservation.as_ref().is_some_and(|reservation| {
             if reservation.kind.is_of_all() {

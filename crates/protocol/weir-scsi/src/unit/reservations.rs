@@ -70,7 +70,7 @@ impl Reservations {
         }
     }
 
-    /// Whether an initiator port without a nexus to this unit may read or write the unit. A copy to
+    /// True if an initiator port without a nexus to this unit may read or write the unit. A copy to
     /// or from a logical unit of another target calls this function.
     pub(crate) fn allows_port(&self, initiator_port: &str, writes: bool) -> bool {
         if !self.any.load(Ordering::SeqCst) {

@@ -412,8 +412,8 @@ fn mode_parameters() {
     assert_eq!(refused.sense(), (7, 0x27, 2));
     assert_eq!(refused.completion.sense.unwrap().to_bytes()[0], 0x72);
     assert_eq!(run(&*other, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good()[8], 8);
-    // MODE SELECT with a bit that is not changeable, a wrong page length, and a truncated list
-    // fails.
+    // Three separate MODE SELECT commands fail: one changes a bit that is not changeable, one has a
+    // wrong page length, one has a truncated parameter list.
     let mut wrong = list.clone();
     wrong[7] ^= 1;
     assert_eq!(select(&wrong).sense(), INVALID_PARAMETER);

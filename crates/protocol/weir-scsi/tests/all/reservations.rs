@@ -354,7 +354,8 @@ fn spc_2_reserve_and_release() {
     assert_eq!(write(&*second), CONFLICT);
 }
 
-/// Returns a nexus to a unit that another nexus has reserved, and receives POWER ON.
+/// Returns a second nexus to a unit that another nexus has reserved. The nexus has already received
+/// its first unit attention, POWER ON.
 fn ready_later(target: &Arc<weir_scsi::Target>) -> Box<dyn Nexus> {
     let nexus = Box::new(target.nexus(initiator(2), 1));
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x29, 0));

@@ -110,7 +110,7 @@ pub(crate) fn drive(job: &Job<'_>, watch: &mut dyn Watch) -> Result<BonnieResult
     Ok(result)
 }
 
-/// Whether two results have the same test parameters, so that their runs may be combined in one
+/// True if two results have the same test parameters, so that their runs may be combined in one
 /// result.
 fn is_same(one: &BonnieResult, other: &BonnieResult) -> bool {
     let what = |result: &BonnieResult| {

@@ -63,8 +63,8 @@ pub struct Compared {
     pub ours: Option<f64>,
     /// Weir's median divided by fio's median.
     pub ratio: Option<RatioInterval>,
-    /// Whether the two medians agree; for processor time, whether Weir's median is not higher.
-    /// `None` if the runs allow no verdict.
+    /// True if the two medians agree. For processor time, true if Weir's median is not higher than
+    /// fio's. `None` if the runs allow no verdict.
     pub holds: Option<bool>,
 }
 

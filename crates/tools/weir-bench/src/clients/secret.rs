@@ -74,7 +74,7 @@ impl Proof {
         self.0.to_hex().to_string()
     }
 
-    /// Whether `text` is the text of this proof. The comparison takes constant time.
+    /// True if `text` is the text of this proof. The comparison takes constant time.
     pub(super) fn is(self, text: &str) -> bool {
         // `Hash` compares in constant time.
         blake3::Hash::from_hex(text).is_ok_and(|theirs| theirs == self.0)

@@ -30,7 +30,7 @@ pub(super) struct Hello {
     pub(super) program: String,
     /// Nonce of this connection.
     pub(super) nonce: Nonce,
-    /// Whether the user gave this side a secret.
+    /// True if the user gave this side a secret.
     pub(super) has_secret: bool,
 }
 
@@ -99,14 +99,14 @@ pub(super) struct Task {
     /// Number of this client (`number`), and number of clients (`of`).
     pub(super) number: u32,
     pub(super) of: u32,
-    /// Whether the generations of blocks are tracked.
+    /// True if the generations of blocks are tracked.
     pub(super) is_known: bool,
-    /// Whether the client compares every byte of every read.
+    /// True if the client compares every byte of every read.
     pub(super) verify_full: bool,
 }
 
 impl Task {
-    /// Whether the task writes to the target.
+    /// True if the task writes to the target.
     pub(super) fn writes(&self) -> bool {
         self.streams.iter().any(|stream| stream.read_pct < 100.0)
     }
@@ -126,6 +126,6 @@ pub(super) struct Measured {
 pub(super) struct Piece {
     /// Run-length encoding of the states: pairs of a state and the number of blocks in this state.
     pub(super) runs: Vec<(u32, u32)>,
-    /// Whether this message is the last one with block states.
+    /// True if this message is the last one with block states.
     pub(super) is_last: bool,
 }

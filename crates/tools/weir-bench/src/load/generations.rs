@@ -123,7 +123,7 @@ impl Generations {
         }
     }
 
-    /// Whether a read of the block that is sent now can be compared with a known generation.
+    /// True if a read of the block that is sent now can be compared with a known generation.
     pub(crate) fn is_judged_now(&self, offset: u64) -> bool {
         let now = self.state(offset);
         is_judged_at(now, now / 2)
@@ -197,7 +197,7 @@ impl Generations {
     }
 }
 
-/// Whether a block in the state `now` can be judged by a read, if `oldest` was the oldest possible
+/// True if a block in the state `now` can be judged by a read, if `oldest` was the oldest possible
 /// generation when the read was sent.
 fn is_judged_at(now: u32, oldest: u32) -> bool {
     let mark = now.div_ceil(2) / ANY_EVERY * ANY_EVERY;

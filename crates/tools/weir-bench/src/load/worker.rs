@@ -745,7 +745,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Whether an operation of this kind changes blocks of the target.
+/// True if an operation of this kind changes blocks of the target.
 fn changes(kind: OpKind) -> bool {
     !matches!(kind, OpKind::Read | OpKind::Flush)
 }

@@ -151,7 +151,7 @@ fn dataset(source: Source<'_>, profile: &Profile, unit: u64) -> Result<DatasetSp
     Ok(DatasetSpec { files, file_bytes })
 }
 
-/// Whether the profile describes the dataset only with the set of keys that has the index `way`.
+/// True if the profile describes the dataset only with the set of keys that has the index `way`.
 fn alone(profile: &Profile, way: usize) -> bool {
     let dataset = profile.dataset.get_ref();
     let others = [
@@ -281,7 +281,7 @@ fn bonnie(
     Ok(Some(scale::bonnie(spec, options.scale_of_file())))
 }
 
-/// Whether weir-bench implements a protocol.
+/// Protocols that a profile can name; weir-bench implements only some of them.
 impl Protocol {
     fn available(self) -> bool {
         !matches!(self, Self::Nfs3 | Self::Smb | Self::S3)

@@ -79,8 +79,9 @@ impl Target {
     }
 }
 
-/// Dataset: `files` times `file_size`. In place of `files`, other keys may name the unit of the
-/// source that a file stands for, such as a volume or a database.
+/// Dataset: `files` files of `file_size` each. A profile that repeats a published measurement may
+/// use the terms of that document in place of `files`, such as `databases` of `db_size`; each such
+/// unit is a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dataset {

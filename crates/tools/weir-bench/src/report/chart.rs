@@ -69,7 +69,7 @@ pub(super) struct Axis {
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
-    /// Whether each point has a marker.
+    /// True if each point has a marker.
     pub(super) marked: bool,
 }
 

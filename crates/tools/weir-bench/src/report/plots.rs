@@ -42,7 +42,7 @@ pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
     charts
 }
 
-/// Whether a chart shows more than a table can: at least one of its lines has [`POINTS_MIN`]
+/// True if a chart shows more than a table can: at least one of its lines has [`POINTS_MIN`]
 /// points.
 fn is_worth_drawing(chart: &Chart) -> bool {
     chart.lines.iter().any(|line| line.points.len() >= POINTS_MIN)

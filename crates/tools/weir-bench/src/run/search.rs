@@ -28,10 +28,11 @@ const REACHED_PCT: f64 = 99.0;
 /// Length of the run with which a knee search decides a doubtful rate, as a multiple of the usual
 /// length.
 const PROLONGED: u32 = 3;
-/// A target still meets a rate if it falls behind (`queue::shortfall`) by at most this fraction of
-/// the search's tolerance.
+/// A target still meets a rate if it falls behind the rate (`queue::shortfall`) by at most this
+/// fraction of the search's tolerance.
 const BEHIND_PART: f64 = 0.25;
-/// Multiple of the tolerance by which a target must fall behind in a short run to prove overload.
+/// A short run proves overload only if the target falls behind the rate by this multiple of the
+/// search's tolerance.
 const OVERLOAD_TIMES: f64 = 2.0;
 /// Number of due operations that even the fastest target has not answered at the end of a run: an
 /// operation that became due at the end, and an operation that was sent shortly before.
@@ -72,7 +73,7 @@ impl Found {
     }
 }
 
-/// Whether a run of `seconds` reached `pct` percent of `rate`. With Poisson arrivals, `iops` may be
+/// True if a run of `seconds` reached `pct` percent of `rate`. With Poisson arrivals, `iops` may be
 /// lower by three standard deviations, which happens by chance in one case of a thousand.
 pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
     let chance = match arrival {
@@ -84,7 +85,7 @@ pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arr
     iops >= rate * pct / 100.0 - chance
 }
 
-/// Whether the backlog grew. Uses the median slope between the two halves of the run, so that a
+/// True if the backlog grew. Uses the median slope between the two halves of the run, so that a
 /// stall in a single second does not count.
 fn backlog_grows(run: &CellRun) -> bool {
     let waiting: Vec<f64> = whole_intervals(run).map(|second| second.backlog as f64).collect();
@@ -323,7 +324,7 @@ impl Rule<'_> {
     }
 }
 
-/// Whether the target stalled exactly once in the run.
+/// True if the target stalled exactly once in the run.
 fn has_one_stall(run: &CellRun) -> bool {
     CellSummary::of_runs(std::slice::from_ref(run)).stalls.count == 1
 }

@@ -26,7 +26,7 @@ pub struct BatchMeans {
     pub means: Vec<f64>,
     /// Lag-1 autocorrelation of the batch means.
     pub lag1: f64,
-    /// Whether `lag1` is below 0.1. If not, the run was too short for independent batches.
+    /// True if `lag1` is below 0.1. If not, the run was too short for independent batches.
     pub independent: bool,
 }
 

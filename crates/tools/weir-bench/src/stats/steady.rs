@@ -32,7 +32,7 @@ pub struct Steadiness {
     /// Rise of the least-squares line over the window, in percent of the mean; negative if the line
     /// falls.
     pub rise_pct: f64,
-    /// Whether range and rise meet the criteria of the [`SteadyRule`].
+    /// True if range and rise meet the criteria of the [`SteadyRule`].
     pub steady: bool,
 }
 

@@ -32,7 +32,7 @@ const DSYNC: i32 = 0x2;
 /// with larger buffers registers none.
 const REGISTERED_BYTES_MAX: usize = 64 << 20;
 
-/// Whether the kernel allows this process to use io_uring.
+/// True if the kernel allows this process to use io_uring.
 pub(super) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| IoUring::new(2).is_ok_and(|ring| ring.params().is_feature_ext_arg()))
@@ -53,7 +53,7 @@ struct UringLane {
     address: String,
     files: Arc<Files>,
     buffers: Buffers,
-    /// Whether the buffers are registered with the ring.
+    /// True if the buffers are registered with the ring.
     is_registered: bool,
     under_way: Vec<Option<UnderWay>>,
     /// Files that this lane wrote to since its last flush.
@@ -64,7 +64,7 @@ struct UringLane {
     busy: usize,
     /// Time of the last completion, or of the last submission to an idle lane.
     answered: Instant,
-    /// Whether the ring is enabled; enabling a ring binds it to a thread.
+    /// True if the ring is enabled; enabling a ring binds it to a thread.
     is_enabled: bool,
     /// Completions taken from the ring, kept to reuse the memory; empty between calls.
     answers: Vec<(usize, i32)>,

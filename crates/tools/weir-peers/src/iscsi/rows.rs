@@ -12,7 +12,7 @@ pub(super) struct Row {
     pub(super) block_bytes: u64,
     pub(super) read_pct: u32,
     pub(super) depth: u32,
-    /// Whether each write is followed by a flush.
+    /// True if each write is followed by a flush.
     pub(super) sync: bool,
     /// Minimum ratio of Weir's operations per second to tgt's operations per second.
     pub(super) ratio_min: f64,

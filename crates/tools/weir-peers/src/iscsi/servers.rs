@@ -58,7 +58,7 @@ impl Contestant {
         }
     }
 
-    /// Whether this target runs a row. The write cache setting does not affect reads, so the
+    /// True if this target runs a row. The write cache setting does not affect reads, so the
     /// durable targets run only rows with writes.
     pub(super) fn runs(self, row: &Row) -> bool {
         match self {

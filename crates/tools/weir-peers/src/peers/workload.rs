@@ -24,7 +24,7 @@ pub(super) struct Workload {
     pub(super) block_bytes: u64,
     pub(super) depth: u32,
     pub(super) flush: Flush,
-    /// Whether the workload runs long enough to fill caches, so that the server must write out data
+    /// True if the workload runs long enough to fill caches, so that the server must write out data
     /// at the rate of the client.
     pub(super) steady: bool,
     /// Minimum ratio of Weir's throughput to the throughput of the best other server.

@@ -62,7 +62,8 @@ pub(super) struct InFlight {
 }
 
 enum Work {
-    /// A read. `sampled`: if the content was read at issue, whether the range was readable.
+    /// A read. `sampled`: `Some` if the content was read when the read was issued; the bool is true
+    /// if the range was readable then.
     Read {
         buf: IoBuf,
         sampled: Option<bool>,
@@ -287,7 +288,8 @@ impl State {
         true
     }
 
-    /// Splits a write into pieces, one for each block. A fault may drop or redirect the write.
+    /// Splits a write into pieces, one for each block. If `fault` is set, it may drop or redirect
+    /// the write.
     fn pieces(&mut self, fault: Option<Fault>, offset: u64, data: &[u8]) -> Vec<Piece> {
         let len = data.len() as u64;
         if fault == Some(Fault::LostWrite) || self.dead || self.beyond_end(offset, len) {

@@ -106,9 +106,9 @@ async fn content(volume: &Volume) -> Model {
 /// State of the load at a cut.
 #[derive(Clone)]
 struct Expected {
-    /// Number of calls that the last sync made durable, and of all calls.
+    /// Number of calls up to the last sync, which are durable, and number of all calls.
     calls: [usize; 2],
-    /// Snapshots that exist at least, and the call after which each was taken.
+    /// Snapshots that must exist, each with the number of calls before it was taken.
     snapshots: BTreeMap<String, usize>,
 }
 

@@ -79,7 +79,7 @@ fn versions(image: &MediaImage) -> (Vec<u32>, Vec<u32>) {
     (labels, slots)
 }
 
-/// Whether a Weir of format 8 would import an older txg than the newest one from this disk: it can
+/// True if a Weir of format 8 would import an older txg than the newest one from this disk: it can
 /// decode a label copy, but not the uberblocks of format 9.
 fn misleads_old_weir(image: &MediaImage) -> bool {
     let (labels, slots) = versions(image);

@@ -20,7 +20,8 @@ const EFFORT: Effort = Effort {
     old_per_million: 20_000,
 };
 
-/// Effort with absent legs: several generations, and often one of two legs alone.
+/// Effort for bugs that need an absent leg: half of the recoveries run without a leg, and the load
+/// continues after half of the recoveries, so that later cuts follow.
 const LEGS: Effort = Effort {
     steps_per_million: 3_000,
     plans_per_step: 1,
@@ -31,7 +32,7 @@ const LEGS: Effort = Effort {
     old_per_million: 0,
 };
 
-/// Effort with cuts during imports, while a leg is absent that returns later.
+/// Effort with power cuts during imports that run without a leg; the leg returns at a later import.
 const OPENINGS: Effort = Effort {
     steps_per_million: 30_000,
     plans_per_step: 2,
@@ -42,7 +43,7 @@ const OPENINGS: Effort = Effort {
     old_per_million: 0,
 };
 
-/// Effort with frequent recoveries from old copies of legs.
+/// Effort in which each cut is also recovered with an old copy of one leg.
 const OLD: Effort = Effort {
     steps_per_million: 20_000,
     plans_per_step: 1,

@@ -244,7 +244,7 @@ fn unfinished_first_commit_on_a_stale_leg_is_superseded() {
 #[test]
 fn claims_that_do_not_know_each_other_are_both_superseded() {
     let machine = pool(VdevKind::Raidz2, 4);
-    // The power fails while A writes its claim, and the claim is on x alone.
+    // The power fails while import A writes its claim: only disk x has the claim.
     let cuts = import(&machine.disks, 100, false).unwrap();
     let claimed = cuts.iter().find(|cut| has(&cut.everything[0], 100, false)).unwrap();
     assert!(claimed.nothing.iter().all(|disk| !has(disk, 100, false)));

@@ -106,7 +106,8 @@ fn writes_during_a_clone_win_and_earlier_writes_lose() {
     let (engine, a, b) = engine();
     write(&b, 20..30, 5);
     now(b.zero(30 * BLOCK, 10 * BLOCK)).unwrap();
-    // The writes above are dirty and acknowledged before the request, so they are committed first.
+    // These two changes are acknowledged before the clone request, so the engine commits them
+    // before it makes the clone, and the clone replaces them.
     let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 10 * BLOCK, 100 * BLOCK));
     {
         let _committer = engine.core.committer.try_lock().unwrap();
@@ -143,7 +144,8 @@ fn writes_during_a_clone_win_and_earlier_writes_lose() {
 fn partial_write_while_a_clone_waits_keeps_the_cloned_rest() {
     for shift in [0, 2] {
         let (engine, faults, [a, b]) = engine_of(RecordSize::from_shift(shift).unwrap());
-        // This write is committed before the clone; the content of block 50 is in memory.
+        // Because of this write, the clone request first commits. The read brings the content of
+        // block 50 into memory.
         write(&b, 199..200, 9);
         holds(&b, 50..51, 9);
         let txg = engine.core.open_txg();
@@ -215,7 +217,9 @@ fn dropped_clone_no_longer_blocks_partial_writes() {
     holds_part(&b, 50, 9);
 }
 
-/// Regression: the engine applied clones in the order of the requests, which stopped the server.
+/// Regression: a commit applied the tree changes of several clones in the order of the clone
+/// requests. The tree requires ascending block order, so the server panicked. The commit now sorts
+/// the changes.
 #[test]
 fn later_of_overlapping_clones_in_one_txg_wins() {
     let (engine, a, b) = engine();

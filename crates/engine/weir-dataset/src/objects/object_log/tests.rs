@@ -173,7 +173,7 @@ impl Model {
         }
     }
 
-    /// Whether the object of a change had no name at that time.
+    /// True if the object of a change had no name at that time.
     fn is_after_end(&self, lsn: Lsn) -> bool {
         let object = self.changes[lsn.0 as usize - 1].object;
         let before = self.changes[..lsn.0 as usize - 1].iter().rev();

@@ -36,7 +36,7 @@ enum Plan {
 pub(super) struct Prospect(Plan);
 
 impl Prospect {
-    /// Whether the stream creates the volume, or created it in the part that was already received.
+    /// True if the stream creates the volume, or created it in the part that was already received.
     pub(super) fn is_of_new_volume(&self) -> bool {
         match &self.0 {
             Plan::Make(_) => true,
@@ -48,7 +48,7 @@ impl Prospect {
         }
     }
 
-    /// Whether a rollback drops changes of the volume.
+    /// True if a rollback drops changes of the volume.
     pub(super) fn rolls_back(&self) -> bool {
         matches!(self.0, Plan::Update(_, _, Some(_)))
     }

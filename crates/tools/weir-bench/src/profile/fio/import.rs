@@ -220,7 +220,7 @@ fn durability(job: &Job) -> Result<Durability, ProfileError> {
     }
 }
 
-/// Whether the job verifies all blocks that it wrote.
+/// True if the job verifies all blocks that it wrote.
 fn verifies(job: &Job) -> Result<bool, ProfileError> {
     let Some(value) = job.value("verify") else { return Ok(false) };
     match value.text.as_str() {

@@ -215,7 +215,7 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
     Ok(depth)
 }
 
-/// Whether the engine of the job is synchronous. A synchronous engine keeps one operation in
+/// True if the engine of the job is synchronous. A synchronous engine keeps one operation in
 /// flight, whatever `iodepth` is.
 fn waits(job: &Job) -> Result<bool, ProfileError> {
     let name = engine(job);
@@ -235,7 +235,7 @@ pub(super) fn engine(job: &Job) -> &str {
     job.value("ioengine").map_or("psync", |value| value.text.as_str())
 }
 
-/// Whether the job has a synchronous engine but an `iodepth` other than 1.
+/// True if the job has a synchronous engine but an `iodepth` other than 1.
 pub(super) fn is_too_deep(job: &Job) -> bool {
     let deep = job.value("iodepth").is_some_and(|value| value.text != "1");
     deep && SYNC_ENGINES.contains(&engine(job))

@@ -23,7 +23,7 @@ pub(super) struct Region {
     /// True if each copy of the job has its own data: its own file, or its own range of a shared
     /// file. False if all copies use the same data.
     pub(super) is_parted: bool,
-    /// Whether each copy of the job uses more than one file.
+    /// True if each copy of the job uses more than one file.
     pub(super) lists_files: bool,
 }
 

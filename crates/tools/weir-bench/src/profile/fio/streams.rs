@@ -27,7 +27,8 @@ const BLOCK_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) random: bool,
-    /// Whether the job has operations in each direction, in the order reads, writes, trims.
+    /// True for each direction (reads, writes, trims, in this order) in which the job has
+    /// operations.
     pub(super) does: [bool; 3],
 }
 
@@ -58,12 +59,12 @@ impl Pattern {
         Ok(Self { random, does })
     }
 
-    /// Whether the job has both reads and writes.
+    /// True if the job has both reads and writes.
     pub(super) fn is_mixed(self) -> bool {
         self.does[READS] && self.does[WRITES]
     }
 
-    /// Whether the job has writes.
+    /// True if the job has writes.
     pub(super) fn writes(self) -> bool {
         self.does[WRITES]
     }
@@ -73,7 +74,7 @@ impl Pattern {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sizes {
     blocks: Vec<BlockShare>,
-    /// Whether the two block sizes are the ends of a range of sizes.
+    /// True if the two block sizes are the ends of a range of sizes.
     between: bool,
 }
 

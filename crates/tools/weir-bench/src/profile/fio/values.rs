@@ -67,7 +67,7 @@ impl Job {
         Ok(numbers)
     }
 
-    /// Whether an option is switched on; `default` if the job does not set the option.
+    /// True if an option is switched on; `default` if the job does not set the option.
     pub(super) fn flag(&self, word: &str, default: bool) -> Result<bool, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(default) };
         match value.text.as_str() {

@@ -336,7 +336,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the parser reads the values below a key.
+/// True if the parser reads the values below a key.
 fn is_read(key: &str) -> bool {
     let whole = [
         "run time",
