@@ -16,12 +16,12 @@ use weir_base::property::{COMPRESSION, QUOTA, RESERVATION};
 use weir_dataset::{DatasetError, Engine, PropertyChange, PropertyTarget, VolumeSize};
 use weir_format::Compression;
 
-use crate::client::Stop;
 use crate::coverage::{CoveragePoint, note};
+use crate::error::Stop;
 use crate::executor::Executor;
-use crate::expected::{ExpectedState, Presence};
+use crate::expected::{ExpectedState, LARGE_RECORD};
+use crate::history::Presence;
 use crate::rng::Rng;
-use crate::scenario::LARGE_RECORD;
 
 /// Number of block clones that the administrator tries after it set a new quota.
 const CLONES_AGAINST_QUOTA: usize = 3;

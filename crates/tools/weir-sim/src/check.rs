@@ -18,9 +18,10 @@ use weir_dataset::{DatasetError, Engine, PropertyTarget, SnapshotId, Volume};
 use weir_pool::{LegState, LegStatus};
 
 use crate::coverage::{CoveragePoint, note};
-use crate::expected::{Book, ExpectedState, Found, Presence, Recovered, SnapshotBook};
+use crate::expected::{Book, ExpectedState, Found, Recovered, SnapshotBook};
+use crate::history::Presence;
 use crate::history::{SECTORS, Tag, tags_of};
-use crate::objects::is_of_objects;
+use crate::objects::book::is_of_objects;
 use crate::replica::is_replica;
 
 /// Checks every guarantee; returns the recovered state.

@@ -15,11 +15,11 @@ use weir_block::Block;
 use weir_dataset::{DatasetError, Engine, Volume};
 
 use crate::coverage::{CoveragePoint, note};
-use crate::expected::ExpectedState;
+use crate::error::Stop;
+use crate::expected::{ExpectedState, VOLUMES};
 use crate::history::{SECTOR_BYTES, SECTORS, Tag, at, contents_of, sectors, tags_of};
 use crate::ranges::some_part;
 use crate::rng::Rng;
-use crate::scenario::VOLUMES;
 
 /// Number of blocks that one client rewrites until the log queue of their volume overflows.
 const STORM_BLOCKS: usize = 8;
@@ -42,14 +42,6 @@ struct Opened {
     index: usize,
     incarnation: u64,
     volume: Arc<Volume>,
-}
-
-/// Reason why a step failed.
-pub(crate) enum Stop {
-    /// Error of the engine that the client did not expect.
-    Told(DatasetError),
-    /// The engine violated a guarantee.
-    Broken(String),
 }
 
 impl Client {

@@ -25,7 +25,7 @@ use crate::cut::CutPlan;
 use crate::expected::ExpectedState;
 use crate::media::MediaImage;
 use crate::metadata_loss;
-use crate::objects::SimLayer;
+use crate::objects::layer::SimLayer;
 use crate::old_legs::{self, Earlier};
 use crate::operator::{legs, legs_that_lack};
 use crate::rng::Rng;

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use weir_base::ErrorKind;
+use weir_dataset::DatasetError;
 
 /// Reason why a run ended early.
 #[derive(Debug, thiserror::Error)]
@@ -58,4 +59,12 @@ impl SimError {
             }
         }
     }
+}
+
+/// Reason why a step failed.
+pub(crate) enum Stop {
+    /// Error of the engine that the client did not expect.
+    Told(DatasetError),
+    /// The engine violated a guarantee.
+    Broken(String),
 }

@@ -10,28 +10,21 @@
 
 use std::collections::{HashMap, HashSet};
 
+use weir_base::RecordSize;
 use weir_format::Compression;
 
 use crate::concurrent::{Change, ConcurrentChanges, What};
+use crate::history::Presence;
 use crate::history::{History, SECTORS, Tag, at, write_of};
-use crate::objects::{FoundObjects, ObjectsBook};
+use crate::objects::book::{FoundObjects, ObjectsBook};
 use crate::replica::{self, Replica};
 
+/// Number of volumes that exist from the start and are never destroyed.
+pub(crate) const VOLUMES: usize = 2;
+/// Size of large records: two blocks. The smallest segments hold no larger records.
+pub(crate) const LARGE_RECORD: RecordSize = RecordSize::from_shift(1).expect("two blocks");
 /// Number of recent tags that clients may write again.
 const RECENT_MAX: usize = 64;
-
-/// Expected existence of a volume or snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// A creation is pending.
-    Creating,
-    /// The object must exist.
-    There,
-    /// A destruction is pending.
-    Destroying,
-    /// The object must not exist.
-    Gone,
-}
 
 /// A property with its acknowledged value and its pending value.
 #[derive(Clone, Copy, Debug)]

@@ -16,6 +16,19 @@ use weir_base::BLOCK_BYTES;
 
 use crate::rng::Rng;
 
+/// Expected existence of a volume or snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// A creation is pending.
+    Creating,
+    /// The object must exist.
+    There,
+    /// A destruction is pending.
+    Destroying,
+    /// The object must not exist.
+    Gone,
+}
+
 /// Smallest unit of a client's read or write.
 pub(crate) const SECTOR_BYTES: usize = 512;
 

@@ -18,7 +18,7 @@ use weir_device::Device;
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{LegState, ScanKind, VdevSpec};
 
-use crate::client::Stop;
+use crate::error::Stop;
 use crate::executor::Executor;
 use crate::rng::Rng;
 use crate::scenario::{FaultPlan, Layout, Scenario};

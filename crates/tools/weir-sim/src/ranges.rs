@@ -19,11 +19,12 @@ use weir_dataset::{DatasetError, Engine, Volume};
 
 use crate::admin::Admin;
 use crate::check::read_tags;
-use crate::client::Stop;
 use crate::concurrent::{ConcurrentChanges, Moment, Source, What};
 use crate::coverage::{CoveragePoint, note};
+use crate::error::Stop;
 use crate::executor::Executor;
-use crate::expected::{Content, ExpectedState, Presence};
+use crate::expected::{Content, ExpectedState};
+use crate::history::Presence;
 use crate::history::{SECTOR_BYTES, SECTORS, Tag, at, contents_of, sectors, tags_of};
 use crate::rng::Rng;
 

@@ -16,8 +16,8 @@ use weir_format::stream::ResumeToken;
 
 use crate::admin::Admin;
 use crate::check::read_snapshot;
-use crate::client::Stop;
 use crate::coverage::{CoveragePoint, note};
+use crate::error::Stop;
 use crate::expected::Content;
 use crate::history::Tag;
 

@@ -23,25 +23,23 @@ use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use crate::admin::Admin;
-use crate::client::{Client, Stop};
+use crate::client::Client;
 use crate::coverage::{CoveragePoint, note};
 use crate::cut::CutPlan;
+use crate::error::Stop;
 use crate::executor::JoinHandle;
-use crate::expected::ExpectedState;
+use crate::expected::{ExpectedState, LARGE_RECORD, VOLUMES};
 use crate::fault::{Budget, Fault};
 use crate::media::{DiskOptions, MediaImage};
-use crate::objects::{ObjectsActor, ObjectsBook};
+use crate::objects::actor::ObjectsActor;
+use crate::objects::book::ObjectsBook;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::world::SimWorld;
 
 const STRIP_BYTES: u32 = 4096;
-/// Number of volumes that exist from the start and are never destroyed.
-pub(crate) const VOLUMES: usize = 2;
 /// Number of names under which the administrator creates and destroys volumes.
 const MORE_VOLUMES: usize = 8;
-/// Size of large records: two blocks. The smallest segments hold no larger records.
-pub(crate) const LARGE_RECORD: RecordSize = RecordSize::from_shift(1).expect("two blocks");
 const CLIENTS: u64 = 3;
 /// Number of spare disks, in addition to the disks of the new pool.
 const MORE_DISKS: usize = 2;

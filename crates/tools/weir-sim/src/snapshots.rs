@@ -11,10 +11,11 @@ use weir_dataset::{DatasetError, SnapshotId};
 
 use crate::admin::Admin;
 use crate::check::read_snapshot;
-use crate::client::Stop;
 use crate::coverage::{CoveragePoint, note};
-use crate::expected::{Content, Presence};
-use crate::objects::is_of_objects;
+use crate::error::Stop;
+use crate::expected::Content;
+use crate::history::Presence;
+use crate::objects::book::is_of_objects;
 use crate::replica::is_replica;
 
 impl Admin {

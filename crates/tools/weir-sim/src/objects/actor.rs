@@ -17,9 +17,10 @@ use super::book::{DatasetBook, NAMES, ObjectsBook, SnapshotOfObjects, snapshot_i
 use super::content::{ObjectsState, RECORDS};
 use super::layer::{LAYER, ObjectOp, apply};
 use super::model::{ObjectsHistory, Synced};
-use crate::client::Stop;
 use crate::coverage::{CoveragePoint, note};
-use crate::expected::{ExpectedState, Presence};
+use crate::error::Stop;
+use crate::expected::ExpectedState;
+use crate::history::Presence;
 use crate::rng::Rng;
 
 /// Maximum number of snapshots, so that a small pool has space for changes.

@@ -9,7 +9,7 @@ use weir_dataset::{Engine, SnapshotId};
 use super::content::{ObjectsState, read_state};
 use super::model::ObjectsHistory;
 use crate::coverage::{CoveragePoint, note};
-use crate::expected::Presence;
+use crate::history::Presence;
 
 /// Name of the dataset, and of the clone of one of its snapshots.
 pub(crate) const NAMES: [&str; 2] = ["files", "copy"];

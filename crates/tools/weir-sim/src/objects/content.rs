@@ -14,6 +14,9 @@ use weir_format::ObjectSlot;
 /// the tree high.
 pub(super) const RECORDS: [u64; 6] = [0, 1, 2, 5, 300, 20_000];
 
+/// The object that counts the namespace changes.
+pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
+
 /// State of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectState {
@@ -103,7 +106,7 @@ pub(crate) async fn read_state(
     numbers: &[u64],
 ) -> Result<Result<ObjectsState, String>, DatasetError> {
     let mut state = ObjectsState::default();
-    for number in numbers.iter().copied().chain([super::layer::DIRECTORY.0]) {
+    for number in numbers.iter().copied().chain([DIRECTORY.0]) {
         let (object, size) = (ObjectId(number), size_of(number));
         let mut records = BTreeMap::new();
         for record in RECORDS {
@@ -122,7 +125,7 @@ pub(crate) async fn read_state(
         };
         match slot_state(&body) {
             Ok(_) if found != size => return Ok(Err(format!("object {number} has {found:?}"))),
-            Ok(slot) if ObjectId(number) == super::layer::DIRECTORY => state.names = slot.named,
+            Ok(slot) if ObjectId(number) == DIRECTORY => state.names = slot.named,
             Ok(slot) => {
                 state.objects.insert(number, ObjectState { records, ..slot });
             }

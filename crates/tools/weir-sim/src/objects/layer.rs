@@ -17,11 +17,9 @@ use weir_dataset::{
 };
 use weir_format::ObjectTable;
 
-use super::content::{ObjectState, blocks_of, body_of, size_of, slot_state};
+use super::content::{DIRECTORY, ObjectState, blocks_of, body_of, size_of, slot_state};
 use crate::coverage::{CoveragePoint, note};
 
-/// The object that counts the namespace changes.
-pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
 /// Bytes of the layer in the record of a dataset.
 pub(crate) const LAYER: [u8; ObjectTable::LAYER_BYTES] = [0x5a; ObjectTable::LAYER_BYTES];
 

@@ -1,8 +1,9 @@
 //! Expected states of a dataset with many objects: what a crash may leave of its operations.
 //!
-//! The promise (docs/decisions/0028): a prefix of the namespace changes with all synced ones; for
-//! each object a prefix of its own changes with all synced ones, and with all that were made before
-//! the last surviving namespace change that names the object.
+//! Invariants (docs/decisions/0028). A crash leaves:
+//! - a prefix of the namespace changes with all synced ones;
+//! - of each object a prefix of its own changes, with all synced ones and with all changes that
+//!   were made before the last surviving namespace change that names the object.
 
 use std::collections::BTreeMap;
 
