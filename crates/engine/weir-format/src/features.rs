@@ -17,10 +17,14 @@ use weir_base::Guid;
 use crate::bytes::{Reader, Writer};
 use crate::error::FormatError;
 
+/// Incompatible flag: the pool may have datasets with many objects, that is records of kind 20 and
+/// 21, summaries with object numbers, and log records of objects.
+const OBJECTS: u8 = 0;
+
 /// Maximum length of a flag's text.
 const NEEDS_BYTES_MAX: usize = 64;
 /// Incompatible flags that this Weir handles, as bits.
-const KNOWN_INCOMPATIBLE: u64 = 0;
+const KNOWN_INCOMPATIBLE: u64 = 1 << OBJECTS;
 /// Read-only compatible flags that this Weir handles, as bits.
 const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -43,6 +47,20 @@ pub struct Features {
 }
 
 impl Features {
+    /// Adds the flag of datasets with many objects.
+    pub fn add_objects(&mut self) {
+        if self.incompatible.iter().all(|feature| feature.bit != OBJECTS) {
+            let needs = "needs weir 0.3".to_owned();
+            self.incompatible.push(Feature { bit: OBJECTS, needs });
+            self.incompatible.sort_by_key(|feature| feature.bit);
+        }
+    }
+
+    /// True if the flag of datasets with many objects is set.
+    pub fn has_objects(&self) -> bool {
+        self.incompatible.iter().any(|feature| feature.bit == OBJECTS)
+    }
+
     /// Refuses a pool whose structures this Weir cannot write.
     ///
     /// # Errors

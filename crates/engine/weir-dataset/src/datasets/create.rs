@@ -134,6 +134,7 @@ impl Engine {
             return Err(DatasetError::Exists { name: self.full_name(name) });
         }
         self.refuse_too_many(1)?;
+        self.core.pool.require_objects().await?;
         let record = self.empty_record(self.new_dataset(), name, size, properties);
         let objects = Some(ObjectTable { freed_object: 0, layer });
         let record = DatasetRecord { objects, ..record };

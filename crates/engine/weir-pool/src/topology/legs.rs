@@ -24,7 +24,7 @@ use async_recursion::async_recursion as boxed;
 use weir_base::limits::DISK_UNRESPONSIVE;
 use weir_base::{Guid, Txg};
 use weir_device::Device;
-use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
+use weir_format::layout::{DISKS_MAX, FORMAT_VERSION, MIRROR_LEGS_MAX};
 use weir_format::{Label, StaleLeg, VdevRole};
 
 use crate::disks::labels::{
@@ -438,6 +438,34 @@ impl Pool {
         self.write_configs().await?;
         tracing::info!(pool = self.name(), from, to = version, "labels raised to a newer format");
         Ok(())
+    }
+
+    /// Sets the flag of datasets with many objects in all labels. The caller commits the first such
+    /// dataset afterwards, so that a Weir without the feature finds the flag on each disk that has
+    /// an uberblock with the dataset. A disk on which a write fails is faulted and gets no
+    /// uberblock.
+    ///
+    /// # Durability
+    /// Durable on every leg in use when this returns.
+    #[boxed(?Send)]
+    pub async fn require_objects(&self) -> Result<(), PoolError> {
+        if self.bug == PlantedBug::LabelsKeepFormat {
+            return Ok(());
+        }
+        let _labels = self.labels.lock().await;
+        let is_new = {
+            let mut config = self.config.lock();
+            let is_new = !config.features.has_objects();
+            config.features.add_objects();
+            // Format 8 has no flags.
+            config.version = config.version.max(FORMAT_VERSION);
+            is_new
+        };
+        if is_new {
+            self.next_config();
+        }
+        // A crash may have left labels without the flag, so the labels are checked in any case.
+        self.write_configs().await
     }
 
     /// Rewrites labels that are damaged, or that a crash left older than a change. A disk on which

@@ -75,15 +75,13 @@ impl ObjectsActor {
         let choice_of_object = self.rng.next_u64() as usize;
         let number = self.book(|book| book.numbers[choice_of_object % book.numbers.len()]);
         let choice = self.rng.below(6);
-        let (of, synced, rolls) = self.dataset(index, |book| {
-            let state = book.history.acked();
-            let (of, synced) = match choice {
-                0 => (SyncOf::All, Synced::all(state)),
-                1 => (SyncOf::Namespace, Synced::namespace(state)),
-                _ => (SyncOf::Object(ObjectId(number)), Synced::object(state, number)),
-            };
-            (of, synced, book.generation)
-        });
+        let of = match choice {
+            0 => SyncOf::All,
+            1 => SyncOf::Namespace,
+            _ => SyncOf::Object(ObjectId(number)),
+        };
+        let (synced, rolls) =
+            self.dataset(index, |book| (book.history.syncing(of), book.generation));
         match self.engine.sync_objects(&volume, of).await {
             Ok(()) => {
                 self.dataset(index, |book| {
@@ -118,9 +116,11 @@ impl ObjectsActor {
 
     async fn operate(&mut self, index: usize) -> Result<(), Stop> {
         let volume = self.volume(index)?;
-        let (state, numbers) =
-            self.book(|book| (book.datasets[index].history.now().clone(), book.numbers.clone()));
-        let op = some_op(&mut self.rng, &state, &numbers, self.recent);
+        let op = {
+            let book = &self.expected.borrow().objects;
+            let state = book.datasets[index].history.now();
+            some_op(&mut self.rng, state, &book.numbers, self.recent)
+        };
         self.recent = Some(op.object());
         self.dataset(index, |book| book.history.push(op));
         match apply(&volume, op).await {

@@ -156,6 +156,12 @@ impl ObjectsBook {
         }
     }
 
+    /// True if a recovery has all changes of the first dataset.
+    #[cfg(test)]
+    pub(super) fn is_whole(&self, found: &FoundObjects) -> bool {
+        found.datasets[0].as_ref() == Some(self.datasets[0].history.now())
+    }
+
     /// Makes the recovered state the expected state.
     pub(crate) fn rebase(&mut self, found: FoundObjects) {
         for (book, found) in self.datasets.iter_mut().zip(found.datasets) {

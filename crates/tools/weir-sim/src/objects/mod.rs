@@ -6,3 +6,5 @@ pub(crate) mod book;
 mod content;
 pub(crate) mod layer;
 mod model;
+#[cfg(test)]
+mod tests;

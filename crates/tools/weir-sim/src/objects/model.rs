@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use weir_dataset::SyncOf;
+
 use super::content::{ObjectState, ObjectsState};
 use super::layer::ObjectOp;
 
@@ -27,12 +29,12 @@ impl Synced {
     }
 
     /// The namespace changes of a state.
-    pub(crate) fn namespace(state: &ObjectsState) -> Self {
+    fn namespace(state: &ObjectsState) -> Self {
         Self { names: state.names, changes: BTreeMap::new() }
     }
 
     /// The namespace changes of a state and the changes of one object.
-    pub(crate) fn object(state: &ObjectsState, number: u64) -> Self {
+    fn object(state: &ObjectsState, number: u64) -> Self {
         let object =
             state.objects.get(&number).map(|object| ((number, object.born), object.changes));
         Self { names: state.names, changes: object.into_iter().collect() }
@@ -54,8 +56,8 @@ pub(crate) struct ObjectsHistory {
     ops: Vec<ObjectOp>,
     /// State after all operations.
     now: ObjectsState,
-    /// State after all operations that were acknowledged.
-    acked: ObjectsState,
+    /// The newest operation, if it was not acknowledged.
+    pending: Option<ObjectOp>,
     synced: Synced,
 }
 
@@ -73,7 +75,7 @@ impl ObjectsHistory {
     /// History of a dataset that has exactly this state.
     pub(crate) fn of_state(base: ObjectsState) -> Self {
         let synced = Synced::all(&base);
-        Self { synced, now: base.clone(), acked: base.clone(), base, ops: Vec::new() }
+        Self { synced, now: base.clone(), pending: None, base, ops: Vec::new() }
     }
 
     /// State after all operations.
@@ -85,21 +87,38 @@ impl ObjectsHistory {
     pub(crate) fn push(&mut self, op: ObjectOp) {
         apply(&mut self.now, &op);
         self.ops.push(op);
+        self.pending = Some(op);
     }
 
     /// Records that the newest operation was acknowledged.
     pub(crate) fn acknowledge(&mut self) {
-        self.acked = self.now.clone();
+        self.pending = None;
     }
 
-    /// State after all acknowledged operations.
-    pub(crate) fn acked(&self) -> &ObjectsState {
-        &self.acked
+    /// What a sync that starts now makes durable: all acknowledged operations.
+    pub(crate) fn syncing(&self, of: SyncOf) -> Synced {
+        let mut synced = match of {
+            SyncOf::All => Synced::all(&self.now),
+            SyncOf::Namespace => Synced::namespace(&self.now),
+            SyncOf::Object(object) => Synced::object(&self.now, object.0),
+        };
+        match self.pending {
+            Some(
+                ObjectOp::Write { object, born, change, .. }
+                | ObjectOp::Truncate { object, born, change, .. },
+            ) => {
+                synced.changes.entry((object, born)).and_modify(|changes| *changes = change - 1);
+            }
+            Some(op) => synced.names = op.seq().map_or(synced.names, |seq| seq - 1),
+            None => {}
+        }
+        synced
     }
 
     /// Removes the newest operation, which the engine refused.
     pub(crate) fn undo(&mut self) {
         self.ops.pop();
+        self.pending = None;
         self.now = self.base.clone();
         self.ops.iter().for_each(|op| apply(&mut self.now, op));
     }

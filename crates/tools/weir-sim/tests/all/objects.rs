@@ -16,7 +16,8 @@ use weir_base::{Guid, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{Engine, ObjectChange, SnapshotId, Volume};
 use weir_device::Device;
-use weir_format::{ObjectSlot, VdevKind, VdevRole};
+use weir_format::layout::{CONFIG_BYTES, label_offsets};
+use weir_format::{Label, ObjectSlot, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 use weir_sim::{CutPlan, DiskOptions, MediaImage, Rng, SimWorld};
 
@@ -209,6 +210,67 @@ fn check_cut(models: &[Model], expected: &Expected, images: Vec<MediaImage>) -> 
     checked.unwrap();
     world.crash();
     lost.get()
+}
+
+/// Label copies of a disk that a Weir without the feature accepts.
+fn unflagged_copies(image: &MediaImage) -> usize {
+    let starts = label_offsets(DISK_BYTES);
+    let copies = starts.into_iter().flat_map(|start| [start, start + CONFIG_BYTES as u64]);
+    let labels = copies.filter_map(|at| {
+        let mut config = vec![0; CONFIG_BYTES];
+        image.read(at, &mut config);
+        Label::decode(&config).ok()
+    });
+    labels.filter(|label| !label.features.has_objects()).count()
+}
+
+/// Cuts the power at each step of the creation of a dataset. Returns the number of cuts, and the
+/// number after which a label copy lacks the flag although the pool has the dataset.
+fn cut_creation(bug: PlantedBug) -> (usize, usize) {
+    let disk = |name: &str| MediaImage::blank(DiskOptions::new(name, DISK_BYTES));
+    let world = SimWorld::from_media(1, vec![disk("disk0"), disk("disk1")]);
+    let cuts = Rc::new(RefCell::new(Vec::new()));
+    let made = world.run_until(async {
+        let vdev =
+            VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: devices(&world) };
+        let mut guids = (1..).map(Guid);
+        let mut guid = || guids.next().unwrap();
+        let (sizes, how) = (CreateOptions::default(), options(&world, bug));
+        let engine = Engine::create("tank", &[vdev], sizes, &how, &mut guid).await.unwrap();
+        let found = Rc::clone(&cuts);
+        world.on_step(move |cut| {
+            let random = (0..3).map(|n| CutPlan::Random(cut.steps * 3 + n));
+            for plan in random.chain([CutPlan::Nothing, CutPlan::Everything]) {
+                found.borrow_mut().push(cut.cut(plan));
+            }
+        });
+        engine.create_object_dataset("files", [3; 40], &[]).await.unwrap();
+    });
+    made.unwrap();
+    cuts.borrow_mut().push(world.cut(CutPlan::Nothing));
+    world.crash();
+    let cuts = cuts.take();
+    let misleads = |images: &&Vec<MediaImage>| {
+        let is_unflagged = images.iter().any(|image| unflagged_copies(image) > 0);
+        let world = SimWorld::from_media(1, images.to_vec());
+        let has_files = world.run_until(async {
+            let how = options(&world, PlantedBug::None);
+            let engine = Engine::open(devices(&world), ImportOptions::new(Guid(99)), &how).await;
+            engine.unwrap().volume("files").is_ok()
+        });
+        world.crash();
+        has_files.unwrap() && is_unflagged
+    };
+    let misled = cuts.iter().filter(misleads).count();
+    (cuts.len(), misled)
+}
+
+#[test]
+fn power_cut_during_the_creation_misleads_no_weir_without_the_feature() {
+    let (cuts, misled) = cut_creation(PlantedBug::None);
+    assert!(cuts > 100 && misled == 0, "{misled} of {cuts}");
+    let (_, misled) = cut_creation(PlantedBug::LabelsKeepFormat);
+    assert!(misled > 0, "the planted bug is noticed");
 }
 
 #[test]
