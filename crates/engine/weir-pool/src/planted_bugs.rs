@@ -106,8 +106,8 @@ pub enum PlantedBug {
     /// A repair of a bad block writes the leg's bytes next to the block back without verifying
     /// them.
     NeighboursUnverified,
-    /// The first commit in a pool of an older format leaves the labels in that format, and the first
-    /// dataset with many objects sets no flag in the labels.
+    /// The first commit in a pool of an older format leaves the labels in that format, and the
+    /// first dataset with many objects sets no flag in the labels.
     LabelsKeepFormat,
     /// A log batch lacks earlier changes of objects that its namespace changes name.
     NamedNotLogged,

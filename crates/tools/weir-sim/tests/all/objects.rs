@@ -252,7 +252,7 @@ fn cut_creation(bug: PlantedBug) -> (usize, usize) {
     let cuts = cuts.take();
     let misleads = |images: &&Vec<MediaImage>| {
         let is_unflagged = images.iter().any(|image| unflagged_copies(image) > 0);
-        let world = SimWorld::from_media(1, images.to_vec());
+        let world = SimWorld::from_media(1, (*images).clone());
         let has_files = world.run_until(async {
             let how = options(&world, PlantedBug::None);
             let engine = Engine::open(devices(&world), ImportOptions::new(Guid(99)), &how).await;
