@@ -10,6 +10,7 @@
 //!   would delay a completed read indefinitely (docs/decisions/0001).
 
 use std::io;
+use std::pin::Pin;
 use std::sync::OnceLock;
 
 use compio::driver::{DriverType, ProactorBuilder};
@@ -60,6 +61,15 @@ pub fn new_runtime() -> io::Result<Runtime> {
         defer_completions(&mut driver);
     }
     RuntimeBuilder::new().with_proactor(driver).build()
+}
+
+/// Runs a future to its end on a runtime of the calling thread.
+///
+/// The function has no type parameter, so that the loop which submits I/O and waits for completions
+/// is compiled in this crate, with the optimisation of the data path.
+#[inline(never)]
+pub fn block_on(runtime: &Runtime, work: Pin<Box<dyn Future<Output = ()> + '_>>) {
+    runtime.block_on(work);
 }
 
 /// Requests that the kernel defers completion work until the thread asks for it, which saves

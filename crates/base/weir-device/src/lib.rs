@@ -26,7 +26,7 @@ mod submit;
 mod watch;
 mod watched;
 
-pub use backend::{IoBackend, io_backend, new_runtime};
+pub use backend::{IoBackend, block_on, io_backend, new_runtime};
 pub use device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };

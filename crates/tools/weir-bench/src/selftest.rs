@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - each check reports the wanted and the measured result, whether the check passes or fails;
-//! - the checks run one after the other, so that they do not compete for the processor;
+//! - a check that load on the machine can make fail runs alone. Before these checks, the short form
+//!   runs the other checks, two at a time; the full form runs every check alone;
 //! - the short form repeats a check that load on the machine can make fail, takes the best result
 //!   and reports the number of tries; the full form runs the check once, for longer;
 //! - if such a check fails while programs other than the self-test keep the processor busy
@@ -21,6 +22,8 @@ mod speed;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +34,9 @@ use crate::words;
 
 /// Maximum number of tries in the short form, for a check that load on the machine can make fail.
 const TRIES_MAX: u32 = 3;
+
+/// Number of concurrent checks in the short form. Half of these checks wait for their targets.
+const CONCURRENT: usize = 2;
 
 /// Processor time that programs other than the self-test, and other virtual machines, may use
 /// during a check that depends on timing, in percent of all cores. On two cores, 10 % is a fifth of
@@ -87,7 +93,10 @@ pub struct Report {
     pub scale: Scale,
     /// Number of cores that the program can use.
     pub cores: u32,
-    /// Results of the checks, in the order in which they ran.
+    /// Duration of the self-test in seconds; less than the sum of its checks if some of them ran at
+    /// the same time.
+    pub seconds: f64,
+    /// Results of the checks, in the same order for each self-test.
     pub checks: Vec<Check>,
 }
 
@@ -112,14 +121,14 @@ struct Item {
     wanted: String,
     /// True if the check depends on timing, so that other load on the machine can make it fail.
     by_time: bool,
-    look: Box<dyn Fn(Scale) -> Result<Seen, RunError>>,
+    look: Box<dyn Fn(Scale) -> Result<Seen, RunError> + Send + Sync>,
 }
 
 impl Item {
     fn new(
         name: &str,
         wanted: &str,
-        look: impl Fn(Scale) -> Result<Seen, RunError> + 'static,
+        look: impl Fn(Scale) -> Result<Seen, RunError> + Send + Sync + 'static,
     ) -> Self {
         let (name, wanted) = (name.to_owned(), wanted.to_owned());
         Self { name, wanted, by_time: false, look: Box::new(look) }
@@ -130,7 +139,7 @@ impl Item {
     }
 }
 
-/// Runs all checks. Calls `tell` with each result.
+/// Runs all checks. Calls `tell` with each result, as soon as the check is complete.
 pub fn run(scale: Scale, tell: &mut dyn FnMut(&Check)) -> Report {
     run_items(&items(), scale, tell)
 }
@@ -149,13 +158,43 @@ fn items() -> Vec<Item> {
 fn run_items(items: &[Item], scale: Scale, tell: &mut dyn FnMut(&Check)) -> Report {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let program = format!("weir {}", env!("CARGO_PKG_VERSION"));
-    let mut report = Report { program, scale, cores, checks: Vec::with_capacity(items.len()) };
-    for item in items {
+    let began = Instant::now();
+    let is_alone = |item: &Item| item.by_time || scale == Scale::Full;
+    let (alone, others): (Vec<_>, Vec<_>) =
+        items.iter().enumerate().partition(|(_, item)| is_alone(item));
+    let mut checks = make_concurrently(&others, scale, tell);
+    for (index, item) in alone {
         let check = make(item, scale);
         tell(&check);
-        report.checks.push(check);
+        checks.push((index, check));
     }
-    report
+    checks.sort_by_key(|(index, _)| *index);
+    let checks = checks.into_iter().map(|(_, check)| check).collect();
+    Report { program, scale, cores, seconds: began.elapsed().as_secs_f64(), checks }
+}
+
+/// Makes checks in [`CONCURRENT`] threads. Returns each check with its index.
+fn make_concurrently(
+    items: &[(usize, &Item)],
+    scale: Scale,
+    tell: &mut dyn FnMut(&Check),
+) -> Vec<(usize, Check)> {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    let work = |sender: mpsc::Sender<_>| {
+        while let Some((index, item)) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // The receiver exists until all threads have ended.
+            sender.send((*index, make(item, scale))).ok();
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..CONCURRENT {
+            let sender = sender.clone();
+            scope.spawn(|| work(sender));
+        }
+        drop(sender);
+        receiver.iter().inspect(|(_, check)| tell(check)).collect()
+    })
 }
 
 fn make(item: &Item, scale: Scale) -> Check {
@@ -218,7 +257,6 @@ impl Report {
     /// checks that did not pass were not judged.
     pub fn outcome(&self) -> String {
         let passed = self.checks.iter().filter(|check| check.passed).count();
-        let seconds: f64 = self.checks.iter().map(|check| check.seconds).sum();
         let all = self.checks.len();
         let not_judged = self.checks.iter().filter(|check| check.not_judged.is_some()).count();
         let word = match all - passed {
@@ -230,7 +268,10 @@ impl Report {
             0 => String::new(),
             count => format!("; {count} not judged; run the self-test again on an idle machine"),
         };
-        format!("{word}: {passed} of {all} checks in {} s{busy}", words::short(seconds.round()))
+        format!(
+            "{word}: {passed} of {all} checks in {} s{busy}",
+            words::short(self.seconds.round())
+        )
     }
 
     /// Formats one line for each check, and a line with the number of checks that passed.

@@ -72,7 +72,7 @@ impl OpenPool {
                     return;
                 }
             };
-            runtime.block_on(async move {
+            let work = Box::pin(async move {
                 match open().await {
                     Ok(engine) => {
                         if report.send(Ok(Arc::clone(&engine))).is_ok() {
@@ -82,6 +82,7 @@ impl OpenPool {
                     Err(error) => drop(report.send(Err(error))),
                 }
             });
+            weir_device::block_on(&runtime, work);
         };
         let thread = std::thread::Builder::new().name(format!("pool-{name}"));
         let thread = thread.spawn(body).map_err(|error| {

@@ -296,7 +296,7 @@ fn serve_data(
     if let Some(tls) = data.nbd_tls {
         protocol = protocol.requiring_tls(tls);
     }
-    let nbd = weir_net::serve(data.nbd, Arc::new(protocol), threads).map_err(failed)?;
+    let nbd = weir_export::serve_nbd(data.nbd, protocol, threads).map_err(failed)?;
     let portals = data.iscsi.iter().filter_map(|listener| match listener.address() {
         Ok(weir_net::Address::Tcp(address)) => Some(address),
         _ => None,
@@ -305,7 +305,7 @@ fn serve_data(
     let offered = Arc::<TargetRegistry>::clone(&targets);
     let protocol = weir_iscsi::Iscsi::new(offered, Arc::clone(&budgets[1]));
     let protocol = protocol.with_login_limit(handshake_limit);
-    let start = || weir_net::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
+    let start = || weir_export::serve_iscsi(data.iscsi, protocol, threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };
     Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets })
 }

@@ -321,7 +321,7 @@ impl Engine {
                 let changes = sending.view.noted_node(rest, next).await?;
                 ended = changes.is_empty();
                 if !ended {
-                    reads.push_back(Box::pin(self.read_changes(&sending.view, changes)));
+                    reads.push_back(self.read_changes(&sending.view, changes));
                 }
             }
             let Some(read) = reads.next().await else { break };
@@ -340,6 +340,7 @@ impl Engine {
         Ok(counts)
     }
 
+    #[boxed(?Send)]
     async fn read_changes(&self, view: &Volume, changes: Changes) -> Read {
         let blocks: Vec<BlockPtr> =
             changes.iter().map(|(_, _, ptr)| *ptr).filter(|ptr| !ptr.is_hole()).collect();
@@ -357,6 +358,7 @@ impl Engine {
 }
 
 /// Returns the next changes in ascending order; an empty list at the end.
+#[boxed(?Send)]
 async fn next_changes(
     walk: &mut DatasetDiff<'_>,
     sending: &Sending,

@@ -6,8 +6,8 @@
 //! figures.
 
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::kit::{DATASET_BYTES, cell, closed, open, whole_run};
 use super::{Item, Seen};
@@ -120,9 +120,11 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
             remarks(&mixed(four), &memory)?
         }
         Finding::Unsteady => {
-            let start = Instant::now();
+            // The latency grows with the number of operations, because a latency that grows with
+            // time would hardly differ between the runs of a load that starts late.
+            let ops = AtomicU32::new(0);
             let slowing = Shaped::new("slowing down", move |now| {
-                now + Duration::from_millis(1) + (now - start) / 50
+                now + Duration::from_micros(50) * (20 + ops.fetch_add(1, Ordering::Relaxed))
             });
             remarks(&mixed(four), &slowing)?
         }
