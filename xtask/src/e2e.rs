@@ -53,8 +53,8 @@ pub(crate) fn main(args: Args) -> Result<()> {
     // If the filter excludes the tests that run examples, the examples are not built.
     let needs_examples = args.filter.as_ref().is_none_or(|filter| filter.contains("example"));
     let suite = Suite { filter: args.filter, repeat: args.repeat, ..suite() };
-    let mut stages = vec![Stage { name: "setup", step: Step::Task(setup::for_clients) }];
+    let mut stages = vec![Stage { name: stage::SETUP, step: Step::Task(setup::for_clients) }];
     stages.extend(needs_examples.then(examples));
     stages.push(Stage { name: "e2e", step: Step::Tests(suite) });
-    stage::run(&stages, Needs::First)
+    stage::run(&stages, Needs::Setup)
 }

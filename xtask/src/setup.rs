@@ -12,6 +12,8 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -78,14 +80,23 @@ pub(crate) fn for_clients() -> Result<()> {
     uml::build()
 }
 
-/// Installs the tools of all CI stages. Compiles mdBook while the packages are installed.
-pub(crate) fn for_stages() -> Result<()> {
-    std::thread::scope(|scope| {
-        let tool = scope.spawn(|| cargo_tool(MDBOOK));
-        let packages = for_clients();
-        tool.join().expect("the thread does not panic")?;
-        packages
-    })
+/// Installation in the background.
+type Installation = JoinHandle<Result<()>>;
+
+/// Installations that [`start_for_stages`] began.
+static STARTED: Mutex<Vec<Installation>> = Mutex::new(Vec::new());
+
+/// Begins to install the tools of all CI stages in the background.
+pub(crate) fn start_for_stages() {
+    let installations: [fn() -> Result<()>; 2] = [for_clients, || cargo_tool(MDBOOK)];
+    STARTED.lock().expect("no thread panics").extend(installations.map(std::thread::spawn));
+}
+
+/// Waits for the installations that [`start_for_stages`] began.
+pub(crate) fn wait_for_stages() -> Result<()> {
+    let started = std::mem::take(&mut *STARTED.lock().expect("no thread panics"));
+    let results = started.into_iter().map(|one| one.join().expect("an installation returns"));
+    results.collect::<Vec<_>>().into_iter().collect()
 }
 
 /// Installs a cargo tool if it is missing.

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - a failed stage does not stop later stages, so that one run reports all failures. The run stops
-//!   only if the first stage fails and the other stages need it ([`Needs::First`]);
+//!   only if the stage fails that installs the tools of later stages ([`Needs::Setup`]);
 //! - below the table are the failed tests, each with the command that runs it again;
 //! - the last printed line is `N passed, N failed`. A skipped stage is marked in the table and
 //!   counts neither as passed nor as failed.
@@ -42,13 +42,16 @@ pub(crate) struct Stage {
     pub(crate) step: Step,
 }
 
+/// Name of the stage that installs tools.
+pub(crate) const SETUP: &str = "setup";
+
 /// Dependencies between the stages of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// No stage needs another stage.
     Nothing,
-    /// All stages need the first stage, which installs their tools.
-    First,
+    /// All stages after the stage [`SETUP`] need it, because it installs their tools.
+    Setup,
 }
 
 /// A finished stage.
@@ -70,7 +73,7 @@ pub(crate) fn run(stages: &[Stage], needs: Needs) -> Result<()> {
             Step::Task(task) => task(),
         };
         let failure = result.err();
-        let stops = failure.is_some() && index == 0 && needs == Needs::First;
+        let stops = failure.is_some() && needs == Needs::Setup && stage.name == SETUP;
         done.push(Done { time: start.elapsed(), failure });
         if stops {
             break;
@@ -144,11 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn failed_first_stage_stops_the_run_if_needed() {
-        let error = run(&stages()[1..], Needs::First).expect_err("the first stage fails");
-        assert_eq!(error.to_string(), "failed: two");
-        let error = run(&stages(), Needs::First).expect_err("later stages fail");
+    fn failed_setup_stops_the_run_if_needed() {
+        let error = run(&stages(), Needs::Setup).expect_err("two stages fail");
         assert_eq!(error.to_string(), "failed: two, three");
+        let mut stages = stages();
+        stages[1].name = SETUP;
+        let error = run(&stages, Needs::Setup).expect_err("setup fails");
+        assert_eq!(error.to_string(), "failed: setup");
     }
 
     #[test]

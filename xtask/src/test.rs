@@ -60,14 +60,16 @@ pub(crate) fn unit_xtask() -> Stage {
 
 /// Runs `cargo xtask test`.
 pub(crate) fn main() -> Result<()> {
+    // The download of packages needs little processor time, so it overlaps the first stages.
+    setup::start_for_stages();
     let stages = [
-        Stage { name: "setup", step: Step::Task(setup::for_stages) },
         fmt(),
         clippy(),
         shipped(),
         fmt_fuzz(),
         tidy(),
         Stage { name: "licences", step: Step::Task(licences::main) },
+        Stage { name: stage::SETUP, step: Step::Task(setup::wait_for_stages) },
         Stage { name: "book", step: Step::Task(book::main) },
         unit(None),
         unit_xtask(),
@@ -75,5 +77,5 @@ pub(crate) fn main() -> Result<()> {
         e2e::examples(),
         Stage { name: "e2e", step: Step::Tests(e2e::suite()) },
     ];
-    stage::run(&stages, Needs::First)
+    stage::run(&stages, Needs::Setup)
 }
