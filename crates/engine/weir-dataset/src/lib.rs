@@ -34,7 +34,7 @@ pub use accounting::check::WrongAccount;
 pub use advice::advise::{Advisor, Estimate, RecordSample, SettingSample, Timing};
 pub use advice::estimate::{DedupeCount, DedupeEstimate};
 pub use commit::directory::LostDatasets;
-pub use damage::find::{DamagedData, PoolDamage};
+pub use damage::named::{DamagedData, DamagedWhere, PoolDamage};
 pub use error::DatasetError;
 pub use objects::object_set::{ObjectChange, SlotBody};
 pub use objects::range_set::RangeSet;

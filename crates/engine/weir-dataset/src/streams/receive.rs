@@ -146,8 +146,9 @@ impl Drop for Claim {
 
 /// Resume token of the unfinished stream into this volume.
 fn token(record: &DatasetRecord) -> Option<ResumeToken> {
-    let Receiving { to, from, next_record, .. } = *descent(record).receiving.as_ref()?;
-    Some(ResumeToken { to, from, next_record })
+    let receiving = descent(record).receiving.as_ref()?;
+    let Receiving { to, from, next_object, next_record, .. } = *receiving;
+    Some(ResumeToken { to, from, next_object, next_record })
 }
 
 impl Receiver {
@@ -198,6 +199,7 @@ impl Receiver {
                 StreamFrame::Begin(begin) => self.begin_stream(begin).await?,
                 StreamFrame::Changes(changes) if self.spec.dry_run => self.look(&changes).await?,
                 StreamFrame::Changes(changes) => self.apply(&changes).await?,
+                StreamFrame::Objects(_) => return Err(self.refuse_record(0).await),
                 StreamFrame::End(counts) => self.end = Some(counts),
             }
         }

@@ -188,6 +188,7 @@ impl Engine {
             created_unix_ms: record.created_unix_ms,
             volume: volume.clone(),
             snapshot: name.clone(),
+            objects: None,
         };
         let records = record.record_size.records_in(record.size_bytes);
         check_sendable(&record, begin.first_record, records).map_err(unfit)?;

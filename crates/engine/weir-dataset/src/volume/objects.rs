@@ -60,7 +60,10 @@ impl Volume {
                     Ok(block) => read.push((index, block)),
                     // A commit replaced the table.
                     Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => break,
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        let failed = Err(DatasetError::from(error));
+                        return self.noted_object(ObjectId::TABLE, index..index + 1, failed).await;
+                    }
                 }
             }
             match self.try_change(table, read, &mut changes)? {
@@ -161,7 +164,10 @@ impl Volume {
             tries += 1;
             match self.read_stored(table, object, (size, record)).await {
                 Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => {}
-                read => return Ok(read?),
+                read => {
+                    let read = read.map_err(DatasetError::from);
+                    return self.noted_object(object, record..record + 1, read).await;
+                }
             }
         }
     }
@@ -230,7 +236,7 @@ impl Volume {
             tries += 1;
             match self.core.pool.slot_block(table, ObjectSlot::block_of(object)).await {
                 Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return self.noted_object(object, 0..0, Err(error.into())).await,
                 Ok(block) => {
                     let slot = ObjectSlot::read(&block, object);
                     let slot = slot.expect("the pool checked the slots of the block");

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use weir_base::{DatasetId, names};
+use weir_base::{DatasetId, ObjectId, names};
 use weir_format::stream::StreamBegin;
 use weir_format::{DatasetKind, DatasetRecord, Descent, Origin, Receiving};
 
@@ -331,6 +331,7 @@ fn receiving(begin: &StreamBegin, is_new: bool) -> Receiving {
         to: begin.to,
         from: begin.from,
         is_new,
+        next_object: ObjectId(0),
         next_record: 0,
         snapshot: begin.snapshot.clone(),
         created_unix_ms: begin.created_unix_ms,
