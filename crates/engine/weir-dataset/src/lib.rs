@@ -51,7 +51,7 @@ pub use state::snapshot::SnapshotId;
 pub use state::taken_by::{TAKEN_BY, TakenBy};
 pub use state::traffic::{Kind as TrafficKind, Traffic, TrafficCounts};
 pub use state::volume::{Volume, VolumeInfo, VolumeSpace};
-pub use streams::digest::{DIGEST_BYTES, Digests};
+pub use streams::digest::{DIGEST_BYTES, DIGEST_OBJECTS, Digests};
 pub use streams::receive::{Mark, ReceiveSpec, Received, Receiver};
 pub use streams::send::{SendFrom, SendSpec, Sending};
 pub use volume::extents::Extent;

@@ -1,7 +1,7 @@
 //! Receive: a stream creates a volume, or updates a volume from one snapshot to the next.
 //!
 //! weir-format defines the stream; the caller supplies its bytes; `state::volume` writes the
-//! blocks.
+//! blocks. `objects` applies the stream of a dataset with many objects.
 //!
 //! Invariants:
 //! - from the first change to the final snapshot no other task changes the volume;
@@ -12,6 +12,7 @@
 //! - a refused stream leaves nothing behind; an interrupted stream can resume;
 //! - one function decides whether a stream can be received, also for dry runs.
 
+mod objects;
 mod start;
 
 use std::net::IpAddr;
@@ -116,6 +117,8 @@ pub struct Receiver {
     rolled_back: bool,
     end: Option<StreamCounts>,
     received_bytes: u64,
+    /// Leaves that the open txg removes from objects.
+    removed_leaves: u64,
 }
 
 /// A stream that is only checked.
@@ -156,8 +159,18 @@ impl Receiver {
     pub fn new(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         let reader = StreamReader::default();
         let (claim, judged, end) = (None, None, None);
-        let (by_user, rolled_back, received_bytes) = (false, false, 0);
-        Self { engine, spec, by_user, reader, claim, judged, rolled_back, end, received_bytes }
+        Self {
+            engine,
+            spec,
+            by_user: false,
+            reader,
+            claim,
+            judged,
+            rolled_back: false,
+            end,
+            received_bytes: 0,
+            removed_leaves: 0,
+        }
     }
 
     /// As [`Self::new`], but the received snapshot belongs to a user, so that no schedule destroys
@@ -199,7 +212,10 @@ impl Receiver {
                 StreamFrame::Begin(begin) => self.begin_stream(begin).await?,
                 StreamFrame::Changes(changes) if self.spec.dry_run => self.look(&changes).await?,
                 StreamFrame::Changes(changes) => self.apply(&changes).await?,
-                StreamFrame::Objects(_) => return Err(self.refuse_record(0).await),
+                StreamFrame::Objects(entries) if self.spec.dry_run => {
+                    self.look_at_objects(&entries).await?;
+                }
+                StreamFrame::Objects(entries) => self.apply_objects(&entries).await?,
                 StreamFrame::End(counts) => self.end = Some(counts),
             }
         }
@@ -518,6 +534,7 @@ impl Engine {
 /// Whether a volume has the content of a snapshot.
 pub(crate) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
     !state.object.has_unwritten()
+        && !state.objects.as_ref().is_some_and(|objects| objects.has_unwritten())
         && state.record.root == snapshot.root
         && state.record.size_bytes == snapshot.size_bytes
 }

@@ -17,6 +17,7 @@ use weir_pool::{PoolError, RecordPart, Tree};
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
 use crate::objects::object_set::{Added, ObjectChange, ObjectSet, SlotBody};
+use crate::state::snapshot::descent_mut;
 use crate::state::volume::{State, Volume};
 use crate::volume::read::RESTARTS_MAX;
 
@@ -26,6 +27,14 @@ enum Found {
     Hole,
     /// In the committed trees under this root of the object table.
     Tree(TreeRoot),
+}
+
+/// Origin of changes.
+#[derive(Clone, Copy)]
+pub(crate) enum By {
+    Client,
+    /// A stream. With the changes it is received up to this record of an object.
+    Stream(ObjectId, u64),
 }
 
 /// Result of an attempt to change objects.
@@ -47,13 +56,23 @@ impl Volume {
     /// `Full` or `Quota` if there is no space. `Data` if the slot of one of the objects cannot be
     /// read. Nothing was changed then.
     #[boxed(?Send)]
-    pub async fn change_objects(&self, mut changes: Vec<ObjectChange>) -> Result<(), DatasetError> {
+    pub async fn change_objects(&self, changes: Vec<ObjectChange>) -> Result<(), DatasetError> {
+        self.apply_changes(changes, By::Client).await
+    }
+
+    /// As [`Self::change_objects`], also for a stream that is being received.
+    #[boxed(?Send)]
+    pub(crate) async fn apply_changes(
+        &self,
+        mut changes: Vec<ObjectChange>,
+        by: By,
+    ) -> Result<(), DatasetError> {
         let is_object = |change: &ObjectChange| (1..OBJECTS_MAX).contains(&change.object().0);
         assert!(changes.iter().all(is_object), "slots have numbers of objects");
         let mut tries = 0;
         loop {
             self.core.pool.check_alive()?;
-            let (table, missing) = self.missing_slots(&changes)?;
+            let (table, missing) = self.missing_slots(&changes, by)?;
             let mut read = Vec::new();
             for index in missing {
                 match self.core.pool.slot_block(table, index).await {
@@ -66,7 +85,7 @@ impl Volume {
                     }
                 }
             }
-            match self.try_change(table, read, &mut changes)? {
+            match self.try_change(table, read, &mut changes, by)? {
                 Tried::Done => return Ok(()),
                 Tried::Replaced => tries += 1,
                 Tried::Full => self.wait_for_room().await?,
@@ -80,9 +99,10 @@ impl Volume {
         table: TreeRoot,
         read: Vec<(u64, Block)>,
         changes: &mut Vec<ObjectChange>,
+        by: By,
     ) -> Result<Tried, DatasetError> {
         let mut state = self.state.lock();
-        self.check_change(&state, 0, 0)?;
+        self.check_by(&state, by)?;
         if state.record.root != table {
             return Ok(Tried::Replaced);
         }
@@ -100,10 +120,24 @@ impl Volume {
             return admitted.map(|_| Tried::Full);
         }
         self.add_objects(set, std::mem::take(changes), added.cost);
+        if let By::Stream(object, record) = by {
+            // The log does not contain the place in the stream.
+            let receiving = &mut descent_mut(&mut state.record).receiving;
+            receiving.as_mut().expect("only the claim holder ends it").pass(object, record);
+            state.object.log.skip_until(self.core.open_txg());
+            return Ok(Tried::Done);
+        }
         // The log has no records of objects, so a flush waits for the commit.
         state.object.log.begin_change();
         state.object.log.skip_until(self.core.open_txg());
         Ok(Tried::Done)
+    }
+
+    fn check_by(&self, state: &State, by: By) -> Result<(), DatasetError> {
+        match by {
+            By::Client => self.check_change(state, 0, 0),
+            By::Stream(..) => self.check(state, 0, 0),
+        }
     }
 
     /// Returns the root of the object table, and the blocks of the table that the changes need and
@@ -111,9 +145,10 @@ impl Volume {
     fn missing_slots(
         &self,
         changes: &[ObjectChange],
+        by: By,
     ) -> Result<(TreeRoot, Vec<u64>), DatasetError> {
         let state = self.state.lock();
-        self.check_change(&state, 0, 0)?;
+        self.check_by(&state, by)?;
         let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
         let missing = changes.iter().filter(|change| !has_slot(set, change));
         let mut missing: Vec<u64> =
@@ -123,7 +158,7 @@ impl Volume {
         Ok((state.record.root, missing))
     }
 
-    fn no_objects(&self, state: &State) -> DatasetError {
+    pub(crate) fn no_objects(&self, state: &State) -> DatasetError {
         let why = "is a volume and has no objects".to_owned();
         DatasetError::Unfit { name: self.full_name(state), why }
     }

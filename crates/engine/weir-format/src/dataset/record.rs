@@ -75,6 +75,18 @@ pub struct Receiving {
     pub created_unix_ms: u64,
 }
 
+impl Receiving {
+    /// First place that was not received yet.
+    pub fn next(&self) -> (ObjectId, u64) {
+        (self.next_object, self.next_record)
+    }
+
+    /// Notes that the stream is received up to this record of an object.
+    pub fn pass(&mut self, object: ObjectId, record: u64) {
+        (self.next_object, self.next_record) = self.next().max((object, record));
+    }
+}
+
 /// The snapshot from which a volume was cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
