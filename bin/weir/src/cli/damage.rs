@@ -20,7 +20,10 @@ pub(crate) fn summary(damage: &Damage) -> Option<String> {
     if !damage.ranges.is_empty() {
         let ranges = counted(damage.ranges.len() as u64, "range", "ranges");
         let volumes = counted(damage.volumes, "volume", "volumes");
-        parts.push(format!("{ranges} ({}) in {volumes}", Human(damage.bytes)));
+        let bytes = format!(" ({})", Human(damage.bytes));
+        // Ranges of objects have no number of bytes.
+        let bytes = if damage.bytes > 0 { bytes } else { String::new() };
+        parts.push(format!("{ranges}{bytes} in {volumes}"));
     }
     if !damage.parts.is_empty() {
         let count = damage.parts.len() as u64;

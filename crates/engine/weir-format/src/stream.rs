@@ -22,6 +22,7 @@
 //! A stream of a volume has version 2. A stream of a dataset with many objects has version 3, and
 //! object frames in place of changes.
 
+mod change;
 mod objects;
 mod read;
 mod token;

@@ -4,8 +4,8 @@
 //! `forged` fuzzes the receive, which applies the frames.
 //!
 //! Invariants: no panic; the result does not depend on how the input is split into reads; the
-//! changes are in ascending order and inside the volume or object; an accepted stream survives encoding and
-//! decoding.
+//! changes are in ascending order and inside the volume or object; an accepted stream survives
+//! encoding and decoding.
 
 use std::collections::BTreeSet;
 

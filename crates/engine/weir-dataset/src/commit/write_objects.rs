@@ -45,7 +45,7 @@ pub(crate) struct WrittenObjects {
     pub(crate) delta: Delta,
     /// New content of the rewritten blocks of the object table.
     pub(crate) slot_blocks: BTreeMap<u64, Block>,
-    /// Changed records of the objects and of the object table, if the pool has damage.
+    /// Changed records of the objects and of the object table.
     pub(crate) changed: Vec<(ObjectId, Vec<Range<u64>>)>,
 }
 
@@ -101,23 +101,11 @@ impl Engine {
             changes.push(Change::one(*index, ptr));
         }
         let (object, root) = (ObjectId::TABLE, record.root);
-        self.note_changed(&mut changed, object, &changes);
+        changed.push((object, changed_records(&changes)));
         let (root, gained) = self.apply(out, volume, (object, root), changes, versions).await?;
         record.root = root;
         delta += gained;
         Ok(WrittenObjects { delta, slot_blocks: blocks, changed })
-    }
-
-    /// Notes the changed records of an object, which leave the list of permanent errors.
-    fn note_changed(
-        &self,
-        changed: &mut Vec<(ObjectId, Vec<Range<u64>>)>,
-        object: ObjectId,
-        changes: &[Change],
-    ) {
-        if self.core.pool.has_damage() {
-            changed.push((object, changed_records(changes)));
-        }
     }
 
     /// Writes the changed records of one object. Returns the new root of its tree.
@@ -143,7 +131,7 @@ impl Engine {
             change.count = change.count.min(end.saturating_sub(change.start));
             change.count > 0
         });
-        self.note_changed(changed, object, &changes);
+        changed.push((object, changed_records(&changes)));
         self.apply(out, volume, (object, root), changes, versions).await
     }
 

@@ -110,6 +110,8 @@ pub struct Receiver {
     spec: ReceiveSpec,
     /// Whether the received snapshot belongs to a user, so that no schedule destroys it.
     by_user: bool,
+    /// Whether a dataset with many objects may be received.
+    takes_objects: bool,
     reader: StreamReader,
     claim: Option<Claim>,
     /// Header and destination of a stream that a dry run checks.
@@ -163,6 +165,7 @@ impl Receiver {
             engine,
             spec,
             by_user: false,
+            takes_objects: false,
             reader,
             claim,
             judged,
@@ -177,6 +180,13 @@ impl Receiver {
     /// or counts it.
     pub fn for_user(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         Self { by_user: true, ..Self::new(engine, spec) }
+    }
+
+    /// Also receives datasets with many objects. Only for a pool whose label has the incompatible
+    /// feature flag of such datasets: an older weir must not import the pool.
+    #[must_use]
+    pub fn with_objects(self) -> Self {
+        Self { takes_objects: true, ..self }
     }
 
     /// Bytes of the stream received so far.
@@ -222,6 +232,11 @@ impl Receiver {
     }
 
     async fn begin_stream(&mut self, begin: StreamBegin) -> Result<(), DatasetError> {
+        if begin.objects.is_some() && !self.takes_objects {
+            let name = self.engine.full_name(&self.spec.volume);
+            let why = "cannot receive a filesystem: this weir receives volumes only".to_owned();
+            return Err(DatasetError::Unfit { name, why });
+        }
         if self.spec.dry_run {
             let plan = self.engine.plan_receive(&self.spec, &begin).await?;
             self.rolled_back = plan.rolls_back();

@@ -128,7 +128,7 @@ impl Pool {
     }
 
     fn receive_as(&self, spec: ReceiveSpec, bytes: &[u8]) -> Result<Received, DatasetError> {
-        let mut receiver = Receiver::new(Arc::clone(&self.engine), spec);
+        let mut receiver = Receiver::new(Arc::clone(&self.engine), spec).with_objects();
         for part in bytes.chunks(100_000) {
             committing(&self.engine, receiver.push(part))?;
         }
@@ -443,10 +443,8 @@ fn large_objects_are_removed_and_truncated_in_steps() {
     let bytes = source.send(&since("v", "a", "b")).unwrap();
     let txg = back.engine.pool().committed_txg();
     // The receiver is dropped after the object frame, and the pool reopened.
-    let mut receiver = Receiver::new(
-        Arc::clone(&back.engine),
-        ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None },
-    );
+    let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None };
+    let mut receiver = Receiver::new(Arc::clone(&back.engine), spec).with_objects();
     committing(&back.engine, receiver.push(&bytes[..bytes.len() - 60])).unwrap();
     let steps = back.engine.pool().committed_txg().0 - txg.0;
     assert!(steps >= 6, "each object takes several txgs: {steps}");
@@ -454,7 +452,7 @@ fn large_objects_are_removed_and_truncated_in_steps() {
     back.reopen();
     let token = now(back.engine.receive_token("w")).unwrap();
     assert!(token.next_object.0 >= 6, "{token:?}");
-    let resume = SendSpec { resume: Some(token), ..spec("v", "b") };
+    let resume = SendSpec { snapshot: id("v", "b"), from: None, resume: Some(token) };
     back.receive("w", &source.send(&resume).unwrap()).unwrap();
     compare(&back.engine.open_snapshot(&id("w", "b")).unwrap(), &model, &before).unwrap();
     assert_eq!(source.digest("v", "b"), back.digest("w", "b"));
@@ -523,7 +521,13 @@ fn streams_of_volumes_and_objects_do_not_mix() {
     source.snap("v", "b");
     back.receive("w", &source.send(&spec("v", "a")).unwrap()).unwrap();
     let more = source.send(&since("v", "a", "b")).unwrap();
-    // The layer above differs: byte 8 of the layer, which is at the end of the begin frame.
+    // A pool without the feature flag of objects receives volumes only.
+    let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None };
+    let mut receiver = Receiver::new(Arc::clone(&back.engine), spec);
+    let error = now(receiver.push(&more)).unwrap_err();
+    assert!(error.to_string().contains("receives volumes only"), "{error}");
+    drop(receiver);
+    // The bytes of the layer above differ.
     let view = source.engine.prepare_send(&since("v", "a", "b")).unwrap();
     let mut begin = view.begin().clone();
     begin.objects = Some(StreamObjects { first: ObjectId(0), layer: [8; 40] });

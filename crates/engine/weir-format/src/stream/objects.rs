@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use weir_base::{ObjectId, RecordSize};
 
-use super::read::{WHAT, read_change};
+use super::change::{WHAT, read_change};
 use super::{StreamChange, StreamCounts, StreamFault};
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::compression::Codec;

@@ -8,22 +8,19 @@
 
 use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
 use weir_base::{ObjectId, RecordSize};
-use weir_codec::checksum::xxh3_128;
 
+use super::change::{WHAT, read_change};
 use super::objects::{Cursor, RECORDS_MAX, StreamObjects};
 use super::{
-    CHECKSUM_BYTES, CODE_HOLE, Chain, FRAME_BYTES_MAX, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES,
-    KIND_END, KIND_OBJECTS, MAGIC, OBJECT_STREAM_VERSION, PREAMBLE_BYTES, STREAM_VERSION,
-    StreamBegin, StreamChange, StreamChanges, StreamCounts, StreamError, StreamFault, StreamFrame,
+    CHECKSUM_BYTES, Chain, FRAME_BYTES_MAX, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES, KIND_END,
+    KIND_OBJECTS, MAGIC, OBJECT_STREAM_VERSION, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin,
+    StreamChange, StreamChanges, StreamCounts, StreamError, StreamFault, StreamFrame,
 };
 use crate::bytes::Reader;
-use crate::compression::{Codec, compression_of_code};
+use crate::compression::compression_of_code;
 use crate::dataset::ObjectTable;
 use crate::error::FormatError;
-use crate::layout::PACK_BYTES;
 use crate::object_slot::OBJECTS_MAX;
-
-pub(super) const WHAT: &str = "stream frame";
 
 /// Next expected part of the stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -243,46 +240,6 @@ impl StreamReader {
         }
         Ok(changes)
     }
-}
-
-/// Decodes a change after its code. `next` and `records` limit its record numbers.
-pub(super) fn read_change(
-    (r, payload): (&mut Reader<'_>, &[u8]),
-    code: u8,
-    size: RecordSize,
-    (next, records): (u64, u64),
-    counts: &mut StreamCounts,
-) -> Result<StreamChange, StreamFault> {
-    let start = r.u64()?;
-    let (count, stored) = if code == CODE_HOLE {
-        let count = r.u64()?;
-        counts.hole_records = counts.hole_records.saturating_add(count);
-        (count, None)
-    } else {
-        let codec = Codec::from_code(code - 1)?;
-        let len = usize::from(r.u16()?) * PACK_BYTES;
-        let most = size.bytes();
-        let fits = match codec {
-            Codec::Raw => len == most,
-            Codec::Lz4 | Codec::Zstd => (PACK_BYTES..most).contains(&len),
-        };
-        if !fits {
-            return Err(r.bad("stored", len as u64).into());
-        }
-        let checksum = r.u128()?;
-        let at = payload.len() - r.left();
-        if xxh3_128(r.take(len)?) != checksum {
-            return Err(r.bad("checksum", start).into());
-        }
-        counts.records += 1;
-        counts.stored_bytes += len as u64;
-        (1, Some((codec, at..at + len)))
-    };
-    let fits = start.checked_add(count).is_some_and(|end| end <= records);
-    if start < next || count == 0 || !fits {
-        return Err(r.bad("start", start).into());
-    }
-    Ok(StreamChange { start, count, stored })
 }
 
 fn nothing_left(r: &mut Reader<'_>) -> Result<(), FormatError> {

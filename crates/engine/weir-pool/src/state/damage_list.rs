@@ -145,8 +145,8 @@ impl Pool {
         of.map(DamagedRange::end).max()
     }
 
-    /// Updates the list after a volume overwrote or freed these records of an object. An entry stays in the list
-    /// for the snapshots up to `newest` that also reference the damaged records.
+    /// Updates the list after a volume overwrote or freed these records of an object. An entry
+    /// stays in the list for the snapshots up to `newest` that also reference the damaged records.
     pub fn damage_overwritten(
         &self,
         tree: (DatasetId, ObjectId),
