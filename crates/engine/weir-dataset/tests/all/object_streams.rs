@@ -375,6 +375,10 @@ fn run(seed: u64, bug: PlantedBug) -> Result<u64, String> {
                 return Err(format!("digest of {name}"));
             }
         }
+        if let [.., (older, was), (newer, is)] = &before[..] {
+            let same = source.digest("v", older) == source.digest("v", newer);
+            assert_eq!(same, was == is, "digests of {older} and {newer}");
+        }
         compare(&back.engine.volume("w").unwrap(), &model, &old)?;
     }
     let (name, known) = &before[numbers.below(before.len() as u64) as usize];
@@ -482,21 +486,8 @@ fn refused_object_stream_leaves_no_partial_data() {
     let model = Model::from([(9, Object { records: [(0, 1)].into(), ..object.clone() })]);
     compare(&volume, &model, &Model::new()).unwrap();
     // A stream with a malformed record is undone.
-    let begin = StreamBegin {
-        to: 77,
-        from: None,
-        is_clone: false,
-        compression: Compression::Lz4,
-        first_record: 0,
-        size_bytes: 0,
-        record_size: RecordSize::BLOCK,
-        created_unix_ms: 1,
-        volume: "v".to_owned(),
-        snapshot: "x".to_owned(),
-        objects: Some(StreamObjects { first: ObjectId(0), layer: LAYER }),
-    };
     let body = [1; ObjectSlot::BODY_BYTES];
-    let (mut writer, mut bytes) = StreamWriter::new(&begin);
+    let (mut writer, mut bytes) = StreamWriter::new(&forged_begin());
     writer.object(ObjectId(4), RecordSize::BLOCK, 1, &body);
     writer.record(0, Codec::Lz4, &[255; 64], xxh3_128(&[255; 64]));
     bytes.extend(writer.finish().0);
@@ -509,6 +500,99 @@ fn refused_object_stream_leaves_no_partial_data() {
     let ahead = SendSpec { resume: Some(ResumeToken { to, ..ahead }), ..spec("v", "b") };
     let error = back.receive("other", &source.send(&ahead).unwrap()).unwrap_err();
     assert!(error.to_string().contains("record 1 of object 60"), "{error}");
+    back.check();
+}
+
+#[test]
+fn digest_covers_numbers_slots_sizes_and_contents() {
+    let pool = Pool::new("tank", 0, PlantedBug::None);
+    pool.make("v");
+    let object = |tag, shift| Object { tag, shift, records: BTreeMap::new() };
+    let (one, empty, large) = (object(1, 0), object(2, 0), object(2, 2));
+    let remove = |number| ObjectChange::Remove { object: ObjectId(number) };
+    let zeros = vec![Block::copy_of(&[0; 4096]); 4];
+    let (number, size) = (ObjectId(7), large.size());
+    let zero_record = ObjectChange::Write { object: number, size, record: 1, blocks: zeros };
+    let steps = [
+        vec![set_slot(5, &one), write(5, &one, 0, 4)],
+        vec![set_slot(5, &object(9, 0))],
+        vec![write(5, &one, 0, 5)],
+        vec![write(5, &one, 200, 5)],
+        vec![set_slot(6, &empty)],
+        vec![remove(6), set_slot(6, &large)],
+        vec![remove(6), set_slot(7, &large)],
+        vec![],
+        vec![zero_record],
+        vec![write(5, &one, 0, 5)],
+    ];
+    let mut digests = Vec::new();
+    for (step, changes) in steps.into_iter().enumerate() {
+        pool.apply("v", changes);
+        pool.snap("v", &format!("s{step}"));
+        digests.push(pool.digest("v", &format!("s{step}")));
+    }
+    for pair in digests[..7].windows(2) {
+        assert_ne!(pair[0], pair[1]);
+    }
+    let rest = &digests[6..];
+    assert!(rest.iter().all(|same| *same == rest[0]), "equal contents have equal digests");
+}
+
+fn forged_begin() -> StreamBegin {
+    StreamBegin {
+        to: 77,
+        from: None,
+        is_clone: false,
+        compression: Compression::Lz4,
+        first_record: 0,
+        size_bytes: 0,
+        record_size: RecordSize::BLOCK,
+        created_unix_ms: 1,
+        volume: "v".to_owned(),
+        snapshot: "x".to_owned(),
+        objects: Some(StreamObjects { first: ObjectId(0), layer: LAYER }),
+    }
+}
+
+/// A forged stream with objects of one record of this size.
+fn forged(objects: &[u64], shift: u8) -> Vec<u8> {
+    let (mut writer, mut bytes) = StreamWriter::new(&forged_begin());
+    let size = RecordSize::from_shift(shift).unwrap();
+    for object in objects {
+        writer.object(ObjectId(*object), size, 128, &[1; ObjectSlot::BODY_BYTES]);
+        let stored = vec![1; size.bytes()];
+        writer.record(u64::from(shift), Codec::Raw, &stored, xxh3_128(&stored));
+    }
+    bytes.extend(writer.finish().0);
+    bytes
+}
+
+#[test]
+fn forged_streams_neither_panic_nor_mix() {
+    let back = Pool::new("back", 1000, PlantedBug::None);
+    // Two streams with the same guid: the second has other record sizes than the first, whose
+    // changes are not committed yet.
+    let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None };
+    let first = forged(&[4, 9], 1);
+    let mut receiver = Receiver::new(Arc::clone(&back.engine), spec).with_objects();
+    committing(&back.engine, receiver.push(&first[..first.len() - 64])).unwrap();
+    drop(receiver);
+    back.receive("w", &forged(&[4, 9], 3)).unwrap();
+    let view = back.engine.open_snapshot(&id("w", "x")).unwrap();
+    for object in [4, 9].map(ObjectId) {
+        let size = RecordSize::from_shift(3).unwrap();
+        assert_eq!(now(view.object_slot(object)).unwrap().map(|slot| slot.0), Some(size));
+        assert!(now(view.read_object(object, size, 1)).unwrap().is_none());
+        assert!(now(view.read_object(object, size, 3)).unwrap().is_some());
+    }
+    // The last object that a table can have, at its last records.
+    let last = [1, (1 << 44) - 1];
+    back.receive("far", &forged(&last, 0)).unwrap();
+    let far = back.engine.volume("far").unwrap();
+    assert!(now(far.object_slot(ObjectId(last[1]))).unwrap().is_some());
+    // Records larger than a segment of this pool allows.
+    let error = back.receive("large", &forged(&[4], 8)).map(drop);
+    assert!(error.is_ok() || error.is_err_and(|error| error.kind() == ErrorKind::Invalid));
     back.check();
 }
 

@@ -4,8 +4,7 @@
 //!
 //! Invariants:
 //! - the changes of a frame join a txg together with their place in the stream;
-//! - a txg removes or makes holes of at most about [`LEAVES_AT_ONCE`] leaves, because its commit
-//!   reads them;
+//! - a txg removes at most twice [`LEAVES_AT_ONCE`] leaves, because its commit reads them;
 //! - an entry that was applied before, by an interrupted stream, changes nothing.
 
 use std::ops::Range;
@@ -26,7 +25,8 @@ use crate::volume::read::RESTARTS_MAX;
 
 /// Number of records of the largest tree.
 const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
-/// Leaves that one txg removes: 4 MiB of nodes, which the commit reads.
+/// Leaves that one step removes: 4 MiB of nodes, which the commit reads. When the steps of a txg
+/// reach this number, the txg is committed.
 const LEAVES_AT_ONCE: u64 = 1024;
 /// Changes that join a txg as one call.
 const CHANGES_AT_ONCE: usize = 128;
