@@ -62,10 +62,14 @@ fn shared_by(range: &DamagedRange) -> String {
 /// Returns the list of permanent errors, with an empty line before it; empty if there are none.
 pub(crate) fn list(damage: &Damage) -> String {
     let range = |range: &DamagedRange| {
+        let of_volume = |bytes: u64| match range.objects {
+            None => bytes.to_string(),
+            Some(_) => String::new(),
+        };
         [
             range.place(),
-            range.offset_bytes.to_string(),
-            range.len_bytes.to_string(),
+            of_volume(range.offset_bytes),
+            of_volume(range.len_bytes),
             output::date(range.found_unix_ms),
             shared_by(range),
         ]
