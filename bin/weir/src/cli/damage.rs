@@ -20,7 +20,10 @@ pub(crate) fn summary(damage: &Damage) -> Option<String> {
     if !damage.ranges.is_empty() {
         let ranges = counted(damage.ranges.len() as u64, "range", "ranges");
         let volumes = counted(damage.volumes, "volume", "volumes");
-        parts.push(format!("{ranges} ({}) in {volumes}", Human(damage.bytes)));
+        let bytes = format!(" ({})", Human(damage.bytes));
+        // Ranges of objects have no number of bytes.
+        let bytes = if damage.bytes > 0 { bytes } else { String::new() };
+        parts.push(format!("{ranges}{bytes} in {volumes}"));
     }
     if !damage.parts.is_empty() {
         let count = damage.parts.len() as u64;
@@ -59,10 +62,14 @@ fn shared_by(range: &DamagedRange) -> String {
 /// Returns the list of permanent errors, with an empty line before it; empty if there are none.
 pub(crate) fn list(damage: &Damage) -> String {
     let range = |range: &DamagedRange| {
+        let of_volume = |bytes: u64| match range.objects {
+            None => bytes.to_string(),
+            Some(_) => String::new(),
+        };
         [
             range.place(),
-            range.offset_bytes.to_string(),
-            range.len_bytes.to_string(),
+            of_volume(range.offset_bytes),
+            of_volume(range.len_bytes),
             output::date(range.found_unix_ms),
             shared_by(range),
         ]

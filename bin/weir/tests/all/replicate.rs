@@ -542,6 +542,7 @@ fn forged(bytes: &[u8]) -> Vec<u8> {
                         out.extend(writer.full_frame().into_iter().flatten());
                     }
                 }
+                StreamFrame::Objects(_) => unreachable!("the stream is of a volume"),
                 StreamFrame::End(_) => out.extend(writer.take().unwrap().finish().0),
             }
         }

@@ -10,20 +10,24 @@
 //!   other records nor a dataset;
 //! - no range extends past the largest tree, so that arithmetic on a range never overflows.
 
-use weir_base::{BLOCK_BYTES, DatasetId, Txg};
+use weir_base::{BLOCK_BYTES, DatasetId, ObjectId, Txg};
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::node::TreeRoot;
+use crate::object_slot::OBJECTS_MAX;
 
 const WHAT: &str = "damage record";
 
-/// Range of records of one volume that have no good copy on any disk.
+/// Range of records of one object that have no good copy on any disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DamagedRange {
     /// The volume that has these records, in its head or in its snapshots.
     pub volume: DatasetId,
-    /// Index of the first damaged record in the volume.
+    /// The object with these records; 0 for a volume. Object 0 of a dataset with many objects is
+    /// its object table, in which each record holds four slots.
+    pub object: ObjectId,
+    /// Index of the first damaged record in the object.
     pub first: u64,
     /// Number of damaged records.
     pub count: u64,
@@ -40,6 +44,11 @@ impl DamagedRange {
     /// Value of `until` if the head of the volume is damaged; later snapshots of the volume are
     /// then damaged too.
     pub const HEAD: Txg = Txg(u64::MAX);
+
+    /// Volume and object of the range.
+    pub fn tree(&self) -> (DatasetId, ObjectId) {
+        (self.volume, self.object)
+    }
 
     /// First record after the range.
     pub fn end(&self) -> u64 {
@@ -114,12 +123,15 @@ pub struct DamageRecord {
     pub parts: Vec<DamagedPart>,
 }
 
-/// Code of a damage record in the kind field of a directory entry, and the offset of this field.
+/// Codes of this kind of entry in the directory, and the offset of the kind field. The ranges of
+/// the second kind have an object. A record is of this kind only if an object is not 0.
 const KIND: u8 = 4;
+const OBJECTS_KIND: u8 = 22;
 const KIND_AT: usize = 8;
 
 const HEADER_BYTES: usize = 8 + 1 + 8 + 2 + 2;
 const RANGE_BYTES: usize = 6 * 8;
+const OBJECT_RANGE_BYTES: usize = RANGE_BYTES + 8;
 const PART_BYTES: usize = 1 + 2 * 8;
 
 impl DamageRecord {
@@ -127,13 +139,16 @@ impl DamageRecord {
     /// [`Self::PARTS_MAX`] damaged parts.
     pub const RANGES_MAX: usize =
         (BLOCK_BYTES - HEADER_BYTES - Self::PARTS_MAX * PART_BYTES) / RANGE_BYTES;
+    /// As [`Self::RANGES_MAX`], for an entry with a range of an object that is not 0.
+    pub const OBJECT_RANGES_MAX: usize =
+        (BLOCK_BYTES - HEADER_BYTES - Self::PARTS_MAX * PART_BYTES) / OBJECT_RANGE_BYTES;
     /// Maximum number of damaged parts in one directory entry.
     pub const PARTS_MAX: usize = 16;
 
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
         field(8, "id", "number in the directory; no dataset has it"),
-        field(1, "kind", "4"),
+        field(1, "kind", "4; 22: each range has an object"),
         field(8, "more", "number of entries beyond the limit of the list"),
         field(2, "ranges", "count"),
         field(2, "parts", "count"),
@@ -142,7 +157,7 @@ impl DamageRecord {
             "range",
             "u64 volume, u64 first record, u64 records, u64 born txg, u64 last txg (all ones: the",
         ),
-        field(0, "", "head of the volume, too), u64 found ms"),
+        field(0, "", "head of the volume, too), u64 found ms; kind 22: then u64 object"),
         field(
             0,
             "part",
@@ -153,21 +168,32 @@ impl DamageRecord {
 
     /// True if a block of the directory is a damage record.
     pub fn is_one(block: &[u8; BLOCK_BYTES]) -> bool {
-        block.get(KIND_AT) == Some(&KIND)
+        matches!(block.get(KIND_AT), Some(&KIND | &OBJECTS_KIND))
+    }
+
+    /// Maximum number of ranges in an entry of this kind.
+    fn ranges_max(kind: u8) -> usize {
+        if kind == OBJECTS_KIND { Self::OBJECT_RANGES_MAX } else { Self::RANGES_MAX }
     }
 
     /// Encodes the entry as one block of the directory.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
-        assert!(self.ranges.len() <= Self::RANGES_MAX && self.parts.len() <= Self::PARTS_MAX);
+        let has_objects = self.ranges.iter().any(|range| range.object.0 != 0);
+        let kind = if has_objects { OBJECTS_KIND } else { KIND };
+        assert!(self.ranges.len() <= Self::ranges_max(kind) && self.parts.len() <= Self::PARTS_MAX);
         let mut w = Writer::default();
         w.u64(self.id.0);
-        w.u8(KIND);
+        w.u8(kind);
         w.u64(self.more);
         w.u16(self.ranges.len() as u16);
         w.u16(self.parts.len() as u16);
-        for DamagedRange { volume, first, count, born, until, found_unix_ms } in &self.ranges {
-            for word in [volume.0, *first, *count, born.0, until.0, *found_unix_ms] {
+        for range in &self.ranges {
+            let DamagedRange { volume, object, first, count, born, until, found_unix_ms } = *range;
+            for word in [volume.0, first, count, born.0, until.0, found_unix_ms] {
                 w.u64(word);
+            }
+            if has_objects {
+                w.u64(object.0);
             }
         }
         for DamagedPart { part, number, found_unix_ms } in &self.parts {
@@ -186,11 +212,11 @@ impl DamageRecord {
     pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, block);
         let (id, kind, more) = (DatasetId(r.u64()?), r.u8()?, r.u64()?);
-        if kind != KIND {
+        if !matches!(kind, KIND | OBJECTS_KIND) {
             return Err(r.bad("kind", kind));
         }
         let (ranges, parts) = (r.u16()?, r.u16()?);
-        if usize::from(ranges) > Self::RANGES_MAX || usize::from(parts) > Self::PARTS_MAX {
+        if usize::from(ranges) > Self::ranges_max(kind) || usize::from(parts) > Self::PARTS_MAX {
             return Err(r.bad("ranges", ranges));
         }
         let mut found = Self { id, more, ..Self::default() };
@@ -202,7 +228,11 @@ impl DamageRecord {
                 born: Txg(r.u64()?),
                 until: Txg(r.u64()?),
                 found_unix_ms: r.u64()?,
+                object: ObjectId(if kind == OBJECTS_KIND { r.u64()? } else { 0 }),
             };
+            if range.object.0 >= OBJECTS_MAX {
+                return Err(r.bad("object", range.object.0));
+            }
             let records_max = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
             let fits = range.first < records_max && range.count <= records_max - range.first;
             if range.volume.0 == 0 || range.count == 0 || !fits || range.born > range.until {
@@ -216,7 +246,7 @@ impl DamageRecord {
             let (number, found_unix_ms) = (r.u64()?, r.u64()?);
             found.parts.push(DamagedPart { part, number, found_unix_ms });
         }
-        // The bytes after the decoded fields must be zero.
+        // The bytes after the decoded fields must be zero, and the kind must suit the ranges.
         if found.encode() == *block { Ok(found) } else { Err(r.bad("zero", 1_u8)) }
     }
 }
@@ -228,6 +258,7 @@ mod tests {
     fn full() -> DamageRecord {
         let range = |n: u64| DamagedRange {
             volume: DatasetId(3),
+            object: ObjectId::VOLUME,
             first: n * 10,
             count: 1 + n,
             born: Txg(5),
@@ -247,9 +278,21 @@ mod tests {
         }
     }
 
+    /// A full entry with ranges of several objects.
+    fn full_of_objects() -> DamageRecord {
+        let mut record = full();
+        record.ranges.truncate(DamageRecord::OBJECT_RANGES_MAX);
+        for (range, object) in record.ranges.iter_mut().zip(0..) {
+            range.object = ObjectId(object);
+        }
+        record
+    }
+
     #[test]
     fn full_and_empty_damage_records_round_trip() {
-        for record in [full(), DamageRecord { id: DatasetId(1), ..DamageRecord::default() }] {
+        let empty = DamageRecord { id: DatasetId(1), ..DamageRecord::default() };
+        assert_eq!((full().encode()[8], full_of_objects().encode()[8]), (4, 22));
+        for record in [full(), full_of_objects(), empty] {
             let block = record.encode();
             assert!(DamageRecord::is_one(&block));
             assert_eq!(DamageRecord::decode(&block), Ok(record));
@@ -258,13 +301,14 @@ mod tests {
 
     #[test]
     fn decoded_record_encodes_to_the_same_bytes() {
-        let good = full().encode();
-        for at in 0..good.len() {
-            for flip in [1, 0x80] {
-                let mut bad = good;
-                bad[at] ^= flip;
-                let Ok(read) = DamageRecord::decode(&bad) else { continue };
-                assert!(read.encode() == bad, "byte {at} flipped by {flip}");
+        for good in [full().encode(), full_of_objects().encode()] {
+            for at in 0..good.len() {
+                for flip in [1, 0x80] {
+                    let mut bad = good;
+                    bad[at] ^= flip;
+                    let Ok(read) = DamageRecord::decode(&bad) else { continue };
+                    assert!(read.encode() == bad, "byte {at} flipped by {flip}");
+                }
             }
         }
     }
@@ -280,6 +324,7 @@ mod tests {
             DamagedRange { count: u64::MAX, ..range },
             DamagedRange { born: Txg(10), ..range },
             DamagedRange { volume: DatasetId(0), ..range },
+            DamagedRange { object: ObjectId(OBJECTS_MAX), ..range },
         ] {
             assert!(DamageRecord::decode(&one(bad)).is_err(), "{bad:?}");
         }

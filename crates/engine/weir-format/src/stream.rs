@@ -18,7 +18,12 @@
 //!            before the first frame, the checksum before is XXH3-128 of the preamble
 //! stream     preamble, one begin, any number of changes, one end
 //! ```
+//!
+//! A stream of a volume has version 2. A stream of a dataset with many objects has version 3, and
+//! object frames in place of changes.
 
+mod change;
+mod objects;
 mod read;
 mod token;
 mod write;
@@ -33,13 +38,17 @@ use crate::bytes::{Field, field};
 use crate::compression::Codec;
 use crate::error::FormatError;
 
+pub use objects::{ENTRY_FIELDS, StreamEntries, StreamEntry, StreamObjects};
 pub use read::StreamReader;
 pub use token::{ResumeToken, TokenError};
 pub use write::StreamWriter;
 
-/// Version of the stream format. The stream version is independent of the on-disk version, because
+/// Version of a volume's stream. The stream version is independent of the on-disk version, because
 /// a stream can outlive its pool. 1: first version. 2: records of several blocks.
 pub const STREAM_VERSION: u32 = 2;
+
+/// Version of the stream of a dataset with many objects.
+pub const OBJECT_STREAM_VERSION: u32 = 3;
 
 /// Maximum payload of a frame: a receiver must buffer the whole frame before it can verify any byte
 /// of the frame. A nearly full frame has space for one more record.
@@ -57,6 +66,7 @@ const CHECKSUM_BYTES: usize = 16;
 const KIND_BEGIN: u8 = 1;
 const KIND_CHANGES: u8 = 2;
 const KIND_END: u8 = 3;
+const KIND_OBJECTS: u8 = 4;
 
 /// Code of a hole among changes. The code of a record is its codec's code plus 1.
 const CODE_HOLE: u8 = 0;
@@ -68,11 +78,12 @@ pub const BEGIN_FIELDS: &[Field] = &[
     field(1, "flags", "1: `from` belongs to the volume from which this one was cloned"),
     field(1, "compression", "compression of the volume, encoded as in a dataset record"),
     field(8, "first_record", "first record of this stream; earlier ones precede it"),
-    field(8, "size_bytes", "size of the volume at the snapshot"),
-    field(1, "record_size", "log2 of a record's blocks, 0 to 8"),
+    field(8, "size_bytes", "size of the volume at the snapshot; version 3: the first object"),
+    field(1, "record_size", "log2 of a record's blocks, 0 to 8; version 3: 0"),
     field(8, "created_unix_ms", "wall clock when the snapshot was taken"),
     field(0, "volume", "u16 length, UTF-8: name of the volume"),
     field(0, "snapshot", "u16 length, UTF-8: name of the snapshot without its volume"),
+    field(0, "layer", "version 3: 40 bytes of the layer above the engine"),
 ];
 
 /// Fields of a changes frame, for the format documentation.
@@ -88,6 +99,7 @@ pub const END_FIELDS: &[Field] = &[
     field(8, "records", "records with data in this stream"),
     field(8, "stored_bytes", "space of these records"),
     field(8, "hole_records", "records in the holes of this stream"),
+    field(0, "objects", "version 3: u64 objects in use in this stream"),
 ];
 
 /// Content of a begin frame.
@@ -103,9 +115,10 @@ pub struct StreamBegin {
     pub compression: Compression,
     /// First record of the stream; a resumed stream begins after 0.
     pub first_record: u64,
-    /// Size of the volume at the snapshot, in bytes.
+    /// Size of the volume at the snapshot, in bytes; 0 for a dataset with many objects.
     pub size_bytes: u64,
-    /// Record size of the volume; record numbers and counts use it as their unit.
+    /// Record size of the volume; record numbers and counts use it as their unit. One block for a
+    /// dataset with many objects, whose objects have their own record sizes.
     pub record_size: RecordSize,
     /// Time at which the snapshot was taken, by the wall clock.
     pub created_unix_ms: u64,
@@ -113,6 +126,8 @@ pub struct StreamBegin {
     pub volume: String,
     /// Name of the snapshot, without the volume's name.
     pub snapshot: String,
+    /// Set for a dataset with many objects.
+    pub objects: Option<StreamObjects>,
 }
 
 /// Totals of a stream, sent in its end frame.
@@ -124,6 +139,8 @@ pub struct StreamCounts {
     pub stored_bytes: u64,
     /// Number of records in holes.
     pub hole_records: u64,
+    /// Number of objects in use; 0 for a volume.
+    pub objects: u64,
 }
 
 /// One change of a volume.
@@ -137,6 +154,13 @@ pub struct StreamChange {
     stored: Option<(Codec, Range<usize>)>,
 }
 
+impl StreamChange {
+    fn stored_in<'a>(&self, payload: &'a [u8]) -> Option<(Codec, &'a [u8])> {
+        let (codec, range) = self.stored.clone()?;
+        Some((codec, payload.get(range)?))
+    }
+}
+
 /// The changes of one frame, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamChanges {
@@ -147,11 +171,7 @@ pub struct StreamChanges {
 impl StreamChanges {
     /// Returns each change and, for a record, the codec and the verified stored bytes.
     pub fn iter(&self) -> impl Iterator<Item = (&StreamChange, Option<(Codec, &[u8])>)> {
-        let stored = |change: &StreamChange| {
-            let (codec, range) = change.stored.clone()?;
-            Some((codec, self.payload.get(range)?))
-        };
-        self.changes.iter().map(move |change| (change, stored(change)))
+        self.changes.iter().map(|change| (change, change.stored_in(&self.payload)))
     }
 }
 
@@ -160,8 +180,10 @@ impl StreamChanges {
 pub enum StreamFrame {
     /// The first frame.
     Begin(StreamBegin),
-    /// Any frame between the first and the last.
+    /// Any frame of a volume's stream between the first and the last.
     Changes(StreamChanges),
+    /// Any frame between the first and the last in the stream of a dataset with many objects.
+    Objects(StreamEntries),
     /// The last frame; its totals match the frames that were read.
     End(StreamCounts),
 }
@@ -186,7 +208,10 @@ pub enum StreamFault {
     #[error("this is not a stream of 'weir send'")]
     Magic,
     /// The stream has another version.
-    #[error("stream version {found}; this weir reads only version {STREAM_VERSION}")]
+    #[error(
+        "stream version {found}; this weir reads versions {STREAM_VERSION} and \
+             {OBJECT_STREAM_VERSION}"
+    )]
     Version {
         /// Version in the preamble.
         found: u32,

@@ -99,6 +99,7 @@ fn dataset() -> DatasetRecord {
                 to: 8,
                 from: Some(7),
                 is_new: true,
+                next_object: ObjectId(0),
                 next_record: 12,
                 snapshot: "monday".to_owned(),
                 created_unix_ms: 3,
@@ -120,6 +121,15 @@ fn dataset() -> DatasetRecord {
         freed_to: 67,
         objects: None,
     }
+}
+
+/// A dataset with many objects that receives a stream, in the middle of an object.
+fn receiving_objects() -> DatasetRecord {
+    let mut record = with_objects(dataset());
+    if let DatasetKind::Volume(Descent { receiving: Some(receiving), .. }) = &mut record.kind {
+        receiving.next_object = ObjectId(77);
+    }
+    record
 }
 
 fn snapshot() -> DatasetRecord {
@@ -349,6 +359,7 @@ fn longest_dataset_records_fit_into_a_block() {
         to: 8,
         from: Some(7),
         is_new: true,
+        next_object: ObjectId(OBJECTS_MAX),
         next_record: 12,
         snapshot: "s".repeat(weir_base::limits::NAME_BYTES_MAX),
         created_unix_ms: 3,
@@ -363,7 +374,7 @@ fn dataset_record_with_contradicting_or_trailing_bytes_is_refused() {
     let error = DatasetRecord::decode(&destroying.encode()).unwrap_err();
     assert!(error.to_string().contains("bookmark"), "{error}");
     let records = [dataset(), snapshot(), with_objects(dataset()), with_objects(snapshot())];
-    for record in records.into_iter().chain([bookmark()]) {
+    for record in records.into_iter().chain([bookmark(), receiving_objects()]) {
         let good = record.encode();
         assert_eq!(DatasetRecord::decode(&good).as_ref(), Ok(&record));
         let name = 26;
@@ -395,7 +406,7 @@ fn tables_round_trip() {
     let block = SegmentEntry::encode_block(&entries);
     assert_eq!(SegmentEntry::decode_block(&block).unwrap(), entries);
     let records = [dataset(), snapshot(), with_objects(dataset()), with_objects(snapshot())];
-    for record in records.into_iter().chain([bookmark()]) {
+    for record in records.into_iter().chain([bookmark(), receiving_objects()]) {
         assert_eq!(DatasetRecord::decode(&record.encode()), Ok(record));
     }
     let bootstrap = Bootstrap {

@@ -7,7 +7,7 @@
 //! decoding unchanged; an entry that is already in this layout is encoded to the same bytes.
 
 use weir_base::property::{QUOTA, READ_ONLY};
-use weir_base::{BLOCK_BYTES, DatasetId, RecordSize, Txg};
+use weir_base::{BLOCK_BYTES, DatasetId, ObjectId, RecordSize, Txg};
 use weir_forge::images::MIRROR_V8;
 use weir_forge::{Disks, Kind, Map};
 use weir_format::{
@@ -49,6 +49,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             to: 8,
             from: Some(7),
             is_new: true,
+            next_object: ObjectId(0),
             next_record: 12,
             snapshot: "monday".to_owned(),
             created_unix_ms: 3,
@@ -80,7 +81,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let moment = Moment { of, txg, guid, holds, unique_units: None };
     let snapshot = DatasetRecord { kind: DatasetKind::Snapshot(moment), ..volume.clone() };
     let objects = Some(ObjectTable { freed_object: 4, layer: [5; ObjectTable::LAYER_BYTES] });
-    let of_objects = [&volume, &snapshot].map(|record| {
+    let mut resumed = volume.clone();
+    if let DatasetKind::Volume(Descent { receiving: Some(receiving), .. }) = &mut resumed.kind {
+        receiving.next_object = ObjectId(9);
+    }
+    let of_objects = [&volume, &resumed, &snapshot].map(|record| {
         let record = DatasetRecord { objects, ..record.clone() };
         record.encode()
     });

@@ -30,15 +30,45 @@ impl Damage {
     }
 }
 
+/// Unreadable part of a dataset with many objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DamagedObjects {
+    /// Object with the unreadable records. Absent if the objects themselves are unreadable.
+    pub object: Option<u64>,
+    /// First record of the object, or first unreadable object.
+    pub first: u64,
+    /// Number of records or objects.
+    pub count: u64,
+}
+
+impl DamagedObjects {
+    fn end(&self) -> u64 {
+        self.first.saturating_add(self.count)
+    }
+
+    fn describe(&self) -> String {
+        let last = self.end().saturating_sub(1);
+        match (self.object, self.count) {
+            (Some(object), 1) => format!("object {object} record {}", self.first),
+            (Some(object), _) => format!("object {object} records {}-{last}", self.first),
+            (None, 1) => format!("object {}", self.first),
+            (None, _) => format!("objects {}-{last}", self.first),
+        }
+    }
+}
+
 /// An unreadable range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DamagedRange {
     /// Full name of the volume.
     pub volume: String,
-    /// Start of the range in the volume.
+    /// Start of the range in the volume; 0 for a dataset with many objects.
     pub offset_bytes: u64,
-    /// Length of the range.
+    /// Length of the range; 0 for a dataset with many objects.
     pub len_bytes: u64,
+    /// Unreadable part of a dataset with many objects; absent for a volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<DamagedObjects>,
     /// True if the current volume contains this range; if not, only its snapshots do.
     pub in_volume: bool,
     /// Names, without the volume's name, of snapshots that contain this range, oldest first. If
@@ -51,37 +81,56 @@ pub struct DamagedRange {
 }
 
 impl DamagedRange {
-    /// Returns the full name of an object that contains the range: the volume, or one of its
-    /// snapshots.
+    /// Returns the full name of a dataset that contains the range: the volume, or one of its
+    /// snapshots. Of a dataset with many objects also the object and its records.
     pub fn place(&self) -> String {
-        match (self.in_volume, self.snapshots.first()) {
+        let name = match (self.in_volume, self.snapshots.first()) {
             (false, Some(first)) => format!("{}@{first}", self.volume),
             _ => self.volume.clone(),
+        };
+        match &self.objects {
+            None => name,
+            Some(objects) => format!("{name} {}", objects.describe()),
         }
     }
 
-    /// True if this range contains all bytes of the range `other`.
+    /// True if this range contains all of the range `other`.
     pub fn covers(&self, other: &Self) -> bool {
-        self.volume == other.volume
-            && self.offset_bytes <= other.offset_bytes
-            && other.end() <= self.end()
+        let ((own, its), (own_end, its_end)) = ((self.start(), other.start()), self.ends(other));
+        self.is_beside(other) && own <= its && its_end <= own_end
     }
 
     /// True if two ranges overlap.
     pub fn meets(&self, other: &Self) -> bool {
-        self.volume == other.volume
-            && self.offset_bytes < other.end()
-            && other.offset_bytes < self.end()
+        let ((own, its), (own_end, its_end)) = ((self.start(), other.start()), self.ends(other));
+        self.is_beside(other) && own < its_end && its < own_end
     }
 
-    fn end(&self) -> u64 {
-        self.offset_bytes.saturating_add(self.len_bytes)
+    /// True if the numbers of two ranges are in the same volume or object.
+    fn is_beside(&self, other: &Self) -> bool {
+        let object = |range: &Self| range.objects.map(|objects| objects.object);
+        self.volume == other.volume && object(self) == object(other)
+    }
+
+    fn start(&self) -> u64 {
+        self.objects.map_or(self.offset_bytes, |objects| objects.first)
+    }
+
+    fn ends(&self, other: &Self) -> (u64, u64) {
+        let end = |range: &Self| match &range.objects {
+            None => range.offset_bytes.saturating_add(range.len_bytes),
+            Some(objects) => objects.end(),
+        };
+        (end(self), end(other))
     }
 
     /// Describes the range in words, as a part of a sentence.
     pub fn describe(&self) -> String {
         let (len, at) = (self.len_bytes, self.offset_bytes);
-        let what = format!("{len} bytes at {at} of {}", self.place());
+        let what = match &self.objects {
+            None => format!("{len} bytes at {at} of {}", self.place()),
+            Some(_) => self.place(),
+        };
         let (named, more) = self.shared_by();
         match (named, named.len() as u64 + more) {
             (_, 0) => what,
@@ -111,4 +160,43 @@ pub struct DamagedPart {
     pub number: u64,
     /// Time at which the damage was found.
     pub found_unix_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_objects(object: Option<u64>, first: u64, count: u64) -> DamagedRange {
+        DamagedRange {
+            volume: "tank/fs".to_owned(),
+            offset_bytes: 0,
+            len_bytes: 0,
+            objects: Some(DamagedObjects { object, first, count }),
+            in_volume: true,
+            snapshots: Vec::new(),
+            snapshot_count: 0,
+            found_unix_ms: 0,
+        }
+    }
+
+    #[test]
+    fn ranges_of_objects_are_described_and_compared_by_their_records() {
+        let records = of_objects(Some(12), 3, 2);
+        assert_eq!(records.place(), "tank/fs object 12 records 3-4");
+        assert_eq!(of_objects(Some(12), 3, 1).describe(), "tank/fs object 12 record 3");
+        assert_eq!(of_objects(None, 12, 4).place(), "tank/fs objects 12-15");
+        let snapshot = DamagedRange {
+            in_volume: false,
+            snapshots: vec!["a".to_owned()],
+            snapshot_count: 1,
+            ..records.clone()
+        };
+        assert_eq!(snapshot.place(), "tank/fs@a object 12 records 3-4");
+        assert!(records.covers(&of_objects(Some(12), 4, 1)));
+        assert!(records.meets(&of_objects(Some(12), 4, 9)));
+        assert!(!records.covers(&of_objects(Some(12), 4, 9)));
+        for other in [of_objects(Some(13), 3, 2), of_objects(None, 3, 2)] {
+            assert!(!records.meets(&other) && !records.covers(&other));
+        }
+    }
 }

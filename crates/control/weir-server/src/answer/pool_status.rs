@@ -8,12 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_api::types::{
-    Allocated, CleanerStatus, ClientIo, Damage, DamagedPart, DamagedRange, DiskIo, DiskStatus,
-    ErrorCounts, Evacuation, Health, OpIo, PointerIo, PoolStatus, ScanKind, ScanState, ScanStatus,
-    SegmentIo, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume, VolumeSpace,
+    Allocated, CleanerStatus, ClientIo, Damage, DamagedObjects, DamagedPart, DamagedRange, DiskIo,
+    DiskStatus, ErrorCounts, Evacuation, Health, OpIo, PointerIo, PoolStatus, ScanKind, ScanState,
+    ScanStatus, SegmentIo, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume, VolumeSpace,
 };
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{Engine, PoolDamage, SnapshotId, TrafficCounts, Volume, VolumeInfo};
+use weir_dataset::{
+    DamagedWhere, Engine, PoolDamage, SnapshotId, TrafficCounts, Volume, VolumeInfo,
+};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
 use weir_format::{
     PoolPart, PtrKind, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole,
@@ -325,6 +327,7 @@ pub fn damage(engine: &Engine) -> Damage {
             volume: format!("{pool}/{}", data.volume),
             offset_bytes: data.offset_bytes,
             len_bytes: data.len_bytes,
+            objects: damaged_objects(data.part),
             in_volume: data.in_volume,
             snapshots: data.snapshots,
             snapshot_count: data.snapshot_count as u64,
@@ -343,6 +346,16 @@ pub fn damage(engine: &Engine) -> Damage {
         parts: parts.into_iter().map(part).collect(),
         more,
         ranges,
+    }
+}
+
+fn damaged_objects(part: DamagedWhere) -> Option<DamagedObjects> {
+    match part {
+        DamagedWhere::Bytes => None,
+        DamagedWhere::Slots { first, count } => Some(DamagedObjects { object: None, first, count }),
+        DamagedWhere::Records { object, first, count } => {
+            Some(DamagedObjects { object: Some(object), first, count })
+        }
     }
 }
 

@@ -272,6 +272,7 @@ mod tests {
         let mut pool = pool("online", "online", 0, false);
         let range = |(offset_bytes, len_bytes): &(u64, u64)| DamagedRange {
             volume: "tank/v".to_owned(),
+            objects: None,
             offset_bytes: *offset_bytes,
             len_bytes: *len_bytes,
             in_volume: true,

@@ -115,7 +115,11 @@ impl Engine {
     #[boxed(?Send)]
     pub(crate) async fn complete_partial(&self) -> Result<(), DatasetError> {
         let ranges = self.pool().damage().ranges;
-        for range in ranges.iter().filter(|range| range.until == DamagedRange::HEAD) {
+        // Objects have no partial records.
+        let of_volume = |range: &&DamagedRange| {
+            range.until == DamagedRange::HEAD && range.object == ObjectId::VOLUME
+        };
+        for range in ranges.iter().filter(of_volume) {
             let volume = self.all_volumes().into_iter().find(|volume| volume.id == range.volume);
             if let Some(volume) = volume
                 && let Err(error) = self.complete_range(&volume, range.first..range.end()).await

@@ -19,6 +19,7 @@ use weir_pool::Imported;
 use crate::error::DatasetError;
 use crate::objects::object_set::{ObjectChange, SlotBody};
 use crate::state::volume::Volume;
+use crate::volume::objects::By;
 
 /// A layer above datasets with many objects, such as a filesystem.
 pub trait ObjectLayer {
@@ -62,7 +63,7 @@ impl ReplayTarget<'_> {
     /// # Errors
     /// `Data` if the slot of one of the objects cannot be read.
     pub async fn change(&self, changes: Vec<ObjectChange>) -> Result<(), DatasetError> {
-        self.0.replay_changes(changes).await
+        self.0.apply_changes(changes, By::Replay).await
     }
 
     /// Reads a record, as [`Volume::read_object`].

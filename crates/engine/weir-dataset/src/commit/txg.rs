@@ -221,6 +221,7 @@ impl Engine {
             frees: part.frees && !record_dirty,
             others: others.collect(),
             slot_blocks: BTreeMap::new(),
+            changed_objects: Vec::new(),
         };
         if part.is_destroyed {
             written.record = Some(record);
@@ -230,6 +231,7 @@ impl Engine {
             let wrote = self.write_objects(out, &volume, &mut record, objects, &versions).await?;
             account(&mut record, &wrote.delta);
             (written.delta, written.slot_blocks) = (wrote.delta, wrote.slot_blocks);
+            written.changed_objects = wrote.changed;
         }
         if record.objects.is_some() {
             return Ok(end_of_write_out(written, record, part.taking, out.txg));
@@ -525,11 +527,16 @@ fn note_changes(state: &State, written: &mut Written) {
         let newest = state.snapshots.last().map(|snapshot| snapshot.moment().txg);
         let mut changed = changed_records(&changes);
         changed.extend(written.gained.take());
-        pool.damage_overwritten(volume.id, &changed, newest);
+        let tree = |object| (volume.id, object);
+        pool.damage_overwritten(tree(ObjectId::VOLUME), &changed, newest);
+        for (object, changed) in written.changed_objects.drain(..) {
+            pool.damage_overwritten(tree(object), &changed, newest);
+        }
     }
     for records in written.new_damage.drain(..) {
         let born = pool.committed_txg().next();
-        pool.note_damage(volume.id, records, born, DamagedRange::HEAD);
+        let tree = (volume.id, ObjectId::VOLUME);
+        pool.note_damage(tree, records, born, DamagedRange::HEAD);
     }
 }
 

@@ -7,6 +7,7 @@
 //! the root from which the txg starts.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
@@ -20,6 +21,7 @@ use weir_pool::{Change, Delta, NewContents, PoolError, RawRecord, Tree, TreeKind
 
 use crate::commit::write_table::StoredAs;
 use crate::objects::object_set::{DirtyObject, NewSlot, ObjectChanges};
+use crate::state::damage::changed_records;
 use crate::state::engine::Engine;
 use crate::state::snapshot::FrozenVersions;
 use crate::state::volume::{State, Volume};
@@ -43,6 +45,8 @@ pub(crate) struct WrittenObjects {
     pub(crate) delta: Delta,
     /// New content of the rewritten blocks of the object table.
     pub(crate) slot_blocks: BTreeMap<u64, Block>,
+    /// Changed records of the objects and of the object table.
+    pub(crate) changed: Vec<(ObjectId, Vec<Range<u64>>)>,
 }
 
 impl Engine {
@@ -57,7 +61,7 @@ impl Engine {
         frozen: &FrozenObjects,
         versions: &FrozenVersions,
     ) -> Result<WrittenObjects, PoolError> {
-        let mut delta = Delta::default();
+        let (mut delta, mut changed) = (Delta::default(), Vec::new());
         let mut blocks = BTreeMap::<u64, BlockMut>::new();
         for (object, dirty) in &frozen.changes.objects {
             let index = ObjectSlot::block_of(*object);
@@ -69,10 +73,10 @@ impl Engine {
             });
             let old = ObjectSlot::read(block, *object).expect("the change checked the slot");
             let size = dirty.size.unwrap_or(old.record_size);
-            let root =
-                self.write_object(out, volume, record, (*object, size, old.root, dirty), versions);
-            let (root, changed) = root.await?;
-            delta += changed;
+            let wrote = (*object, size, old.root, dirty);
+            let wrote = self.write_object(out, volume, record, wrote, &mut changed, versions);
+            let (root, gained) = wrote.await?;
+            delta += gained;
             let slot = match &dirty.slot {
                 NewSlot::Kept => ObjectSlot { root, record_size: size, body: old.body },
                 NewSlot::Set(body) => ObjectSlot { root, record_size: size, body: **body },
@@ -97,10 +101,11 @@ impl Engine {
             changes.push(Change::one(*index, ptr));
         }
         let (object, root) = (ObjectId::TABLE, record.root);
-        let (root, changed) = self.apply(out, volume, (object, root), changes, versions).await?;
+        changed.push((object, changed_records(&changes)));
+        let (root, gained) = self.apply(out, volume, (object, root), changes, versions).await?;
         record.root = root;
-        delta += changed;
-        Ok(WrittenObjects { delta, slot_blocks: blocks })
+        delta += gained;
+        Ok(WrittenObjects { delta, slot_blocks: blocks, changed })
     }
 
     /// Writes the changed records of one object. Returns the new root of its tree.
@@ -110,6 +115,7 @@ impl Engine {
         volume: &Volume,
         record: &DatasetRecord,
         (object, size, root, dirty): (ObjectId, RecordSize, TreeRoot, &DirtyObject),
+        changed: &mut Vec<(ObjectId, Vec<Range<u64>>)>,
         versions: &FrozenVersions,
     ) -> Result<(TreeRoot, Delta), PoolError> {
         if dirty.table.is_empty() {
@@ -125,6 +131,7 @@ impl Engine {
             change.count = change.count.min(end.saturating_sub(change.start));
             change.count > 0
         });
+        changed.push((object, changed_records(&changes)));
         self.apply(out, volume, (object, root), changes, versions).await
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_base::DatasetId;
+use weir_base::{DatasetId, ObjectId};
 use weir_block::Block;
 use weir_format::DatasetRecord;
 use weir_pool::{Change, Delta};
@@ -45,6 +45,8 @@ pub(crate) struct Written {
     pub(crate) others: BTreeMap<DatasetId, Option<DatasetRecord>>,
     /// New content of the rewritten blocks of the object table.
     pub(crate) slot_blocks: BTreeMap<u64, Block>,
+    /// Changed records of objects and of the object table. They leave the list of permanent errors.
+    pub(crate) changed_objects: Vec<(ObjectId, Vec<Range<u64>>)>,
 }
 
 impl Written {

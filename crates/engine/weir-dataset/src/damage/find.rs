@@ -1,7 +1,8 @@
-//! Damage in volumes and snapshots: finds the versions that share damaged data, names that data for
-//! users, and stores and clears the list of permanent errors.
+//! Damage in volumes and snapshots: finds the versions that share damaged data, and stores and
+//! clears the list of permanent errors.
 //!
-//! weir-pool (`damage`) has the list, weir-format its records on disk.
+//! weir-pool (`damage`) has the list, weir-format its records on disk. `named` describes the damage
+//! for users.
 //!
 //! Entries come from reads of clients and of the engine that end with a `Data` error, from scrubs
 //! and resilvers, and from commits. An entry has the damaged records of a volume and the versions
@@ -22,9 +23,9 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashSet;
-use weir_base::limits::{DAMAGED_SNAPSHOTS_NAMED_MAX, SETTLED_RECORDS_MAX};
+use weir_base::limits::SETTLED_RECORDS_MAX;
 use weir_base::{DatasetId, ErrorKind, ObjectId, RecordSize, Txg};
-use weir_format::{BlockPtr, DamageRecord, DamagedPart, DamagedRange, DatasetRecord, TreeRoot};
+use weir_format::{BlockPtr, DamageRecord, DamagedRange, DatasetRecord, ObjectSlot, TreeRoot};
 use weir_pool::{
     Change, DamageList, DiffSpec, Objects, Pool, PoolError, Traced, Tracer, TreeOf, WriteOut,
     write_directory_block,
@@ -34,7 +35,7 @@ use crate::error::DatasetError;
 use crate::state::block_clone::BlockClone;
 use crate::state::damage::tree_of;
 use crate::state::engine::Engine;
-use crate::state::snapshot::{descent, inherits};
+use crate::state::snapshot::{descent, inherits, objects_of};
 use crate::state::volume::{State, Volume};
 
 /// Maximum retries after a tree was replaced during a lookup.
@@ -44,38 +45,6 @@ const RESTARTS_MAX: usize = 8;
 /// another round. Entries that remain are looked up a second later.
 const ROUNDS_MAX: usize = 16;
 
-/// Damaged records of a volume or of its snapshots, named for users.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DamagedData {
-    /// Name of the volume inside the pool.
-    pub volume: String,
-    /// Offset of the damaged range.
-    pub offset_bytes: u64,
-    /// Length of the damaged range.
-    pub len_bytes: u64,
-    /// True if the volume itself references the damaged blocks. If not, only its snapshots do.
-    pub in_volume: bool,
-    /// Names of the snapshots that reference damaged blocks of the range, oldest first; at most
-    /// `DAMAGED_SNAPSHOTS_NAMED_MAX`.
-    pub snapshots: Vec<String>,
-    /// Number of snapshots that reference damaged blocks of the range.
-    pub snapshot_count: usize,
-    /// Time of discovery, ms since 1970.
-    pub found_unix_ms: u64,
-}
-
-/// All data of a pool without a good copy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolDamage {
-    /// Ranges of volumes, ordered by name and offset.
-    pub data: Vec<DamagedData>,
-    /// Damaged parts of the pool's metadata.
-    pub parts: Vec<DamagedPart>,
-    /// Lower bound of the number of damaged items that did not fit into the list of permanent
-    /// errors.
-    pub more: u64,
-}
-
 /// Visible version of a volume: a snapshot or the head.
 #[derive(Clone, Copy)]
 struct Shown {
@@ -83,6 +52,7 @@ struct Shown {
     volume: DatasetId,
     /// Last txg in the version; [`DamagedRange::HEAD`] for the head of a volume.
     version: Txg,
+    objects: Objects,
     root: TreeRoot,
     size: RecordSize,
     records: u64,
@@ -92,8 +62,18 @@ impl Shown {
     fn of(record: &DatasetRecord) -> Self {
         let TreeOf { volume, version, .. } = tree_of(record);
         let size = record.record_size;
-        let records = size.records_in(record.size_bytes);
-        Self { volume, version, root: record.root, size, records }
+        let objects = objects_of(record);
+        let records = match objects {
+            Objects::One => size.records_in(record.size_bytes),
+            // Objects have their own numbers of records.
+            Objects::Many => TreeRoot::capacity(TreeRoot::HEIGHT_MAX),
+        };
+        Self { volume, version, objects, root: record.root, size, records }
+    }
+
+    /// Object table, or tree of a volume.
+    fn table(&self) -> (Objects, TreeRoot) {
+        (self.objects, self.root)
     }
 }
 
@@ -143,6 +123,7 @@ async fn is_lost(
     if traced.ptr.is_hole() {
         return Ok(false);
     }
+    let size = traced.size.unwrap_or(size);
     if traced.level > 0 || pool.check_record(&traced.ptr, size).is_err() {
         return Ok(true);
     }
@@ -186,12 +167,42 @@ impl Volume {
         result
     }
 
+    /// As [`Self::noted`], for an operation on records of an object: adds its unreadable slot, or
+    /// its unreadable records.
+    pub(crate) async fn noted_object<T>(
+        &self,
+        object: ObjectId,
+        records: Range<u64>,
+        result: Result<T, DatasetError>,
+    ) -> Result<T, DatasetError> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data) {
+            let table = ObjectId::TABLE;
+            if object != table {
+                let slot = ObjectSlot::block_of(object);
+                self.note_unreadable_in(table, slot..slot + 1, false).await;
+            }
+            self.note_unreadable_in(object, records, false).await;
+        }
+        result
+    }
+
     /// Adds the unreadable records of these blocks to the list of permanent errors.
-    #[boxed(?Send)]
     pub(crate) async fn note_unreadable(&self, blocks: Range<u64>, nodes_alone: bool) {
+        let size = self.record_size();
+        self.note_unreadable_in(ObjectId::VOLUME, size.touched(&blocks), nodes_alone).await;
+    }
+
+    /// Adds the unreadable ones of these records of an object to the list of permanent errors.
+    #[boxed(?Send)]
+    pub(crate) async fn note_unreadable_in(
+        &self,
+        object: ObjectId,
+        records: Range<u64>,
+        nodes_alone: bool,
+    ) {
         let outlived = |error: &PoolError| matches!(error, PoolError::NoSegment { .. });
         for _ in 0..RESTARTS_MAX {
-            match self.look_for_damage(&blocks, nodes_alone).await {
+            match self.look_for_damage((object, &records), nodes_alone).await {
                 Ok(false) => {}
                 Err(error) if outlived(&error) => {}
                 // Another error is no damage: the disk that has the data may be temporarily
@@ -204,7 +215,7 @@ impl Volume {
         let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
         if !nodes_alone {
             let born = pool.committed_txg().min(shown.version);
-            pool.note_damage(shown.volume, shown.size.touched(&blocks), born, shown.version);
+            pool.note_damage((shown.volume, object), records, born, shown.version);
         }
     }
 
@@ -212,30 +223,35 @@ impl Volume {
     /// or if some damage did not fit into the list.
     pub(crate) fn is_listed(&self, blocks: &Range<u64>) -> bool {
         let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
-        let on_list = |record| pool.damaged_to(shown.volume, record, shown.version).is_some();
+        let tree = (shown.volume, ObjectId::VOLUME);
+        let on_list = |record| pool.damaged_to(tree, record, shown.version).is_some();
         shown.size.touched(blocks).any(on_list) || pool.damage().more > 0
     }
 
-    /// Searches the blocks for damage once. Returns false if a commit replaced the tree in the
-    /// meantime.
+    /// Searches the records of an object for damage once. Returns false if a commit replaced the
+    /// tree in the meantime.
     async fn look_for_damage(
         &self,
-        blocks: &Range<u64>,
+        (object, wanted): (ObjectId, &Range<u64>),
         nodes_alone: bool,
     ) -> Result<bool, PoolError> {
         let pool = &self.core.pool;
         let shown = Shown::of(&self.state.lock().record);
-        let wanted = shown.size.touched(blocks);
+        let tree = (shown.volume, object);
         let (mut at, end) = (wanted.start, wanted.end.min(shown.records));
         let mut tracer = Tracer::new(pool);
         while at < end {
             // Skip ranges that are already on the list: an unreadable node may have terabytes below
             // it.
-            if let Some(end) = pool.damaged_to(shown.volume, at, shown.version) {
+            if let Some(end) = pool.damaged_to(tree, at, shown.version) {
                 at = end;
                 continue;
             }
-            let traced = tracer.trace(shown.root, at).await?;
+            let traced = tracer.trace_object(shown.table(), object, at).await?;
+            if traced.is_above(object, shown.objects) {
+                // The unreadable slot is an entry of its own.
+                return Ok(true);
+            }
             let mut records = traced.records();
             if nodes_alone && traced.level == 0 {
                 // The leaf is readable, so continue with the next leaf.
@@ -246,7 +262,7 @@ impl Volume {
                 if state.record.root != shown.root {
                     return Ok(false);
                 }
-                pool.note_damage(shown.volume, lost, traced.ptr.birth, shown.version);
+                pool.note_damage(tree, lost, traced.ptr.birth, shown.version);
                 if nodes_alone {
                     return Ok(true);
                 }
@@ -258,34 +274,6 @@ impl Volume {
 }
 
 impl Engine {
-    /// All damage of the pool, by the present names of datasets.
-    pub fn damage(&self) -> PoolDamage {
-        if !self.pool().has_damage() {
-            return PoolDamage::default();
-        }
-        let DamageList { ranges, parts, more } = self.pool().damage();
-        let mut data: Vec<DamagedData> = Vec::new();
-        for volume in self.volumes() {
-            let state = volume.state.lock();
-            let of_volume = ranges.iter().filter(|range| range.volume == volume.id);
-            data.extend(of_volume.filter_map(|range| named(&state, range)));
-        }
-        data.sort_by(|a, b| (&a.volume, a.offset_bytes).cmp(&(&b.volume, b.offset_bytes)));
-        data.dedup_by(|next, before| {
-            let what = |data: &DamagedData| {
-                (data.volume.clone(), data.in_volume, data.snapshot_count, data.snapshots.clone())
-            };
-            let joins = before.offset_bytes + before.len_bytes == next.offset_bytes
-                && what(before) == what(next);
-            if joins {
-                before.len_bytes += next.len_bytes;
-                before.found_unix_ms = before.found_unix_ms.min(next.found_unix_ms);
-            }
-            joins
-        });
-        PoolDamage { data, parts, more }
-    }
-
     fn dataset(&self, id: DatasetId) -> Option<Arc<Volume>> {
         self.all_volumes().into_iter().find(|volume| volume.id == id)
     }
@@ -345,20 +333,22 @@ impl Engine {
         let mut tracer = Tracer::new(pool);
         let (mut at, mut looked) = (range.first, 0);
         while at < range.end() && looked < SETTLED_RECORDS_MAX {
-            let traced = tracer.trace(newest.root, at).await?;
+            let object = range.object;
+            let traced = tracer.trace_object(newest.table(), object, at).await?;
             let end = traced.records().end.clamp(at + 1, range.end());
             let mut until = until;
             for next in &later {
-                if !tracer.trace(next.root, at).await?.is_same(&traced) {
+                if !tracer.trace_object(next.table(), object, at).await?.is_same(&traced) {
                     break;
                 }
                 until = next.version;
             }
             for (own, other) in &relatives {
-                let own = tracer.trace(own.root, at).await?;
-                if !own.ptr.is_hole() && tracer.trace(other.root, at).await?.is_same(&own) {
-                    let end = end.min(other.records);
-                    pool.note_damage(other.volume, at..end, range.born, other.version);
+                let own = tracer.trace_object(own.table(), object, at).await?;
+                let its = tracer.trace_object(other.table(), object, at).await?;
+                if !own.ptr.is_hole() && its.is_same(&own) {
+                    let (end, tree) = (end.min(other.records), (other.volume, object));
+                    pool.note_damage(tree, at..end, range.born, other.version);
                 }
             }
             pieces.push(DamagedRange { first: at, count: end - at, until, ..whole });
@@ -435,7 +425,7 @@ impl Engine {
             let held = versions.held(range);
             let mut tracer = Tracer::fresh(self.pool());
             while at < range.end() && !held.is_empty() {
-                let records = at..range.end();
+                let records = (range.object, at..range.end());
                 let (end, damaged) =
                     damaged_versions(self.pool(), &mut tracer, held, records).await?;
                 if !self.put_checked(&volume, range, (held, at..end), &damaged) {
@@ -469,7 +459,7 @@ impl Engine {
         for versions in damaged {
             let before = versions.start.checked_sub(1).map(|before| held[before].version.next());
             let (born, until) = (before.unwrap_or(range.born), held[versions.end - 1].version);
-            pool.note_damage(range.volume, records.clone(), born, until);
+            pool.note_damage(range.tree(), records.clone(), born, until);
         }
         true
     }
@@ -507,8 +497,8 @@ impl Engine {
         for shown in &versions.shown {
             let object = ObjectId::VOLUME;
             let of = TreeOf { volume: shown.volume, object, version: shown.version };
-            let mut walk =
-                self.pool().unshared(DiffSpec::of_tree(Objects::One, shown.root, Some(of), after));
+            let spec = DiffSpec::of_tree(shown.objects, shown.root, Some(of), after);
+            let mut walk = self.pool().unshared(spec);
             loop {
                 let found = walk.next().await?;
                 if found.is_empty() {
@@ -518,7 +508,8 @@ impl Engine {
                     if wanted.contains(&found.ptr.address()) {
                         let record = found.index..found.index + 1;
                         let (birth, version) = (found.ptr.birth, shown.version);
-                        self.pool().note_damage(shown.volume, record, birth, version);
+                        let tree = (shown.volume, walk.object());
+                        self.pool().note_damage(tree, record, birth, version);
                     }
                 }
             }
@@ -543,7 +534,7 @@ impl Engine {
             let shown = Shown::of(&source.state.lock().record);
             let to = clone.range();
             let is_of = |range: &&DamagedRange| {
-                range.volume == shown.volume
+                range.tree() == (shown.volume, ObjectId::VOLUME)
                     && range.born <= shown.version
                     && shown.version <= range.until
             };
@@ -597,13 +588,13 @@ async fn damaged_versions(
     pool: &Pool,
     tracer: &mut Tracer<'_>,
     held: &[Shown],
-    records: Range<u64>,
+    (object, records): (ObjectId, Range<u64>),
 ) -> Result<(u64, Vec<Range<usize>>), PoolError> {
     let mut end = records.end;
     let mut before: Option<(Traced, bool)> = None;
     let mut damaged: Vec<Range<usize>> = Vec::new();
     for (index, shown) in held.iter().enumerate() {
-        let traced = tracer.trace(shown.root, records.start).await?;
+        let traced = tracer.trace_object(shown.table(), object, records.start).await?;
         end = end.min(traced.records().end.max(records.start + 1));
         let lost = match before {
             Some((before, lost)) if before.is_same(&traced) => lost,
@@ -619,36 +610,15 @@ async fn damaged_versions(
     Ok((end, damaged))
 }
 
-/// Describes a range for users. `None` if no visible version contains the range.
-fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
-    let holds = |txg: Txg| range.born <= txg && txg <= range.until;
-    let snapshots = || {
-        let active = state.snapshots.iter().filter(|snapshot| snapshot.is_active());
-        active.filter(|snapshot| holds(snapshot.moment().txg))
-    };
-    let in_volume = range.until == DamagedRange::HEAD;
-    let now = in_volume.then_some(state.record.size_bytes);
-    let size_bytes = snapshots().map(|s| s.record.size_bytes).chain(now).max()?;
-    let record = state.record.record_size.bytes() as u64;
-    let offset_bytes = range.first.saturating_mul(record);
-    let len_bytes = range.end().saturating_mul(record).min(size_bytes).saturating_sub(offset_bytes);
-    let names = snapshots().map(|snapshot| snapshot.record.name.clone());
-    (len_bytes > 0).then(|| DamagedData {
-        volume: state.record.name.clone(),
-        offset_bytes,
-        len_bytes,
-        in_volume,
-        snapshots: names.take(DAMAGED_SNAPSHOTS_NAMED_MAX).collect(),
-        snapshot_count: snapshots().count(),
-        found_unix_ms: range.found_unix_ms,
-    })
-}
-
 /// Converts the list of permanent errors to directory entries without numbers. An empty list needs
 /// no entry.
 fn to_records(list: &DamageList) -> Vec<DamageRecord> {
     let DamageList { ranges, parts, more } = list;
-    let mut ranges = ranges.chunks(DamageRecord::RANGES_MAX);
+    // Ranges of volumes have entries of their own, which are the same as in a pool without objects.
+    let (of_volumes, of_objects): (Vec<DamagedRange>, Vec<DamagedRange>) =
+        ranges.iter().partition(|range| range.object == ObjectId::VOLUME);
+    let of_objects = of_objects.chunks(DamageRecord::OBJECT_RANGES_MAX);
+    let mut ranges = of_volumes.chunks(DamageRecord::RANGES_MAX).chain(of_objects);
     let mut parts = parts.chunks(DamageRecord::PARTS_MAX);
     let mut records = Vec::new();
     let mut more = Some(*more).filter(|more| *more > 0);

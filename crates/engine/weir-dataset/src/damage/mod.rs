@@ -2,4 +2,5 @@
 
 pub(crate) mod check;
 pub(crate) mod find;
+pub(crate) mod named;
 pub(crate) mod recount;

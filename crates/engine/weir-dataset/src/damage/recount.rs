@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::VsegId;
+use weir_base::{ObjectId, VsegId};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, DatasetRecord, TreeRoot};
 use weir_pool::{Delta, DiskAddress, PoolError, Tree};
@@ -67,6 +67,23 @@ impl Volume {
             return Ok(None);
         }
         self.core.pool.disk_address(&ptr).await.map(Some)
+    }
+
+    /// As [`Self::disk_address`], for a node or record of an object. For tests.
+    ///
+    /// # Errors
+    /// The errors of a read.
+    #[boxed(?Send)]
+    pub async fn object_address(
+        &self,
+        object: ObjectId,
+        level: u8,
+        index: u64,
+    ) -> Result<Option<DiskAddress>, PoolError> {
+        let (pool, table) = (&self.core.pool, self.state.lock().record.root);
+        let root = pool.object_root(table, object).await?;
+        let ptr = Tree::new(pool, root).pointer_at(level, index).await?;
+        if ptr.is_hole() { Ok(None) } else { pool.disk_address(&ptr).await.map(Some) }
     }
 
     /// Segments that a read of a record of the committed tree needs: the segments in the pointers

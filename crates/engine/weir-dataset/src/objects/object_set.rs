@@ -228,6 +228,11 @@ impl ObjectSet {
         })
     }
 
+    /// Whether a change is not in the committed trees yet.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        !self.open.objects.is_empty() || self.syncing.is_some()
+    }
+
     /// Worst-case cost of writing the changes.
     pub(crate) fn charge(&self) -> u64 {
         self.open.charge + self.syncing.as_ref().map_or(0, |syncing| syncing.charge)

@@ -3,3 +3,4 @@
 pub(crate) mod digest;
 pub(crate) mod receive;
 pub(crate) mod send;
+mod send_objects;

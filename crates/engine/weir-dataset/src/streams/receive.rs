@@ -1,7 +1,7 @@
 //! Receive: a stream creates a volume, or updates a volume from one snapshot to the next.
 //!
 //! weir-format defines the stream; the caller supplies its bytes; `state::volume` writes the
-//! blocks.
+//! blocks. `objects` applies the stream of a dataset with many objects.
 //!
 //! Invariants:
 //! - from the first change to the final snapshot no other task changes the volume;
@@ -12,6 +12,7 @@
 //! - a refused stream leaves nothing behind; an interrupted stream can resume;
 //! - one function decides whether a stream can be received, also for dry runs.
 
+mod objects;
 mod start;
 
 use std::net::IpAddr;
@@ -109,6 +110,8 @@ pub struct Receiver {
     spec: ReceiveSpec,
     /// True if the received snapshot belongs to a user, so that no schedule destroys it.
     by_user: bool,
+    /// Whether a dataset with many objects may be received.
+    takes_objects: bool,
     reader: StreamReader,
     claim: Option<Claim>,
     /// Header and destination of a stream that a dry run checks.
@@ -116,6 +119,8 @@ pub struct Receiver {
     rolled_back: bool,
     end: Option<StreamCounts>,
     received_bytes: u64,
+    /// Leaves that the open txg removes from objects.
+    removed_leaves: u64,
 }
 
 /// A stream that is only checked.
@@ -146,8 +151,9 @@ impl Drop for Claim {
 
 /// Resume token of the unfinished stream into this volume.
 fn token(record: &DatasetRecord) -> Option<ResumeToken> {
-    let Receiving { to, from, next_record, .. } = *descent(record).receiving.as_ref()?;
-    Some(ResumeToken { to, from, next_record })
+    let receiving = descent(record).receiving.as_ref()?;
+    let Receiving { to, from, next_object, next_record, .. } = *receiving;
+    Some(ResumeToken { to, from, next_object, next_record })
 }
 
 impl Receiver {
@@ -155,14 +161,32 @@ impl Receiver {
     pub fn new(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         let reader = StreamReader::default();
         let (claim, judged, end) = (None, None, None);
-        let (by_user, rolled_back, received_bytes) = (false, false, 0);
-        Self { engine, spec, by_user, reader, claim, judged, rolled_back, end, received_bytes }
+        Self {
+            engine,
+            spec,
+            by_user: false,
+            takes_objects: false,
+            reader,
+            claim,
+            judged,
+            rolled_back: false,
+            end,
+            received_bytes: 0,
+            removed_leaves: 0,
+        }
     }
 
     /// As [`Self::new`], but the received snapshot belongs to a user, so that no schedule destroys
     /// or counts it.
     pub fn for_user(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         Self { by_user: true, ..Self::new(engine, spec) }
+    }
+
+    /// Also receives datasets with many objects. Only for a pool whose label has the incompatible
+    /// feature flag of such datasets: an older weir must not import the pool.
+    #[must_use]
+    pub fn with_objects(self) -> Self {
+        Self { takes_objects: true, ..self }
     }
 
     /// Bytes of the stream received so far.
@@ -198,12 +222,21 @@ impl Receiver {
                 StreamFrame::Begin(begin) => self.begin_stream(begin).await?,
                 StreamFrame::Changes(changes) if self.spec.dry_run => self.look(&changes).await?,
                 StreamFrame::Changes(changes) => self.apply(&changes).await?,
+                StreamFrame::Objects(entries) if self.spec.dry_run => {
+                    self.look_at_objects(&entries).await?;
+                }
+                StreamFrame::Objects(entries) => self.apply_objects(&entries).await?,
                 StreamFrame::End(counts) => self.end = Some(counts),
             }
         }
     }
 
     async fn begin_stream(&mut self, begin: StreamBegin) -> Result<(), DatasetError> {
+        if begin.objects.is_some() && !self.takes_objects {
+            let name = self.engine.full_name(&self.spec.volume);
+            let why = "cannot receive a filesystem: this weir receives volumes only".to_owned();
+            return Err(DatasetError::Unfit { name, why });
+        }
         if self.spec.dry_run {
             let plan = self.engine.plan_receive(&self.spec, &begin).await?;
             self.rolled_back = plan.rolls_back();
@@ -516,6 +549,7 @@ impl Engine {
 /// True if a volume has the content of a snapshot.
 pub(crate) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
     !state.object.has_unwritten()
+        && !state.objects.as_ref().is_some_and(|objects| objects.has_unwritten())
         && state.record.root == snapshot.root
         && state.record.size_bytes == snapshot.size_bytes
 }

@@ -1,6 +1,7 @@
 //! Send: writes a snapshot, or its difference to an older snapshot, as a stream.
 //!
-//! weir-format defines the stream; the caller transfers it; `receive` applies it.
+//! weir-format defines the stream; the caller transfers it; `receive` applies it. `send_objects`
+//! walks the objects of a dataset that has many.
 //!
 //! Invariants:
 //! - blocks are sent as stored, each after a check of its checksum;
@@ -14,10 +15,13 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use weir_base::{BLOCK_BYTES, Txg};
+use weir_base::{BLOCK_BYTES, ObjectId, Txg};
 use weir_format::layout::PACK_BYTES;
-use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
-use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
+use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamObjects, StreamWriter};
+use weir_format::{
+    BlockPtr, DatasetRecord, NODE_FANOUT, OBJECT_SLOTS_PER_BLOCK, OBJECTS_MAX, ObjectTable,
+    TreeRoot,
+};
 use weir_pool::{DatasetDiff, DiffSpec, Objects, Place, PlantedBug, Stored};
 
 use crate::error::DatasetError;
@@ -28,11 +32,11 @@ use crate::state::snapshot::{Snapshot, SnapshotId, descent};
 use crate::state::volume::Volume;
 
 /// Blocks read as one group: two device reads if the blocks are adjacent.
-const BLOCKS_AT_ONCE: usize = 512;
+pub(super) const BLOCKS_AT_ONCE: usize = 512;
 
 /// Groups read concurrently. With [`BLOCKS_AT_ONCE`] they need at most 8 MiB of memory, plus the
 /// gaps that are read between blocks.
-const GROUPS_IN_FLIGHT: usize = 4;
+pub(super) const GROUPS_IN_FLIGHT: usize = 4;
 
 /// Pointers that the estimate for the rest of a stream reads: 256 nodes, 1 MiB of reads.
 const ESTIMATE_POINTERS_MAX: usize = 32_768;
@@ -80,6 +84,33 @@ impl Sending {
         self.estimate_bytes
     }
 
+    pub(super) fn view(&self) -> &Volume {
+        &self.view
+    }
+
+    pub(super) fn root(&self) -> TreeRoot {
+        self.root
+    }
+
+    pub(super) fn after(&self) -> Txg {
+        self.after
+    }
+
+    pub(super) fn is_incremental(&self) -> bool {
+        self.begin.from.is_some()
+    }
+
+    /// Object at which the stream begins; 0 for a volume.
+    pub(super) fn first_object(&self) -> ObjectId {
+        self.begin.objects.map_or(ObjectId::VOLUME, |objects| objects.first)
+    }
+
+    /// Parameters of the diff of the objects that a resumed stream sends, for an estimate.
+    fn objects_left(&self) -> DiffSpec {
+        let from = Place { object: self.first_object(), block: self.begin.first_record };
+        DiffSpec { from, ..DiffSpec::of_tree(Objects::Many, self.root, None, self.after) }
+    }
+
     /// Parameters of the tree diff. The diff skips nodes born in txg `after` or earlier, with
     /// everything below them. From other nodes it returns every hole, because it does not know the
     /// previous content.
@@ -95,12 +126,24 @@ impl Sending {
     }
 }
 
-/// Refuses a dataset that no stream can have, and a position beyond its end.
-fn check_sendable(record: &DatasetRecord, first: u64, records: u64) -> Result<(), String> {
-    if record.objects.is_some() {
-        return Err("has many objects, and a stream has the records of a volume".to_owned());
+/// Part of a stream's header for a dataset with many objects.
+fn stream_objects(record: &DatasetRecord, resume: Option<&ResumeToken>) -> Option<StreamObjects> {
+    let ObjectTable { layer, .. } = record.objects?;
+    let first = resume.map_or(ObjectId::VOLUME, |token| token.next_object);
+    Some(StreamObjects { first, layer })
+}
+
+/// Refuses a position beyond the end of the dataset, and one of another kind of dataset.
+fn check_position(record: &DatasetRecord, token: &ResumeToken) -> Result<(), String> {
+    let (object, first) = (token.next_object.0, token.next_record);
+    if record.objects.is_none() && object > 0 {
+        return Err("is a volume, and this token resumes at an object".to_owned());
     }
-    if first > records {
+    let records = match object {
+        0 => record.record_size.records_in(record.size_bytes),
+        _ => TreeRoot::capacity(TreeRoot::HEIGHT_MAX),
+    };
+    if first > records || object > OBJECTS_MAX {
         return Err("ends before the record at which this token resumes".to_owned());
     }
     Ok(())
@@ -189,9 +232,10 @@ impl Engine {
             created_unix_ms: record.created_unix_ms,
             volume: volume.clone(),
             snapshot: name.clone(),
+            objects: stream_objects(&record, spec.resume.as_ref()),
         };
-        let records = record.record_size.records_in(record.size_bytes);
-        check_sendable(&record, begin.first_record, records).map_err(unfit)?;
+        let position = spec.resume.as_ref().map_or(Ok(()), |token| check_position(&record, token));
+        position.map_err(unfit)?;
         let estimate_bytes = estimate * PACK_BYTES as u64;
         Ok(Sending { view, begin, root: record.root, after, estimate_bytes })
     }
@@ -270,6 +314,9 @@ impl Engine {
     #[boxed(?Send)]
     pub async fn estimate_send(&self, sending: &Sending) -> Result<u64, DatasetError> {
         let (first, size) = (sending.begin.first_record, sending.begin.record_size);
+        if sending.first_object() > ObjectId::VOLUME {
+            return self.estimate_objects(sending).await;
+        }
         if first == 0 {
             return Ok(sending.estimate_bytes);
         }
@@ -292,6 +339,27 @@ impl Engine {
         Ok(u64::try_from(all).unwrap_or(u64::MAX).min(sending.estimate_bytes))
     }
 
+    /// As [`Self::estimate_send`], for a stream that resumes at an object.
+    async fn estimate_objects(&self, sending: &Sending) -> Result<u64, DatasetError> {
+        let mut walk = self.core.pool.unshared(sending.objects_left());
+        let (mut bytes, mut pointers) = (0, 0);
+        while pointers < ESTIMATE_POINTERS_MAX {
+            let found = walk.next().await?;
+            if found.is_empty() {
+                return Ok(bytes);
+            }
+            pointers += found.len();
+            let records = found.iter().filter(|found| found.level == 0);
+            bytes += records.map(|found| found.ptr.stored_bytes() as u64).sum::<u64>();
+        }
+        let first = sending.first_object().0;
+        let objects = sending.root.blocks().saturating_mul(OBJECT_SLOTS_PER_BLOCK as u64);
+        let rest = objects.saturating_sub(first).max(1);
+        let counted = walk.position().object.0.saturating_sub(first).clamp(1, rest);
+        let all = u128::from(bytes) * u128::from(rest) / u128::from(counted);
+        Ok(u64::try_from(all).unwrap_or(u64::MAX).min(sending.estimate_bytes))
+    }
+
     /// Sends a stream in parts; `put` takes each part and may wait.
     ///
     /// # Errors
@@ -305,6 +373,12 @@ impl Engine {
         let pool = &self.core.pool;
         let (mut writer, first) = StreamWriter::new(&sending.begin);
         put(first).await?;
+        if sending.begin.objects.is_some() {
+            self.send_objects(sending, &mut writer, &mut put).await?;
+            let (rest, counts) = writer.finish();
+            put(rest).await?;
+            return Ok(counts);
+        }
         let mut walk = pool.unshared(sending.what(pool.bug()));
         let mut reads: FuturesOrdered<Pin<Box<dyn Future<Output = Read> + '_>>> =
             FuturesOrdered::new();

@@ -19,6 +19,7 @@ use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
 use crate::objects::object_log::{ObjectRecord, fits_batch};
 use crate::objects::object_set::{Added, ObjectChange, ObjectSet, SlotBody};
+use crate::state::snapshot::descent_mut;
 use crate::state::volume::{State, Volume};
 use crate::volume::read::RESTARTS_MAX;
 
@@ -30,14 +31,17 @@ enum Found {
     Tree(TreeRoot),
 }
 
-/// How the log makes a change durable.
-enum Logging {
-    /// It does not: a sync waits for the commit of the txg.
-    AtCommit,
-    /// By this record.
-    Record(ObjectRecord),
-    /// The change comes from the log.
-    Replayed,
+/// Origin of changes, which determines what makes them durable.
+pub(crate) enum By {
+    /// A client. A sync waits for the commit of the txg.
+    Client,
+    /// A client. A sync logs this record.
+    Logged(ObjectRecord),
+    /// A record of the intent log, during an import. The import commits before a client syncs
+    /// anything.
+    Replay,
+    /// A stream. With the changes it is received up to this record of an object.
+    Stream(ObjectId, u64),
 }
 
 /// Result of an attempt to change objects.
@@ -60,7 +64,7 @@ impl Volume {
     /// read. Nothing was changed then.
     #[boxed(?Send)]
     pub async fn change_objects(&self, changes: Vec<ObjectChange>) -> Result<(), DatasetError> {
-        self.apply_changes(changes, Logging::AtCommit).await
+        self.apply_changes(changes, By::Client).await
     }
 
     /// As [`Self::change_objects`], with a log record of the change. A sync then writes the record
@@ -77,40 +81,35 @@ impl Volume {
     ) -> Result<(), DatasetError> {
         assert!(record.kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
         assert!((1..OBJECTS_MAX).contains(&record.object.0), "slots have numbers of objects");
-        self.apply_changes(changes, Logging::Record(record)).await
+        self.apply_changes(changes, By::Logged(record)).await
     }
 
-    /// Applies changes of the log during an import, without a check of quota and free space.
+    /// As [`Self::change_objects`], for changes of any origin.
     #[boxed(?Send)]
-    pub(crate) async fn replay_changes(
-        &self,
-        changes: Vec<ObjectChange>,
-    ) -> Result<(), DatasetError> {
-        self.apply_changes(changes, Logging::Replayed).await
-    }
-
-    #[boxed(?Send)]
-    async fn apply_changes(
+    pub(crate) async fn apply_changes(
         &self,
         mut changes: Vec<ObjectChange>,
-        mut logging: Logging,
+        mut by: By,
     ) -> Result<(), DatasetError> {
         let is_object = |change: &ObjectChange| (1..OBJECTS_MAX).contains(&change.object().0);
         assert!(changes.iter().all(is_object), "slots have numbers of objects");
         let mut tries = 0;
         loop {
             self.core.pool.check_alive()?;
-            let (table, missing) = self.missing_slots(&changes, &logging)?;
+            let (table, missing) = self.missing_slots(&changes, &by)?;
             let mut read = Vec::new();
             for index in missing {
                 match self.core.pool.slot_block(table, index).await {
                     Ok(block) => read.push((index, block)),
                     // A commit replaced the object table: begin again.
                     Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => break,
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        let failed = Err(DatasetError::from(error));
+                        return self.noted_object(ObjectId::TABLE, index..index + 1, failed).await;
+                    }
                 }
             }
-            match self.try_change(table, read, &mut changes, &mut logging)? {
+            match self.try_change(table, read, &mut changes, &mut by)? {
                 Tried::Done => return Ok(()),
                 Tried::Replaced => tries += 1,
                 Tried::Full => self.wait_for_room().await?,
@@ -124,10 +123,10 @@ impl Volume {
         table: TreeRoot,
         read: Vec<(u64, Block)>,
         changes: &mut Vec<ObjectChange>,
-        logging: &mut Logging,
+        by: &mut By,
     ) -> Result<Tried, DatasetError> {
         let mut state = self.state.lock();
-        self.check_allowed(&state, logging)?;
+        self.check_by(&state, by)?;
         if state.record.root != table {
             return Ok(Tried::Replaced);
         }
@@ -137,10 +136,10 @@ impl Volume {
             return Ok(Tried::Replaced);
         }
         let added = set.open.bound(changes, table_height(table, changes));
-        let admitted = match logging {
+        let admitted = match by {
             // The changes reserved their space before the crash.
-            Logging::Replayed => Ok(true),
-            Logging::AtCommit | Logging::Record(_) => self.admit_objects(&state, added),
+            By::Replay => Ok(true),
+            By::Client | By::Logged(_) | By::Stream(..) => self.admit_objects(&state, added),
         };
         let Some(set) = &mut state.objects else { return Err(self.no_objects(&state)) };
         if !matches!(admitted, Ok(true)) {
@@ -149,40 +148,45 @@ impl Volume {
             return admitted.map(|_| Tried::Full);
         }
         self.add_objects(set, std::mem::take(changes), added.cost);
-        self.queue_change(&mut state, std::mem::replace(logging, Logging::AtCommit));
+        self.queue_change(&mut state, std::mem::replace(by, By::Client));
         Ok(Tried::Done)
     }
 
-    /// Checks that the dataset accepts changes. A read-only dataset accepts only the changes of log
-    /// replay.
-    fn check_allowed(&self, state: &State, logging: &Logging) -> Result<(), DatasetError> {
-        match logging {
-            Logging::Replayed => self.check(state, 0, 0),
-            Logging::AtCommit | Logging::Record(_) => self.check_change(state, 0, 0),
+    /// Checks that the dataset accepts changes of this origin. A replay also changes read-only
+    /// datasets.
+    fn check_by(&self, state: &State, by: &By) -> Result<(), DatasetError> {
+        match by {
+            By::Client | By::Logged(_) => self.check_change(state, 0, 0),
+            By::Replay | By::Stream(..) => self.check(state, 0, 0),
         }
     }
 
-    /// Queues the log record of a change. If the change has no log record, a sync waits for the
-    /// commit of the txg.
-    fn queue_change(&self, state: &mut State, logging: Logging) {
+    /// Queues the log record of a change, or skips the txg of a change without a record.
+    fn queue_change(&self, state: &mut State, by: By) {
         let (txg, bug) = (self.core.open_txg(), self.core.pool.bug());
+        if let By::Stream(object, record) = by {
+            // The log does not contain the place in the stream.
+            let receiving = &mut descent_mut(&mut state.record).receiving;
+            receiving.as_mut().expect("only the claim holder ends it").pass(object, record);
+            state.object.log.skip_until(txg);
+            return;
+        }
         state.object.log.begin_change();
         if state.object.log.skips(txg) {
             return;
         }
         let lsn = state.object.log.acked();
         let set = state.objects.as_mut().expect("the caller changed objects");
-        match logging {
-            Logging::Record(record) if fits_batch(&record) => {
+        match by {
+            By::Logged(record) if fits_batch(&record) => {
                 if !set.log.push((lsn, txg), record, bug) {
                     tracing::debug!(dataset = self.id.0, "namespace log queue dropped");
                     state.object.log.skip_until(txg);
                     self.core.want(txg);
                 }
             }
-            // The import commits before a client syncs anything.
-            Logging::Replayed => {}
-            Logging::Record(_) | Logging::AtCommit => state.object.log.skip_until(txg),
+            By::Replay => {}
+            By::Client | By::Logged(_) | By::Stream(..) => state.object.log.skip_until(txg),
         }
     }
 
@@ -191,10 +195,10 @@ impl Volume {
     fn missing_slots(
         &self,
         changes: &[ObjectChange],
-        logging: &Logging,
+        by: &By,
     ) -> Result<(TreeRoot, Vec<u64>), DatasetError> {
         let state = self.state.lock();
-        self.check_allowed(&state, logging)?;
+        self.check_by(&state, by)?;
         let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
         let missing = changes.iter().filter(|change| !has_slot(set, change));
         let mut missing: Vec<u64> =
@@ -204,7 +208,7 @@ impl Volume {
         Ok((state.record.root, missing))
     }
 
-    fn no_objects(&self, state: &State) -> DatasetError {
+    pub(crate) fn no_objects(&self, state: &State) -> DatasetError {
         let why = "is a volume and has no objects".to_owned();
         DatasetError::Unfit { name: self.full_name(state), why }
     }
@@ -245,7 +249,10 @@ impl Volume {
             tries += 1;
             match self.read_stored(table, object, (size, record)).await {
                 Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => {}
-                read => return Ok(read?),
+                read => {
+                    let read = read.map_err(DatasetError::from);
+                    return self.noted_object(object, record..record + 1, read).await;
+                }
             }
         }
     }
@@ -314,7 +321,7 @@ impl Volume {
             tries += 1;
             match self.core.pool.slot_block(table, ObjectSlot::block_of(object)).await {
                 Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return self.noted_object(object, 0..0, Err(error.into())).await,
                 Ok(block) => {
                     let slot = ObjectSlot::read(&block, object);
                     let slot = slot.expect("the pool checked the slots of the block");

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
+use weir_base::{BLOCK_BYTES, ErrorKind, ObjectId, Txg};
 use weir_block::IoBuf;
 use weir_dataset::{DamagedData, Engine, SnapshotId, Volume, VolumeSpec};
 use weir_device::{Device, MemoryDevice};
@@ -307,8 +307,9 @@ fn scrub_removes_intact_snapshots_between_damaged_ones() {
     [2, 4].iter().for_each(|round| pool.flip(5, *round));
     pool.reopen();
     let volume = pool.volume("v");
-    // Lists two records as damaged in all versions, as if the versions shared a lost node.
-    pool.engine.pool().note_damage(volume.dataset(), 4..6, Txg(1), Txg(u64::MAX));
+    // Lists a record as damaged in all versions, as if the versions shared a lost node.
+    let tree = (volume.dataset(), ObjectId::VOLUME);
+    pool.engine.pool().note_damage(tree, 4..6, Txg(1), Txg(u64::MAX));
     assert_eq!(pool.listed(), ["v 4+2 itself@s1@s2@s3"]);
     pool.scrub();
     assert_eq!(pool.listed(), ["v 5+1 @s2", "v 5+1 itself@"]);

@@ -20,6 +20,8 @@ mod loss_paths;
 mod lost_nodes;
 mod misreads;
 mod model;
+mod object_damage;
+mod object_streams;
 mod objects;
 mod old_legs;
 mod metadata_trees;

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::common::{as_devices, committing, import, now, options};
-use weir_base::RecordSize;
 use weir_base::property::{COMPRESSION, QUOTA};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_base::{ObjectId, RecordSize};
 use weir_dataset::{
     DatasetError, Engine, Mark, PropertyChange, PropertyTarget, ReceiveSpec, Received, Receiver,
     SendFrom, SendSpec, SnapshotId, Volume, VolumeSize, VolumeSpec,
@@ -258,7 +258,12 @@ fn estimate_of_a_resumed_stream_covers_the_rest_only() {
     write(&volume, &mut model, 0..BLOCKS, 1);
     source.snap("v", "a");
     let estimate = |next_record: u64, to: u64| {
-        let resume = (next_record > 0).then_some(ResumeToken { to, from: None, next_record });
+        let resume = (next_record > 0).then_some(ResumeToken {
+            to,
+            from: None,
+            next_object: ObjectId::VOLUME,
+            next_record,
+        });
         let spec = SendSpec { snapshot: id("v", "a"), from: None, resume };
         let sending = source.engine.prepare_send(&spec).unwrap();
         (now(source.engine.estimate_send(&sending)).unwrap(), sending.begin().to)

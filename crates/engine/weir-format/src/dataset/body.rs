@@ -4,7 +4,7 @@
 //! Invariant: the fields of a kind have the same layout in format 8 and in format 9.
 
 use weir_base::limits::NAME_BYTES_MAX;
-use weir_base::{DatasetId, RecordSize, Txg};
+use weir_base::{DatasetId, ObjectId, RecordSize, Txg};
 
 use super::record::{
     ANCESTORS_MAX, Ancestor, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent,
@@ -13,6 +13,7 @@ use super::record::{
 use crate::bytes::{Reader, Writer};
 use crate::error::FormatError;
 use crate::node::TreeRoot;
+use crate::object_slot::OBJECTS_MAX;
 use crate::properties::Properties;
 
 /// Maximum count of blocks or units; no volume reaches it. The decoder lowers a larger count to
@@ -154,12 +155,16 @@ impl Descent {
             w.u64(owner.0);
         }
         let Some(receiving) = &self.receiving else { return w.u8(0) };
-        w.u8(if receiving.is_new { 2 } else { 1 });
+        let has_object = receiving.next_object.0 != 0;
+        w.u8(if receiving.is_new { 2 } else { 1 } + if has_object { 2 } else { 0 });
         w.u64(receiving.to);
         w.u64(receiving.from.unwrap_or(0));
         w.u64(receiving.next_record);
         w.u64(receiving.created_unix_ms);
         w.str(&receiving.snapshot);
+        if has_object {
+            w.u64(receiving.next_object.0);
+        }
     }
 
     pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
@@ -181,10 +186,9 @@ impl Descent {
             lineage.push(next);
         }
         let origin = (snapshot.0 != 0).then_some(Origin { snapshot, txg });
-        let is_new = match r.u8()? {
+        let (is_new, has_object) = match r.u8()? {
             0 => return Ok(Self { origin, lineage, inherited_units, receiving: None }),
-            1 => false,
-            2 => true,
+            code @ 1..=4 => (code.is_multiple_of(2), code > 2),
             other => return Err(r.bad("receiving", other)),
         };
         let (to, from, next_record) = (r.u64()?, r.u64()?, r.u64()?);
@@ -193,9 +197,13 @@ impl Descent {
             return Err(r.bad("snapshot", snapshot.len() as u64));
         }
         let from = (from != 0).then_some(from);
+        let next_object = ObjectId(if has_object { r.u64()? } else { 0 });
+        if has_object && !(1..=OBJECTS_MAX).contains(&next_object.0) {
+            return Err(r.bad("next_object", next_object.0));
+        }
         let receiving =
-            Some(Receiving { to, from, is_new, next_record, snapshot, created_unix_ms });
-        Ok(Self { origin, lineage, inherited_units, receiving })
+            Receiving { to, from, is_new, next_object, next_record, snapshot, created_unix_ms };
+        Ok(Self { origin, lineage, inherited_units, receiving: Some(receiving) })
     }
 }
 

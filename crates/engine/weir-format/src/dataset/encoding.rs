@@ -33,7 +33,7 @@ const OBJECTS_SNAPSHOT: u8 = 21;
 const FIXED_BYTES: usize = 8 + 1 + 1 + 8 + 8 + 2 + 2;
 const TEXT_BYTES: usize = 2 + NAME_BYTES_MAX;
 const TREE_BYTES: usize = 8 + 1 + TreeRoot::BYTES + 6 * 8;
-const DESCENT_BYTES: usize = 3 * 8 + 1 + ANCESTORS_MAX * 16 + 1 + 4 * 8;
+const DESCENT_BYTES: usize = 3 * 8 + 1 + ANCESTORS_MAX * 16 + 1 + 5 * 8;
 const MOMENT_BYTES: usize = 4 * 8 + 1 + HOLDS_MAX * (2 + HOLD_BYTES_MAX);
 // The longest record fits into its block, whatever its history.
 const _: () = assert!(
@@ -132,6 +132,13 @@ impl DatasetRecord {
         }
         if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
             return Err(r.bad("name", self.name.len() as u64));
+        }
+        if let DatasetKind::Volume(descent) = &self.kind
+            && let Some(receiving) = &descent.receiving
+            && receiving.next_object.0 != 0
+            && self.objects.is_none()
+        {
+            return Err(r.bad("next_object", receiving.next_object.0));
         }
         let is_bookmark = matches!(self.kind, DatasetKind::Bookmark(_));
         let is_plain = Tree::of(&self) == Tree::NONE && self.state == DatasetState::Active;

@@ -11,7 +11,7 @@
 //! - a volume and its snapshots form a snapshot chain. The summaries name the volume that wrote
 //!   each block of the chain: the volume itself or, after a promotion, one of its ancestors.
 
-use weir_base::{DatasetId, RecordSize, Txg};
+use weir_base::{DatasetId, ObjectId, RecordSize, Txg};
 
 use crate::bytes::{Field, field};
 use crate::node::TreeRoot;
@@ -65,12 +65,26 @@ pub struct Receiving {
     pub from: Option<u64>,
     /// True if the receive created the volume; aborting the receive then destroys the volume.
     pub is_new: bool,
+    /// Object of `next_record`; 0 for a volume, and before the first object of a dataset.
+    pub next_object: ObjectId,
     /// Number of the first record that was not received yet.
     pub next_record: u64,
     /// Name of the snapshot in the stream.
     pub snapshot: String,
     /// Time at which the snapshot was taken, by the sender's wall clock.
     pub created_unix_ms: u64,
+}
+
+impl Receiving {
+    /// First place that was not received yet.
+    pub fn next(&self) -> (ObjectId, u64) {
+        (self.next_object, self.next_record)
+    }
+
+    /// Notes that the stream is received up to this record of an object.
+    pub fn pass(&mut self, object: ObjectId, record: u64) {
+        (self.next_object, self.next_record) = self.next().max((object, record));
+    }
 }
 
 /// The snapshot from which a volume was cloned.
@@ -236,5 +250,6 @@ impl DatasetRecord {
             "u64 guid of the snapshot, u64 guid of the preceding snapshot (0 none),",
         ),
         field(0, "", "u64 next record, u64 created ms, string"),
+        field(0, "object", "3 and 4 are as 1 and 2, with u64 object of the next record at the end"),
     ];
 }

@@ -6,21 +6,21 @@
 //! - the reader uses no field of a frame before a checksum has verified it;
 //! - after an error the reader reads no further bytes.
 
-use weir_base::RecordSize;
 use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
-use weir_codec::checksum::xxh3_128;
+use weir_base::{ObjectId, RecordSize};
 
+use super::change::{WHAT, read_change};
+use super::objects::{Cursor, RECORDS_MAX, StreamObjects};
 use super::{
-    CHECKSUM_BYTES, CODE_HOLE, Chain, FRAME_BYTES_MAX, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES,
-    KIND_END, MAGIC, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin, StreamChange, StreamChanges,
-    StreamCounts, StreamError, StreamFault, StreamFrame,
+    CHECKSUM_BYTES, Chain, FRAME_BYTES_MAX, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES, KIND_END,
+    KIND_OBJECTS, MAGIC, OBJECT_STREAM_VERSION, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin,
+    StreamChange, StreamChanges, StreamCounts, StreamError, StreamFault, StreamFrame,
 };
 use crate::bytes::Reader;
-use crate::compression::{Codec, compression_of_code};
+use crate::compression::compression_of_code;
+use crate::dataset::ObjectTable;
 use crate::error::FormatError;
-use crate::layout::PACK_BYTES;
-
-const WHAT: &str = "stream frame";
+use crate::object_slot::OBJECTS_MAX;
 
 /// Next expected part of the stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,9 @@ pub struct StreamReader {
     next: u64,
     records: u64,
     record_size: RecordSize,
+    version: u32,
+    /// Position in a stream of objects.
+    objects: Option<Cursor>,
     counts: StreamCounts,
     failed: Option<StreamError>,
 }
@@ -64,6 +67,8 @@ impl Default for StreamReader {
             next: 0,
             records: 0,
             record_size: RecordSize::BLOCK,
+            version: STREAM_VERSION,
+            objects: None,
             counts: StreamCounts::default(),
             failed: None,
         }
@@ -140,9 +145,10 @@ impl StreamReader {
             let mut r = Reader::new(WHAT, &preamble);
             r.take(MAGIC.len())?;
             let found = r.u32()?;
-            if found != STREAM_VERSION {
+            if !matches!(found, STREAM_VERSION | OBJECT_STREAM_VERSION) {
                 return Err(StreamFault::Version { found });
             }
+            self.version = found;
             if r.u32()? != 0 {
                 return Err(StreamFault::Checksum);
             }
@@ -187,22 +193,31 @@ impl StreamReader {
     fn decode(&mut self, kind: u8, payload: Vec<u8>) -> Result<StreamFrame, StreamFault> {
         match (kind, self.expect) {
             (KIND_BEGIN, Expect::Begin) => {
-                let begin = begin(&payload)?;
+                let begin = begin(&payload, self.version == OBJECT_STREAM_VERSION)?;
                 self.next = begin.first_record;
                 self.records = begin.record_size.records_in(begin.size_bytes);
                 self.record_size = begin.record_size;
+                self.objects =
+                    begin.objects.map(|objects| Cursor::new(objects.first, begin.first_record));
                 self.expect = Expect::Changes;
                 Ok(StreamFrame::Begin(begin))
             }
-            (KIND_CHANGES, Expect::Changes) => {
+            (KIND_CHANGES, Expect::Changes) if self.objects.is_none() => {
                 let changes = self.changes(&payload)?;
                 Ok(StreamFrame::Changes(StreamChanges { payload, changes }))
+            }
+            (KIND_OBJECTS, Expect::Changes) => {
+                let Some(cursor) = &mut self.objects else {
+                    return Err(StreamFault::Kind { kind });
+                };
+                Ok(StreamFrame::Objects(cursor.read(payload, &mut self.counts)?))
             }
             (KIND_END, Expect::Changes) => {
                 let mut r = Reader::new(WHAT, &payload);
                 let (records, stored_bytes, hole_records) = (r.u64()?, r.u64()?, r.u64()?);
+                let objects = if self.objects.is_some() { r.u64()? } else { 0 };
                 nothing_left(&mut r)?;
-                let counts = StreamCounts { records, stored_bytes, hole_records };
+                let counts = StreamCounts { records, stored_bytes, hole_records, objects };
                 if counts != self.counts {
                     return Err(r.bad("records", records).into());
                 }
@@ -218,37 +233,10 @@ impl StreamReader {
         let mut r = Reader::new(WHAT, payload);
         while r.left() > 0 {
             let code = r.u8()?;
-            let start = r.u64()?;
-            let (count, stored) = if code == CODE_HOLE {
-                let count = r.u64()?;
-                self.counts.hole_records = self.counts.hole_records.saturating_add(count);
-                (count, None)
-            } else {
-                let codec = Codec::from_code(code - 1)?;
-                let len = usize::from(r.u16()?) * PACK_BYTES;
-                let most = self.record_size.bytes();
-                let fits = match codec {
-                    Codec::Raw => len == most,
-                    Codec::Lz4 | Codec::Zstd => (PACK_BYTES..most).contains(&len),
-                };
-                if !fits {
-                    return Err(r.bad("stored", len as u64).into());
-                }
-                let checksum = r.u128()?;
-                let at = payload.len() - r.left();
-                if xxh3_128(r.take(len)?) != checksum {
-                    return Err(r.bad("checksum", start).into());
-                }
-                self.counts.records += 1;
-                self.counts.stored_bytes += len as u64;
-                (1, Some((codec, at..at + len)))
-            };
-            let end = start.checked_add(count).filter(|end| *end <= self.records);
-            let (true, true, Some(end)) = (start >= self.next, count > 0, end) else {
-                return Err(r.bad("start", start).into());
-            };
-            self.next = end;
-            changes.push(StreamChange { start, count, stored });
+            let (size, limits) = (self.record_size, (self.next, self.records));
+            let change = read_change((&mut r, payload), code, size, limits, &mut self.counts)?;
+            self.next = change.start + change.count;
+            changes.push(change);
         }
         Ok(changes)
     }
@@ -258,7 +246,8 @@ fn nothing_left(r: &mut Reader<'_>) -> Result<(), FormatError> {
     if r.left() == 0 { Ok(()) } else { Err(r.bad("length", r.left() as u64)) }
 }
 
-fn begin(payload: &[u8]) -> Result<StreamBegin, StreamFault> {
+/// Decodes a begin frame. `has_objects`: the stream is of a dataset with many objects.
+fn begin(payload: &[u8], has_objects: bool) -> Result<StreamBegin, StreamFault> {
     let mut r = Reader::new(WHAT, payload);
     let (to, from) = (r.u64()?, r.u64()?);
     let is_clone = match r.u8()? {
@@ -267,15 +256,30 @@ fn begin(payload: &[u8]) -> Result<StreamBegin, StreamFault> {
         flags => return Err(r.bad("flags", flags).into()),
     };
     let compression = compression_of_code(r.u8()?)?;
-    let (first_record, size_bytes, shift) = (r.u64()?, r.u64()?, r.u8()?);
+    let (first_record, size_or_object, shift) = (r.u64()?, r.u64()?, r.u8()?);
     let created_unix_ms = r.u64()?;
     let record_size = RecordSize::from_shift(shift).ok_or_else(|| r.bad("record_size", shift))?;
-    let fits = size_bytes.is_multiple_of(record_size.bytes() as u64)
-        && (1..=VOLUME_BYTES_MAX).contains(&size_bytes);
-    if !fits {
-        return Err(r.bad("size_bytes", size_bytes).into());
+    let (size_bytes, first_object) =
+        if has_objects { (0, size_or_object) } else { (size_or_object, 0) };
+    if has_objects {
+        if !record_size.is_block() {
+            return Err(r.bad("record_size", shift).into());
+        }
+        if first_object > OBJECTS_MAX {
+            return Err(r.bad("first_object", first_object).into());
+        }
+    } else {
+        let fits = size_bytes.is_multiple_of(record_size.bytes() as u64)
+            && (1..=VOLUME_BYTES_MAX).contains(&size_bytes);
+        if !fits {
+            return Err(r.bad("size_bytes", size_bytes).into());
+        }
     }
-    if first_record > record_size.records_in(size_bytes) {
+    let records = match first_object {
+        0 => record_size.records_in(size_bytes),
+        _ => RECORDS_MAX,
+    };
+    if first_record > records {
         return Err(r.bad("first_record", first_record).into());
     }
     let (volume, snapshot) = (r.str("volume")?, r.str("snapshot")?);
@@ -284,6 +288,13 @@ fn begin(payload: &[u8]) -> Result<StreamBegin, StreamFault> {
             return Err(r.bad(field, name.len() as u64).into());
         }
     }
+    let objects = if has_objects {
+        let layer = r.take(ObjectTable::LAYER_BYTES)?;
+        let layer = *layer.first_chunk().expect("took exactly these bytes");
+        Some(StreamObjects { first: ObjectId(first_object), layer })
+    } else {
+        None
+    };
     nothing_left(&mut r)?;
     let from = (from != 0).then_some(from);
     Ok(StreamBegin {
@@ -297,5 +308,6 @@ fn begin(payload: &[u8]) -> Result<StreamBegin, StreamFault> {
         created_unix_ms,
         volume,
         snapshot,
+        objects,
     })
 }

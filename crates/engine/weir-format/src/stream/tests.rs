@@ -6,6 +6,8 @@ use weir_codec::checksum::xxh3_128;
 
 use super::*;
 
+mod objects;
+
 const BLOCKS: u64 = 4096;
 
 fn begin() -> StreamBegin {
@@ -20,6 +22,7 @@ fn begin() -> StreamBegin {
         created_unix_ms: 5,
         volume: "vm1".to_owned(),
         snapshot: "monday".to_owned(),
+        objects: None,
     }
 }
 
@@ -152,7 +155,11 @@ fn foreign_streams_are_refused_at_once() {
 /// Returns the fault that the reader reports for a stream whose second frame has this payload and
 /// correct checksums.
 fn forged(kind: u8, payload: &[u8]) -> StreamFault {
-    let (mut writer, mut bytes) = StreamWriter::new(&begin());
+    forged_after(&begin(), kind, payload)
+}
+
+fn forged_after(begin: &StreamBegin, kind: u8, payload: &[u8]) -> StreamFault {
+    let (mut writer, mut bytes) = StreamWriter::new(begin);
     writer.frame(kind, payload, &mut bytes);
     let error = refused(&bytes);
     assert_eq!(error.frame, 1);
@@ -204,9 +211,17 @@ fn fields_with_a_correct_checksum_are_validated() {
 
 #[test]
 fn changed_or_truncated_token_is_refused() {
-    let token = ResumeToken { to: 99, from: Some(u64::MAX), next_record: 12345 };
+    let next_object = weir_base::ObjectId::VOLUME;
+    let token = ResumeToken { to: 99, from: Some(u64::MAX), next_object, next_record: 12345 };
     let text = token.to_string();
+    assert!(text.starts_with("weir1-"));
     assert_eq!(text.parse(), Ok(token));
+    let of_object = ResumeToken { next_object: weir_base::ObjectId(1 << 40), ..token };
+    let other = of_object.to_string();
+    assert!(other.starts_with("weir2-"));
+    assert_eq!(other.parse(), Ok(of_object));
+    assert_eq!(other.replace("weir2-", "weir1-").parse::<ResumeToken>(), Err(TokenError));
+    assert_eq!(text.replace("weir1-", "weir2-").parse::<ResumeToken>(), Err(TokenError));
     assert_eq!(format!(" {text}\n").parse(), Ok(token));
     let none = ResumeToken { from: None, ..token };
     assert_eq!(none.to_string().parse(), Ok(none));

@@ -4,13 +4,20 @@
 //!
 //! Invariant: [`StreamReader`](super::StreamReader) can read every stream that is written.
 
+use std::ops::Range;
+
+use weir_base::{ObjectId, RecordSize};
+
+use super::objects::{Cursor, write_object, write_unused};
 use super::{
     CODE_HOLE, Chain, FRAME_BYTES_MAX, FRAME_BYTES_WANTED, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES,
-    KIND_END, MAGIC, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin, StreamCounts,
+    KIND_END, KIND_OBJECTS, MAGIC, OBJECT_STREAM_VERSION, PREAMBLE_BYTES, STREAM_VERSION,
+    StreamBegin, StreamCounts,
 };
 use crate::bytes::Writer;
 use crate::compression::Codec;
 use crate::layout::PACK_BYTES;
+use crate::object_slot::ObjectSlot;
 
 /// Space of a frame's buffer above the wanted payload: header, checksum, and the part of the last
 /// change that exceeds the wanted payload.
@@ -25,6 +32,10 @@ pub struct StreamWriter {
     hole: Option<(u64, u64)>,
     /// Lowest record number that may be added next.
     next: u64,
+    /// Position in a stream of objects.
+    objects: Option<Cursor>,
+    /// Unused objects that later ones may still extend.
+    unused: Option<Range<u64>>,
     counts: StreamCounts,
 }
 
@@ -33,7 +44,8 @@ impl StreamWriter {
     pub fn new(begin: &StreamBegin) -> (Self, Vec<u8>) {
         let mut w = Writer::default();
         w.bytes(&MAGIC);
-        w.u32(STREAM_VERSION);
+        let version = if begin.objects.is_some() { OBJECT_STREAM_VERSION } else { STREAM_VERSION };
+        w.u32(version);
         w.pad_to(PREAMBLE_BYTES);
         let mut bytes = w.0;
         let mut stream = Self {
@@ -41,6 +53,8 @@ impl StreamWriter {
             changes: begun_frame(),
             hole: None,
             next: begin.first_record,
+            objects: begin.objects.map(|objects| Cursor::new(objects.first, begin.first_record)),
+            unused: None,
             counts: StreamCounts::default(),
         };
         let mut w = Writer::default();
@@ -49,13 +63,56 @@ impl StreamWriter {
         w.u8(u8::from(begin.is_clone));
         w.u8(begin.compression.code());
         w.u64(begin.first_record);
-        w.u64(begin.size_bytes);
+        w.u64(begin.objects.map_or(begin.size_bytes, |objects| objects.first.0));
         w.u8(begin.record_size.shift());
         w.u64(begin.created_unix_ms);
         w.str(&begin.volume);
         w.str(&begin.snapshot);
+        if let Some(objects) = &begin.objects {
+            w.bytes(&objects.layer);
+        }
         stream.frame(KIND_BEGIN, &w.0, &mut bytes);
         (stream, bytes)
+    }
+
+    /// Adds an object in use, with the number of records of its tree. Its changed records follow.
+    /// The object must follow all objects added before.
+    pub fn object(
+        &mut self,
+        object: ObjectId,
+        size: RecordSize,
+        records: u64,
+        body: &[u8; ObjectSlot::BODY_BYTES],
+    ) {
+        self.close_hole();
+        self.close_unused();
+        let cursor = self.objects.as_mut().expect("the stream is of objects");
+        assert!(object.0 >= cursor.next_object, "objects are sent in rising order");
+        cursor.begin(object, size, records);
+        self.next = cursor.current.map_or(0, |current| current.next);
+        write_object(&mut self.changes, (object, size, records), body);
+        self.counts.objects += 1;
+    }
+
+    /// Adds objects that have no slot. They must follow all objects added before.
+    pub fn unused(&mut self, objects: Range<u64>) {
+        self.close_hole();
+        let cursor = self.objects.as_mut().expect("the stream is of objects");
+        assert!(objects.start >= cursor.next_object && !objects.is_empty(), "in rising order");
+        (cursor.next_object, cursor.current) = (objects.end, None);
+        match &mut self.unused {
+            Some(unused) if unused.end == objects.start => unused.end = objects.end,
+            _ => {
+                self.close_unused();
+                self.unused = Some(objects);
+            }
+        }
+    }
+
+    fn close_unused(&mut self) {
+        if let Some(objects) = self.unused.take() {
+            write_unused(&mut self.changes, &objects);
+        }
     }
 
     /// Adds a record in its verified stored form, padded to units of 64 bytes. The record must
@@ -81,7 +138,7 @@ impl StreamWriter {
     pub fn hole(&mut self, start: u64, count: u64) {
         assert!(start >= self.next && count > 0, "holes are sent in rising order");
         self.next = start + count;
-        self.counts.hole_records += count;
+        self.counts.hole_records = self.counts.hole_records.saturating_add(count);
         match &mut self.hole {
             Some((_, end)) if *end == start => *end += count,
             _ => {
@@ -108,8 +165,10 @@ impl StreamWriter {
     /// Returns a frame of the changes added so far, or no bytes if there are none.
     fn changes_frame(&mut self) -> Vec<u8> {
         self.close_hole();
+        self.close_unused();
+        let kind = if self.objects.is_some() { KIND_OBJECTS } else { KIND_CHANGES };
         let frame = std::mem::replace(&mut self.changes, begun_frame()).0;
-        if frame.len() > HEADER_BYTES { self.seal(KIND_CHANGES, frame) } else { Vec::new() }
+        if frame.len() > HEADER_BYTES { self.seal(kind, frame) } else { Vec::new() }
     }
 
     /// Returns the remaining frames, including the end frame, and the totals of the stream.
@@ -119,6 +178,9 @@ impl StreamWriter {
         w.u64(self.counts.records);
         w.u64(self.counts.stored_bytes);
         w.u64(self.counts.hole_records);
+        if self.objects.is_some() {
+            w.u64(self.counts.objects);
+        }
         self.frame(KIND_END, &w.0, &mut bytes);
         (bytes, self.counts)
     }

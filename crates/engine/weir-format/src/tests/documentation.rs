@@ -72,6 +72,7 @@ fn format_documentation_is_up_to_date() {
         ("Stamp at the end of each 512-byte sector of a log batch", log::STAMP_FIELDS),
         ("Send stream: begin frame", stream::BEGIN_FIELDS),
         ("Send stream: a change", stream::CHANGE_FIELDS),
+        ("Send stream: an entry of an object frame", stream::ENTRY_FIELDS),
         ("Send stream: end frame", stream::END_FIELDS),
     ] {
         table(&mut text, title, fields);

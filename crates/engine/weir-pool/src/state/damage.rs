@@ -15,7 +15,7 @@ use weir_format::{DamagedPart, DamagedRange, PoolPart};
 /// Entries of the list of permanent errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageList {
-    /// Damaged ranges of volumes, by volume and first record.
+    /// Damaged ranges of objects, by volume, object and first record.
     pub ranges: Vec<DamagedRange>,
     /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
@@ -81,9 +81,9 @@ fn outside(range: &DamagedRange, cut: &Range<u64>) -> impl Iterator<Item = Damag
     parts.into_iter().filter(|part| !part.is_empty()).map(move |part| with_records(&range, &part))
 }
 
-/// True if two ranges contain the same record in the same version of a volume.
+/// True if two ranges contain the same record of an object in the same version of a volume.
 fn meet(a: &DamagedRange, b: &DamagedRange) -> bool {
-    a.volume == b.volume
+    a.tree() == b.tree()
         && !overlap(&records(a), &records(b)).is_empty()
         && a.born <= b.until
         && b.born <= a.until
@@ -124,7 +124,7 @@ impl Inner {
         // Extend a neighbouring range that has the same versions; this also works if the list is
         // full.
         let joins = |old: &&mut DamagedRange| {
-            (old.volume, old.born, old.until) == (range.volume, range.born, range.until)
+            (old.tree(), old.born, old.until) == (range.tree(), range.born, range.until)
                 && (old.end() == range.first || range.end() == old.first)
         };
         if let Some(old) = self.list.ranges.iter_mut().find(joins) {
@@ -156,10 +156,10 @@ impl Inner {
     /// Sorts the list of permanent errors, and merges neighbouring ranges of the same versions.
     fn tidy(&mut self) {
         let ranges = &mut self.list.ranges;
-        ranges.sort_unstable_by_key(|r| (r.volume, r.born, r.until, r.first));
+        ranges.sort_unstable_by_key(|r| (r.tree(), r.born, r.until, r.first));
         ranges.dedup_by(|next, before| {
             let same =
-                (next.volume, next.born, next.until) == (before.volume, before.born, before.until);
+                (next.tree(), next.born, next.until) == (before.tree(), before.born, before.until);
             let joins = same && before.end() == next.first;
             if joins {
                 before.count += next.count;
@@ -167,7 +167,7 @@ impl Inner {
             }
             joins
         });
-        ranges.sort_unstable_by_key(|r| (r.volume, r.first, r.born));
+        ranges.sort_unstable_by_key(|r| (r.tree(), r.first, r.born));
     }
 
     /// Removes the records `cut` from the ranges that `of` selects. `left` is called with each

@@ -3,7 +3,7 @@
 //! weir-dataset's `damage` finds the snapshots and clones that share an entry, stores the list and
 //! clears it after a scrub. weir-format defines the records of the list on disk.
 //!
-//! Code that finds damage calls [`Pool::note_damage`] with the volume, the records, and the birth
+//! Code that finds damage calls [`Pool::note_damage`] with the object, the records, and the birth
 //! txg of the pointer that cannot be followed. A block keeps its index in the versions of a volume
 //! from that txg until the volume overwrites the block (see `snapshot_chain`). So two txgs identify
 //! all snapshots that share the block, future ones included.
@@ -11,7 +11,7 @@
 //! Invariants:
 //! - at most [`DAMAGED_RANGES_MAX`] ranges and [`DAMAGED_PARTS_MAX`] parts; further damage is only
 //!   counted;
-//! - a record in one version of a volume is in at most one range;
+//! - no two ranges of an object have a record of a version in common;
 //! - adding an entry that is on the list changes nothing, so an error that repeats causes no
 //!   writes.
 
@@ -20,26 +20,32 @@ use std::sync::atomic::Ordering;
 
 use weir_base::hash::HashSet;
 use weir_base::limits::{DAMAGED_PARTS_MAX, DAMAGED_SHARED_MAX};
-use weir_base::{DatasetId, Txg};
+use weir_base::{DatasetId, ObjectId, Txg};
 use weir_format::{DamagedPart, DamagedRange, PoolPart, TreeRoot};
 
-use crate::state::damage::{DamageList, Inner, overlap, records};
+use crate::state::damage::{DamageList, overlap, records};
 use crate::state::pool::Pool;
 
 /// Permanent errors of volumes and metadata.
 impl Pool {
-    /// Notes that records of a volume have no good copy, in the versions from txg `born`, the birth
-    /// of the pointer that cannot be followed, up to txg `until`.
+    /// Notes that records of an object have no good copy, in the versions of its volume from txg
+    /// `born`, the birth of the pointer that cannot be followed, up to txg `until`.
     ///
     /// Does nothing if the list has the entry. Client paths may call it without a rate limit.
-    pub fn note_damage(&self, volume: DatasetId, records: Range<u64>, born: Txg, until: Txg) {
+    pub fn note_damage(
+        &self,
+        (volume, object): (DatasetId, ObjectId),
+        records: Range<u64>,
+        born: Txg,
+        until: Txg,
+    ) {
         let records = overlap(&records, &(0..TreeRoot::capacity(TreeRoot::HEIGHT_MAX)));
         if records.is_empty() || born > until {
             return;
         }
         let found_unix_ms = self.clock.unix_ms();
         let (first, count) = (records.start, records.end - records.start);
-        let new = DamagedRange { volume, first, count, born, until, found_unix_ms };
+        let new = DamagedRange { volume, object, first, count, born, until, found_unix_ms };
         let is_new = self.damage.change(|inner| {
             let before = inner.changes;
             inner.insert(new);
@@ -51,18 +57,13 @@ impl Pool {
             tracing::error!(
                 pool = self.name(),
                 volume = volume.0,
+                object = object.0,
                 first,
                 count,
                 born = born.0,
                 "records of a volume have no good copy"
             );
         }
-    }
-
-    /// Counts damage that the list of permanent errors cannot name: it has no entries for objects
-    /// yet.
-    pub(crate) fn count_damage(&self) {
-        self.damage.change(Inner::count_more);
     }
 
     /// Notes that a part of the pool's metadata has no good copy.
@@ -124,15 +125,20 @@ impl Pool {
         list
     }
 
-    /// If the list contains this record of a volume, in the version of this txg: returns the first
+    /// If the list contains this record of an object, in the version of this txg: returns the first
     /// record after the damaged range.
-    pub fn damaged_to(&self, volume: DatasetId, record: u64, version: Txg) -> Option<u64> {
+    pub fn damaged_to(
+        &self,
+        tree: (DatasetId, ObjectId),
+        record: u64,
+        version: Txg,
+    ) -> Option<u64> {
         if !self.has_damage() {
             return None;
         }
         let inner = self.damage.inner.lock();
         let of = inner.list.ranges.iter().filter(|range| {
-            range.volume == volume
+            range.tree() == tree
                 && records(range).contains(&record)
                 && range.born <= version
                 && version <= range.until
@@ -140,11 +146,11 @@ impl Pool {
         of.map(DamagedRange::end).max()
     }
 
-    /// Updates the list after a volume overwrote or freed these records. An entry stays in the list
-    /// for the snapshots up to `newest` that also reference the damaged records.
+    /// Updates the list after a volume overwrote or freed these records of an object. An entry
+    /// stays in the list for the snapshots up to `newest` that also reference the damaged records.
     pub fn damage_overwritten(
         &self,
-        volume: DatasetId,
+        tree: (DatasetId, ObjectId),
         records: &[Range<u64>],
         newest: Option<Txg>,
     ) {
@@ -154,7 +160,7 @@ impl Pool {
         self.damage.change(|inner| {
             for cut in records {
                 let of = |range: &DamagedRange| {
-                    range.volume == volume && range.until == DamagedRange::HEAD
+                    range.tree() == tree && range.until == DamagedRange::HEAD
                 };
                 inner.cut(cut, of, |range| {
                     let until = newest.filter(|newest| *newest >= range.born)?;
@@ -168,7 +174,7 @@ impl Pool {
     pub fn damage_healed(&self, of: &DamagedRange, records: &Range<u64>) {
         self.damage.change(|inner| {
             let is_of = |range: &DamagedRange| {
-                (range.volume, range.born, range.until) == (of.volume, of.born, of.until)
+                (range.tree(), range.born, range.until) == (of.tree(), of.born, of.until)
             };
             inner.cut(records, is_of, |_| None);
         });

@@ -97,8 +97,9 @@ pub struct DatasetDiff<'p> {
     /// Nodes of objects visited so far.
     met: Visited,
     position: Place,
-    /// Sums over the diffs of objects that ended. `damaged`: unreadable nodes, and also unreadable
-    /// slots. `kept`: nodes and records that these diffs did not return.
+    /// Object of the last results.
+    last: ObjectId,
+    /// Numbers of unreadable slots and of the nodes that finished diffs of objects report.
     damaged: u64,
     kept: u64,
 }
@@ -119,6 +120,7 @@ impl Pool {
             object: None,
             met: Visited::default(),
             position: from,
+            last: ObjectId::VOLUME,
             damaged: 0,
             kept: 0,
         }
@@ -129,6 +131,11 @@ impl<'p> DatasetDiff<'p> {
     /// First place not yet visited; [`Place::END`] at the end.
     pub fn position(&self) -> Place {
         self.position
+    }
+
+    /// Object of the results that [`Self::next`] returned last.
+    pub fn object(&self) -> ObjectId {
+        self.last
     }
 
     /// Number of unreadable nodes and slots. The diff skipped everything below them.
@@ -182,6 +189,7 @@ impl<'p> DatasetDiff<'p> {
                 let found = diff.next().await?;
                 self.position = Place { object: diff.object(), block: diff.position() };
                 if !found.is_empty() {
+                    self.last = diff.object();
                     return Ok(found);
                 }
                 self.end_object();
@@ -215,6 +223,7 @@ impl<'p> DatasetDiff<'p> {
         while let Some(node) = self.pending.pop_front_if(|next| next.level > 0) {
             found.push(node);
         }
+        self.last = ObjectId::TABLE;
         let last = found[found.len() - 1];
         self.position = Place::of_slots(end_of(last.level, last.index));
         found

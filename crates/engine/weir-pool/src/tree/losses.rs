@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::{ErrorKind, ObjectId};
+use weir_base::ErrorKind;
 use weir_format::{BlockPtr, PoolPart, TreeRoot};
 
 use crate::error::PoolError;
@@ -31,11 +31,7 @@ impl Pool {
         match *of {
             LiveOf::Volume { volume, object, level, index, birth, version } => {
                 let records = LostPart { level, index }.blocks();
-                if object == ObjectId::VOLUME {
-                    self.note_damage(volume, records, birth, version);
-                } else {
-                    self.count_damage();
-                }
+                self.note_damage((volume, object), records, birth, version);
             }
             LiveOf::Shared(address) => self.note_shared_damage(address),
             LiveOf::Part(part, number) => {

@@ -8,13 +8,14 @@
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::ErrorKind;
 use weir_base::hash::HashMap;
+use weir_base::{ErrorKind, ObjectId, RecordSize};
 use weir_block::Block;
-use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot, node_pointer};
+use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, ObjectSlot, PtrKind, TreeRoot, node_pointer};
 
 use crate::error::PoolError;
 use crate::state::pool::Pool;
+use crate::tree::place::Objects;
 use crate::tree::radix_tree::Tree;
 
 /// End of the path to a record.
@@ -27,14 +28,28 @@ pub struct Traced {
     /// Pointer at that index: a hole, the pointer to the record, or the pointer to an unreadable
     /// node.
     pub ptr: BlockPtr,
+    /// Record size in the slot of the object; `None` for a volume or an object table, and if the
+    /// slot is unused or unreadable.
+    pub size: Option<RecordSize>,
 }
 
 impl Traced {
+    fn hole(index: u64) -> Self {
+        Self { level: 0, index, ptr: BlockPtr::HOLE, size: None }
+    }
+
     /// Range of the records whose paths end at this node or record.
     pub fn records(&self) -> Range<u64> {
         let count = TreeRoot::capacity(self.level);
         let start = self.index.saturating_mul(count);
         start..start.saturating_add(count)
+    }
+
+    /// True if the trace of an object of a dataset with `objects` ends in the object table, because
+    /// the slot of the object cannot be read.
+    pub fn is_above(&self, object: ObjectId, objects: Objects) -> bool {
+        let is_hole = self.level == 0 && self.ptr.is_hole();
+        objects == Objects::Many && object != ObjectId::TABLE && self.size.is_none() && !is_hole
     }
 
     /// True if two traces end at the same index with the same pointer.
@@ -71,12 +86,12 @@ impl<'p> Tracer<'p> {
     /// error.
     #[boxed(?Send)]
     pub async fn trace(&mut self, root: TreeRoot, record: u64) -> Result<Traced, PoolError> {
-        let mut at = Traced { level: root.height, index: 0, ptr: root.ptr };
+        let mut at = Traced { level: root.height, index: 0, ptr: root.ptr, size: None };
         if record >= TreeRoot::capacity(root.height) {
-            return Ok(Traced { level: 0, index: record, ptr: BlockPtr::HOLE });
+            return Ok(Traced::hole(record));
         }
-        // The map has more nodes than any path: drop the nodes of other records.
-        if self.path.len() > 2 * usize::from(TreeRoot::HEIGHT_MAX) {
+        // The map has more nodes than any path with its table: drop the nodes of other records.
+        if self.path.len() > 4 * usize::from(TreeRoot::HEIGHT_MAX) {
             self.path.clear();
         }
         while at.level > 0 && at.ptr.kind == PtrKind::Node {
@@ -90,9 +105,45 @@ impl<'p> Tracer<'p> {
                 Err(error) if error.kind() == ErrorKind::Data => ptr,
                 found => found?,
             };
-            at = Traced { level, index, ptr: found };
+            at = Traced { level, index, ptr: found, size: None };
         }
         Ok(at)
+    }
+
+    /// Traces the path to a record of an object of a dataset. If the slot of the object cannot be
+    /// read, the trace ends above all records of the object, at the unreadable block or node of the
+    /// object table.
+    ///
+    /// # Errors
+    /// As [`Self::trace`].
+    #[boxed(?Send)]
+    pub async fn trace_object(
+        &mut self,
+        (objects, root): (Objects, TreeRoot),
+        object: ObjectId,
+        record: u64,
+    ) -> Result<Traced, PoolError> {
+        if objects == Objects::One || object == ObjectId::TABLE {
+            return self.trace(root, record).await;
+        }
+        let of_slot = self.trace(root, ObjectSlot::block_of(object)).await?;
+        if of_slot.ptr.is_hole() {
+            return Ok(Traced::hole(record));
+        }
+        let block = match of_slot.level {
+            0 => self.node(&of_slot.ptr).await?,
+            _ => None,
+        };
+        let slot = block.and_then(|block| {
+            self.pool.root_in_slot(&of_slot.ptr, &block, object).ok()?;
+            ObjectSlot::read(&block, object).ok()
+        });
+        let Some(slot) = slot else {
+            let (level, ptr) = (TreeRoot::HEIGHT_MAX, of_slot.ptr);
+            return Ok(Traced { level, index: 0, ptr, size: None });
+        };
+        let traced = self.trace(slot.root, record).await?;
+        Ok(Traced { size: Some(slot.record_size), ..traced })
     }
 
     async fn node(&mut self, ptr: &BlockPtr) -> Result<Option<Block>, PoolError> {

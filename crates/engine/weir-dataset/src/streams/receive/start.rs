@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use weir_base::{DatasetId, names};
+use weir_base::{DatasetId, ObjectId, names};
 use weir_format::stream::StreamBegin;
-use weir_format::{DatasetKind, DatasetRecord, Descent, Origin, Receiving};
+use weir_format::{DatasetKind, DatasetRecord, Descent, ObjectTable, Origin, Receiving};
 
 use super::{BLOCK, Claim, Mark, ReceiveSpec};
 use crate::error::DatasetError;
@@ -108,10 +108,11 @@ impl Engine {
         }
         self.core.pool.check_alive()?;
         self.check_record(&spec.volume, begin.record_size)?;
+        let start = (ObjectId(0), 0);
         let Ok(volume) = self.volume(&spec.volume) else {
-            check_first(&name, begin, 0)?;
+            check_first(&name, begin, start)?;
             let origin = self.origin_for(name.clone(), begin, spec.mark.as_ref())?;
-            origin.as_ref().map_or(Ok(()), |origin| check_records(name, begin, origin))?;
+            origin.as_ref().map_or(Ok(()), |origin| check_base(name, begin, origin))?;
             return Ok(Plan::Make(origin));
         };
         if let Some(mark) = &spec.mark {
@@ -125,12 +126,12 @@ impl Engine {
         if descent(&volume.state.lock().record).receiving.is_some() {
             let record = volume.state.lock().record.clone();
             self.refuse_other(&volume.state.lock(), begin)?;
-            check_records(name, begin, &record)?;
+            check_base(name, begin, &record)?;
             return Ok(Plan::GoOn(volume));
         }
         let target = self.target_of(&volume, begin)?;
-        check_records(name.clone(), begin, &target)?;
-        check_first(&name, begin, 0)?;
+        check_base(name.clone(), begin, &target)?;
+        check_first(&name, begin, start)?;
         // Commit first: while a volume has dirty data, it differs from every snapshot.
         self.core.want(self.core.open_txg());
         self.commit().await?;
@@ -215,7 +216,7 @@ impl Engine {
             let next = Some("weir stream list".to_owned());
             return Err(DatasetError::InUse { name, why, next });
         }
-        check_first(&name, begin, there.next_record)
+        check_first(&name, begin, there.next())
     }
 
     /// Resumes an interrupted stream.
@@ -256,6 +257,9 @@ impl Engine {
         origin: Option<DatasetRecord>,
         begin: StreamBegin,
     ) -> Result<Claim, DatasetError> {
+        if begin.objects.is_some() {
+            self.core.pool.require_objects().await?;
+        }
         let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
         let id = self.new_dataset();
         let size = VolumeSize { bytes: begin.size_bytes, record: begin.record_size };
@@ -272,6 +276,8 @@ impl Engine {
             record.tree_units = origin.tree_units;
             cut = origin.size_bytes.saturating_sub(begin.size_bytes);
         }
+        record.objects =
+            begin.objects.map(|objects| ObjectTable { freed_object: 0, layer: objects.layer });
         record.kind = DatasetKind::Volume(came);
         let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
         let claim = {
@@ -295,12 +301,17 @@ impl Engine {
     }
 }
 
-/// Refuses an incremental stream whose base snapshot has another record size in this pool.
-fn check_records(
-    name: String,
-    begin: &StreamBegin,
-    from: &DatasetRecord,
-) -> Result<(), DatasetError> {
+/// Refuses a stream whose base is another kind of dataset in this pool, or has another record size.
+fn check_base(name: String, begin: &StreamBegin, from: &DatasetRecord) -> Result<(), DatasetError> {
+    let unfit = |why: &str| Err(DatasetError::Unfit { name: name.clone(), why: why.to_owned() });
+    match (&begin.objects, &from.objects) {
+        (Some(_), None) => return unfit("is a volume, and the stream has many objects"),
+        (None, Some(_)) => return unfit("has many objects, and the stream is of a volume"),
+        (Some(brought), Some(there)) if brought.layer != there.layer => {
+            return unfit("belongs to another filesystem than the stream");
+        }
+        _ => {}
+    }
     if begin.record_size == from.record_size {
         return Ok(());
     }
@@ -309,15 +320,22 @@ fn check_records(
     Err(DatasetError::Unfit { name, why })
 }
 
-/// Refuses a stream that begins after the resume position.
-fn check_first(name: &str, begin: &StreamBegin, next_record: u64) -> Result<(), DatasetError> {
-    if begin.first_record <= next_record {
+/// Refuses a stream that begins after the resume position, a record of an object.
+fn check_first(name: &str, begin: &StreamBegin, next: (ObjectId, u64)) -> Result<(), DatasetError> {
+    let first_object = begin.objects.map_or(ObjectId::VOLUME, |objects| objects.first);
+    let first = (first_object, begin.first_record);
+    if first <= next {
         return Ok(());
     }
+    let place = |(object, record): (ObjectId, u64)| match begin.objects {
+        None => format!("record {record}"),
+        Some(_) => format!("record {record} of object {}", object.0),
+    };
     let why = format!(
-        "has the stream up to record {next_record}, and this one resumes at record {}; send with \
-         the token that 'weir receive --token' prints",
-        begin.first_record
+        "has the stream up to {}, and this one resumes at {}; send with the token that 'weir \
+         receive --token' prints",
+        place(next),
+        place(first)
     );
     Err(DatasetError::Unfit { name: name.to_owned(), why })
 }
@@ -331,6 +349,7 @@ fn receiving(begin: &StreamBegin, is_new: bool) -> Receiving {
         to: begin.to,
         from: begin.from,
         is_new,
+        next_object: ObjectId(0),
         next_record: 0,
         snapshot: begin.snapshot.clone(),
         created_unix_ms: begin.created_unix_ms,

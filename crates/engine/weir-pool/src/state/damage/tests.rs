@@ -1,6 +1,6 @@
 //! Tests of the list of permanent errors alone, without a pool.
 
-use weir_base::{DatasetId, Txg};
+use weir_base::{DatasetId, ObjectId, Txg};
 
 use super::*;
 
@@ -8,7 +8,8 @@ const VOLUME: DatasetId = DatasetId(1);
 
 fn range(first: u64, end: u64, born: u64, until: u64) -> DamagedRange {
     let (born, until) = (Txg(born), if until == 0 { DamagedRange::HEAD } else { Txg(until) });
-    DamagedRange { volume: VOLUME, first, count: end - first, born, until, found_unix_ms: 1 }
+    let (volume, object, count) = (VOLUME, ObjectId::VOLUME, end - first);
+    DamagedRange { volume, object, first, count, born, until, found_unix_ms: 1 }
 }
 
 fn list(ranges: &[DamagedRange]) -> Inner {
@@ -21,6 +22,19 @@ fn list(ranges: &[DamagedRange]) -> Inner {
 fn neighbours_of_the_same_versions_are_one_range() {
     let inner = list(&[range(8, 16, 5, 0), range(0, 8, 5, 0), range(16, 24, 6, 0)]);
     assert_eq!(inner.list.ranges, [range(0, 16, 5, 0), range(16, 24, 6, 0)]);
+}
+
+#[test]
+fn ranges_of_different_objects_are_never_joined() {
+    let of = |object: u64, range: DamagedRange| {
+        let object = ObjectId(object);
+        DamagedRange { object, ..range }
+    };
+    let ranges = [of(0, range(0, 4, 5, 0)), of(1, range(4, 8, 5, 0)), of(2, range(2, 6, 6, 0))];
+    let mut inner = list(&ranges);
+    assert_eq!(inner.list.ranges, ranges);
+    inner.cut(&(0..8), |range| range.object == ObjectId(1), |_| None);
+    assert_eq!(inner.list.ranges, [ranges[0], ranges[2]]);
 }
 
 #[test]
