@@ -1,9 +1,10 @@
 //! Measures a dataset with many small objects: stored bytes and processor time per object, and the
-//! time of an import.
+//! time of an import; or the cost of the cleaner.
 //!
 //! For example `many_objects 1000000 256`: a million objects of 1 to 8 KiB with `--memory` of
-//! 256 MiB. One line of JSON per stage. The disk is in memory and takes no processor time of a
-//! kernel.
+//! 256 MiB. `many_objects 200000 256 --full 80`: objects of one block on a disk that they fill to
+//! 80 %, each overwritten once on average; with `--volume` the blocks of a volume instead. One line
+//! of JSON per stage. The disk is in memory and takes no processor time of a kernel.
 //!
 //! Invariant: the content of an object is not compressible, and the end of its last block is zeros.
 
@@ -17,11 +18,15 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use futures_util::future::{Either, select};
 use serde_json::json;
-use weir_base::{BLOCK_BYTES, Guid, ObjectId, RecordSize, SystemClock};
+use weir_base::{BLOCK_BYTES, Compression, Guid, ObjectId, RecordSize, SystemClock};
 use weir_bench::process_cpu_s;
 use weir_block::Block;
-use weir_dataset::{DatasetError, Engine, EngineOptions, ObjectChange, Volume};
+use weir_dataset::{
+    DatasetError, Engine, EngineOptions, LogOrder, ObjectChange, ObjectRecord, SyncOf, Volume,
+    VolumeSpec,
+};
 use weir_device::{Device, MemoryDevice};
+use weir_format::log::OBJECT_TYPE_MIN;
 use weir_format::{ObjectSlot, SegmentClass, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
@@ -29,6 +34,8 @@ use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 const FIRST: u64 = 16;
 /// Bytes of a slot that the layer above uses, as for the attributes of a file.
 const USED_BYTES: usize = 120;
+/// Number of objects that are created and synced one by one.
+const SYNCS: u64 = 5_000;
 /// Number of objects that a stage reads.
 const READS: u64 = 20_000;
 
@@ -83,13 +90,111 @@ fn change(
     volume: &Volume,
     changes: Vec<ObjectChange>,
 ) -> Result<(), DatasetError> {
+    committing(engine, volume.change_objects(changes))
+}
+
+/// Runs a change while the engine commits on request.
+fn committing(
+    engine: &Engine,
+    change: impl Future<Output = Result<(), DatasetError>>,
+) -> Result<(), DatasetError> {
     let never = |_| std::future::pending::<()>();
     let run = std::pin::pin!(engine.run(never));
-    let change = std::pin::pin!(volume.change_objects(changes));
-    match now(select(change, run)) {
+    match now(select(std::pin::pin!(change), run)) {
         Either::Left((done, _)) => done,
         Either::Right((ended, _)) => ended,
     }
+}
+
+/// A block that does not compress.
+fn noise(seed: u64) -> Block {
+    let mut block = [0; BLOCK_BYTES];
+    for (at, word) in block.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&random(seed << 10 | at as u64).to_le_bytes());
+    }
+    Block::copy_of(&block)
+}
+
+/// Overwrites blocks of objects or of a volume at random, on a disk that they fill to `percent`.
+/// Prints what the cleaner moved.
+fn measure_cleaner(args: &Args, percent: u64) -> Result<(), Box<dyn Error>> {
+    let count = args.objects;
+    // An object takes its block and its slot.
+    let live = count * if args.volume { BLOCK_BYTES as u64 } else { 5 * BLOCK_BYTES as u64 / 4 };
+    let disk_bytes = (live * 100 / percent).next_multiple_of(32 << 20) as usize + (96 << 20);
+    let disk: Arc<dyn Device> = Arc::new(MemoryDevice::new("memory", disk_bytes));
+    let engine = args.create_pool(disk, &mut (1..).map(Guid))?;
+    if args.volume {
+        let size = VolumeSpec {
+            name: "data".to_owned(),
+            size_bytes: (count + FIRST) * BLOCK_BYTES as u64,
+            compression: Compression::Lz4,
+        };
+        now(engine.create_volume(&size))?;
+    } else {
+        now(engine.create_object_dataset("data", [0; 40], &[]))?;
+    }
+    let data = engine.volume("data")?;
+    let write = |number: u64, seed: u64| {
+        let block = noise(seed);
+        if args.volume {
+            committing(&engine, data.write(number * BLOCK_BYTES as u64, &block[..]))
+        } else {
+            let (object, size) = (ObjectId(number), RecordSize::BLOCK);
+            let mut body = Box::new([0; ObjectSlot::BODY_BYTES]);
+            body[..8].copy_from_slice(&seed.to_le_bytes());
+            let slot = ObjectChange::SetSlot { object, size, body };
+            let write = ObjectChange::Write { object, size, record: 0, blocks: vec![block] };
+            change(&engine, &data, vec![slot, write])
+        }
+    };
+    for number in FIRST..FIRST + count {
+        write(number, number)?;
+    }
+    now(engine.sync())?;
+    let pool = engine.pool();
+    let full = pool.space();
+    let moved = |class| pool.written_bytes(class);
+    let (before, cleaned, stored) =
+        (cpu_us(), moved(SegmentClass::Clean), moved(SegmentClass::Data));
+    for step in 0..count {
+        write(FIRST + random(step + count) % count, step + (1 << 40))?;
+    }
+    now(engine.sync())?;
+    let line = json!({
+        "stage": "overwritten",
+        "of": if args.volume { "volume" } else { "objects" },
+        "live_bytes": full.live_bytes,
+        "total_bytes": full.total_bytes,
+        "cpu_ns_per_overwrite": (cpu_us() - before) * 1000 / count,
+        "data_bytes_per_overwrite": (moved(SegmentClass::Data) - stored) / count,
+        "cleaned_bytes_per_overwrite": (moved(SegmentClass::Clean) - cleaned) / count,
+    });
+    println!("{line}");
+    Ok(())
+}
+
+/// Creates objects with log records, and syncs each of them.
+fn measure_syncs(engine: &Engine, files: &Volume, first: u64) -> Result<(), DatasetError> {
+    let before = cpu_us();
+    for object in first..first + SYNCS {
+        let record = ObjectRecord {
+            object: ObjectId(object),
+            kind: OBJECT_TYPE_MIN,
+            order: LogOrder::Namespace { names: vec![ObjectId(object)], ends: Vec::new() },
+            payload: vec![7; USED_BYTES],
+            blocks: vec![noise(object)],
+        };
+        let changes = creation(object);
+        committing(engine, files.change_logged_objects(changes, record))?;
+        committing(engine, engine.sync_objects(files, SyncOf::Object(ObjectId(object))))?;
+    }
+    let line = json!({
+        "stage": "created and synced",
+        "cpu_ns_per_object": (cpu_us() - before) * 1000 / SYNCS,
+    });
+    println!("{line}");
+    now(engine.sync())
 }
 
 /// Processor time of this process in microseconds.
@@ -105,21 +210,43 @@ struct Args {
     objects: u64,
     /// Memory budget, as the server's `--memory`.
     memory_mebibytes: u64,
+    /// Measure the cleaner, on a disk that is full to this percentage.
+    #[arg(long)]
+    full: Option<u64>,
+    /// Overwrite the blocks of a volume instead of objects.
+    #[arg(long, requires = "full")]
+    volume: bool,
+}
+
+impl Args {
+    fn options(&self) -> EngineOptions {
+        let clock = Arc::new(SystemClock::default());
+        let memory_bytes = self.memory_mebibytes << 20;
+        EngineOptions { memory_bytes, clock, bug: PlantedBug::None }
+    }
+
+    fn create_pool(
+        &self,
+        disk: Arc<dyn Device>,
+        guids: &mut impl Iterator<Item = Guid>,
+    ) -> Result<Arc<Engine>, DatasetError> {
+        let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks: vec![disk] };
+        let mut guid = || guids.next().expect("the range has no end");
+        let sizes = CreateOptions::default();
+        now(Engine::create("tank", &[vdev], sizes, &self.options(), &mut guid))
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Args { objects, memory_mebibytes } = Args::parse();
+    let args = Args::parse();
+    if let Some(percent) = args.full {
+        return measure_cleaner(&args, percent);
+    }
+    let objects = args.objects;
     let disk_bytes = (objects * 8192).next_multiple_of(32 << 20) as usize + (1 << 30);
     let disk: Arc<dyn Device> = Arc::new(MemoryDevice::new("memory", disk_bytes));
-    let vdev =
-        VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks: vec![Arc::clone(&disk)] };
-    let clock = Arc::new(SystemClock::default());
-    let memory_bytes = memory_mebibytes << 20;
-    let options = EngineOptions { memory_bytes, clock, bug: PlantedBug::None };
     let mut guids = (1..).map(Guid);
-    let mut guid = || guids.next().expect("the range has no end");
-    let sizes = CreateOptions::default();
-    let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid))?;
+    let engine = args.create_pool(Arc::clone(&disk), &mut guids)?;
     now(engine.create_object_dataset("files", [0; 40], &[]))?;
     let files = engine.volume("files")?;
     let (before, live_before) = (cpu_us(), engine.pool().space().live_bytes);
@@ -144,10 +271,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cpu_ns_per_object": (cpu_us() - before - content_us) * 1000 / objects,
     });
     println!("{line}");
+    measure_syncs(&engine, &files, FIRST + objects)?;
     drop((files, engine));
 
     let (before, started) = (cpu_us(), Instant::now());
-    let engine = now(Engine::open(vec![disk], ImportOptions::new(guid()), &options))?;
+    let how = ImportOptions::new(guids.next().expect("the range has no end"));
+    let engine = now(Engine::open(vec![disk], how, &args.options()))?;
     let line = json!({
         "stage": "imported",
         "ms": started.elapsed().as_millis() as u64,
