@@ -119,8 +119,8 @@ fn noise(seed: u64) -> Block {
 /// Prints what the cleaner moved.
 fn measure_cleaner(args: &Args, percent: u64) -> Result<(), Box<dyn Error>> {
     let count = args.objects;
-    // An object takes its block and its slot.
-    let live = count * if args.volume { BLOCK_BYTES as u64 } else { 5 * BLOCK_BYTES as u64 / 4 };
+    // A block, a compressed slot and their part of the nodes.
+    let live = count * 4160;
     let disk_bytes = (live * 100 / percent).next_multiple_of(32 << 20) as usize + (96 << 20);
     let disk: Arc<dyn Device> = Arc::new(MemoryDevice::new("memory", disk_bytes));
     let engine = args.create_pool(disk, &mut (1..).map(Guid))?;
