@@ -1,10 +1,11 @@
-//! The worker threads of NBD and iSCSI.
+//! Starts the servers of NBD and iSCSI with their worker threads.
 //!
-//! The threads are in weir-net, the protocols in weir-nbd and weir-iscsi.
+//! weir-net has the threads, weir-nbd and weir-iscsi have the protocols.
 //!
-//! Invariant: the code that runs for each request of a client is compiled in this crate, with the
-//! optimisation of the data path. weir-server has the optimisation of management calls, and the
-//! compiler makes the code of a generic server in the crate that names the protocol.
+//! Invariant: the code that runs for each request of a client is compiled in this crate, which is
+//! optimised for the data path. The server of weir-net is generic, and the compiler generates its
+//! code in the crate that names the protocol. That crate must not be weir-server, which is
+//! optimised for management calls.
 
 use std::sync::Arc;
 

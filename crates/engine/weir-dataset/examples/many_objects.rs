@@ -1,10 +1,11 @@
 //! Measures a dataset with many small objects: stored bytes and processor time per object, and the
 //! time of an import; or the cost of the cleaner.
 //!
-//! For example `many_objects 1000000 256`: a million objects of 1 to 8 KiB with `--memory` of
-//! 256 MiB. `many_objects 200000 256 --full 80`: objects of one block on a disk that they fill to
-//! 80 %, each overwritten once on average; with `--volume` the blocks of a volume instead. One line
-//! of JSON per stage. The disk is in memory and takes no processor time of a kernel.
+//! For example, `many_objects 1000000 256` creates a million objects of 1 to 8 KiB with `--memory`
+//! of 256 MiB. `many_objects 200000 256 --full 80` measures the cleaner: objects of one block (with
+//! `--volume`, blocks of a volume) fill a disk to 80 %, and each is overwritten once on average.
+//! The program prints one line of JSON per stage. The disk is in memory, so its operations take no
+//! processor time of a kernel.
 //!
 //! Invariant: the content of an object is not compressible, and the end of its last block is zeros.
 
@@ -39,7 +40,8 @@ const SYNCS: u64 = 5_000;
 /// Number of objects that a stage reads.
 const READS: u64 = 20_000;
 
-/// Polls a future until it completes. Operations of this disk complete at once, so nothing waits.
+/// Polls a future until it completes. Operations of the memory disk complete at once, so no future
+/// waits for a device.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());

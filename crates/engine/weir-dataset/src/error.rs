@@ -134,7 +134,8 @@ pub enum DatasetError {
         /// Full name of the volume.
         name: String,
     },
-    /// A change to a snapshot, through the volume that shows it.
+    /// A change to a snapshot: the caller opened the snapshot as a read-only volume
+    /// (`Engine::open_snapshot`).
     #[error("{name} is a snapshot, which cannot be changed; clone it to write")]
     ReadOnly {
         /// Full name of the snapshot.
@@ -152,7 +153,8 @@ pub enum DatasetError {
         /// Full name of the snapshot.
         name: String,
     },
-    /// The stream contains another snapshot of an existing name.
+    /// The receiving volume has a snapshot with the name of the stream's snapshot, but with another
+    /// guid.
     #[error("snapshot {name} exists already and is not the one in the stream")]
     SnapshotClash {
         /// Full name of the snapshot.

@@ -203,8 +203,9 @@ impl Events {
 
     /// Counts an event that unauthenticated peers or callers can cause at will. The first such
     /// event is added and logged; afterwards one event a minute gives the number of repetitions.
-    /// Events with the same `of` share a count. The same callers must be allowed to read all of
-    /// them.
+    /// Events with the same `of` share a count. The event that reports a count has the message of
+    /// the last repetition. So if a caller may read one event with this `of`, it must be allowed to
+    /// read all of them.
     pub(crate) fn count(&self, of: &str, new: NewEvent) {
         self.count_at(of, None, new, Instant::now());
     }
@@ -216,7 +217,7 @@ impl Events {
     }
 
     /// Counts an event like [`Self::count`], for one step of a replication. All replications
-    /// together have as many counts as one caller.
+    /// together have at most [`CALLER_COUNTS_MAX`] counts, like one caller.
     pub(crate) fn count_replications(&self, of: &str, new: NewEvent) {
         let share = Share { owner: "this server", what: "replications", kind: "replication" };
         self.count_at(&format!("replication {of}"), Some(share), new, Instant::now());
@@ -252,7 +253,8 @@ impl Events {
         self.add_logged(new);
     }
 
-    /// Adds an event for each count that is due. Called about once a second.
+    /// Adds an event for each count that has new repetitions and whose last event is at least
+    /// [`COUNTED_EVERY`] old. Called about once a second.
     pub(crate) fn add_counts(&self) {
         self.add_counts_at(Instant::now());
     }

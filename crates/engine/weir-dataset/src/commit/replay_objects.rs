@@ -1,11 +1,12 @@
-//! Replays log records of datasets with many objects during import, by calls of the layer above.
+//! Replays log records of datasets with many objects during an import: passes each record to the
+//! layer above the engine.
 //!
 //! `replay` reads the batches and replays the records of volumes.
 //!
 //! Invariants:
-//! - an import without the layer of a dataset is refused before it writes, if it would have to
-//!   replay records of the dataset;
-//! - a record that the layer cannot apply refuses the import, unless an administrator forced it.
+//! - if the log has records to replay of a dataset whose layer this program lacks, the import fails
+//!   before it writes;
+//! - if the layer cannot apply a record, the import fails. A forced import drops the record.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::LocalBoxFuture;
@@ -23,15 +24,17 @@ use crate::volume::objects::By;
 
 /// A layer above datasets with many objects, such as a filesystem.
 pub trait ObjectLayer {
-    /// True if the layer can replay log records of a dataset with these bytes in its record.
+    /// True if the layer can replay log records of a dataset that has these bytes in its directory
+    /// entry.
     fn handles(&self, layer: &[u8; ObjectTable::LAYER_BYTES]) -> bool;
 
-    /// Applies a log record. Records of a dataset come in the order in which they were logged. A
-    /// crash during the replay repeats it from the same committed txg.
+    /// Applies a log record. Records of a dataset come in the order in which they were logged.
+    /// After a crash during the replay, the next import repeats the replay from the same committed
+    /// txg.
     ///
     /// # Errors
-    /// The import fails, unless it is forced. The record may be hostile: the layer returns an error
-    /// or ignores the record, and never panics.
+    /// An error fails the import, unless the import is forced. The record may be malicious: the
+    /// layer then returns an error or ignores the record, and never panics.
     fn replay<'a>(
         &'a self,
         dataset: ReplayTarget<'a>,
@@ -44,7 +47,7 @@ pub trait ObjectLayer {
 pub struct LoggedObjectRecord<'a> {
     /// Position of the change in the order of acknowledgement.
     pub lsn: Lsn,
-    /// The object that the record names.
+    /// The changed object, as in `ObjectRecord`.
     pub object: ObjectId,
     /// Type of the record.
     pub kind: u8,
@@ -57,8 +60,8 @@ pub struct LoggedObjectRecord<'a> {
 pub struct ReplayTarget<'a>(&'a Volume);
 
 impl ReplayTarget<'_> {
-    /// Applies changes to objects. Unlike [`Volume::change_objects`] it ignores quota and free
-    /// space, which the changes reserved when clients made them.
+    /// Applies changes to objects. Unlike [`Volume::change_objects`] it checks neither quota nor
+    /// free space, because the calls of the clients reserved the space before the crash.
     ///
     /// # Errors
     /// `Data` if the slot of one of the objects cannot be read.
@@ -91,7 +94,7 @@ impl ReplayTarget<'_> {
     }
 }
 
-/// For programs that use volumes only.
+/// Layer of programs that use volumes only. It replays no record.
 pub(crate) struct NoLayer;
 
 impl ObjectLayer for NoLayer {

@@ -3,8 +3,8 @@
 //!
 //! `write_table` stores the records, `txg` publishes the result.
 //!
-//! Invariant: the commit reads no slot. The blocks of the table come from the `ObjectSet`, as of
-//! the root from which the txg starts.
+//! Invariant: a commit reads no slot from disk. The `ObjectSet` has the committed content of each
+//! block of the object table that the commit rewrites.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,14 +33,14 @@ pub(crate) struct FrozenObjects {
     slot_blocks: BTreeMap<u64, Block>,
 }
 
-/// Freezes the changes of a dataset with many objects. `None` if there are none.
+/// Freezes the changes of a dataset with many objects. `None` if the dataset has no changes.
 pub(crate) fn freeze_objects(state: &State) -> Option<FrozenObjects> {
     let set = state.objects.as_ref()?;
     let changes = Arc::clone(set.syncing.as_ref()?);
     Some(FrozenObjects { changes, slot_blocks: set.slot_blocks.clone() })
 }
 
-/// Result of the write-out.
+/// Result of the write-out of a dataset with many objects.
 pub(crate) struct WrittenObjects {
     pub(crate) delta: Delta,
     /// New content of the rewritten blocks of the object table.
@@ -123,7 +123,8 @@ impl Engine {
         }
         let stored_as = StoredAs { object, size };
         let mut changes = self.write_table(out, volume, record, stored_as, &dirty.table).await?;
-        // Cut holes at the end of the tree, because a hole may extend beyond it.
+        // Shorten holes that extend beyond the last record, so that the tree does not grow for
+        // them.
         let is_data = |change: &&Change| change.to != NewContents::Pointer(BlockPtr::HOLE);
         let data = changes.iter().filter(is_data).map(|change| change.start + change.count);
         let end = data.max().unwrap_or_default().max(root.blocks());

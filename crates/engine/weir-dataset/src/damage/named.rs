@@ -1,8 +1,8 @@
-//! Descriptions of the list of permanent errors for users, by the present names of datasets.
+//! Describes the list of permanent errors for users, with the present names of datasets.
 //!
 //! `find` maintains the list.
 //!
-//! Invariant: a description names only damage that a visible version contains.
+//! Invariant: a description names only damage that a head or an existing snapshot contains.
 
 use weir_base::limits::DAMAGED_SNAPSHOTS_NAMED_MAX;
 use weir_base::{ObjectId, Txg};
@@ -15,7 +15,7 @@ use crate::state::volume::State;
 /// Part of a dataset that is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DamagedWhere {
-    /// Bytes of a volume.
+    /// Bytes of a volume: `offset_bytes` and `len_bytes` of [`DamagedData`] give the range.
     Bytes,
     /// Slots of these objects in a dataset with many objects: the objects cannot be opened.
     Slots {
@@ -35,10 +35,10 @@ pub enum DamagedWhere {
     },
 }
 
-/// Damaged records of a volume or of its snapshots, named for users.
+/// Damaged records of a dataset or of its snapshots, described for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedData {
-    /// Name of the volume inside the pool.
+    /// Name of the dataset inside the pool.
     pub volume: String,
     /// Damaged part of the dataset.
     pub part: DamagedWhere,
@@ -46,7 +46,7 @@ pub struct DamagedData {
     pub offset_bytes: u64,
     /// Length of the damaged range; 0 for a dataset with many objects.
     pub len_bytes: u64,
-    /// Whether the volume itself references the damaged blocks. If not, only its snapshots do.
+    /// True if the head references the damaged blocks. False if only snapshots reference them.
     pub in_volume: bool,
     /// Names of the snapshots that reference damaged blocks of the range, oldest first; at most
     /// `DAMAGED_SNAPSHOTS_NAMED_MAX`.
@@ -57,10 +57,10 @@ pub struct DamagedData {
     pub found_unix_ms: u64,
 }
 
-/// All data of a pool without a good copy.
+/// All damage of a pool: data and metadata without a good copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolDamage {
-    /// Ranges of volumes, ordered by name and offset.
+    /// Damaged data of datasets, ordered by name, part and offset.
     pub data: Vec<DamagedData>,
     /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
@@ -69,7 +69,7 @@ pub struct PoolDamage {
 }
 
 impl Engine {
-    /// All damage of the pool, by the present names of datasets.
+    /// Returns all damage of the pool, with the present names of datasets.
     pub fn damage(&self) -> PoolDamage {
         if !self.pool().has_damage() {
             return PoolDamage::default();
@@ -98,7 +98,7 @@ impl Engine {
     }
 }
 
-/// Describes a range for users. `None` if no visible version contains the range.
+/// Describes a range for users. `None` if neither the head nor an existing snapshot contains it.
 fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
     let holds = |txg: Txg| range.born <= txg && txg <= range.until;
     let snapshots = || {
@@ -145,7 +145,8 @@ fn part_of(state: &State, range: &DamagedRange) -> DamagedWhere {
     DamagedWhere::Slots { first, count: end - first }
 }
 
-/// If two ranges of one dataset are adjacent: the part and the length in bytes of both.
+/// Joins two ranges of one dataset if `next` begins where `before` ends: returns the part of both
+/// and their length in bytes.
 fn joined(before: &DamagedData, next: &DamagedData) -> Option<(DamagedWhere, u64)> {
     use DamagedWhere::{Bytes, Records, Slots};
     let end = before.offset_bytes + before.len_bytes;

@@ -1,18 +1,15 @@
 //! Object log: the changes of a dataset with many objects that are neither in the intent log nor
-//! committed.
+//! committed. It has one order for the namespace and one for each object (docs/decisions/0028).
+//! After a crash the dataset has a prefix of each order, under the closure rule.
 //!
-//! The `ObjectSet` of the dataset holds it, `volume::objects` adds changes, `volume::object_sync`
-//! logs them. The `LogQueue` of the dataset assigns the LSNs.
-//!
-//! The log has two orders: one order for the changes of the namespace, and one for the changes of
-//! each object (docs/decisions/0028). After a crash the dataset has a prefix of each order, under
-//! the closure rule.
+//! `volume::objects` adds changes, `volume::flush` logs them. The `LogQueue` of the dataset assigns
+//! the LSNs.
 //!
 //! Invariants:
 //! - closure rule: a batch with a namespace change that names an object has all earlier changes of
 //!   that object that are not durable yet;
 //! - each queue has its changes in the order of their LSNs;
-//! - a queue that skips a txg is not logged before the commit of this txg.
+//! - a queue that dropped changes of a txg is not logged before the commit of this txg.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -34,15 +31,15 @@ const ENTRY_BYTES: u64 = 128;
 /// Log record of one change of a dataset with many objects.
 #[derive(Clone, Debug)]
 pub struct ObjectRecord {
-    /// The changed object, or the object of which a namespace change is recorded.
+    /// The changed object. For a namespace change: the object that it creates, removes or renames.
     pub object: ObjectId,
-    /// Type of the record, from `weir_format::log::OBJECT_TYPE_MIN` on.
+    /// Type of the record, at least `weir_format::log::OBJECT_TYPE_MIN`.
     pub kind: u8,
     /// The order to which the change belongs.
     pub order: LogOrder,
     /// Payload, which only the layer above interprets.
     pub payload: Vec<u8>,
-    /// Blocks that follow the payload. The dirty data shares their memory.
+    /// Blocks that follow the payload. The dirty data of the object shares their memory.
     pub blocks: Vec<Block>,
 }
 
@@ -74,7 +71,7 @@ pub enum SyncOf {
 }
 
 impl ObjectRecord {
-    /// Length of the payload with the blocks.
+    /// Length of the payload with the blocks, in bytes.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.payload.len() + self.blocks.len() * BLOCK_BYTES
     }
@@ -103,16 +100,16 @@ pub(crate) struct QueuedObjectRecord {
     pub(crate) record: Arc<ObjectRecord>,
 }
 
-/// Changes that a queue does not have.
+/// Changes that a queue dropped or did not accept, because a commit makes them durable.
 #[derive(Clone, Copy)]
 struct Skip {
-    /// The commit of this txg makes the changes durable.
+    /// The commit of this txg makes the skipped changes durable.
     txg: Txg,
-    /// LSN of the first of the changes.
+    /// LSN of the first skipped change.
     first: Lsn,
 }
 
-/// Changes of one object, or of the namespace.
+/// Queued changes of one object, or of the namespace.
 #[derive(Default)]
 struct Queue {
     records: VecDeque<QueuedObjectRecord>,
@@ -121,7 +118,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// Adds a change, unless the queue skips its txg. Returns the bytes that it added.
+    /// Adds a change, unless the queue skips the txg of the change. Returns the memory that the
+    /// queue gained, in bytes.
     fn push(&mut self, change: QueuedObjectRecord) -> u64 {
         if self.skip.is_some_and(|skip| skip.txg == change.txg) {
             return 0;
@@ -132,7 +130,7 @@ impl Queue {
         bytes
     }
 
-    /// Removes the changes up to `lsn`. Returns their bytes.
+    /// Removes the changes up to `lsn`. Returns the memory that they took, in bytes.
     fn pop_until(&mut self, lsn: Lsn) -> u64 {
         let before = self.bytes;
         while let Some(change) = self.records.pop_front_if(|change| change.lsn <= lsn) {
@@ -141,7 +139,8 @@ impl Queue {
         before - self.bytes
     }
 
-    /// Drops all changes and skips `txg`. Returns the bytes of the changes.
+    /// Drops all changes of the queue: the commit of `txg` makes them durable. Returns the memory
+    /// that they took, in bytes.
     fn skip(&mut self, txg: Txg) -> u64 {
         let first = self.skip.map(|skip| skip.first);
         let first = first.or(self.records.front().map(|change| change.lsn));
@@ -150,7 +149,7 @@ impl Queue {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Next step that makes the changes up to `target` durable.
+    /// Returns the next step towards making the changes up to `target` durable.
     fn next_step(&self, target: Lsn) -> FlushStep {
         match (self.skip, self.records.front()) {
             (Some(skip), _) if skip.first <= target => FlushStep::Commit(skip.txg),
@@ -168,13 +167,13 @@ impl Queue {
 pub(crate) struct TakenObjects {
     /// The changes, ordered by LSN.
     pub(crate) records: Vec<QueuedObjectRecord>,
-    /// Objects with all their queued changes up to the last LSN.
+    /// Objects of which `records` has all queued changes up to its last LSN.
     objects: Vec<ObjectId>,
 }
 
 /// Loss of an object's last name.
 struct Ended {
-    /// LSN of the namespace change.
+    /// LSN of the namespace change that removed the name.
     lsn: Lsn,
     /// True if a later namespace change names the object again.
     is_reused: bool,
@@ -188,15 +187,15 @@ pub(crate) struct ObjectLog {
     bytes: u64,
     /// Objects that queued namespace changes name, each with the LSN of the last such change.
     named: BTreeMap<ObjectId, Lsn>,
-    /// Objects that lost their last name in a queued change.
+    /// Objects that lost their last name in a queued namespace change.
     ended: BTreeMap<ObjectId, Ended>,
     /// Syncs in progress, each with the LSN of the last change that it makes durable.
     waiting: Vec<(SyncOf, Lsn)>,
 }
 
 impl ObjectLog {
-    /// Queues a change. Returns false if the namespace exceeds its limit: the log then dropped all
-    /// changes of the dataset, and the caller skips the txg.
+    /// Queues a change. Returns false if the queue of the namespace exceeds its limit. The log has
+    /// then dropped all changes of the dataset, and only the commit of `txg` makes them durable.
     pub(crate) fn push(
         &mut self,
         (lsn, txg): (Lsn, Txg),
@@ -240,9 +239,9 @@ impl ObjectLog {
         self.ended.get(&object).is_some_and(|ended| !ended.is_reused)
     }
 
-    /// Drops the changes of an object that lost its last name, except changes before the last
-    /// queued namespace change that names the object: a crash may leave that change and not this
-    /// one.
+    /// Drops the queued changes of an object that loses its last name with the namespace change
+    /// `lsn`. Keeps changes before the last queued namespace change that names the object: a crash
+    /// may leave the naming change and lose the removal, and the closure rule then requires them.
     fn end(&mut self, object: ObjectId, lsn: Lsn, bug: PlantedBug) {
         self.ended.insert(object, Ended { lsn, is_reused: false });
         let keep = match self.named.get(&object) {
@@ -261,7 +260,8 @@ impl ObjectLog {
         }
     }
 
-    /// Drops the largest queues of objects while all queues together exceed their limit.
+    /// While all queues together exceed their limit, drops the changes of the object with the
+    /// largest queue. The commit of `txg` makes these changes durable.
     fn keep_total(&mut self, txg: Txg) {
         while self.bytes > OBJECTS_QUEUED_BYTES_MAX {
             let largest = self.objects.values_mut().max_by_key(|queue| queue.bytes);
@@ -270,13 +270,15 @@ impl ObjectLog {
         }
     }
 
-    /// Drops all changes: the caller skips the open txg for the whole dataset.
+    /// Drops all changes of the dataset, but keeps the registered syncs. The caller makes the
+    /// changes durable by a commit of the open txg, or discards them.
     pub(crate) fn clear(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         *self = Self { waiting, ..Self::default() };
     }
 
-    /// Removes the changes that a commit made durable: all up to `lsn`, and skips up to `txg`.
+    /// Removes the changes that the commit of `txg` made durable: all up to `lsn`. Queues that
+    /// waited for this commit can be logged again.
     pub(crate) fn settle(&mut self, txg: Txg, lsn: Lsn) {
         for queue in self.objects.values_mut().chain([&mut self.namespace]) {
             self.bytes -= queue.pop_until(lsn);
@@ -285,26 +287,29 @@ impl ObjectLog {
         self.forget_durable(lsn);
     }
 
-    /// Drops what refers only to namespace changes up to `lsn`, and empty queues.
+    /// Removes empty queues, and the entries of `named` and `ended` whose namespace changes are
+    /// durable: all up to `lsn`.
     fn forget_durable(&mut self, lsn: Lsn) {
         self.objects.retain(|_, queue| !queue.is_idle());
         self.named.retain(|_, named| *named > lsn);
         self.ended.retain(|_, ended| ended.lsn > lsn);
     }
 
-    /// Registers a sync, whose changes [`Self::take`] includes until [`Self::remove_waiting`].
+    /// Registers a sync. [`Self::take`] includes its changes until [`Self::remove_waiting`] removes
+    /// it.
     pub(crate) fn add_waiting(&mut self, of: SyncOf, target: Lsn) {
         self.waiting.push((of, target));
     }
 
-    /// Ends a sync that was registered.
+    /// Removes a registered sync.
     pub(crate) fn remove_waiting(&mut self, of: SyncOf, target: Lsn) {
         let found = self.waiting.iter().position(|waiting| *waiting == (of, target));
         self.waiting.swap_remove(found.expect("the sync is registered"));
     }
 
-    /// LSN up to which a sync logs the namespace. If an object of the sync lost its name, the sync
-    /// includes that change, because the object's own changes are not logged.
+    /// Returns the LSN up to which a sync logs the namespace: `target`, or a later change with
+    /// which an object of the sync lost its last name. The sync includes that change, because the
+    /// log no longer has all of the object's own changes.
     fn namespace_target(&self, of: SyncOf, target: Lsn, bug: PlantedBug) -> Lsn {
         let ended = match of {
             _ if bug == PlantedBug::EndNotSynced => None,
@@ -329,12 +334,13 @@ impl ObjectLog {
         objects
     }
 
-    /// Next step of a sync. A wait for a commit comes before a write of the log.
+    /// Returns the next step of a sync. If one queue needs a commit and another needs the log, the
+    /// sync waits for the commit first.
     pub(crate) fn next_step(&self, of: SyncOf, target: Lsn, bug: PlantedBug) -> FlushStep {
         let until = self.namespace_target(of, target, bug);
         let namespace = self.namespace.next_step(until);
         let objects = match (&namespace, of) {
-            // Without a namespace change to log, the named objects do not matter.
+            // No namespace change needs the log, so no object must be logged together with one.
             (FlushStep::Done, SyncOf::Namespace) => Vec::new(),
             (FlushStep::Done, SyncOf::Object(object)) => vec![object],
             _ => self.closure(of, bug),
@@ -349,8 +355,8 @@ impl ObjectLog {
         })
     }
 
-    /// Copies changes for the syncs in progress, in the order of their LSNs, up to the size of a
-    /// batch. Copies at least one change if a sync needs the log.
+    /// Copies the changes that the syncs in progress need, in the order of their LSNs, up to `room`
+    /// bytes. Copies at least one change if a sync needs the log, even if it exceeds `room`.
     pub(crate) fn take(&self, room: &mut usize, bug: PlantedBug) -> TakenObjects {
         let mut limit = None;
         let mut objects = Vec::new();
@@ -372,7 +378,8 @@ impl ObjectLog {
         taken
     }
 
-    /// Asserts the closure rule for a batch.
+    /// Asserts the closure rule: a batch with a namespace change has all queued earlier changes of
+    /// the objects that this change names.
     fn assert_closed(&self, taken: &TakenObjects) {
         for change in &taken.records {
             for object in change.record.names() {
@@ -386,7 +393,7 @@ impl ObjectLog {
         }
     }
 
-    /// Removes the changes of a batch that is durable.
+    /// Removes the changes of a batch that is durable in the intent log.
     pub(crate) fn set_durable(&mut self, taken: &TakenObjects) {
         let Some(last) = taken.records.last() else { return };
         for object in &taken.objects {
@@ -399,7 +406,8 @@ impl ObjectLog {
     }
 }
 
-/// Merges queues by LSN, up to `limit` and the size of a batch.
+/// Merges the changes of queues by LSN, up to the LSN `limit` and up to `room` bytes. Leaves out
+/// queues that wait for a commit.
 fn merged<'a>(
     queues: impl Iterator<Item = &'a Queue>,
     limit: Lsn,
@@ -427,7 +435,8 @@ fn merged<'a>(
     records
 }
 
-/// True if a record fits into a log batch. A larger change waits for the commit of its txg.
+/// True if a record fits into a log batch. A change with a larger record waits for the commit of
+/// its txg.
 pub(crate) fn fits_batch(record: &ObjectRecord) -> bool {
     record.payload_bytes() <= LOG_BATCH_BYTES_MAX
 }

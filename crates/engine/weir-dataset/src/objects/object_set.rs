@@ -1,7 +1,7 @@
 //! Object set: the changes of a dataset with many objects that no txg has committed.
 //!
-//! The `State` of the dataset locks it. `volume::objects` adds changes, `commit::write_objects`
-//! writes them out.
+//! The lock of the dataset's `State` protects it. `volume::objects` adds changes,
+//! `commit::write_objects` writes them out.
 //!
 //! Invariants:
 //! - the set has the committed content of each block of the object table that a commit of its
@@ -49,7 +49,7 @@ pub enum ObjectChange {
         /// Numbers of the records.
         records: Range<u64>,
     },
-    /// Sets the bytes in the slot of an object, which need not be in use before.
+    /// Sets the bytes of the layer above in the slot of an object. An unused slot becomes used.
     SetSlot {
         /// The object.
         object: ObjectId,
@@ -95,7 +95,8 @@ pub(crate) struct DirtyObject {
     pub(crate) size: Option<RecordSize>,
     pub(crate) table: DirtyTable,
     pub(crate) slot: NewSlot,
-    /// Leaves with a changed record. `ObjectChanges::charge` includes each with a path of nodes.
+    /// Leaves of the object's tree with a changed record. `ObjectChanges::charge` includes each
+    /// leaf with the nodes above it.
     leaves: BTreeSet<u64>,
 }
 
@@ -105,7 +106,7 @@ pub(crate) struct ObjectChanges {
     pub(crate) objects: BTreeMap<ObjectId, DirtyObject>,
     /// Bytes of pool space reserved for writing these changes.
     pub(crate) charge: u64,
-    /// Number of dirty blocks, with one for each changed object: its slot.
+    /// Number of dirty blocks, plus one for the slot of each changed object.
     pub(crate) blocks: u64,
 }
 
@@ -137,7 +138,8 @@ impl ObjectChanges {
                 ObjectChange::Zero { records, .. } => Some(&records.start..&records.end),
                 ObjectChange::SetSlot { .. } | ObjectChange::Remove { .. } => None,
             };
-            // A hole writes at most the nodes at its ends. The nodes between are freed.
+            // A range of holes rewrites at most the nodes at its ends. The nodes between them are
+            // freed.
             for record in records.into_iter().flat_map(|records| [records.start, records.end]) {
                 let leaf = record >> NODE_SHIFT;
                 let is_known = known.is_some_and(|known| known.leaves.contains(&leaf));
@@ -149,7 +151,7 @@ impl ObjectChanges {
         added
     }
 
-    /// Adds a change. Returns the dirty blocks that it added, less those that it replaced.
+    /// Adds a change. Returns by how much the number of dirty blocks grew; negative if it fell.
     pub(crate) fn add(&mut self, change: ObjectChange) -> i64 {
         let mut added = 0;
         let object = self.objects.entry(change.object()).or_insert_with(|| {
@@ -207,18 +209,20 @@ pub(crate) struct ObjectSet {
 }
 
 impl ObjectSet {
-    /// Newest change of an object that satisfies `of`: from the open txg, else the syncing one.
+    /// Returns the newest value that `of` finds in the changes of an object: from the open txg, or
+    /// else from the syncing txg.
     fn newest<T>(&self, object: ObjectId, of: impl Fn(&DirtyObject) -> Option<T>) -> Option<T> {
         let of = |changes: &ObjectChanges| changes.objects.get(&object).and_then(&of);
         of(&self.open).or_else(|| self.syncing.as_deref().and_then(of))
     }
 
-    /// Change of a block.
+    /// Returns the uncommitted content of a block; `None` if the block has no change.
     pub(crate) fn dirty(&self, object: ObjectId, block: u64) -> Option<Dirty> {
         self.newest(object, |object| object.table.get(block))
     }
 
-    /// Changed slot: record size and body. `Some(None)`: the slot is unused.
+    /// Returns the uncommitted slot of an object: record size and body. `None`: the slot has no
+    /// change. `Some(None)`: a change made the slot unused.
     #[expect(clippy::option_option, reason = "unchanged, unused and set are three cases")]
     pub(crate) fn slot(&self, object: ObjectId) -> Option<Option<(RecordSize, Box<SlotBody>)>> {
         self.newest(object, |object| match &object.slot {
@@ -228,12 +232,12 @@ impl ObjectSet {
         })
     }
 
-    /// Whether a change is not in the committed trees yet.
+    /// True if the set has changes that are not in the committed trees yet.
     pub(crate) fn has_unwritten(&self) -> bool {
         !self.open.objects.is_empty() || self.syncing.is_some()
     }
 
-    /// Worst-case cost of writing the changes.
+    /// Maximum pool space that writing the changes takes, in bytes.
     pub(crate) fn charge(&self) -> u64 {
         self.open.charge + self.syncing.as_ref().map_or(0, |syncing| syncing.charge)
     }

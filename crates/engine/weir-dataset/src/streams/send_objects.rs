@@ -1,13 +1,14 @@
-//! Send of a dataset with many objects: the slot of each object in a changed block of the object
-//! table, and the changed records of these objects.
+//! Sends a dataset with many objects: for each changed block of the object table, the slots of its
+//! objects and the changed records of these objects.
 //!
-//! `send` sends volumes and prepares both. weir-format has the frames.
+//! `send` sends volumes, and prepares streams of volumes and of objects. weir-format has the
+//! frames.
 //!
 //! Invariants:
 //! - a block of the object table that is older than the base has no changed object, because a
 //!   change of an object rewrites the block with its slot;
 //! - an incremental stream contains every unused slot of a changed block, so that a receiver
-//!   removes the objects that only the base has.
+//!   removes the objects that the base has and the sent snapshot does not have.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,31 +26,31 @@ use super::send::{BLOCKS_AT_ONCE, GROUPS_IN_FLIGHT, Sending};
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
 
-/// Blocks of the object table that are read concurrently.
+/// Maximum number of blocks of the object table that a send reads concurrently.
 const SLOT_BLOCKS_IN_FLIGHT: usize = 16;
-/// Objects and changes that are read as one group.
+/// Maximum number of parts (see [`Part`]) in a group. The records of a group are read together.
 const PARTS_AT_ONCE: usize = 512;
 
 const SLOTS: u64 = OBJECT_SLOTS_PER_BLOCK as u64;
 
-/// Object whose changed records are being found.
+/// Object whose changed records the walk collects now.
 struct Open<'p> {
     object: ObjectId,
     size: RecordSize,
     /// Number of records of the tree.
     records: u64,
-    /// First record to send.
+    /// First record to send; above 0 if an interrupted stream resumes inside the object.
     first: u64,
     diff: DatasetDiff<'p>,
-    /// Changes that are not in a group yet.
+    /// Changed records that were found and are not in a group yet.
     found: VecDeque<(Range<u64>, BlockPtr)>,
 }
 
-/// Part of a stream, in the order of the stream.
+/// Part of a stream: an object, a range of unused objects, or changed records.
 enum Part {
     Object(ObjectId, Box<ObjectSlot>),
     Unused(Range<u64>),
-    /// Records of an object; one record, unless the pointer is a hole.
+    /// Changed records of an object: one record with data, or a range of holes.
     Change {
         object: ObjectId,
         size: RecordSize,
@@ -58,7 +59,7 @@ enum Part {
     },
 }
 
-/// As [`Part`], with the verified stored bytes of a record.
+/// Parts of a group, each with its verified stored bytes if it is a record with data.
 type Read = Result<Vec<(Part, Option<Stored>)>, DatasetError>;
 
 /// Walk over the changed objects of a snapshot.
@@ -67,9 +68,10 @@ struct ObjectWalk<'p> {
     sending: &'p Sending,
     /// Diff of the object table.
     table: DatasetDiff<'p>,
-    /// Changed blocks of the table that are not visited yet, with their content. `None`: a hole.
+    /// Changed blocks of the table that the walk has not visited yet, with their content. `None`: a
+    /// range of holes.
     blocks: VecDeque<(Range<u64>, Option<Block>)>,
-    /// Objects of the current block that are not visited yet.
+    /// Objects of the current block of the table that the walk has not visited yet.
     slots: VecDeque<(ObjectId, ObjectSlot)>,
     open: Option<Open<'p>>,
     ended: bool,
@@ -81,7 +83,7 @@ pub(super) fn records_of(root: &TreeRoot) -> u64 {
 }
 
 impl Engine {
-    /// Sends the frames between the first and the last of a stream.
+    /// Sends the object frames of a stream: all frames between the begin frame and the end frame.
     pub(super) async fn send_objects(
         &self,
         sending: &Sending,
@@ -246,7 +248,8 @@ impl<'p> ObjectWalk<'p> {
         }
     }
 
-    /// Returns the part for objects without a slot, whose slots would be in these blocks.
+    /// Returns the part for holes of the object table: the objects whose slots would be in these
+    /// blocks are unused.
     fn unused(&self, blocks: Range<u64>) -> Option<Part> {
         let start = (blocks.start * SLOTS).max(self.sending.first_object().0).max(1);
         let end = (blocks.end * SLOTS).min(OBJECTS_MAX);
@@ -293,8 +296,8 @@ impl<'p> ObjectWalk<'p> {
         Ok(!found.is_empty())
     }
 
-    /// Error of an unreadable node. Objects or records below the node may have changed. Leaving
-    /// them out would silently corrupt the copy.
+    /// Returns the error for an unreadable node. Objects or records below the node may have
+    /// changed. A stream without them would silently corrupt the received copy.
     fn is_broken(&self, tree: &str) -> DatasetError {
         let name = self.sending.view().state.lock().record.name.clone();
         let why = format!(
@@ -305,7 +308,8 @@ impl<'p> ObjectWalk<'p> {
     }
 }
 
-/// Range of blocks or records that changed. `None` for a node: the receiver builds its own nodes.
+/// Returns the changed range of blocks or records of a diff result, with its pointer. `None` for a
+/// node: the receiver builds its own nodes.
 fn changed(found: &Found) -> Option<(Range<u64>, BlockPtr)> {
     let span = TreeRoot::capacity(found.level);
     let is_sent = found.level == 0 || found.ptr.is_hole();

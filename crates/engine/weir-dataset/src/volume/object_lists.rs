@@ -1,9 +1,10 @@
-//! Lists of the objects of a dataset and of the records of an object, past damage: for rescue.
+//! Lists the objects in use of a dataset, and the records with data of an object. Damage does not
+//! end a list, so that a rescue can read the rest.
 //!
 //! `objects` reads slots and records.
 //!
-//! Invariant: a list has the state of the last commit. An unreadable range is listed as such and
-//! never left out.
+//! Invariant: a list shows the state of the last commit. It contains every unreadable range, marked
+//! as unreadable.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use crate::volume::read::RESTARTS_MAX;
 const SLOTS: u64 = OBJECT_SLOTS_PER_BLOCK as u64;
 /// Number of records of the largest tree.
 const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
-/// Blocks of the object table that are searched together.
+/// Maximum number of blocks of the object table that one part of a list covers.
 const SLOT_BLOCKS_AT_ONCE: usize = 64;
 
 /// Part of a list of objects or records.
@@ -34,12 +35,12 @@ pub struct FoundRanges {
     pub next: Option<u64>,
 }
 
-/// Blocks of a tree.
+/// Result of [`search`]: blocks of a tree that have data or are unreadable.
 #[derive(Default)]
 struct FoundBlocks {
     used: Vec<u64>,
     unreadable: Vec<Range<u64>>,
-    /// True if the search ended because it found enough.
+    /// True if the search ended because it had found the requested number of blocks.
     is_full: bool,
 }
 
@@ -80,7 +81,8 @@ async fn search(tree: Tree<'_>, first: u64, most: usize) -> Result<FoundBlocks, 
 }
 
 impl Volume {
-    /// Lists the objects in use from number `first` on, at most a few hundred at once.
+    /// Lists the objects in use from number `first` on. A call returns one part of the list, with
+    /// at most 256 objects.
     ///
     /// # Errors
     /// `Unfit` for a volume; the pool is suspended. Damage is no error.
@@ -95,7 +97,8 @@ impl Volume {
         }
     }
 
-    /// Lists the records with data of an object from record `first` on, at most `most` at once.
+    /// Lists the records with data of an object from record `first` on. A call returns one part of
+    /// the list, with at most `most` records.
     ///
     /// # Errors
     /// `Data` if the slot of the object is unreadable; the errors of [`Self::objects_in_use`].

@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - all changes of a call join one txg, under one lock;
-//! - newest content first: open txg, syncing txg, tree;
-//! - an object whose slot cannot be read is not changed.
+//! - a read returns the newest content: from the open txg, else the syncing txg, else the tree;
+//! - a change of an object whose slot cannot be read fails.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{ObjectId, RecordSize};
@@ -23,33 +23,34 @@ use crate::state::snapshot::descent_mut;
 use crate::state::volume::{State, Volume};
 use crate::volume::read::RESTARTS_MAX;
 
-/// Content of a record, as far as memory has it.
+/// Result of the search for a record in the changes in memory.
 enum Found {
     Data(Vec<Block>),
     Hole,
-    /// In the committed trees under this root of the object table.
+    /// No change in memory: the record is in the committed trees below this root of the object
+    /// table.
     Tree(TreeRoot),
 }
 
 /// Origin of changes, which determines what makes them durable.
 pub(crate) enum By {
-    /// A client. A sync waits for the commit of the txg.
+    /// A client, without a log record. A sync waits for the commit of the txg.
     Client,
-    /// A client. A sync logs this record.
+    /// A client, with this log record. A sync writes the record to the intent log.
     Logged(ObjectRecord),
     /// A record of the intent log, during an import. The import commits before a client syncs
     /// anything.
     Replay,
-    /// A stream. With the changes it is received up to this record of an object.
+    /// A received stream. With the changes, it is received up to this record of this object.
     Stream(ObjectId, u64),
 }
 
 /// Result of an attempt to change objects.
 enum Tried {
     Done,
-    /// A commit replaced the object table meanwhile.
+    /// A commit replaced the object table meanwhile: try again with the new table.
     Replaced,
-    /// Too much data is dirty.
+    /// Too much data is dirty: try again after a commit.
     Full,
 }
 
@@ -117,7 +118,8 @@ impl Volume {
         }
     }
 
-    /// Applies the changes if the object table has not changed since `read` was read from it.
+    /// Applies the changes if `table` is still the root of the object table. `read` has blocks that
+    /// the caller read from this table.
     fn try_change(
         &self,
         table: TreeRoot,
@@ -137,7 +139,7 @@ impl Volume {
         }
         let added = set.open.bound(changes, table_height(table, changes));
         let admitted = match by {
-            // The changes reserved their space before the crash.
+            // The calls of the clients reserved the space before the crash.
             By::Replay => Ok(true),
             By::Client | By::Logged(_) | By::Stream(..) => self.admit_objects(&state, added),
         };
@@ -161,11 +163,12 @@ impl Volume {
         }
     }
 
-    /// Queues the log record of a change, or skips the txg of a change without a record.
+    /// Queues the log record of a change. After a change without a record, syncs wait for the
+    /// commit of the open txg.
     fn queue_change(&self, state: &mut State, by: By) {
         let (txg, bug) = (self.core.open_txg(), self.core.pool.bug());
         if let By::Stream(object, record) = by {
-            // The log does not contain the place in the stream.
+            // The log cannot store the position in the stream, so only a commit makes it durable.
             let receiving = &mut descent_mut(&mut state.record).receiving;
             receiving.as_mut().expect("only the claim holder ends it").pass(object, record);
             state.object.log.skip_until(txg);
@@ -190,8 +193,8 @@ impl Volume {
         }
     }
 
-    /// Returns the root of the object table, and the blocks of the table that the changes need and
-    /// the set does not have.
+    /// Returns the root of the object table, and the indexes of those blocks of the table that the
+    /// changes need and the object set lacks.
     fn missing_slots(
         &self,
         changes: &[ObjectChange],

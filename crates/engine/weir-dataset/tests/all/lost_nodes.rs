@@ -231,8 +231,9 @@ fn destroying_a_damaged_volume_frees_its_space() {
     }
 }
 
-/// The snapshot references the unreadable node, and the volume has markers that name the node.
-/// Destroying one of the two datasets does not free the node while the other dataset exists.
+/// Snapshot `before` references the unreadable node. The volume and snapshot `after` have damage
+/// markers that name the node. Destroying one of the two snapshots does not free the node, because
+/// the other snapshot still needs it.
 #[test]
 fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
     for first in ["before", "after"] {

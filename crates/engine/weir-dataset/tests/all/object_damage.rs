@@ -1,7 +1,7 @@
-//! Tests of the damage list of datasets with many objects: records, slots and nodes without a good
-//! copy, and lists of what a rescue can read.
+//! Tests of the list of permanent errors for datasets with many objects: records, slots and nodes
+//! without a good copy. Also tests the lists of objects and records that a rescue can read.
 //!
-//! `damage` tests the list of volumes.
+//! `damage` tests the list of permanent errors for volumes.
 
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -207,7 +207,7 @@ fn snapshots_and_clones_that_share_a_lost_record_are_listed() {
     pool.change(vec![write(12, 3, 2)]).unwrap();
     now(pool.engine.sync()).unwrap();
     assert_eq!(pool.listed(), [shared[0], "files object 12 3+1 @monday"]);
-    // A stream of the snapshot finds the second record.
+    // A stream of the snapshot cannot read the damaged record that the head has overwritten.
     let spec = SendSpec { snapshot: id("monday"), from: None, resume: None };
     let sending = pool.engine.prepare_send(&spec).unwrap();
     let sent = now(pool.engine.send(&sending, async |_| Ok(())));
@@ -228,7 +228,7 @@ fn scrub_lists_lost_records_and_slots_and_removes_restored_ones() {
         let mut pool = Pool::new(disks, false);
         now(pool.engine.create_snapshots(&[id("monday")])).unwrap();
         let record = pool.flip(12, 0, 3);
-        // A record, a leaf, and the slots of objects 16 to 19.
+        // Damage a record, a leaf, and the slots of objects 16 to 19.
         let leaf = pool.flip(LARGE, 1, 1);
         let slots = pool.flip_table(0, 4);
         pool.scrub();
@@ -265,12 +265,13 @@ fn clients_that_meet_lost_slots_and_nodes_list_them() {
     assert!(!Pool::reads(&files, LARGE, 130) && !Pool::reads(&files, 13, 0));
     let all = ["files slots 12+4 itself@", "files object 20 128+128 itself@"];
     assert_eq!(pool.listed(), all);
-    // A removed object has no damage.
+    // The removal of an object removes its damage from the list.
     pool.change(vec![ObjectChange::Remove { object: ObjectId(LARGE) }]).unwrap();
     now(pool.engine.sync()).unwrap();
     assert_eq!(pool.listed(), all[..1]);
     assert!(now(pool.engine.verify(|_| ())).unwrap().damaged > 0, "a check counts it");
-    // A new slot block is written by a rollback only, so the rest of the dataset is in use.
+    // Only a rollback can replace an unreadable block of the object table. The rest of the dataset
+    // stays usable.
     pool.change(vec![write(30, 1, 2)]).unwrap();
     pool.reopen();
     assert_eq!(pool.listed(), all[..1]);

@@ -78,7 +78,7 @@ impl Pool {
         Self { disk, engine, bug }
     }
 
-    /// Reopens the pool without a commit, like after a crash.
+    /// Reopens the pool without a commit, as after a crash.
     fn reopen(&mut self) {
         let disks = as_devices(&[Arc::clone(&self.disk)]);
         self.engine = now(Engine::open(disks, import(), &options(self.bug))).unwrap();
@@ -183,7 +183,7 @@ fn write(number: u64, object: &Object, record: u64, seed: u64) -> ObjectChange {
     ObjectChange::Write { object, size, record, blocks: blocks_of(seed, size) }
 }
 
-/// Random changes of one object, applied to the model as well.
+/// Draws random changes of one object, applies them to the model and returns them.
 fn change(numbers: &mut Numbers, model: &mut Model) -> Vec<ObjectChange> {
     let mut changes = Vec::new();
     let number = 1 + numbers.below(LAST);
@@ -235,7 +235,8 @@ fn same(read: Option<Vec<Block>>, wanted: Option<Vec<Block>>) -> bool {
     read.map::<Vec<u8>, _>(bytes) == wanted.map::<Vec<u8>, _>(bytes)
 }
 
-/// Compares all objects with the model. `before`: records of these objects may have been there.
+/// Compares all objects with the model. `before`: an earlier model. Its records are compared, too,
+/// because a stream must have removed those that the present model lacks.
 fn compare(volume: &Volume, model: &Model, before: &Model) -> Result<(), String> {
     for number in 1..LAST + 10 {
         let object = ObjectId(number);
@@ -446,7 +447,7 @@ fn large_objects_are_removed_and_truncated_in_steps() {
     source.snap("v", "b");
     let bytes = source.send(&since("v", "a", "b")).unwrap();
     let txg = back.engine.pool().committed_txg();
-    // The receiver is dropped after the object frame, and the pool reopened.
+    // Drop the receiver after the object frame and reopen the pool, as if the server had crashed.
     let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None };
     let mut receiver = Receiver::new(Arc::clone(&back.engine), spec).with_objects();
     committing(&back.engine, receiver.push(&bytes[..bytes.len() - 60])).unwrap();
@@ -477,7 +478,7 @@ fn refused_object_stream_leaves_no_partial_data() {
     source.apply("v", changes(50));
     source.snap("v", "b");
     let more = source.send(&since("v", "a", "b")).unwrap();
-    // A client cannot change the dataset between the parts of a stream.
+    // A client cannot change the dataset while a stream is interrupted.
     let error = back.receive("w", &more[..more.len() - 60]).unwrap_err();
     assert!(matches!(error, DatasetError::CutOff { .. }), "{error}");
     let volume = back.engine.volume("w").unwrap();
@@ -570,8 +571,8 @@ fn forged(objects: &[u64], shift: u8) -> Vec<u8> {
 #[test]
 fn forged_streams_neither_panic_nor_mix() {
     let back = Pool::new("back", 1000, PlantedBug::None);
-    // Two streams with the same guid: the second has other record sizes than the first, whose
-    // changes are not committed yet.
+    // Two streams of the same snapshot guid with different record sizes. The second one begins
+    // before the changes of the first one are committed.
     let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None };
     let first = forged(&[4, 9], 1);
     let mut receiver = Receiver::new(Arc::clone(&back.engine), spec).with_objects();
@@ -590,7 +591,8 @@ fn forged_streams_neither_panic_nor_mix() {
     back.receive("far", &forged(&last, 0)).unwrap();
     let far = back.engine.volume("far").unwrap();
     assert!(now(far.object_slot(ObjectId(last[1]))).unwrap().is_some());
-    // Records larger than a segment of this pool allows.
+    // The largest records: the receiver accepts them, or refuses them if they exceed the limit of
+    // the pool's segment size.
     let error = back.receive("large", &forged(&[4], 8)).map(drop);
     assert!(error.is_ok() || error.is_err_and(|error| error.kind() == ErrorKind::Invalid));
     back.check();
@@ -611,7 +613,7 @@ fn streams_of_volumes_and_objects_do_not_mix() {
     let error = now(receiver.push(&more)).unwrap_err();
     assert!(error.to_string().contains("receives volumes only"), "{error}");
     drop(receiver);
-    // The bytes of the layer above differ.
+    // An increment is refused if its layer bytes differ from those of the received dataset.
     let view = source.engine.prepare_send(&since("v", "a", "b")).unwrap();
     let mut begin = view.begin().clone();
     begin.objects = Some(StreamObjects { first: ObjectId(0), layer: [8; 40] });

@@ -67,7 +67,7 @@ fn write(object: u64, record: u64, seed: u64) -> ObjectChange {
     ObjectChange::Write { object, size, record, blocks: blocks_of(seed, size) }
 }
 
-/// A random batch of changes, applied to the model as well.
+/// Draws a random batch of changes, applies it to the model and returns it.
 fn batch(numbers: &mut Numbers, model: &mut Model) -> Vec<ObjectChange> {
     let mut changes = Vec::new();
     for _ in 0..=numbers.below(4) {

@@ -1,8 +1,9 @@
-//! Decoder of one change: a record or a hole. Frames of volumes and of objects have it.
+//! Decodes one change of a stream: a record or a range of holes. Change frames (volumes) and object
+//! frames contain changes in the same encoding.
 //!
-//! The frames are in `read` and `objects`.
+//! `read` decodes change frames, `objects` decodes object frames.
 //!
-//! Invariant: a returned record has the checksum that the stream names.
+//! Invariant: the stored bytes of a returned record match the checksum in the stream.
 
 use weir_base::RecordSize;
 use weir_codec::checksum::xxh3_128;
@@ -15,7 +16,8 @@ use crate::layout::PACK_BYTES;
 /// Name of the structure in errors.
 pub(super) const WHAT: &str = "stream frame";
 
-/// Decodes a change after its code. `next` and `records` limit its record numbers.
+/// Decodes a change whose code the caller has read. Its first record must be `next` or later, and
+/// its last record must be below `records`.
 pub(super) fn read_change(
     (r, payload): (&mut Reader<'_>, &[u8]),
     code: u8,

@@ -20,11 +20,12 @@ use crate::error::FormatError;
 use crate::node::TreeRoot;
 use crate::object_slot::{OBJECTS_MAX, ObjectSlot};
 
-/// Codes of entries that begin with an object number. Lower codes are changes of the last object.
+/// Codes of entries that begin with an object number. Lower codes are changes of the object whose
+/// entry came last.
 const CODE_OBJECT: u8 = 16;
 const CODE_UNUSED: u8 = 17;
 
-/// Maximum number of records of an object: the largest tree.
+/// Maximum number of records of an object: the capacity of the largest tree.
 pub(super) const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
 
 /// Fields of an entry of an object frame, for the format documentation.
@@ -36,13 +37,13 @@ pub const ENTRY_FIELDS: &[Field] = &[
     field(0, "", "the 990 bytes of the layer above in the slot"),
 ];
 
-/// A dataset with many objects in a stream.
+/// Fields of the begin frame that only a stream of a dataset with many objects has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamObjects {
-    /// First object of the stream; a resumed stream begins after 0.
+    /// First object of the stream: 0, or the object at which an interrupted stream resumes.
     /// [`StreamBegin::first_record`](super::StreamBegin::first_record) is a record of this object.
     pub first: ObjectId,
-    /// Bytes of the layer above the engine in the dataset's record.
+    /// Bytes of the layer above the engine in the dataset's directory entry.
     pub layer: [u8; crate::ObjectTable::LAYER_BYTES],
 }
 
@@ -60,7 +61,7 @@ pub enum StreamEntry<'a> {
         /// Bytes of the layer above in the slot.
         body: &'a [u8; ObjectSlot::BODY_BYTES],
     },
-    /// Objects with no slot.
+    /// Objects whose slots are unused.
     Unused {
         /// Numbers of the objects.
         objects: Range<u64>,
@@ -78,7 +79,7 @@ pub enum StreamEntry<'a> {
     },
 }
 
-/// A decoded entry, with byte ranges of the payload.
+/// A decoded entry. Its byte ranges refer to the payload of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Object { object: ObjectId, size: RecordSize, records: u64, body: Range<usize> },
@@ -121,10 +122,11 @@ pub(super) struct Current {
     pub(super) next: u64,
 }
 
-/// Position in a stream of objects.
+/// Position of the reader or writer in a stream of objects. The reader checks with it that the
+/// entries are in order.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor {
-    /// Position at which the stream begins.
+    /// Object and record at which the stream begins.
     first: (u64, u64),
     /// Lowest object number that may come next.
     pub(super) next_object: u64,
@@ -136,7 +138,7 @@ impl Cursor {
         Self { first: (first_object.0, first_record), next_object: first_object.0, current: None }
     }
 
-    /// Begins an object. The caller checked its number.
+    /// Makes an object the current one. The caller has checked its number.
     pub(super) fn begin(&mut self, object: ObjectId, size: RecordSize, records: u64) {
         let next = if object.0 == self.first.0 { self.first.1 } else { 0 };
         self.next_object = object.0 + 1;

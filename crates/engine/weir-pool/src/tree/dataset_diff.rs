@@ -99,8 +99,11 @@ pub struct DatasetDiff<'p> {
     position: Place,
     /// Object of the last results.
     last: ObjectId,
-    /// Numbers of unreadable slots and of the nodes that finished diffs of objects report.
+    /// Number of unreadable slots, and of unreadable nodes in the objects whose diffs have
+    /// finished.
     damaged: u64,
+    /// Number of nodes and records that finished diffs of objects did not return, although only
+    /// this version may reference them.
     kept: u64,
 }
 
@@ -251,7 +254,8 @@ impl<'p> DatasetDiff<'p> {
         let Some(other) = self.what.other else { return Ok(slots) };
         let ptr = Tree::new(self.pool, other).lookup(found.index).await;
         match self.usable(ptr)? {
-            // Any block below this one may be shared, so return none of them.
+            // The other version is unreadable here, so it may share any block below this one:
+            // return none of them.
             None => slots.own = None,
             Some(ptr) if ptr.is_hole() => {}
             Some(ptr) => {

@@ -1,4 +1,4 @@
-//! Walks over all pointers of a version of a dataset, in all its objects; for checks and recounts.
+//! Visits all pointers of a version of a dataset, in all its objects, for checks and recounts.
 //!
 //! The walk of one tree is in `radix_tree`.
 //!
@@ -15,21 +15,24 @@ use crate::tree::place::{Objects, Place};
 use crate::tree::radix_tree::{AlsoWalked, Tree};
 use crate::tree::snapshot_chain::{SharedBirths, SnapshotChain};
 
-/// The pointers that a walk visits.
+/// Version that a walk visits, and the blocks of this version that the walk skips.
 struct Own<'a> {
     objects: Objects,
     root: TreeRoot,
-    /// Blocks of an object that earlier versions hold. The walk skips them.
+    /// Returns the blocks of an object that earlier versions also reference. The walk skips them.
     held: &'a dyn Fn(ObjectId) -> SharedBirths,
-    /// Blocks before this place are freed. The walk skips them.
+    /// Place up to which the version is already freed. The walk skips blocks before it.
     freed_to: Place,
 }
 
 impl Pool {
-    /// Calls `visit` for each pointer of a version that earlier versions do not reference and that
-    /// is not freed yet. With `seen`, also for the records that partial records replaced, for each
-    /// partial record whose address is not in `seen`. Returns the number of unreadable nodes and
+    /// Calls `visit` for each pointer of a version. Skips pointers that earlier versions also
+    /// reference, and pointers that are already freed. Returns the number of unreadable nodes and
     /// slots, and skips everything below them.
+    ///
+    /// `seen`: addresses of the partial records that earlier walks have followed. The walk follows
+    /// each other partial record: it adds the address to `seen` and visits the records that the
+    /// partial record replaced. `None`: the walk visits no replaced records.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -47,8 +50,9 @@ impl Pool {
         self.walk_own(Own { objects, root, held: &held, freed_to }, seen, visit).await
     }
 
-    /// Calls `visit` for each pointer of a version, nodes included. Returns the number of
-    /// unreadable nodes and slots, and skips everything below them.
+    /// Calls `visit` for each pointer of a version, nodes included, even if other versions
+    /// reference it too. Returns the number of unreadable nodes and slots, and skips everything
+    /// below them.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -63,7 +67,8 @@ impl Pool {
         self.walk_own(Own { objects, root, held: &held, freed_to }, None, visit).await
     }
 
-    /// True if a tree of a version has a damage marker.
+    /// True if a version has a damage marker: in the tree of the volume, in the object table, or in
+    /// the tree of an object.
     ///
     /// # Errors
     /// A node or slot cannot be read.

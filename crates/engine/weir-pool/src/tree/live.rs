@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - a block that was ever shared is live while the reference table counts it. The table is checked
-//!   first, because the index that the summary names may have dropped the block while others
+//!   first, because the index that the summary names may have dropped the block while other indexes
 //!   reference it;
 //! - any other block is live if the only index that can reference it (named in the summary) does
 //!   so, in the first version of its volume that ended after its birth (see `snapshot_chain`);
@@ -83,7 +83,7 @@ pub(crate) struct LiveSet {
     /// Number of unreadable owners and summaries. A block whose owner is unreadable may be live and
     /// is in `live`; a block in an unreadable summary is not in `live`.
     pub(crate) lost: u64,
-    /// True if `live` may lack live blocks: a resilver of these blocks alone is incomplete.
+    /// True if `live` may lack live blocks: a resilver that copies only `live` is then incomplete.
     pub(crate) is_partial: bool,
 }
 
@@ -94,7 +94,7 @@ impl LiveSet {
     }
 
     /// Removes entries that extend beyond the segment or overlap the preceding entry, and counts
-    /// them as lost. No writer appended such a block.
+    /// them as lost. Such an entry is corrupt, because no writer appends such a block.
     fn part_overlaps(&mut self, room: u64) {
         let (before, mut end) = (self.live.len(), 0);
         self.live.retain(|live| {
@@ -137,7 +137,8 @@ fn unproved(entry: &SummaryEntry, of: LiveOf) -> FoundLive {
 }
 
 impl Found {
-    /// Handles a block that no known dataset references: it may belong to a lost dataset.
+    /// Adds a block that no readable dataset references to `unknown`, if the block may belong to an
+    /// unreadable dataset.
     fn note_dead(&mut self, pool: &Pool, roots: &Roots, entry: &SummaryEntry) {
         if roots.may_be_lost(&entry.owner, entry.birth) {
             let (pool, dataset) = (pool.name().to_owned(), entry.owner.dataset.0);
@@ -146,9 +147,9 @@ impl Found {
         }
     }
 
-    /// Drops the blocks of unreadable datasets from the result if the segment's counter proves that
-    /// they are dead. The counter includes the live blocks of every dataset, so if one of these
-    /// blocks is live, `counted` exceeds the sum of the live blocks found.
+    /// Drops `unknown`, the blocks of unreadable datasets, if the segment's counter proves that
+    /// they are dead. The counter, `counted`, includes the live blocks of every dataset. If a block
+    /// of `unknown` were live, `counted` would exceed the sum of `live`.
     pub(crate) fn judge_by_counter(&mut self, counted: u64) {
         let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
         if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {
@@ -186,8 +187,8 @@ pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
     }
 }
 
-/// A summary entry with the tree in which to look up the block, and the owner for which the data is
-/// lost if the tree references the block and the block is bad.
+/// A summary entry, the tree in which to look up its block, and the owner of the block. If the tree
+/// references the block and the block is unreadable, this owner loses data.
 type Asked = (SummaryEntry, TreeRoot, LiveOf);
 
 /// Selects the version in which to look up a block. The returned root belongs to the tree of a

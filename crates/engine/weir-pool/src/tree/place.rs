@@ -1,11 +1,12 @@
-//! Places in a dataset: the order in which a tree diff visits the blocks of all objects.
+//! Places in a dataset: the order in which a dataset diff visits the blocks of all objects.
 //!
-//! The diff is in `diff`. A volume under destruction stores the place up to which it is freed.
+//! The diff is in `dataset_diff`. A version that is being freed stores the place up to which it is
+//! freed.
 //!
 //! The order is by object, then by block. A block of the object table comes after the four objects
 //! whose slots it holds, and a node of the table after everything below it.
 //!
-//! Invariant: a place divides each object at one block.
+//! Invariant: a place divides each object at one block: the blocks before it precede the place.
 
 use weir_base::ObjectId;
 use weir_format::OBJECT_SLOTS_PER_BLOCK;
@@ -25,7 +26,7 @@ pub enum Objects {
 pub struct Place {
     /// The object.
     pub object: ObjectId,
-    /// The block. At a node of the object: its first block.
+    /// The block. For a node of the object: the first block below the node.
     pub block: u64,
 }
 

@@ -279,7 +279,7 @@ impl<'a> Tree<'a> {
     /// [`Version`](crate::Version)); for checks. Returns the number of unreadable nodes and skips
     /// everything below them.
     ///
-    /// A lost node that damage markers name is visited once, because it is kept.
+    /// Visits a lost node once, even if several damage markers name it: the node keeps its space.
     #[boxed(?Send)]
     pub async fn walk(
         &self,
@@ -365,8 +365,11 @@ impl<'a> Tree<'a> {
         Ok(unreadable.len() as u64)
     }
 
-    /// Visits the records that a partial record replaced, and the lost nodes above them that are
-    /// not in `named`. Skips blocks that earlier versions hold.
+    /// Visits the records that a partial record replaced, directly or through further partial
+    /// records, and the lost nodes above these records. Skips blocks that earlier versions hold.
+    ///
+    /// `seen`: addresses of the partial records that walks have followed. `named`: addresses of the
+    /// lost nodes that this walk has visited. Skips both, and adds what it follows and visits.
     ///
     /// # Errors
     /// The partial record cannot be read.
@@ -475,10 +478,11 @@ impl<'a> Tree<'a> {
 /// What a walk returns or visits in addition to the pointers of its tree.
 #[derive(Default)]
 pub(crate) struct AlsoWalked<'a> {
-    /// The walk also visits the records that partial records replaced, for each partial record
-    /// whose address is not in this set.
+    /// Addresses of the partial records that earlier walks have followed. The walk follows each
+    /// other partial record: it adds the address and visits the records that the partial record
+    /// replaced. `None`: the walk visits no replaced records.
     pub(crate) replaced: Option<&'a mut HashSet<u64>>,
-    /// The walk adds the blocks that it visits, with their indexes.
+    /// List to which the walk adds the blocks (level 0) that it reaches, with their indexes.
     pub(crate) blocks: Option<&'a mut Vec<(u64, BlockPtr)>>,
 }
 

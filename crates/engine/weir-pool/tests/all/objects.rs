@@ -228,7 +228,7 @@ impl Dataset {
         }
     }
 
-    /// Commits a txg with changes; takes a snapshot of the result if asked to.
+    /// Commits a txg with changes. If `takes` is true, takes a snapshot of the result.
     fn commit(&mut self, pool: &Pool, changes: &Changes, takes: bool, frees: usize) {
         now(async {
             let txg = self.txg.next();

@@ -58,13 +58,14 @@ impl From<usize> for Own {
 ///
 /// A connection that holds budget memory gets more only if it then holds no more than the budget
 /// has left: a single connection gets up to half of the budget, each of n connections gets 1/(n+1),
-/// and the same amount remains for the next connection (dynamic thresholds: Choudhury and Hahne,
+/// and the same amount remains for one more connection (dynamic thresholds: Choudhury and Hahne,
 /// IEEE/ACM Transactions on Networking 6(2), 1998). A connection without budget memory gets its
 /// bytes as soon as they are available, in FIFO order.
 ///
 /// A client can also keep memory in use: for replies that it does not read, or for a payload that
-/// it does not complete. While other connections wait for memory, such a client must transfer a
-/// part of its memory in each [`STALL_CHECK`], or its connection is evicted
+/// it does not complete. While other connections wait for memory, such a client must send or
+/// receive a minimum in each [`STALL_CHECK`] interval: one sixteenth ([`STALL_FRACTION`]) of the
+/// budget bytes that its connection holds. If it transfers less, its connection is evicted
 /// ([`MemoryGrant::evicted`]). A connection that waits for the storage is never evicted.
 pub struct Budget {
     limit_bytes: usize,
@@ -401,7 +402,8 @@ impl MemoryGrant {
 }
 
 impl Account {
-    /// Evicts the connection if its client transferred too little since the last check.
+    /// Evicts the connection if its client transferred less than the charged bytes divided by
+    /// [`STALL_FRACTION`] in the last [`STALL_CHECK`] interval.
     fn judge(&self, now: Instant) {
         let moved = self.moved_bytes.load(Ordering::Relaxed);
         let charged = self.charged_bytes.load(Ordering::Relaxed);

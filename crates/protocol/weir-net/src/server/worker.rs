@@ -70,7 +70,8 @@ struct Session<T> {
     parked: Option<T>,
 }
 
-/// Recent disconnect calls, for sessions that were moving at the time of the call.
+/// Recent disconnect calls. If a call came while a session moved from another worker to this one,
+/// this worker ends the session when it arrives.
 #[derive(Default)]
 struct Disconnects(Vec<Disconnect>);
 
@@ -110,7 +111,8 @@ impl Disconnects {
         self.0.push(call);
     }
 
-    /// Returns true if a disconnect call was made for this session while it was moving.
+    /// Returns true if a disconnect call ended this session while the session moved from another
+    /// worker to this one.
     fn concern(&self, user_of: &UserOf, address: Option<IpAddr>) -> bool {
         let applies = |call: &Disconnect| {
             call.name == user_of.name && user_of.since <= call.when && !call.keeps(address)

@@ -97,8 +97,8 @@ fn block_limits(unit: &Unit) -> Vec<u8> {
     let mut bytes = vec![0x01, COMPARE_BLOCKS_MAX];
     bytes.extend((preferred.min(0xFFFF) as u16).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
-    // Optimal transfer length: initiators set their read-ahead to twice this length. Then the
-    // maximum prefetch length, which equals the maximum transfer length.
+    // Optimal transfer length: initiators set their read-ahead to twice this length. The field
+    // after it is the maximum prefetch length, which equals the maximum transfer length.
     bytes.extend(((OPTIMAL_BYTES / block) as u32).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
     bytes.extend(UNMAP_BLOCKS_MAX.to_be_bytes());
@@ -161,8 +161,12 @@ fn token_limits(unit: &Unit) -> Vec<u8> {
     bytes
 }
 
-/// ROD token features (SPC-4 7.8.17.8): no remote tokens; a token lifetime from one second to
-/// unlimited, as long as the token is used; and the block device features.
+/// ROD token features (SPC-4 7.8.17.8): no remote tokens, the limits of a token's lifetime, and the
+/// features of block devices (optimal granularity, maximum bytes of a token, optimal bytes of a
+/// transfer).
+///
+/// The lifetime is at least one second and has no maximum, but a token expires if no command uses
+/// it during its inactivity timeout, which is at most [`TOKEN_TIMEOUT_SECONDS_MAX`].
 fn token_features(unit: &Unit) -> Vec<u8> {
     let mut bytes = vec![0; 12];
     bytes.extend(1_u32.to_be_bytes());
@@ -170,7 +174,7 @@ fn token_features(unit: &Unit) -> Vec<u8> {
     bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
     bytes.resize(42, 0);
     bytes.extend([0, 48, 0, 0, 0, 44, 0, 0]);
-    // Optimal granularity: the storage clones ranges aligned to it, and copies unaligned ends.
+    // Optimal granularity: the storage clones the aligned part of a range and copies its ends.
     let granularity = u64::from(unit.medium.block_bytes_preferred()) / unit.block();
     bytes.extend((granularity.clamp(1, 0xFFFF) as u16).to_be_bytes());
     bytes.extend(TOKEN_DATA_BYTES_MAX.to_be_bytes());

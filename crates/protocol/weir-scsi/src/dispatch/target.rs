@@ -112,7 +112,7 @@ impl Target {
 
     /// Removes a logical unit from the map, or withdraws its announcement. Running commands
     /// complete. Revokes the unit's ROD tokens at all targets, because clients of other protocols
-    /// may change the volume from now on.
+    /// may change the volume after the removal, and the unit would not see these changes.
     pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
         let mut state = self.state.lock();
         state.awaited.remove(&number);
@@ -122,8 +122,8 @@ impl Target {
             nexus.raise_luns_changed();
             drop(gone);
         }
-        // Revoke the tokens after the removal: from now on, no command can find the unit through
-        // one of its tokens and create another one.
+        // Revoke the tokens after the removal: a new command no longer finds the unit, so it cannot
+        // create a token that this revocation would miss.
         unit.revoke_tokens();
         Some(unit)
     }

@@ -5,8 +5,9 @@
 //!
 //! Invariants:
 //! - rows keep the order of the document, and each row of this run has its verdict;
-//! - every table states that the published hardware differs, so that ratios show only how figures
-//!   change from row to row (their shape), not which storage is faster (a rank).
+//! - every table states that the published figures come from other hardware. The ratio of a
+//!   measured to a published figure therefore does not show which storage is faster (a rank). Only
+//!   the change of the ratio from row to row (the shape) has a meaning.
 
 use std::slice;
 
@@ -38,8 +39,8 @@ struct Ours {
 pub(super) fn beside(run: &JudgedRun) -> Beside {
     let nothing = Beside { tables: Vec::new(), notes: Vec::new() };
     let Some(name) = &run.result().spec.reference else { return nothing };
-    // If another version wrote the result, it may name a document that this version does not
-    // contain.
+    // A result that another version of weir-bench wrote may name a document that this version does
+    // not contain.
     let Ok(published) = reference::load(name) else { return nothing };
     let mut tables: Vec<Table> = Vec::new();
     let mut left_out = 0;

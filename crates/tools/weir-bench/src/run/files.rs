@@ -1,10 +1,12 @@
-//! Runs the file test of a run, after the cells of the run.
+//! Runs the file test (bonnie) of a benchmark run, after the cells of the benchmark run. The file
+//! test itself has one or more runs.
 //!
 //! `bonnie` implements the file test.
 //!
-//! Invariants: if the target does not support the file test, the run contains a warning and still
-//! counts as complete; the observer receives each run of the test when this run ends; runs that
-//! were completed before are not repeated.
+//! Invariants:
+//! - if the target does not support the file test, the result has a warning and counts as complete;
+//! - the observer receives the result of each run of the file test when this run ends;
+//! - a benchmark run that resumes after an interruption keeps the completed runs of its file test.
 
 use super::{Observer, Runner};
 use crate::bonnie::{self, BonnieError, BonnieResult, Job};
@@ -17,7 +19,7 @@ const BYTES_PER_S: f64 = 200e6;
 const PASSES: f64 = 5.0;
 const OTHERS_S: f64 = 20.0;
 
-/// Expected duration of the file test in seconds; 0 if the run has no file test.
+/// Expected duration of the file test in seconds; 0 if the benchmark run has no file test.
 pub(super) fn expected_s(spec: &RunSpec, target: &TargetInfo, memory_bytes: u64) -> f64 {
     let bonnie = spec.bonnie.as_ref().filter(|_| bonnie::directory_of(target).is_ok());
     bonnie.map_or(0.0, |bonnie| {
@@ -65,11 +67,12 @@ impl Runner<'_> {
     }
 }
 
-/// Forwards the progress of the file test to the observer of the run.
+/// Forwards the progress of the file test to the observer of the benchmark run.
 struct Watch<'a> {
     observer: &'a mut dyn Observer,
     result: &'a mut RunResult,
-    /// Expected seconds of the run before the file test (`gone`) and in total (`planned`).
+    /// Expected seconds of the benchmark run before the file test (`gone`) and in total
+    /// (`planned`).
     gone: f64,
     planned: f64,
     expected_s: f64,

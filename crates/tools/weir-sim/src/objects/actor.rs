@@ -33,7 +33,7 @@ pub(crate) struct ObjectsActor {
     pub(crate) expected: Rc<RefCell<ExpectedState>>,
     /// Object of the last operation.
     pub(crate) recent: Option<u64>,
-    /// Held by each operation.
+    /// Lock that each operation holds, so that operations run one after the other.
     pub(crate) turn: Rc<Mutex<()>>,
 }
 
@@ -70,7 +70,8 @@ impl ObjectsActor {
     pub(crate) async fn sync_step(&mut self) -> Result<(), Stop> {
         let has_copy = self.dataset(1, |book| book.presence) == Presence::There;
         let index = usize::from(has_copy && self.rng.below(4) == 0);
-        // A rollback under way replaces the history to which the sync refers.
+        // The dataset may be missing now. If a rollback replaces the history during the sync, the
+        // result of the sync is not recorded below.
         let Ok(volume) = self.engine.volume(NAMES[index]) else { return Ok(()) };
         let choice_of_object = self.rng.next_u64() as usize;
         let number = self.book(|book| book.numbers[choice_of_object % book.numbers.len()]);
@@ -151,7 +152,7 @@ impl ObjectsActor {
         let Some(name) = name else { return Ok(()) };
         let presence = match self.engine.create_snapshots(&[snapshot_id(&name)]).await {
             Ok(_) => {
-                // The commit of the snapshot made everything durable.
+                // The commit of the snapshot made all earlier operations durable.
                 self.dataset(0, |book| {
                     let synced = Synced::all(book.history.now());
                     book.history.add_synced(synced);
@@ -191,7 +192,7 @@ impl ObjectsActor {
         let presence =
             match self.engine.destroy_snapshots(NAMES[0], std::slice::from_ref(&name)).await {
                 Ok(_) => Presence::Gone,
-                // The clone depends on it.
+                // The clone depends on this snapshot.
                 Err(DatasetError::InUse { .. }) => Presence::There,
                 Err(error) => return Err(Stop::Told(error)),
             };
@@ -256,7 +257,8 @@ impl ObjectsActor {
 /// Draws an operation that is possible in a state.
 fn some_op(rng: &mut Rng, state: &ObjectsState, numbers: &[u64], recent: Option<u64>) -> ObjectOp {
     let number = match recent {
-        // Several unlogged changes of one object are the hardest case of the log.
+        // Prefer the object of the last operation: several unlogged changes of one object are the
+        // hardest case of the log.
         Some(recent) if rng.below(3) > 0 => recent,
         _ => numbers[rng.index(numbers.len())],
     };

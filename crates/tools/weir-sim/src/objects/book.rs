@@ -11,7 +11,7 @@ use super::model::ObjectsHistory;
 use crate::coverage::{CoveragePoint, note};
 use crate::history::Presence;
 
-/// Name of the dataset, and of the clone of one of its snapshots.
+/// Names of the first dataset, and of the clone of one of its snapshots.
 pub(crate) const NAMES: [&str; 2] = ["files", "copy"];
 
 /// Expected state of one dataset.
@@ -19,10 +19,10 @@ pub(crate) const NAMES: [&str; 2] = ["files", "copy"];
 pub(crate) struct DatasetBook {
     pub(super) presence: Presence,
     pub(super) history: ObjectsHistory,
-    /// State after the pending rollback.
+    /// State to which the pending rollback returns; `None` if no rollback is pending.
     pub(super) rolling: Option<ObjectsState>,
-    /// Number of rollbacks and new datasets under this name. A sync that spans one promises nothing
-    /// about the new history.
+    /// Number of rollbacks of the dataset, and of clones created under its name. A sync during
+    /// which this number changes guarantees nothing about the new history.
     pub(super) generation: u64,
 }
 
@@ -69,7 +69,7 @@ impl FoundObjects {
     }
 }
 
-/// Whether a dataset of this name belongs to this module.
+/// True if a dataset of this name is one of the datasets with many objects of a scenario.
 pub(crate) fn is_of_objects(name: &str) -> bool {
     NAMES.contains(&name)
 }
@@ -80,7 +80,7 @@ pub(super) fn snapshot_id(name: &str) -> SnapshotId {
 }
 
 impl ObjectsBook {
-    /// Book of a pool without datasets, in which operations will use these objects.
+    /// Expected state of a pool without datasets. `numbers`: objects that operations will use.
     pub(crate) fn new(numbers: Vec<u64>) -> Self {
         Self { numbers, ..Self::default() }
     }
@@ -88,7 +88,7 @@ impl ObjectsBook {
     /// Checks all datasets and snapshots of a recovered pool.
     ///
     /// # Errors
-    /// The first violation.
+    /// The first difference from the allowed states.
     pub(crate) async fn judge(&self, engine: &Engine) -> Result<FoundObjects, String> {
         let mut found = FoundObjects::default();
         for ((name, book), found) in NAMES.iter().zip(&self.datasets).zip(&mut found.datasets) {

@@ -10,8 +10,8 @@ use weir_block::Block;
 use weir_dataset::{DatasetError, SlotBody, Volume};
 use weir_format::ObjectSlot;
 
-/// Records of an object that operations use: in the first leaf, in other leaves, and one that makes
-/// the tree high.
+/// Numbers of the records that operations use: some in the first leaf of an object's tree, one in
+/// another leaf, and one so large that the tree gets a further level.
 pub(super) const RECORDS: [u64; 6] = [0, 1, 2, 5, 300, 20_000];
 
 /// The object that counts the namespace changes.
@@ -20,8 +20,8 @@ pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
 /// State of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectState {
-    /// Number of the namespace change that created the object; identifies the object among those
-    /// that had the same number.
+    /// Number of the namespace change that created the object; distinguishes the object from
+    /// earlier objects with the same number.
     pub(crate) born: u64,
     /// Number of the last namespace change that named the object.
     pub(crate) named: u64,
@@ -71,7 +71,7 @@ fn seed_of(blocks: &[Block], size: RecordSize) -> Result<u64, String> {
     if matches { Ok(seed) } else { Err(format!("the record does not have the content of {seed}")) }
 }
 
-/// The slot of an object without its records.
+/// Encodes the state of an object, except its records, as the bytes of its slot.
 pub(super) fn body_of(state: &ObjectState) -> Box<SlotBody> {
     let words = [state.born, state.named, state.changes, u64::from(state.is_orphan)];
     // Fill the rest, so that a slot with parts of two versions is noticed.

@@ -1,13 +1,14 @@
 //! The simulator's layer above a dataset with many objects: operations, their log records and their
 //! replay.
 //!
-//! Object [`DIRECTORY`] counts the namespace changes, as the directories of a filesystem would.
+//! The slot of object [`DIRECTORY`] counts the namespace changes. Each namespace change writes this
+//! slot, as it would write a directory of a filesystem.
 //!
 //! Invariants:
 //! - an operation changes only fields of its order: a namespace change never changes records, and a
 //!   change of an object never changes names;
-//! - a record that does not follow the state of the dataset is an error of the replay, so that lost
-//!   and repeated records are noticed.
+//! - the replay fails if a record is not the next one after the state of the dataset, so that tests
+//!   notice lost and repeated records.
 
 use futures_util::future::LocalBoxFuture;
 use weir_base::ObjectId;
@@ -20,24 +21,24 @@ use weir_format::ObjectTable;
 use super::content::{DIRECTORY, ObjectState, blocks_of, body_of, size_of, slot_state};
 use crate::coverage::{CoveragePoint, note};
 
-/// Bytes of the layer in the record of a dataset.
+/// Bytes of the layer in the directory entry of each of its datasets.
 pub(crate) const LAYER: [u8; ObjectTable::LAYER_BYTES] = [0x5a; ObjectTable::LAYER_BYTES];
 
 /// An operation of the layer. `seq` numbers namespace changes from 1, `change` the changes of one
-/// object from 1.
+/// object from 1. `born` is the `seq` of the operation that created the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectOp {
     /// Creates an object.
     Create { object: u64, seq: u64 },
-    /// Names two objects, as a rename that replaces none.
+    /// Names two objects, like a rename that replaces no other object.
     Name { object: u64, other: u64, seq: u64 },
-    /// Removes the last name; the object becomes an orphan.
+    /// Removes the last name of the object, which becomes an orphan.
     Unlink { object: u64, seq: u64 },
     /// Removes the object with its records.
     Remove { object: u64, seq: u64 },
     /// Writes a record with the content of a seed.
     Write { object: u64, born: u64, change: u64, record: u64, seed: u64 },
-    /// Makes a record and all later ones holes.
+    /// Replaces a record and all later ones by holes.
     Truncate { object: u64, born: u64, change: u64, record: u64 },
 }
 
@@ -65,7 +66,7 @@ impl ObjectOp {
         }
     }
 
-    /// Objects whose slots the operation needs, without the directory.
+    /// Objects whose slots the operation needs, except [`DIRECTORY`].
     fn objects(&self) -> Vec<u64> {
         match self {
             Self::Name { object, other, .. } if object != other => vec![*object, *other],
@@ -103,7 +104,7 @@ impl ObjectOp {
         })
     }
 
-    /// Log record of the operation. A write has the content of its record in the payload.
+    /// Returns the log record of the operation. For a write it includes the written blocks.
     fn record(&self) -> ObjectRecord {
         let (kind, words) = self.code();
         let blocks = match self {
@@ -125,11 +126,11 @@ impl ObjectOp {
         ObjectRecord { object, kind, order, payload, blocks }
     }
 
-    /// Changes of objects that perform the operation. `slots`: state of [`Self::objects`], and of
-    /// the directory at the end.
+    /// Returns the changes of objects that perform the operation. `slots`: the states of
+    /// [`Self::objects`], in this order; the last element is the state of [`DIRECTORY`].
     ///
     /// # Errors
-    /// The operation does not follow this state.
+    /// The operation is not possible in this state, or is not the next one after it.
     fn changes(&self, slots: &[Option<ObjectState>]) -> Result<Vec<ObjectChange>, String> {
         let gap = || format!("{self:?} does not follow {slots:?}");
         let set = |number: u64, state: &ObjectState| ObjectChange::SetSlot {
@@ -193,7 +194,7 @@ impl ObjectOp {
 /// Performs an operation and queues its log record.
 ///
 /// # Errors
-/// `Ok(Err)`: the operation does not follow the state of the dataset.
+/// `Ok(Err)`: the operation is not possible in the state of the dataset, or not the next one.
 pub(crate) async fn apply(
     volume: &Volume,
     op: ObjectOp,
@@ -234,7 +235,8 @@ impl SimLayer {
             let slot = dataset.slot(ObjectId(number)).await?;
             slots.push(slot.map(|(_, body)| slot_state(&body)).transpose().map_err(refuse)?);
         }
-        // An orphan that the crash finds has no name, so its content no longer matters.
+        // Ignore changes of an object that is an orphan after the crash: its content no longer
+        // matters, because it has no name.
         let is_orphan = slots[0].as_ref().is_some_and(|state| state.is_orphan);
         if is_orphan && op.seq().is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Expected states of a dataset with many objects: what a crash may leave of its operations.
+//! Allowed states of a dataset with many objects after a crash, computed from its operations.
 //!
 //! Invariants (docs/decisions/0028). A crash leaves:
 //! - a prefix of the namespace changes with all synced ones;
@@ -12,7 +12,7 @@ use weir_dataset::SyncOf;
 use super::content::{ObjectState, ObjectsState};
 use super::layer::ObjectOp;
 
-/// What syncs have made durable.
+/// Changes that syncs have made durable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Synced {
     /// Number of namespace changes.
@@ -22,7 +22,7 @@ pub(crate) struct Synced {
 }
 
 impl Synced {
-    /// Everything in a state.
+    /// All changes in a state.
     pub(crate) fn all(state: &ObjectsState) -> Self {
         let of = |(number, object): (&u64, &ObjectState)| ((*number, object.born), object.changes);
         Self { names: state.names, changes: state.objects.iter().map(of).collect() }
@@ -56,18 +56,19 @@ pub(crate) struct ObjectsHistory {
     ops: Vec<ObjectOp>,
     /// State after all operations.
     now: ObjectsState,
-    /// The newest operation, if it was not acknowledged.
+    /// The newest operation, if it is not acknowledged yet.
     pending: Option<ObjectOp>,
     synced: Synced,
 }
 
-/// An object that a recovery should have, while the operations are replayed on the model.
+/// Expected state of an object after a recovery.
 #[derive(Default)]
 struct Wanted {
     state: ObjectState,
     /// The object's own changes after the base, in order.
     own: Vec<ObjectOp>,
-    /// Number of own changes before the last surviving namespace change that names the object.
+    /// Number of own changes before the last surviving namespace change that names the object. All
+    /// of them must survive.
     least: u64,
 }
 
@@ -95,7 +96,7 @@ impl ObjectsHistory {
         self.pending = None;
     }
 
-    /// What a sync that starts now makes durable: all acknowledged operations.
+    /// Returns the changes that a sync makes durable if it starts now: the acknowledged ones.
     pub(crate) fn syncing(&self, of: SyncOf) -> Synced {
         let mut synced = match of {
             SyncOf::All => Synced::all(&self.now),
@@ -123,7 +124,7 @@ impl ObjectsHistory {
         self.ops.iter().for_each(|op| apply(&mut self.now, op));
     }
 
-    /// Records what a sync made durable.
+    /// Records the changes that a sync made durable.
     pub(crate) fn add_synced(&mut self, synced: Synced) {
         self.synced.add(synced);
     }
@@ -156,14 +157,15 @@ impl ObjectsHistory {
         }
     }
 
-    /// The objects after the first `names` namespace changes.
+    /// Returns the expected objects after a crash that left the first `names` namespace changes.
     fn wanted(&self, names: u64) -> BTreeMap<u64, Wanted> {
         let of_base = |(number, state): (&u64, &ObjectState)| {
             let (state, least) = (state.clone(), state.changes);
             (*number, Wanted { state, own: Vec::new(), least })
         };
         let mut wanted: BTreeMap<u64, Wanted> = self.base.objects.iter().map(of_base).collect();
-        // Own changes may follow a creation that the crash lost: count the lives that are current.
+        // The last creation of each object number so far, even if the crash lost this creation. Own
+        // changes belong to the object that it created.
         let mut born: BTreeMap<u64, u64> =
             self.base.objects.iter().map(|(number, object)| (*number, object.born)).collect();
         for op in &self.ops {
@@ -219,7 +221,7 @@ impl Wanted {
             return Err(format!("differs from {:?}", self.state));
         }
         if found.is_orphan {
-            // Changes of an object without a name are not logged.
+            // Changes of an object without a name are not logged, so a crash may lose any of them.
             return Ok(());
         }
         let least = self.least.max(synced);

@@ -1,4 +1,5 @@
-//! Thousands of small objects under power cuts, and imports without their layer.
+//! Tests of thousands of small objects under power cuts, and of an import by a program that lacks
+//! the layer of the dataset.
 //!
 //! Invariant: a run depends only on its seed.
 
@@ -118,7 +119,7 @@ fn thousands_of_objects_survive_power_cuts() {
     assert!(cuts > 20 && lost > 5, "{lost} of {cuts} cuts lost changes");
 }
 
-/// A program that has only volumes must not drop flushed changes of objects.
+/// A program without a layer refuses the import; it must not drop flushed changes of objects.
 #[test]
 fn import_without_the_layer_of_logged_changes_is_refused() {
     let world = SimWorld::from_media(1, two_disks());

@@ -25,11 +25,11 @@ use crate::timed::options;
 
 const DISK_BYTES: u64 = 64 << 20;
 const OBJECTS: u64 = 40;
-/// Records that the load uses: some in the first leaf, one in another leaf, and one so far behind
-/// that the tree gets another level.
+/// Numbers of the records that the load uses: some in the first leaf of an object's tree, one in
+/// another leaf, and one so large that the tree gets a further level.
 const RECORDS: [u64; 6] = [0, 1, 2, 5, 1000, 70_000];
 
-/// Tag of the slot and seed of each record, by object.
+/// For each object: the tag in its slot, and the seed of each record's content.
 type Model = BTreeMap<u64, (u8, BTreeMap<u64, u64>)>;
 
 fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
@@ -49,7 +49,7 @@ fn blocks_of(seed: u64, size: RecordSize) -> Vec<Block> {
     (0..size.blocks()).map(block).collect()
 }
 
-/// Changes some objects of the model, and returns the changes.
+/// Draws random changes of some objects, applies them to the model and returns them.
 fn batch(rng: &mut Rng, model: &mut Model) -> Vec<ObjectChange> {
     let mut changes = Vec::new();
     for _ in 0..=rng.below(4) {
@@ -212,7 +212,8 @@ fn check_cut(models: &[Model], expected: &Expected, images: Vec<MediaImage>) -> 
     lost.get()
 }
 
-/// Label copies of a disk that a Weir without the feature accepts.
+/// Number of label copies of a disk that lack the flag for datasets with many objects. A Weir
+/// without this feature accepts such a label.
 fn unflagged_copies(image: &MediaImage) -> usize {
     let starts = label_offsets(DISK_BYTES);
     let copies = starts.into_iter().flat_map(|start| [start, start + CONFIG_BYTES as u64]);
@@ -225,7 +226,7 @@ fn unflagged_copies(image: &MediaImage) -> usize {
 }
 
 /// Cuts the power at each step of the creation of a dataset. Returns the number of cuts, and the
-/// number after which a label copy lacks the flag although the pool has the dataset.
+/// number of cuts that leave a label copy without the flag although the pool has the dataset.
 fn cut_creation(bug: PlantedBug) -> (usize, usize) {
     let disk = |name: &str| MediaImage::blank(DiskOptions::new(name, DISK_BYTES));
     let world = SimWorld::from_media(1, vec![disk("disk0"), disk("disk1")]);

@@ -1,4 +1,5 @@
-//! Random changes, syncs, batches and commits of an object log, checked against the crash promise.
+//! Random changes, syncs, batches and commits of an object log. The tests check the state that a
+//! crash could leave after each step (docs/decisions/0028).
 //!
 //! Invariants, after each batch and each commit:
 //! - the durable namespace changes are a prefix of all namespace changes;
@@ -32,12 +33,14 @@ struct Model {
     /// All changes in the order of their LSNs, from 1 on.
     changes: Vec<Arc<ObjectRecord>>,
     durable: BTreeSet<Lsn>,
-    /// Txg that the whole dataset skips.
+    /// Txg whose commit makes the changes of the whole dataset durable, because the log dropped
+    /// them.
     skip: Option<Txg>,
     /// LSN of the last change in the syncing txg.
     syncing: Option<Lsn>,
-    /// Numbers of queues that were dropped, and of batches that did not have all changes.
+    /// Number of queues that the log dropped because of a limit.
     drops: usize,
+    /// Number of batches that were full, so that some changes had to wait for the next batch.
     cuts: usize,
 }
 
@@ -92,7 +95,8 @@ impl Model {
         self.check();
     }
 
-    /// Writes a batch. Other changes may come between the copy and the end of the write.
+    /// Copies the changes of a batch and makes them durable. Adds random changes in between, as
+    /// clients do during a log write.
     fn write_batch(&mut self, numbers: &mut Numbers) {
         if self.skip.is_some() {
             return;
@@ -138,7 +142,8 @@ impl Model {
                             own.clear();
                         }
                     }
-                    // The removal of the name did not survive: later changes may be lost.
+                    // This removal of the name did not survive. The log does not have the changes
+                    // of the object after it, so they may be lost.
                     LogOrder::Namespace { ends, .. } if ends.contains(&object) => break,
                     _ => {}
                 }
@@ -150,9 +155,11 @@ impl Model {
         }
     }
 
-    /// Checks what a finished sync promises.
+    /// Checks that the changes of a finished sync are durable. The log need not have the changes of
+    /// an object that lost its name.
     fn check_synced(&self, of: SyncOf, target: Lsn) {
-        // Objects that lose their name in a later change that is durable.
+        // Objects that lose their name in a durable namespace change after the change of this
+        // iteration.
         let mut ended: BTreeSet<ObjectId> = BTreeSet::new();
         for (index, record) in self.changes.iter().enumerate().rev() {
             let lsn = Lsn(index as u64 + 1);
@@ -173,7 +180,7 @@ impl Model {
         }
     }
 
-    /// True if the object of a change had no name at that time.
+    /// True if the object of a change had no name at the time of the change.
     fn is_after_end(&self, lsn: Lsn) -> bool {
         let object = self.changes[lsn.0 as usize - 1].object;
         let before = self.changes[..lsn.0 as usize - 1].iter().rev();

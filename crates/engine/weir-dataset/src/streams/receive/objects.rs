@@ -1,11 +1,11 @@
-//! Receive of a dataset with many objects: applies the entries of object frames.
+//! Receives a dataset with many objects: applies the entries of object frames.
 //!
 //! `receive` applies the changes of volumes. weir-format has the frames.
 //!
 //! Invariants:
-//! - the changes of a frame join a txg together with their place in the stream;
+//! - changes join a txg together with the position in the stream up to which they are received;
 //! - a txg removes at most twice [`LEAVES_AT_ONCE`] leaves, because its commit reads them;
-//! - an entry that was applied before, by an interrupted stream, changes nothing.
+//! - a resumed stream may repeat an entry that was already applied: the entry then changes nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,32 +25,32 @@ use crate::volume::read::RESTARTS_MAX;
 
 /// Number of records of the largest tree.
 const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
-/// Leaves that one step removes: 4 MiB of nodes, which the commit reads. When the steps of a txg
-/// reach this number, the txg is committed.
+/// Maximum number of leaves that one step removes: 4 MiB of nodes, which the commit reads. When the
+/// steps of a txg together reach this number, the receiver commits the txg.
 const LEAVES_AT_ONCE: u64 = 1024;
-/// Changes that join a txg as one call.
+/// Maximum number of changes that one call adds to a txg.
 const CHANGES_AT_ONCE: usize = 128;
-/// Blocks of the object table in which objects to remove are searched together.
+/// Maximum number of blocks of the object table that one search for objects to remove reads.
 const SLOT_BLOCKS_AT_ONCE: usize = 64;
 
-/// Entries of a frame while they are applied.
+/// State of the receive while it applies the entries of a frame.
 struct Applying {
     engine: Arc<Engine>,
     volume: Arc<Volume>,
-    /// Changes that no txg has yet.
+    /// Changes that have not joined a txg yet.
     changes: Vec<ObjectChange>,
-    /// Blocks in these changes.
+    /// Number of blocks in `changes`.
     blocks: usize,
-    /// First place in the stream after these changes.
+    /// Position in the stream after `changes`: an object and one of its records.
     place: (ObjectId, u64),
-    /// Leaves that the open txg removes.
+    /// Number of leaves that the open txg removes.
     leaves: u64,
 }
 
-/// Part of an object that one step makes holes.
+/// Records of an object that one step replaces by holes.
 struct Step {
     records: Range<u64>,
-    /// Leaves in the part.
+    /// Number of leaves with these records.
     leaves: u64,
     is_last: bool,
 }
@@ -96,7 +96,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// As [`Self::apply_objects`], for a dry run: changes nothing.
+    /// Checks the entries of an object frame as [`Self::apply_objects`] does, but changes nothing;
+    /// for a dry run.
     pub(super) async fn look_at_objects(
         &mut self,
         entries: &StreamEntries,
@@ -119,7 +120,8 @@ impl Receiver {
 }
 
 impl Applying {
-    /// Adds a change after which the stream is received up to `place`.
+    /// Adds a change. `place`: position up to which the stream is received once a txg has the
+    /// change.
     async fn add(
         &mut self,
         change: ObjectChange,
@@ -146,7 +148,8 @@ impl Applying {
         self.volume.apply_changes(changes, By::Stream(object, record)).await
     }
 
-    /// Counts removed leaves, and commits if the open txg removes many.
+    /// Counts the leaves that a step removes. Commits the open txg when its steps have removed
+    /// [`LEAVES_AT_ONCE`] leaves.
     async fn removed(&mut self, leaves: u64) -> Result<(), DatasetError> {
         self.leaves += leaves;
         if self.leaves >= LEAVES_AT_ONCE {
@@ -157,7 +160,8 @@ impl Applying {
         Ok(())
     }
 
-    /// Applies the entry of an object in use with this number of records.
+    /// Applies the entry of an object in use. Removes the old records from number `records` on, or
+    /// the whole old object if its record size differs; then sets the slot.
     async fn object(
         &mut self,
         object: ObjectId,
@@ -186,8 +190,8 @@ impl Applying {
         Ok(())
     }
 
-    /// Makes records of an object holes, in steps. After the last step the stream is received up to
-    /// `place`.
+    /// Replaces records of an object by holes, in steps. With the last step the stream is received
+    /// up to `place`.
     async fn zero(
         &mut self,
         object: ObjectId,
@@ -229,13 +233,13 @@ impl Applying {
         }
     }
 
-    /// Finds the first part of these records of an object that one step makes holes.
+    /// Finds the first part of `records` that one step can replace by holes.
     async fn next_step(&self, object: ObjectId, records: Range<u64>) -> Result<Step, DatasetError> {
         let mut tries = 0;
         loop {
             let table = self.volume.state.lock().record.root;
             match self.step_in(table, object, &records).await {
-                // A commit replaced the trees meanwhile.
+                // A commit replaced the trees during the search: search the new trees.
                 Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => tries += 1,
                 found => return Ok(found?),
             }
@@ -273,7 +277,7 @@ impl Applying {
         }
     }
 
-    /// Removes those of these objects that are in use.
+    /// Removes the objects of this range that are in use.
     async fn unused(&mut self, objects: Range<u64>) -> Result<(), DatasetError> {
         let mut rest = objects.clone();
         while !rest.is_empty() {

@@ -9,7 +9,7 @@ const OBJECT: u8 = 16;
 const UNUSED: u8 = 17;
 const RECORDS_MAX: u64 = 1 << 42;
 
-/// A stream that begins at a record of an object.
+/// Begin frame of a stream that resumes at a record of an object.
 fn begin_at(first: u64, first_record: u64) -> StreamBegin {
     let objects = Some(StreamObjects { first: ObjectId(first), layer: [9; 40] });
     StreamBegin { size_bytes: 0, first_record, objects, ..begin() }
@@ -91,7 +91,8 @@ fn object(number: u64, shift: u8, records: u64) -> Vec<u8> {
     [head.concat(), vec![5; ObjectSlot::BODY_BYTES]].concat()
 }
 
-/// Field that the error names, of a stream whose second frame has this payload.
+/// Reads a stream whose second frame is an object frame with this payload. Returns the name of the
+/// field that the error reports as bad.
 fn bad_field(begin: &StreamBegin, payload: &[u8]) -> &'static str {
     match forged_after(begin, KIND_OBJECTS, payload) {
         StreamFault::Format(FormatError::Field { field, .. }) => field,

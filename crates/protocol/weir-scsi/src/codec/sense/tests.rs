@@ -1,6 +1,7 @@
-//! Encodings of sense data, and the code of each error kind.
+//! Tests of the encodings of sense data, and of the sense code (key, ASC and ASCQ) that each error
+//! kind of the storage has.
 //!
-//! The tests of the commands check the sense data of each failure.
+//! The tests of `command` check the sense data of failed commands.
 
 use weir_base::ErrorKind;
 use weir_block::ExportError;

@@ -226,8 +226,9 @@ fn size(
 ) -> Result<(), &'static str> {
     let total = spec.dataset.total_bytes();
     let in_parts = kind.streams().iter().all(|stream| stream.access == Access::Sequential);
-    // Copies of a job that use one file each become copies that use one range of the data each. A
-    // skewed distribution covers all of the data, so its data cannot be split.
+    // If the dataset has one file for each worker, each copy of the fio job uses one range of the
+    // target in place of a file. A skewed distribution is an exception: it covers the whole
+    // dataset, so each copy of the fio job gets the whole target.
     let evenly = |it: &&StreamSpec| matches!(it.access, Access::Random | Access::Walk { .. });
     let files = workers > 1 && spec.dataset.files == workers && kind.streams().iter().all(evenly);
     let shares_all = kind.streams().iter().any(
@@ -356,8 +357,8 @@ fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
         let values: Option<Vec<String>> = streams.iter().map(|it| one(&it.blocks)).collect();
         values.map(|values| format!("{word}={}", values.join(",")))
     };
-    // fio takes the trim size from the third of three values, but a single value applies to all
-    // directions.
+    // fio reads three values as the sizes of reads, writes and trims. A single value applies to all
+    // three, so a job that trims needs only one.
     let line = if streams.iter().all(|it| it.blocks.len() == 1) {
         joined("bs", &|blocks| blocks.first().map(|block| block.bytes.to_string()))
     } else if streams.iter().any(between) {
