@@ -113,21 +113,6 @@ fn is_noticed_with(bug: PlantedBug, seeds: u64, effort: Effort) {
 }
 
 #[test]
-fn batch_without_earlier_changes_of_named_objects_is_noticed() {
-    is_noticed_soon(PlantedBug::NamedNotLogged, &[3], 20, EFFORT);
-}
-
-#[test]
-fn dropped_changes_of_a_named_object_are_noticed() {
-    is_noticed_soon(PlantedBug::EndDropsNamed, &[32], 60, EFFORT);
-}
-
-#[test]
-fn sync_of_a_removed_object_that_does_not_wait_is_noticed() {
-    is_noticed_soon(PlantedBug::EndNotSynced, &[5], 60, EFFORT);
-}
-
-#[test]
 fn missing_commit_flush_is_noticed() {
     is_noticed(PlantedBug::SkipCommitFlush, 20);
 }
