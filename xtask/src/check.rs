@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::affected::{self, Affected};
 use crate::runner::{Suite, UNIT_LANES};
-use crate::stage::{self, Needs, Stage, Step};
+use crate::stage::{self, Stage, Step};
 use crate::{packages, test};
 
 /// Packages to check.
@@ -37,7 +37,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
             }
         },
     };
-    stage::run(&stages(packages.as_ref()), Needs::Nothing)
+    stage::run(&stages(packages.as_ref()))
 }
 
 fn tell(packages: &BTreeMap<String, String>, revision: &str) {

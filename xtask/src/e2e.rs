@@ -11,7 +11,7 @@ use anyhow::Result;
 use weir_command::command;
 
 use crate::runner::{E2E_LANES, Suite};
-use crate::stage::{self, Needs, Stage, Step};
+use crate::stage::{self, Stage, Step};
 use crate::{packages, setup};
 
 /// Tests to run, and the number of runs.
@@ -56,5 +56,5 @@ pub(crate) fn main(args: Args) -> Result<()> {
     let mut stages = vec![Stage { name: stage::SETUP, step: Step::Task(setup::for_clients) }];
     stages.extend(needs_examples.then(examples));
     stages.push(Stage { name: "e2e", step: Step::Tests(suite) });
-    stage::run(&stages, Needs::Setup)
+    stage::run(&stages)
 }

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - a failed stage does not stop later stages, so that one run reports all failures. The run stops
-//!   only if the stage fails that installs the tools of later stages ([`Needs::Setup`]);
+//!   only if the stage fails that installs the tools of later stages ([`SETUP`]);
 //! - below the table are the failed tests, each with the command that runs it again;
 //! - the last printed line is `N passed, N failed`. A skipped stage is marked in the table and
 //!   counts neither as passed nor as failed.
@@ -45,15 +45,6 @@ pub(crate) struct Stage {
 /// Name of the stage that installs tools.
 pub(crate) const SETUP: &str = "setup";
 
-/// Dependencies between the stages of a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
-    /// No stage needs another stage.
-    Nothing,
-    /// All stages after the stage [`SETUP`] need it, because it installs their tools.
-    Setup,
-}
-
 /// A finished stage.
 struct Done {
     time: Duration,
@@ -61,7 +52,7 @@ struct Done {
 }
 
 /// Runs the stages in order.
-pub(crate) fn run(stages: &[Stage], needs: Needs) -> Result<()> {
+pub(crate) fn run(stages: &[Stage]) -> Result<()> {
     let mut done: Vec<Done> = Vec::new();
     let mut tests = Vec::new();
     for (index, stage) in stages.iter().enumerate() {
@@ -73,7 +64,7 @@ pub(crate) fn run(stages: &[Stage], needs: Needs) -> Result<()> {
             Step::Task(task) => task(),
         };
         let failure = result.err();
-        let stops = failure.is_some() && needs == Needs::Setup && stage.name == SETUP;
+        let stops = failure.is_some() && stage.name == SETUP;
         done.push(Done { time: start.elapsed(), failure });
         if stops {
             break;
@@ -141,18 +132,16 @@ mod tests {
 
     #[test]
     fn later_stages_run_after_a_failure() {
-        let error = run(&stages(), Needs::Nothing).expect_err("two stages fail");
+        let error = run(&stages()).expect_err("two stages fail");
         assert_eq!(error.to_string(), "failed: two, three");
-        assert!(run(&stages()[..1], Needs::Nothing).is_ok());
+        assert!(run(&stages()[..1]).is_ok());
     }
 
     #[test]
-    fn failed_setup_stops_the_run_if_needed() {
-        let error = run(&stages(), Needs::Setup).expect_err("two stages fail");
-        assert_eq!(error.to_string(), "failed: two, three");
+    fn failed_setup_stops_the_run() {
         let mut stages = stages();
         stages[1].name = SETUP;
-        let error = run(&stages, Needs::Setup).expect_err("setup fails");
+        let error = run(&stages).expect_err("setup fails");
         assert_eq!(error.to_string(), "failed: setup");
     }
 

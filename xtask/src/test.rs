@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 
 use crate::runner::{Suite, UNIT_LANES};
-use crate::stage::{self, Needs, Stage, Step};
+use crate::stage::{self, Stage, Step};
 use crate::{book, e2e, licences, packages, setup, shipped, sim, tidy};
 
 /// Returns the stage that checks the formatting of every crate of the workspace.
@@ -77,5 +77,5 @@ pub(crate) fn main() -> Result<()> {
         e2e::examples(),
         Stage { name: "e2e", step: Step::Tests(e2e::suite()) },
     ];
-    stage::run(&stages, Needs::Setup)
+    stage::run(&stages)
 }
