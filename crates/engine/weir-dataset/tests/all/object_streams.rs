@@ -5,6 +5,7 @@
 //!
 //! Invariants: a received snapshot has the content of the model and the digest of the sent one.
 
+use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -42,19 +43,6 @@ impl Object {
 }
 
 type Model = BTreeMap<u64, Object>;
-
-/// A SplitMix64 generator of random numbers.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
 
 struct Pool {
     disk: Arc<MemoryDevice>,
@@ -184,44 +172,44 @@ fn write(number: u64, object: &Object, record: u64, seed: u64) -> ObjectChange {
 }
 
 /// Draws random changes of one object, applies them to the model and returns them.
-fn change(numbers: &mut Numbers, model: &mut Model) -> Vec<ObjectChange> {
+fn change(numbers: &mut Rng, model: &mut Model) -> Vec<ObjectChange> {
     let mut changes = Vec::new();
-    let number = 1 + numbers.below(LAST);
-    if model.contains_key(&number) && numbers.below(4) == 0 {
+    let number = 1 + numbers.u64(..LAST);
+    if model.contains_key(&number) && numbers.u64(..4) == 0 {
         // Remove the object, and often reuse its number with another record size.
         model.remove(&number);
         changes.push(ObjectChange::Remove { object: ObjectId(number) });
-        if numbers.below(2) == 0 {
+        if numbers.u64(..2) == 0 {
             return changes;
         }
     }
     let is_new = !model.contains_key(&number);
     let object = model.entry(number).or_default();
-    if is_new || numbers.below(3) == 0 {
-        object.tag = 1 + numbers.below(250) as u8;
+    if is_new || numbers.u64(..3) == 0 {
+        object.tag = 1 + numbers.u64(..250) as u8;
         if is_new {
-            object.shift = numbers.below(4) as u8;
+            object.shift = numbers.u64(..4) as u8;
         }
         changes.push(set_slot(number, object));
     }
-    match numbers.below(8) {
+    match numbers.u64(..8) {
         0 => {
-            let start = numbers.below(300);
-            let records = start..start + numbers.below(200_000);
+            let start = numbers.u64(..300);
+            let records = start..start + numbers.u64(..200_000);
             object.records.retain(|record, _| !records.contains(record));
             let (size, object) = (object.size(), ObjectId(number));
             changes.push(ObjectChange::Zero { object, size, records });
         }
         1 => {
-            let (record, seed) = (numbers.below(100_000), numbers.below(1 << 40));
+            let (record, seed) = (numbers.u64(..100_000), numbers.u64(..1 << 40));
             object.records.insert(record, seed);
             changes.push(write(number, object, record, seed));
         }
         2 => {}
         _ => {
-            let first = numbers.below(200);
-            for record in first..first + numbers.below(4) {
-                let seed = numbers.below(1 << 40);
+            let first = numbers.u64(..200);
+            for record in first..first + numbers.u64(..4) {
+                let seed = numbers.u64(..1 << 40);
                 object.records.insert(record, seed);
                 changes.push(write(number, object, record, seed));
             }
@@ -262,18 +250,18 @@ fn compare(volume: &Volume, model: &Model, before: &Model) -> Result<(), String>
 
 /// Sends one stream, which is cut at random bytes and resumed.
 fn transfer(
-    numbers: &mut Numbers,
+    numbers: &mut Rng,
     (source, back): (&Pool, &mut Pool),
     mut how: SendSpec,
     to: &str,
 ) -> Result<u64, String> {
-    let (mut cuts, mut resumed) = (numbers.below(5), 0);
+    let (mut cuts, mut resumed) = (numbers.u64(..5), 0);
     loop {
         let mut bytes = source.send(&how).map_err(|error| error.to_string())?;
         let is_cut = cuts > 0;
         cuts = cuts.saturating_sub(1);
         if is_cut {
-            bytes.truncate(numbers.below(bytes.len() as u64) as usize);
+            bytes.truncate(numbers.u64(..bytes.len() as u64) as usize);
         }
         match back.receive(to, &bytes) {
             Ok(_) if !is_cut => return Ok(resumed),
@@ -285,7 +273,7 @@ fn transfer(
             Err(DatasetError::Stream { error, .. }) if is_cut && error.is_cut() => {}
             other => return Err(format!("{other:?}")),
         }
-        if numbers.below(2) == 0 {
+        if numbers.u64(..2) == 0 {
             back.reopen();
             if back.engine.volume(to).is_ok_and(|volume| volume.receiving().is_some()) {
                 let token = Some(now(back.engine.receive_token(to)).unwrap());
@@ -297,7 +285,7 @@ fn transfer(
 
 /// Sends a clone to a pool that has the origin of the clone.
 fn send_clone(
-    numbers: &mut Numbers,
+    numbers: &mut Rng,
     (source, back): (&Pool, &mut Pool),
     origin: &str,
     model: &Model,
@@ -320,7 +308,7 @@ fn send_clone(
 
 /// Runs a random history. Returns the number of streams that resumed at an object.
 fn run(seed: u64, bug: PlantedBug) -> Result<u64, String> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Rng::with_seed(seed);
     let source = Pool::new("tank", 0, bug);
     let mut back = Pool::new("back", 1000, PlantedBug::None);
     source.make("v");
@@ -328,12 +316,12 @@ fn run(seed: u64, bug: PlantedBug) -> Result<u64, String> {
     let mut before: Vec<(String, Model)> = Vec::new();
     let mut resumed = 0;
     for round in 1..=6 {
-        let changes = [10, 150, 400][numbers.below(3) as usize];
+        let changes = [10, 150, 400][numbers.u64(..3) as usize];
         let mut old = model.clone();
         for _ in 0..changes {
             source.apply("v", change(&mut numbers, &mut model));
         }
-        if round > 1 && numbers.below(4) == 0 {
+        if round > 1 && numbers.u64(..4) == 0 {
             let (name, known) = before.last().unwrap();
             committing(&source.engine, source.engine.rollback(&id("v", name), false)).unwrap();
             old = std::mem::replace(&mut model, known.clone());
@@ -343,7 +331,7 @@ fn run(seed: u64, bug: PlantedBug) -> Result<u64, String> {
         }
         let name = format!("s{round}");
         source.snap("v", &name);
-        if round > 1 && numbers.below(3) == 0 {
+        if round > 1 && numbers.u64(..3) == 0 {
             let copy = format!("copy{round}");
             let full = source.send(&spec("v", &name)).unwrap();
             back.receive(&copy, &full).map_err(|error| error.to_string())?;
@@ -351,12 +339,12 @@ fn run(seed: u64, bug: PlantedBug) -> Result<u64, String> {
         }
         let from = before.last().map(|(name, _)| SendFrom::Snapshot(id("v", name)));
         let mut how = SendSpec { from, ..spec("v", &name) };
-        if let (Some((name, _)), 0) = (before.last(), numbers.below(3)) {
+        if let (Some((name, _)), 0) = (before.last(), numbers.u64(..3)) {
             let mark = BookmarkId { volume: "v".to_owned(), name: format!("m{round}") };
             now(source.engine.create_bookmark(&id("v", name), &mark.name)).unwrap();
             how.from = Some(SendFrom::Bookmark(mark));
         }
-        if round > 1 && numbers.below(4) == 0 {
+        if round > 1 && numbers.u64(..4) == 0 {
             // A change in the destination is rolled back.
             let other = Object { tag: 1, shift: 0, records: BTreeMap::new() };
             back.apply("w", vec![set_slot(LAST, &other), write(LAST - 1, &other, 900, 1)]);
@@ -382,7 +370,7 @@ fn run(seed: u64, bug: PlantedBug) -> Result<u64, String> {
         }
         compare(&back.engine.volume("w").unwrap(), &model, &old)?;
     }
-    let (name, known) = &before[numbers.below(before.len() as u64) as usize];
+    let (name, known) = &before[numbers.u64(..before.len() as u64) as usize];
     send_clone(&mut numbers, (&source, &mut back), name, known)?;
     source.check();
     back.check();

@@ -6,6 +6,7 @@
 //! Invariants: after every step, reads of the head and of each snapshot match the model; the space
 //! counters match the trees.
 
+use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,19 +32,6 @@ struct Object {
 
 type Model = BTreeMap<u64, Object>;
 
-/// A SplitMix64 generator of random numbers.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
-
 fn size_of(object: u64) -> RecordSize {
     RecordSize::from_shift((object % 3) as u8).unwrap()
 }
@@ -68,37 +56,37 @@ fn write(object: u64, record: u64, seed: u64) -> ObjectChange {
 }
 
 /// Draws a random batch of changes, applies it to the model and returns it.
-fn batch(numbers: &mut Numbers, model: &mut Model) -> Vec<ObjectChange> {
+fn batch(numbers: &mut Rng, model: &mut Model) -> Vec<ObjectChange> {
     let mut changes = Vec::new();
-    for _ in 0..=numbers.below(4) {
-        let number = 1 + numbers.below(LAST);
+    for _ in 0..=numbers.u64(..4) {
+        let number = 1 + numbers.u64(..LAST);
         let (object, size) = (ObjectId(number), size_of(number));
         let is_new = !model.contains_key(&number);
         let known = model.entry(number).or_default();
-        if is_new || numbers.below(4) == 0 {
-            known.tag = 1 + numbers.below(250) as u8;
+        if is_new || numbers.u64(..4) == 0 {
+            known.tag = 1 + numbers.u64(..250) as u8;
             changes.push(set_slot(number, known.tag));
         }
-        match numbers.below(10) {
+        match numbers.u64(..10) {
             0 if !is_new => {
                 model.remove(&number);
                 changes.push(ObjectChange::Remove { object });
             }
             1 | 2 => {
-                let start = numbers.below(6);
-                let records = start..start + numbers.below(3) * 200;
+                let start = numbers.u64(..6);
+                let records = start..start + numbers.u64(..3) * 200;
                 known.records.retain(|record, _| !records.contains(record));
                 changes.push(ObjectChange::Zero { object, size, records });
             }
             3 => {
-                let (record, seed) = (numbers.below(100_000), numbers.below(1 << 40));
+                let (record, seed) = (numbers.u64(..100_000), numbers.u64(..1 << 40));
                 known.records.insert(record, seed);
                 changes.push(write(number, record, seed));
             }
             _ => {
-                let first = numbers.below(5);
-                for record in first..first + numbers.below(3) {
-                    let seed = numbers.below(1 << 40);
+                let first = numbers.u64(..5);
+                for record in first..first + numbers.u64(..3) {
+                    let seed = numbers.u64(..1 << 40);
                     known.records.insert(record, seed);
                     changes.push(write(number, record, seed));
                 }
@@ -145,7 +133,7 @@ fn reopen(engine: Arc<Engine>, disk: &Arc<MemoryDevice>) -> Arc<Engine> {
 }
 
 /// Clones a snapshot, promotes the clone and destroys both datasets.
-fn check_clone(engine: &Engine, snapshot: &str, model: &Model, numbers: &mut Numbers) {
+fn check_clone(engine: &Engine, snapshot: &str, model: &Model, numbers: &mut Rng) {
     now(engine.clone_snapshot(&id(snapshot), "clone")).unwrap();
     let clone = engine.volume("clone").unwrap();
     check(&clone, model);
@@ -164,18 +152,18 @@ fn check_clone(engine: &Engine, snapshot: &str, model: &Model, numbers: &mut Num
 #[test]
 fn object_dataset_matches_a_model() {
     for seed in 0..3 {
-        let mut numbers = Numbers(seed);
+        let mut numbers = Rng::with_seed(seed);
         let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));
         let mut engine = pool_on(&disk, MEMORY_BYTES);
         now(engine.create_object_dataset("files", LAYER, &[])).unwrap();
         let (mut model, mut snapshots) = (Model::new(), BTreeMap::<String, Model>::new());
         for step in 0..120 {
             let volume = engine.volume("files").unwrap();
-            for _ in 0..numbers.below(40) {
+            for _ in 0..numbers.u64(..40) {
                 let changes = batch(&mut numbers, &mut model);
                 committing(&engine, volume.change_objects(changes)).unwrap();
             }
-            match numbers.below(12) {
+            match numbers.u64(..12) {
                 0..4 => now(engine.sync()).unwrap(),
                 4 => {
                     let name = format!("s{step}");
@@ -183,12 +171,12 @@ fn object_dataset_matches_a_model() {
                     snapshots.insert(name, model.clone());
                 }
                 5 if snapshots.len() > 2 => {
-                    let at = numbers.below(snapshots.len() as u64) as usize;
+                    let at = numbers.u64(..snapshots.len() as u64) as usize;
                     let name = snapshots.keys().nth(at).unwrap().clone();
                     now(engine.destroy_snapshots("files", std::slice::from_ref(&name))).unwrap();
                     snapshots.remove(&name);
                 }
-                6 if !snapshots.is_empty() && numbers.below(3) == 0 => {
+                6 if !snapshots.is_empty() && numbers.u64(..3) == 0 => {
                     let newest = |name: &&String| name[1..].parse::<u32>().unwrap();
                     let name = snapshots.keys().max_by_key(newest).unwrap().clone();
                     committing(&engine, engine.rollback(&id(&name), false)).unwrap();

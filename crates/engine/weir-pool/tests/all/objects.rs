@@ -3,6 +3,7 @@
 //!
 //! Invariant: memory devices complete at once, so that no future waits for another task.
 
+use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -302,35 +303,22 @@ async fn check_version(pool: &Pool, table: TreeRoot, model: &Model) {
     assert!(content == *model);
 }
 
-/// A small generator of numbers: SplitMix64.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
-
 /// Random changes: small objects, some objects with more than one leaf, deleted objects.
-fn random_changes(numbers: &mut Numbers, model: &Model, next: &mut u64) -> Changes {
+fn random_changes(numbers: &mut Rng, model: &Model, next: &mut u64) -> Changes {
     let mut changes = Changes::new();
-    for _ in 0..numbers.below(40) {
-        let most = if numbers.below(8) == 0 { 100_000 } else { 600 };
-        let object = 1 + numbers.below(most);
+    for _ in 0..numbers.u64(..40) {
+        let most = if numbers.u64(..8) == 0 { 100_000 } else { 600 };
+        let object = 1 + numbers.u64(..most);
         let of = changes.entry(object).or_default();
-        if numbers.below(4) == 0 {
+        if numbers.u64(..4) == 0 {
             let known = model.get(&object).into_iter().flatten();
             of.extend(known.map(|(block, _)| (*block, None)));
             continue;
         }
-        let first = if numbers.below(10) == 0 { numbers.below(20_000) } else { 0 };
-        for block in first..first + 1 + numbers.below(4) {
+        let first = if numbers.u64(..10) == 0 { numbers.u64(..20_000) } else { 0 };
+        for block in first..first + 1 + numbers.u64(..4) {
             *next += 1;
-            of.insert(block, (numbers.below(6) > 0).then_some(*next));
+            of.insert(block, (numbers.u64(..6) > 0).then_some(*next));
         }
     }
     changes
@@ -340,17 +328,17 @@ fn random_changes(numbers: &mut Numbers, model: &Model, next: &mut u64) -> Chang
 fn objects_with_snapshots_match_a_model() {
     let mut cleaned = 0;
     for seed in 0..3 {
-        let (mut numbers, mut next) = (Numbers(seed), 0);
+        let (mut numbers, mut next) = (Rng::with_seed(seed), 0);
         let pool = new_pool();
         let mut dataset = Dataset { txg: pool.committed_txg(), ..Dataset::default() };
         for step in 0..200 {
             let changes = random_changes(&mut numbers, &dataset.model, &mut next);
-            let takes = numbers.below(6) == 0 && dataset.snapshots.len() < 8;
-            if numbers.below(5) == 0 && !dataset.snapshots.is_empty() {
-                let at = numbers.below(dataset.snapshots.len() as u64) as usize;
+            let takes = numbers.u64(..6) == 0 && dataset.snapshots.len() < 8;
+            if numbers.u64(..5) == 0 && !dataset.snapshots.is_empty() {
+                let at = numbers.u64(..dataset.snapshots.len() as u64) as usize;
                 dataset.snapshots[at].is_destroyed = true;
             }
-            let frees = if numbers.below(3) == 0 { 200 } else { numbers.below(12) as usize };
+            let frees = if numbers.u64(..3) == 0 { 200 } else { numbers.u64(..12) as usize };
             dataset.commit(&pool, &changes, takes, frees);
             if step % 10 == 0 {
                 dataset.check(&pool);

@@ -7,22 +7,10 @@
 //! - if a namespace change is durable, so are all earlier changes of the objects that it names;
 //! - a finished sync has made its changes durable.
 
+use fastrand::Rng;
 use std::collections::BTreeSet;
 
 use super::*;
-
-/// A SplitMix64 generator of random numbers.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
 
 /// Changes of a dataset, and which of them survive a crash.
 struct Model {
@@ -97,13 +85,13 @@ impl Model {
 
     /// Copies the changes of a batch and makes them durable. Adds random changes in between, as
     /// clients do during a log write.
-    fn write_batch(&mut self, numbers: &mut Numbers) {
+    fn write_batch(&mut self, numbers: &mut Rng) {
         if self.skip.is_some() {
             return;
         }
         let mut room = LOG_BATCH_BYTES_MAX;
         let taken = self.log.take(&mut room, self.bug);
-        for _ in 0..numbers.below(3) {
+        for _ in 0..numbers.u64(..3) {
             let record = random_record(numbers);
             self.change(record);
         }
@@ -195,10 +183,10 @@ impl Model {
 
 const OBJECTS: u64 = 6;
 
-fn random_record(numbers: &mut Numbers) -> ObjectRecord {
-    let mut object = || ObjectId(1 + numbers.below(OBJECTS));
+fn random_record(numbers: &mut Rng) -> ObjectRecord {
+    let mut object = || ObjectId(1 + numbers.u64(..OBJECTS));
     let [object, other] = [object(), object()];
-    let order = match numbers.below(10) {
+    let order = match numbers.u64(..10) {
         0..6 => LogOrder::Object,
         6 | 7 => LogOrder::Namespace { names: vec![object], ends: Vec::new() },
         8 => LogOrder::Namespace { names: vec![object], ends: vec![other] },
@@ -210,37 +198,37 @@ fn random_record(numbers: &mut Numbers) -> ObjectRecord {
         }
         order => order,
     };
-    let blocks = match (&order, numbers.below(12)) {
+    let blocks = match (&order, numbers.u64(..12)) {
         (LogOrder::Object, 0) => 1000,
         (LogOrder::Object, 1..4) => 200,
         (LogOrder::Namespace { .. }, 0) => 100,
         _ => 0,
     };
     let block = Block::copy_of(&[7; BLOCK_BYTES]);
-    let payload = vec![0; numbers.below(300) as usize];
+    let payload = vec![0; numbers.u64(..300) as usize];
     ObjectRecord { object, kind: 16, order, payload, blocks: vec![block; blocks] }
 }
 
 /// Runs random steps. Returns the numbers of dropped queues and of batches that were full.
 fn run(seed: u64, bug: PlantedBug) -> (usize, usize) {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Rng::with_seed(seed);
     let mut model = Model::new(bug);
     let mut syncs: Vec<(SyncOf, Lsn)> = Vec::new();
     for _ in 0..300 {
-        match numbers.below(20) {
+        match numbers.u64(..20) {
             0 if model.syncing.is_none() => model.freeze(),
             0 | 1 => model.settle(),
             2..5 if syncs.len() < 4 => {
-                let of = match numbers.below(5) {
+                let of = match numbers.u64(..5) {
                     0 => SyncOf::All,
                     1 => SyncOf::Namespace,
-                    _ => SyncOf::Object(ObjectId(1 + numbers.below(OBJECTS))),
+                    _ => SyncOf::Object(ObjectId(1 + numbers.u64(..OBJECTS))),
                 };
                 model.log.add_waiting(of, model.acked);
                 syncs.push((of, model.acked));
             }
             5..9 if !syncs.is_empty() => {
-                let index = numbers.below(syncs.len() as u64) as usize;
+                let index = numbers.u64(..syncs.len() as u64) as usize;
                 let (of, target) = syncs[index];
                 match model.next_step(of, target) {
                     FlushStep::Log => model.write_batch(&mut numbers),
